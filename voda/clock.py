@@ -1,0 +1,61 @@
+"""The only reader of time and the only maker of ids.
+
+Rule: the core takes `now` as a parameter; the shell takes a `Clock`.
+"""
+
+import time
+import uuid
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where the shell gets its time and its ids from."""
+
+    def now(self) -> float:
+        """Return seconds since the Unix epoch, in whole microseconds."""
+        ...
+
+    def new_id(self) -> str:
+        """Return an id never returned before."""
+        ...
+
+
+class SystemClock:
+    """The wall clock."""
+
+    def now(self) -> float:
+        """Return the time of day; whole microseconds, because that is what the log keeps."""
+        return round(time.time(), 6)
+
+    def new_id(self) -> str:
+        """Return a random UUID."""
+        return uuid.uuid4().hex
+
+
+class VirtualClock:
+    """A clock that moves only when told to; ids count upwards, so that a run can be repeated byte for byte."""
+
+    def __init__(self, start: float = 0.0, prefix: str = "") -> None:
+        self._now = start
+        self._prefix = prefix
+        self._ids = 0
+
+    def now(self) -> float:
+        """Return the instant it was last moved to."""
+        return self._now
+
+    def move_to(self, instant: float) -> None:
+        """Advance to `instant`, rounded to whole microseconds.
+
+        Raises:
+            ValueError: the instant is in the past.
+        """
+        instant = round(instant, 6)
+        if instant < self._now:
+            raise ValueError(f"a clock runs forwards: now {self._now}, asked for {instant}")
+        self._now = instant
+
+    def new_id(self) -> str:
+        """Return the next number."""
+        self._ids += 1
+        return f"{self._prefix}{self._ids:x}"

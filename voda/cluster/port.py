@@ -1,0 +1,49 @@
+"""The port to whatever runs the workers: Kubernetes, this machine's processes, or a simulation.
+
+What every adapter promises (tests/contract/test_cluster.py): an action can be repeated without harm; an action
+on a job that is gone does nothing; what `observe` shows is what holds GPUs now, wished for or not.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+from voda.domain.node import Node
+from voda.domain.plan import Action
+from voda.events.types import Observation
+
+
+class Observed(Struct, frozen=True, kw_only=True):
+    """What the cluster shows at one instant."""
+
+    nodes: Mapping[str, Node]
+    workers: Mapping[str, Mapping[int, str]]
+    """job id -> worker index -> node, for every worker that holds GPUs, starting and ending ones too."""
+    gpus_per_replica: Mapping[str, int]
+    """job id -> GPUs held by each of its workers; for every job in `workers`."""
+
+
+class Cluster(Protocol):
+    """A pool of nodes that runs workers."""
+
+    async def observe(self) -> Observed:
+        """Return what is there now.
+
+        Raises:
+            ClusterUnavailable: try again.
+        """
+        ...
+
+    async def apply(self, action: Action) -> None:
+        """Begin to carry out one action; its outcome is observed, not returned.
+
+        Raises:
+            ClusterUnavailable: try again.
+            PermanentError: the cluster refuses this action.
+        """
+        ...
+
+    def watch(self) -> AsyncIterator[Observation]:
+        """Yield what happens, as facts for the log, in the order it happened."""
+        ...

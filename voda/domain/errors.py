@@ -1,0 +1,79 @@
+"""Every error voda raises on purpose, drawn as a tree.
+
+VodaError
+├── TransientError            try again later, unchanged
+│   ├── StoreUnavailable
+│   └── ClusterUnavailable
+└── PermanentError            trying the same again fails the same way
+    ├── InvalidInput          the user's file, row, option or manifest
+    │   └── DataNotFound      a public data set that is not on this machine
+    ├── VersionConflict       somebody else wrote to the stream first: read again, decide again
+    ├── Fenced                a newer leader took over: stop deciding
+    ├── LogDamaged            bytes that are not what was written
+    ├── LogTooNew             written by a newer voda
+    ├── NotALog               a file that voda did not write
+    └── StoreNotWritable      disk full, read-only file or folder
+
+A message says what, which, expected, got, and where it helps what to do next: one sentence.
+"""
+
+
+class VodaError(Exception):
+    """Root of all errors raised on purpose."""
+
+
+class TransientError(VodaError):
+    """The same call may succeed later."""
+
+
+class PermanentError(VodaError):
+    """The same call will fail again."""
+
+
+class StoreUnavailable(TransientError):
+    """The event store does not answer or is locked."""
+
+
+class ClusterUnavailable(TransientError):
+    """The cluster does not answer."""
+
+
+class InvalidInput(PermanentError):
+    """What the user gave cannot be used."""
+
+
+class DataNotFound(InvalidInput):
+    """A public data set is not on this machine."""
+
+
+class VersionConflict(PermanentError):
+    """The stream's head is not where the writer believed it to be."""
+
+
+class Fenced(PermanentError):
+    """A leader of a later epoch has written to the stream."""
+
+
+class LogDamaged(PermanentError):
+    """Bytes in the log are not what was written.
+
+    Args:
+        message: the sentence for the user.
+        position: first damaged position, where known.
+    """
+
+    def __init__(self, message: str, position: int | None = None) -> None:
+        super().__init__(message)
+        self.position = position
+
+
+class LogTooNew(PermanentError):
+    """The log holds an event type or a schema this version does not know."""
+
+
+class NotALog(PermanentError):
+    """The file or database holds something else than a voda log."""
+
+
+class StoreNotWritable(PermanentError):
+    """The log cannot be written: full disk, read-only file or folder."""

@@ -1,0 +1,161 @@
+"""Jobs: what a user asks for (`JobSpec`), what became of it (`Job`), and the table of phases.
+
+The rule kept here: a phase changes only along `TRANSITIONS`.
+"""
+
+import enum
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from voda.domain.errors import InvalidInput
+
+# A job id is one token of a stream name (and of a NATS subject later), hence no dots or blanks.
+_JOB_ID = re.compile(r"[a-z0-9]([a-z0-9_-]{0,126}[a-z0-9])?")
+_SUFFIX = re.compile(r"-(\d[\dt-]*|[0-9a-f]{8,})$")
+
+
+class Phase(enum.StrEnum):
+    """Where a job stands. A preempted job is Waiting again."""
+
+    SUBMITTED = "Submitted"
+    WAITING = "Waiting"
+    RUNNING = "Running"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    CANCELED = "Canceled"
+
+
+_ENDS = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.CANCELED})
+# Workers may be observed before the first decision (an adopted job), hence Submitted -> Running.
+TRANSITIONS: Mapping[Phase, frozenset[Phase]] = {
+    Phase.SUBMITTED: frozenset({Phase.WAITING, Phase.RUNNING}) | _ENDS,
+    Phase.WAITING: frozenset({Phase.RUNNING}) | _ENDS,
+    Phase.RUNNING: frozenset({Phase.WAITING}) | _ENDS,
+    Phase.COMPLETED: frozenset(),
+    Phase.FAILED: frozenset(),
+    Phase.CANCELED: frozenset(),
+}
+
+
+class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was asked for. min_replicas == max_replicas means rigid; epochs == 0 means unknown."""
+
+    job_id: str
+    pool: str = "default"
+    min_replicas: int = 1
+    max_replicas: int = 1
+    requested_replicas: int = 0
+    gpus_per_replica: int = 1
+    epochs: int = 0
+    priority: int = 0
+    category: str = ""
+    name: str = ""
+    namespace: str = "default"
+    user: str = ""
+    queue: str = ""
+    kind: str = "MPIJob"
+    manifest: Mapping[str, Any] | None = None
+
+    @property
+    def requested(self) -> int:
+        """Replicas asked for; defaults to the minimum."""
+        return self.requested_replicas or self.min_replicas
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether the job can run at more than one size."""
+        return self.min_replicas < self.max_replicas
+
+    @property
+    def history_category(self) -> str:
+        """The group whose measured epochs a new job starts from."""
+        return self.category or category_of(self.name or self.job_id)
+
+
+class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A live job as the log shows it.
+
+    The totals (`running_s`, `waiting_s`, `attained_service_gpu_s`, `served_since_start_gpu_s`) hold up to
+    `counted_at`, the instant the number of replicas last changed; the `..._by(now)` methods carry them on.
+    """
+
+    spec: JobSpec
+    submitted_at: float
+    counted_at: float
+    phase: Phase = Phase.SUBMITTED
+    workers: Mapping[int, str] = {}
+    first_started_at: float | None = None
+    last_started_at: float | None = None
+    last_halted_at: float | None = None
+    running_s: float = 0.0
+    waiting_s: float = 0.0
+    attained_service_gpu_s: float = 0.0
+    served_since_start_gpu_s: float = 0.0
+    last_run_s: float = 0.0
+    queue_level: int = 0
+    epochs_done: float = 0.0
+    starts: int = 0
+    resizes: int = 0
+    migrations: int = 0
+    failures: int = 0
+    is_canceling: bool = False
+
+    @property
+    def replicas(self) -> int:
+        """Workers observed, not wished for."""
+        return len(self.workers)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs held."""
+        return len(self.workers) * self.spec.gpus_per_replica
+
+    def service_by(self, now: float) -> float:
+        """Return the attained service up to `now`, GPU-seconds."""
+        return self.attained_service_gpu_s + self.gpus * (now - self.counted_at)
+
+    def service_since_start_by(self, now: float) -> float:
+        """Return the service since the last start up to `now`, GPU-seconds."""
+        return self.served_since_start_gpu_s + self.gpus * (now - self.counted_at)
+
+    def waiting_by(self, now: float) -> float:
+        """Return the seconds spent without workers up to `now`."""
+        return self.waiting_s + (0.0 if self.workers else now - self.counted_at)
+
+    def running_by(self, now: float) -> float:
+        """Return the seconds spent with workers up to `now`."""
+        return self.running_s + (now - self.counted_at if self.workers else 0.0)
+
+
+def category_of(name: str) -> str:
+    """Return the submitted name without its running number, timestamp or hash suffix."""
+    while (stripped := _SUFFIX.sub("", name)) != name:
+        name = stripped
+    return name
+
+
+def validated(spec: JobSpec) -> JobSpec:
+    """Return the spec unchanged, or raise InvalidInput naming the first field that is wrong."""
+    if not _JOB_ID.fullmatch(spec.job_id):
+        raise InvalidInput(
+            f"job {spec.job_id[:80]!r}: a job id has 1 to 128 of a-z, 0-9, '-' and '_', and begins and ends"
+            " with a letter or digit"
+        )
+    for field in ("min_replicas", "gpus_per_replica"):
+        _refuse_below(spec, field, 1)
+    _refuse_below(spec, "max_replicas", spec.min_replicas)
+    _refuse_below(spec, "epochs", 0)
+    if not spec.min_replicas <= spec.requested <= spec.max_replicas:
+        raise InvalidInput(
+            f"job {spec.job_id}: requested_replicas is {spec.requested}, expected"
+            f" {spec.min_replicas} (min) to {spec.max_replicas} (max)"
+        )
+    return spec
+
+
+def _refuse_below(spec: JobSpec, field: str, least: int) -> None:
+    if (value := getattr(spec, field)) < least:
+        raise InvalidInput(f"job {spec.job_id}: {field} is {value}, expected {least} or more")

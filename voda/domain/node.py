@@ -1,0 +1,24 @@
+"""Nodes: the machines that carry GPUs."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+
+class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One machine of one pool (accelerator type)."""
+
+    name: str
+    pool: str = "default"
+    gpus: int
+    """Allocatable GPUs, not capacity."""
+    foreign_gpus: int = 0
+    """GPUs used by pods that voda does not manage."""
+    is_ready: bool = True
+    is_schedulable: bool = True
+    labels: Mapping[str, str] = {}
+
+    @property
+    def usable_gpus(self) -> int:
+        """GPUs that a plan may hand out; 0 while the node is not ready or cordoned."""
+        return max(0, self.gpus - self.foreign_gpus) if self.is_ready and self.is_schedulable else 0

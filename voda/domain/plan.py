@@ -1,0 +1,83 @@
+"""Plans: how many (`Allocation`), where (`Placement`), both together with reasons (`Plan`), and the actions."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+Placement = Mapping[str, tuple[str, ...]]
+"""job id -> node of worker 0, 1, 2, ...; jobs without workers are absent.
+
+Ordered, because the operators name workers by index and a shrink always removes the highest ones.
+"""
+
+
+class Allocation(Struct, frozen=True, kw_only=True):
+    """A policy's answer."""
+
+    replicas: Mapping[str, int]
+    """job id -> replicas, for every ready job; 0 = waits."""
+    reasons: Mapping[str, str]
+    """job id -> one sentence for the job's owner, for every ready job."""
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What shall be. Only jobs with at least one replica are in the placement."""
+
+    pool: str
+    number: int = 0
+    based_on: int = 0
+    """Position up to which the log was read for this decision."""
+    policy: str = ""
+    placer: str = ""
+    decided_at: float = 0.0
+    cause: str = ""
+    """Type of the event that made the decision due, or `tick`."""
+    placement: Placement = {}
+    reasons: Mapping[str, str] = {}
+
+    @property
+    def replicas(self) -> Mapping[str, int]:
+        """The allocation part: job id -> replicas > 0."""
+        return {job_id: len(nodes) for job_id, nodes in self.placement.items()}
+
+
+StopReason = Literal["completed", "failed", "canceled", "unknown"]
+
+
+class StartJob(Struct, frozen=True, kw_only=True, tag=True):
+    """Start a job that has no workers: first start, or resume after a halt."""
+
+    job_id: str
+    nodes: tuple[str, ...]
+
+
+class ResizeJob(Struct, frozen=True, kw_only=True, tag=True):
+    """Grow or shrink a running job; `nodes` is the whole new list, index -> node."""
+
+    job_id: str
+    nodes: tuple[str, ...]
+
+
+class MigrateWorkers(Struct, frozen=True, kw_only=True, tag=True):
+    """Move some workers to other nodes; the size stays."""
+
+    job_id: str
+    moves: Mapping[int, str]
+    """worker index -> node it shall be on."""
+
+
+class HaltJob(Struct, frozen=True, kw_only=True, tag=True):
+    """Preempt: take all workers away, keep what is needed to resume."""
+
+    job_id: str
+
+
+class StopJob(Struct, frozen=True, kw_only=True, tag=True):
+    """End for good: the job is finished, canceled, or not ours to run."""
+
+    job_id: str
+    reason: StopReason
+
+
+Action = StartJob | ResizeJob | MigrateWorkers | HaltJob | StopJob

@@ -1,0 +1,46 @@
+"""The frozen view that a decision reads, and the settings that steer it."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from voda.domain.estimate import Estimate
+from voda.domain.job import Job
+from voda.domain.node import Node
+from voda.domain.plan import Plan
+
+
+class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an operator can set for one pool, at run time; every change is an event."""
+
+    policy: str = "elastic-fifo"
+    placer: str = "steady"
+    ratelimit_s: float = 30.0
+    """At most one plan in this many seconds; 0 = at once."""
+    tiresias_demote_gpu_s: float = 3600.0
+    """Tiresias: GPU-seconds since the last start after which a job falls to the lower queue."""
+    tiresias_promote_knob: float = 8.0
+    """Tiresias: a halted job rises again after waiting this many times its last running time."""
+    tiresias_compact_pending: int = 10
+    """Elastic-Tiresias: with more jobs pending than this, the lower queue is compacted to min."""
+    resize_cost_s: float = 60.0
+    """Assumed until measured."""
+    span_penalty: float = 0.1
+    """Assumed until measured."""
+
+
+class ClusterState(Struct, frozen=True, kw_only=True):
+    """One pool at one position of the log. Finished jobs are not in it: a decision costs O(live jobs)."""
+
+    pool: str
+    position: int
+    jobs: Mapping[str, Job]
+    nodes: Mapping[str, Node]
+    plan: Plan
+    estimates: Mapping[str, Estimate]
+    settings: Settings
+
+    @property
+    def capacity_gpus(self) -> int:
+        """GPUs that a plan may hand out."""
+        return sum(node.usable_gpus for node in self.nodes.values())

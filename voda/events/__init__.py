@@ -1,0 +1,1 @@
+"""The log: facts, their envelope and codec (pure), and the stores that keep them (shell)."""

@@ -1,0 +1,148 @@
+"""Facts to bytes and back. The only place that knows what an event looks like in the log.
+
+Rule: a body, once sealed, is never re-encoded; it is stored, exported and imported byte for byte.
+"""
+
+import math
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+import msgspec
+from msgspec import Raw, Struct
+
+from voda.domain.errors import InvalidInput, LogDamaged, LogTooNew
+from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
+from voda.events.types import AnyFact, Data
+from voda.events.upcasters import UPCASTERS
+
+_FACTS: dict[str, type[Data]] = {fact.TYPE: fact for fact in get_args(AnyFact)}
+_DECODERS = {(fact.TYPE, fact.SCHEMA): msgspec.json.Decoder(fact) for fact in _FACTS.values()}
+_encode = msgspec.json.Encoder(order=None).encode
+
+
+class Body(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The stored form of an event, less its position, which only the store knows."""
+
+    stream: str
+    version: int
+    event_id: str
+    type: str
+    schema: int
+    recorded_at: datetime
+    prev: str
+    actor: str = ""
+    correlation_id: str = ""
+    causation_id: str = ""
+    epoch: int = 0
+    data: Raw
+
+
+_decode_body = msgspec.json.Decoder(Body).decode
+
+
+def seal(fact: Fact, *, stream: str, head: Head, epoch: int, position: int) -> Sealed:
+    """Return the event that follows `head` in `stream`, as it will be stored.
+
+    Raises:
+        InvalidInput: the fact holds a value that JSON cannot carry (NaN, infinity).
+    """
+    data = _encode(fact.data)
+    if b"null" in data:
+        _refuse_lossy(fact, data)
+    body = _encode(
+        Body(
+            stream=stream,
+            version=head.version + 1,
+            event_id=fact.event_id,
+            type=fact.data.TYPE,
+            schema=fact.data.SCHEMA,
+            recorded_at=datetime.fromtimestamp(fact.recorded_at, UTC),
+            prev=head.hash,
+            actor=fact.actor,
+            correlation_id=fact.correlation_id,
+            causation_id=fact.causation_id,
+            epoch=epoch,
+            data=Raw(data),
+        )
+    )
+    return Sealed(position, body, hash_of(body))
+
+
+def body_of(sealed: Sealed) -> Body:
+    """Return the stored form of an event, its data still raw.
+
+    Raises:
+        LogDamaged: the bytes are not an event.
+    """
+    try:
+        return _decode_body(sealed.body)
+    except msgspec.MsgspecError as error:
+        raise LogDamaged(f"position {sealed.position}: not an event ({error})", sealed.position) from error
+
+
+def unseal(sealed: Sealed) -> Event:
+    """Return the event, lifted to today's schema.
+
+    Raises:
+        LogDamaged: the bytes are not what was written.
+        LogTooNew: the type or schema is unknown to this version.
+    """
+    if not sealed.is_intact:
+        raise LogDamaged(f"position {sealed.position}: the checksum does not fit the event", sealed.position)
+    body = body_of(sealed)
+    decoder = _DECODERS.get((body.type, body.schema))
+    try:
+        data = decoder.decode(body.data) if decoder else _lifted(body, sealed.position)
+    except msgspec.MsgspecError as error:
+        raise LogDamaged(
+            f"position {sealed.position}: {body.type} does not fit its schema {body.schema} ({error})",
+            sealed.position,
+        ) from error
+    return Event(
+        position=sealed.position,
+        stream=body.stream,
+        version=body.version,
+        event_id=body.event_id,
+        type=body.type,
+        schema=body.schema,
+        recorded_at=body.recorded_at.timestamp(),
+        actor=body.actor,
+        correlation_id=body.correlation_id,
+        causation_id=body.causation_id,
+        epoch=body.epoch,
+        data=data,  # type: ignore[arg-type]  # one of AnyFact, by construction of _DECODERS
+    )
+
+
+def head_after(sealed: Sealed, body: Body, before: Head) -> Head:
+    """Return the head of the stream once this event is its last."""
+    return Head(body.version, sealed.hash, max(body.epoch, before.epoch))
+
+
+def _lifted(body: Body, position: int) -> Data:
+    fact = _FACTS.get(body.type)
+    if fact is None or body.schema > fact.SCHEMA:
+        raise LogTooNew(
+            f"position {position} holds {body.type!r} in schema {body.schema}, which this voda does not know:"
+            " it was written by a newer version; upgrade voda to read this log"
+        )
+    data: dict[str, Any] = msgspec.json.decode(body.data)
+    for schema in range(body.schema, fact.SCHEMA):
+        data = UPCASTERS[body.type, schema](data)
+    return msgspec.convert(data, fact)
+
+
+def _refuse_lossy(fact: Fact, data: bytes) -> None:
+    """NaN and infinity become null in JSON, and a log with them in could never be read again."""
+    if (path := _not_finite(msgspec.to_builtins(fact.data))) is not None:
+        raise InvalidInput(f"{fact.data.TYPE}: {path or 'a value'} is not a finite number")
+
+
+def _not_finite(value: Any, path: str = "") -> str | None:
+    if isinstance(value, float) and not math.isfinite(value):
+        return path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
+    for key, item in items:
+        if (found := _not_finite(item, f"{path}.{key}".lstrip("."))) is not None:
+            return found
+    return None

@@ -1,0 +1,70 @@
+"""The envelope: what every event carries beside its data, and the seal that proves its bytes.
+
+Rule: an event's hash covers its body, and its body holds the hash of its predecessor in the same stream.
+"""
+
+from hashlib import sha256
+
+from msgspec import Struct
+
+from voda.events.types import AnyFact
+
+GENESIS = "0" * 64
+"""Hash before the first event of a stream."""
+ANY_VERSION = -1
+"""Expected version of a writer who does not care what was written before."""
+
+
+class Fact(Struct, frozen=True, kw_only=True):
+    """What somebody wants recorded; the store makes an Event of it."""
+
+    data: AnyFact
+    event_id: str
+    recorded_at: float
+    actor: str = ""
+    correlation_id: str = ""
+    causation_id: str = ""
+
+
+class Event(Struct, frozen=True, kw_only=True, gc=False):
+    """A recorded fact. `position` is the total order over all streams, `version` the order in its stream."""
+
+    position: int
+    stream: str
+    version: int
+    event_id: str
+    type: str
+    schema: int
+    recorded_at: float
+    actor: str
+    correlation_id: str
+    causation_id: str
+    epoch: int
+    data: AnyFact
+
+
+class Head(Struct, frozen=True, gc=False):
+    """The last event of one stream. A stream never written to has version 0."""
+
+    version: int = 0
+    hash: str = GENESIS
+    epoch: int = 0
+    """Highest leadership epoch that wrote to the stream."""
+
+
+class Sealed(Struct, frozen=True, gc=False):
+    """An event as stored: the body byte for byte, and the hash over it."""
+
+    position: int
+    body: bytes
+    hash: str
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether the body is what was written."""
+        return hash_of(self.body) == self.hash
+
+
+def hash_of(body: bytes) -> str:
+    """Return the SHA-256 of an event's body, 64 hexadecimal digits."""
+    return sha256(body).hexdigest()

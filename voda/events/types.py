@@ -1,0 +1,252 @@
+"""One frozen record per fact. `TYPE` is a stable word of the log, never a class path.
+
+Rule: a released record is never edited in place; raise its `SCHEMA` and add an upcaster in codec.py.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from msgspec import Struct
+
+from voda.domain.job import JobSpec
+from voda.domain.node import Node
+
+
+class Data(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of all facts."""
+
+    TYPE: ClassVar[str]
+    SCHEMA: ClassVar[int] = 1
+
+    @property
+    def stream(self) -> str:
+        """The stream this fact belongs to; `family.key`, so that it can be a NATS subject."""
+        raise TypeError(f"{type(self).__name__} names no stream")
+
+
+class JobFact(Data, frozen=True, kw_only=True):
+    """A fact about one job."""
+
+    job_id: str
+
+    @property
+    def stream(self) -> str:
+        return f"job.{self.job_id}"
+
+
+class PoolFact(Data, frozen=True, kw_only=True):
+    """A fact about one pool's settings."""
+
+    pool: str
+
+    @property
+    def stream(self) -> str:
+        return f"settings.{self.pool}"
+
+
+# ---- intent: what people want
+
+
+class JobSubmitted(Data, frozen=True, kw_only=True):
+    TYPE = "job.submitted"
+    SCHEMA = 2
+    spec: JobSpec
+
+    @property
+    def stream(self) -> str:
+        return f"job.{self.spec.job_id}"
+
+
+class JobCancelRequested(JobFact, frozen=True, kw_only=True):
+    TYPE = "job.cancel_requested"
+    reason: str = ""
+
+
+class JobChanged(JobFact, frozen=True, kw_only=True):
+    """New wishes for a live job; None = as before."""
+
+    TYPE = "job.changed"
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+    requested_replicas: int | None = None
+    priority: int | None = None
+    epochs: int | None = None
+
+
+class PolicyChanged(PoolFact, frozen=True, kw_only=True):
+    """The pool is decided differently from here on; None = as before."""
+
+    TYPE = "policy.changed"
+    policy: str | None = None
+    placer: str | None = None
+    tiresias_demote_gpu_s: float | None = None
+    tiresias_promote_knob: float | None = None
+    tiresias_compact_pending: int | None = None
+    resize_cost_s: float | None = None
+    span_penalty: float | None = None
+
+
+class RatelimitChanged(PoolFact, frozen=True, kw_only=True):
+    TYPE = "ratelimit.changed"
+    ratelimit_s: float
+
+
+# ---- observation: what the cluster shows
+
+
+class NodeJoined(Data, frozen=True, kw_only=True):
+    TYPE = "node.joined"
+    node: Node
+
+    @property
+    def stream(self) -> str:
+        return f"node.{self.node.name}"
+
+
+class NodeChanged(Data, frozen=True, kw_only=True):
+    TYPE = "node.changed"
+    node: Node
+
+    @property
+    def stream(self) -> str:
+        return f"node.{self.node.name}"
+
+
+class NodeLeft(Data, frozen=True, kw_only=True):
+    TYPE = "node.left"
+    name: str
+    pool: str = "default"
+    reason: str = ""
+
+    @property
+    def stream(self) -> str:
+        return f"node.{self.name}"
+
+
+class WorkerStarted(JobFact, frozen=True, kw_only=True):
+    """Workers hold their GPUs from now on."""
+
+    TYPE = "worker.started"
+    workers: Mapping[int, str]
+    """index -> node."""
+
+
+ExitCause = Literal["stopped", "migrated", "finished", "failed", "evicted", "node_lost"]
+
+
+class WorkerExited(JobFact, frozen=True, kw_only=True):
+    """Workers hold no GPU any more."""
+
+    TYPE = "worker.exited"
+    workers: tuple[int, ...]
+    cause: ExitCause = "stopped"
+    exit_code: int | None = None
+
+
+class JobProgressed(JobFact, frozen=True, kw_only=True):
+    """One or more epochs were finished since the last report."""
+
+    TYPE = "job.progressed"
+    epochs_done: float
+    """In all, since the job's beginning."""
+    workers: int
+    """Replicas at the end of the last epoch."""
+    epoch_s: float | None = None
+    """Seconds of the last epoch, as the job timed it; None when a restart or resize fell into it."""
+    step_s: float | None = None
+    metrics: Mapping[str, float] = {}
+
+
+class JobCompleted(JobFact, frozen=True, kw_only=True):
+    TYPE = "job.completed"
+
+
+class JobFailed(JobFact, frozen=True, kw_only=True):
+    """The job failed for good."""
+
+    TYPE = "job.failed"
+    reason: str
+
+
+class JobCanceled(JobFact, frozen=True, kw_only=True):
+    """A requested cancellation is done: the workers are gone."""
+
+    TYPE = "job.canceled"
+
+
+class ActionFailed(JobFact, frozen=True, kw_only=True):
+    """The cluster refused or missed what the plan asks for; the reconciler tries again."""
+
+    TYPE = "action.failed"
+    action: str
+    error: str
+    attempt: int = 1
+
+
+# ---- decision: what the leader settled
+
+
+class LeaderElected(Data, frozen=True, kw_only=True):
+    """First record of a leadership: from here on the store refuses decisions of lower epochs."""
+
+    TYPE = "leader.elected"
+    pool: str
+    leader: str
+
+    @property
+    def stream(self) -> str:
+        return f"decisions.{self.pool}"
+
+
+class PlanAdopted(Data, frozen=True, kw_only=True):
+    """The plan changes in these jobs; all others keep what they had (see docs/adr/0003)."""
+
+    TYPE = "plan.adopted"
+    pool: str
+    number: int
+    based_on: int
+    """Position up to which the log was read. The time of decision is the event's `recorded_at`."""
+    policy: str
+    placer: str
+    cause: str
+    placed: Mapping[str, tuple[str, ...]] = {}
+    """job id -> nodes by worker index, where they differ from the plan before."""
+    released: tuple[str, ...] = ()
+    """Jobs that had workers in the plan before and have none now."""
+    reasons: Mapping[str, str] = {}
+    """For every job placed or released, and for every job decided on for the first time."""
+
+    @property
+    def stream(self) -> str:
+        return f"decisions.{self.pool}"
+
+
+class JobPriorityChanged(Data, frozen=True, kw_only=True):
+    """A policy moved the job to another of its queues (Tiresias: 0 = high, 1 = low)."""
+
+    TYPE = "job.priority_changed"
+    pool: str
+    job_id: str
+    queue_level: int
+    reason: str = ""
+
+    @property
+    def stream(self) -> str:
+        return f"decisions.{self.pool}"
+
+
+Intent = JobSubmitted | JobCancelRequested | JobChanged | PolicyChanged | RatelimitChanged
+Observation = (
+    NodeJoined
+    | NodeChanged
+    | NodeLeft
+    | WorkerStarted
+    | WorkerExited
+    | JobProgressed
+    | JobCompleted
+    | JobFailed
+    | JobCanceled
+    | ActionFailed
+)
+Decision = LeaderElected | PlanAdopted | JobPriorityChanged
+AnyFact = Intent | Observation | Decision

@@ -1,0 +1,25 @@
+"""Old schemas of released facts, lifted one step at a time to the schema of today.
+
+Rule: an entry takes the plain data of (type, schema) and returns that of schema + 1; it is never removed.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def _job_submitted_1(data: dict[str, Any]) -> dict[str, Any]:
+    """Schema 1 spoke the ancestor's words: accelerator, num_proc, min_num_proc, max_num_proc."""
+    words = {
+        "accelerator": "pool",
+        "num_proc": "requested_replicas",
+        "min_num_proc": "min_replicas",
+        "max_num_proc": "max_replicas",
+    }
+    return {**data, "spec": {words.get(field, field): value for field, value in data["spec"].items()}}
+
+
+UPCASTERS: Mapping[tuple[str, int], Upcaster] = {
+    ("job.submitted", 1): _job_submitted_1,
+}

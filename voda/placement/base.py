@@ -1,0 +1,30 @@
+"""What a placer is.
+
+Rule: never more on a node than it has; then few nodes per job; then few workers moved; then whole nodes kept free.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar, Protocol
+
+from voda.domain.plan import Placement
+from voda.domain.state import ClusterState
+
+
+class Placer(Protocol):
+    """Decides where the workers of an allocation sit."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+
+    def place(self, view: ClusterState, replicas: Mapping[str, int], now: float) -> Placement:
+        """Return the nodes of each job's workers, by worker index.
+
+        A job that cannot be placed whole gets fewer replicas, but never less than its minimum: then it gets
+        none, and is absent from the answer. The placement in force is `view.plan.placement`.
+
+        Args:
+            view: nodes with usable GPUs, jobs, the plan in force, estimates.
+            replicas: job id -> replicas from the policy; 0 = none.
+            now: seconds since the epoch.
+        """
+        ...

@@ -1,0 +1,43 @@
+"""What a policy is.
+
+Rule: a policy is a pure function of the view and the time; what it must remember is in the view. To add one,
+write one file in this package with one class that has `name`, `title`, `paper` and `allocate`.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar, Protocol, runtime_checkable
+
+from voda.domain.plan import Allocation
+from voda.domain.state import ClusterState
+
+
+class Policy(Protocol):
+    """Decides how many replicas each ready job gets."""
+
+    name: ClassVar[str]
+    """As users write it: `elastic-fifo`."""
+    title: ClassVar[str]
+    """One line for `voda policies`."""
+    paper: ClassVar[str]
+    """Authors, title, venue and year of the source."""
+
+    def allocate(self, view: ClusterState, now: float) -> Allocation:
+        """Return a count and one reason for every ready job of the view.
+
+        Counts are 0 or within [min, max] of the job; the sum of replicas x GPUs per replica is at most
+        `view.capacity_gpus`. The answer does not depend on the order of the view's mappings. Never raises.
+        """
+        ...
+
+
+@runtime_checkable
+class Queueing(Protocol):
+    """A policy with queues of its own, into which it moves jobs as time goes by (Tiresias)."""
+
+    def requeue(self, view: ClusterState, now: float) -> Mapping[str, tuple[int, str]]:
+        """Return job id -> (new queue level, reason) for the jobs that belong elsewhere by now."""
+        ...
+
+    def requeue_due_at(self, view: ClusterState, now: float) -> float:
+        """Return the earliest instant > `now` at which `requeue` will move a job; infinite if none will."""
+        ...

@@ -1,0 +1,1 @@
+"""Projections fold the log into states that can be read. Pure."""

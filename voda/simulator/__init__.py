@@ -1,0 +1,1 @@
+"""A cluster on a virtual clock: workloads, profiles, the event heap and the report."""
