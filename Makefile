@@ -1,0 +1,60 @@
+# Every target sets up what it needs; `make` alone prints the help text.
+PYTHON ?= python3
+BIN := .venv/bin
+# Where the public workloads may lie; the first that is there wins, as in voda itself.
+DATA = $(firstword $(wildcard $(VODA_DATA)/adaptdl-osdi21 data/adaptdl-osdi21 ../shared/data/adaptdl-osdi21))
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint type bench fidelity format lock clean
+
+help: ## Print this text.
+	@echo "voda: a control plane for elastic deep-learning training"
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+setup: ## Make .venv from the lock and install voda into it (at once when nothing changed).
+	@$(PYTHON) tools/bootstrap.py
+
+demo: setup ## Compare all policies on a measured workload; pictures under out/demo.
+	@rm -rf out/demo
+	$(BIN)/voda simulate --workload voda-exp/run_1 --all --out out/demo/voda-exp
+ifneq ($(DATA),)
+	$(BIN)/voda simulate --workload pollux/workload-6 --all --out out/demo/pollux-6
+else
+	@echo "The Pollux workloads are not on this machine, so only voda-exp/run_1 was simulated."
+endif
+
+test: setup ## Run the whole test suite.
+	@$(PYTHON) tools/bootstrap.py --postgres
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+lint: setup ## Check style, format and who may import whom.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
+
+type: setup ## Check types, strictly.
+	$(BIN)/mypy $(wildcard voda tests benchmarks migrations tools)
+
+bench: setup ## Measure, and print every figure as a ratio against its yardstick.
+	$(BIN)/python -m benchmarks
+
+fidelity: setup ## Show that the simulator reproduces published and measured results.
+	$(BIN)/python -m benchmarks.fidelity
+
+format: setup ## Rewrite the sources in the common format.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: setup ## Resolve the dependencies again (UPGRADE=--upgrade for newer ones).
+	$(BIN)/uv pip compile $(LOCKED) pyproject.toml --output-file requirements.lock
+	$(BIN)/uv pip compile $(LOCKED) pyproject.toml --extra dev --constraints requirements.lock \
+	  --output-file requirements-dev.lock
+
+LOCKED = --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+  --custom-compile-command "make lock" $(UPGRADE)
+
+clean: ## Remove whatever the other targets made.
+	rm -rf .venv out dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

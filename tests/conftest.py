@@ -1,0 +1,26 @@
+"""What every test shares: hypothesis profiles and the switch that rewrites golden files.
+
+Rule: a run is repeatable; chance is asked for by name (HYPOTHESIS_PROFILE=explore).
+"""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "ci", derandomize=True, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("explore", deadline=None, max_examples=2_000, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))  # noqa: TID251 - tests have no voda.config
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the switch that rewrites the expected plans of the replay tests."""
+    parser.addoption("--update-golden", action="store_true", help="rewrite the golden files instead of comparing")
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    """Whether a replay test shall write its golden file instead of comparing with it."""
+    return bool(request.config.getoption("--update-golden"))

