@@ -8,6 +8,7 @@ VodaError
     ├── InvalidInput          the user's file, row, option or manifest
     │   └── DataNotFound      a public data set that is not on this machine
     ├── VersionConflict       somebody else wrote to the stream first: read again, decide again
+    ├── ActionRefused         the cluster cannot do this now: no such node, no room
     ├── Fenced                a newer leader took over: stop deciding
     ├── LogDamaged            bytes that are not what was written
     ├── LogTooNew             written by a newer voda
@@ -48,6 +49,10 @@ class DataNotFound(InvalidInput):
 
 class VersionConflict(PermanentError):
     """The stream's head is not where the writer believed it to be."""
+
+
+class ActionRefused(PermanentError):
+    """The cluster cannot carry out an action as it stands: no such job or node, or no room on it."""
 
 
 class Fenced(PermanentError):

@@ -97,9 +97,8 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_run_s: float = 0.0
     queue_level: int = 0
     epochs_done: float = 0.0
-    starts: int = 0
-    resizes: int = 0
-    migrations: int = 0
+    restarts: int = 0
+    """Starts after the first one."""
     failures: int = 0
     is_canceling: bool = False
 

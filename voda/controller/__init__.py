@@ -1,0 +1,1 @@
+"""One step of control: catch up with the log, decide, adopt."""

@@ -1,0 +1,182 @@
+"""The controller: one pool's decisions, one step at a time.
+
+Rules: decide from the log alone; one writer decides (its epoch fences former leaders); at most one plan per
+`ratelimit_s`, and the first event after a quiet time is served at once.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from voda.clock import Clock, stopwatch
+from voda.controller.follower import catch_up, restore
+from voda.domain.state import ClusterState
+from voda.events.envelope import Event, Fact
+from voda.events.store import EventStore
+from voda.events.types import (
+    AnyFact,
+    JobCanceled,
+    JobCancelRequested,
+    JobPriorityChanged,
+    JobProgressed,
+    LeaderElected,
+)
+from voda.placement.base import Placer
+from voda.planner import changes, decide
+from voda.policies.base import Policy, Queueing
+from voda.projections.live import Live
+
+TRIGGERS: Final = frozenset(
+    {
+        "job.submitted",
+        "job.cancel_requested",
+        "job.changed",
+        "job.completed",
+        "job.failed",
+        "job.canceled",
+        "job.priority_changed",
+        "node.joined",
+        "node.changed",
+        "node.left",
+        "policy.changed",
+        "ratelimit.changed",
+        "leader.elected",
+    }
+)
+"""Types after which a new plan is due."""
+SPEEDUP_CHANGED: Final = "speedup.changed"
+"""Cause of a plan that is due because a job's measured speed changed materially; not an event of its own."""
+
+
+class Controller:
+    """Decides for one pool. Not safe for concurrent steps: one leader, one writer."""
+
+    def __init__(
+        self,
+        *,
+        pool: str,
+        store: EventStore,
+        clock: Clock,
+        policies: Callable[[str], Policy],
+        placers: Callable[[str], Placer],
+    ) -> None:
+        self.live = Live()
+        self.decision_s: list[float] = []
+        self._pool = pool
+        self._store = store
+        self._clock = clock
+        self._policies = policies
+        self._placers = placers
+        self._stream = f"decisions.{pool}"
+        self._version = 0
+        self._epoch = 0
+        self._cause: str | None = None
+        self._decided_at = -math.inf
+        self._canceling: set[str] = set()
+        self._requeue_at = -math.inf
+
+    async def lead(self, leader: str) -> int:
+        """Take over the pool's decisions and return the new epoch.
+
+        Raises:
+            VersionConflict: another candidate was faster.
+        """
+        await restore(self._store, self.live)
+        head = await self._store.head(self._stream)
+        self._version, self._epoch = head.version, head.epoch + 1
+        await self._append(LeaderElected(pool=self._pool, leader=leader))
+        await self.catch_up()
+        jobs = self.live.cluster.jobs(self._pool)
+        self._canceling = {job_id for job_id, job in jobs.items() if job.is_canceling}
+        return self._epoch
+
+    async def catch_up(self) -> None:
+        """Fold what was appended since the last call, and note what makes a decision due."""
+        await catch_up(self._store, [self.live], after=self.live.position, seen=self._note)
+
+    def nudge(self, cause: str) -> None:
+        """Make a decision due although no event asks for it, as a periodic tick does."""
+        self._cause = self._cause or cause
+
+    async def step(self) -> float:
+        """Catch up, decide if a decision is due, and return the instant of the next step without a new event.
+
+        Raises:
+            Fenced: another leader took over; this controller must not be used any more.
+        """
+        await self.catch_up()
+        await self._cancel_idle()
+        policy = self._policies(self.live.cluster.settings(self._pool).policy)
+        await self._requeue(policy)
+        if self._cause is not None and self._clock.now() >= self._may_decide_at():
+            await self._decide(policy, self._cause)
+            await self._requeue(policy)
+        due_at = self._may_decide_at() if self._cause is not None else math.inf
+        return min(due_at, self._requeue_at)
+
+    async def _decide(self, policy: Policy, cause: str) -> None:
+        now = self._clock.now()
+        with stopwatch(self.decision_s):
+            state = self.live.state(self._pool)
+            placer = self._placers(state.settings.placer)
+            plan = decide(state, policy, placer, now, cause=cause)
+            fact = changes(state.plan, plan, self.live.cluster.undecided(self._pool))
+        self._cause, self._decided_at = None, now
+        if fact is not None:
+            await self._append(fact)
+            await self.catch_up()
+
+    async def _requeue(self, policy: Policy) -> None:
+        """Let a policy with queues of its own move jobs between them; each move is an event."""
+        if self._clock.now() < self._requeue_at:
+            return
+        if not isinstance(policy, Queueing):
+            self._requeue_at = math.inf
+            return
+        moves = policy.requeue(self._state(), self._clock.now())
+        facts = [
+            JobPriorityChanged(pool=self._pool, job_id=job_id, queue_level=level, reason=reason)
+            for job_id, (level, reason) in sorted(moves.items())
+        ]
+        if facts:
+            await self._append(*facts)
+            await self.catch_up()
+        self._requeue_at = policy.requeue_due_at(self._state(), self._clock.now())
+
+    async def _cancel_idle(self) -> None:
+        """End canceled jobs that hold no workers (any more)."""
+        jobs = self.live.cluster.jobs(self._pool)
+        idle = [job_id for job_id in sorted(self._canceling) if job_id in jobs and not jobs[job_id].workers]
+        for job_id in idle:
+            await self._store.append(f"job.{job_id}", -1, [self._fact(JobCanceled(job_id=job_id))])
+        self._canceling = {job_id for job_id in self._canceling if job_id in jobs} - set(idle)
+        if idle:
+            await self.catch_up()
+
+    def _note(self, event: Event) -> None:
+        if not isinstance(event.data, JobProgressed):
+            self._requeue_at = -math.inf
+        if event.type in TRIGGERS:
+            self._cause = self._cause or event.type
+            if isinstance(event.data, JobCancelRequested):
+                self._canceling.add(event.data.job_id)
+        elif self._cause is None and self.live.learning.changed_materially():
+            self._cause = SPEEDUP_CHANGED
+
+    def _may_decide_at(self) -> float:
+        last = max(self._decided_at, self.live.cluster.plan(self._pool).decided_at)
+        return last + self.live.cluster.settings(self._pool).ratelimit_s
+
+    def _state(self) -> ClusterState:
+        return self.live.cluster.state(self._pool)
+
+    async def _append(self, *data: AnyFact) -> None:
+        facts = [self._fact(one) for one in data]
+        await self._store.append(self._stream, self._version, facts, epoch=self._epoch)
+        self._version += len(facts)
+
+    def _fact(self, data: AnyFact) -> Fact:
+        return Fact(
+            data=data, event_id=self._clock.new_id(), recorded_at=self._clock.now(), actor=f"controller/{self._pool}"
+        )
+

@@ -1,0 +1,279 @@
+"""The live cluster: jobs not finished yet, nodes, the plan in force and the settings, pool by pool.
+
+Rule: folding an event costs O(1), whatever happened before; a plan costs O(jobs placed).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from voda.domain.estimate import Estimate
+from voda.domain.job import Job, JobSpec, Phase
+from voda.domain.node import Node
+from voda.domain.plan import Plan
+from voda.domain.state import ClusterState, Settings
+from voda.events.envelope import Event
+from voda.events.plans import adopted
+from voda.events.types import (
+    ActionFailed,
+    JobCanceled,
+    JobCancelRequested,
+    JobChanged,
+    JobCompleted,
+    JobFailed,
+    JobPriorityChanged,
+    JobProgressed,
+    JobSubmitted,
+    NodeChanged,
+    NodeJoined,
+    NodeLeft,
+    PlanAdopted,
+    PolicyChanged,
+    RatelimitChanged,
+    WorkerExited,
+    WorkerStarted,
+)
+
+
+class Pool(Struct, kw_only=True):
+    """What is known of one pool; the projection's own, changed in place."""
+
+    plan: Plan
+    jobs: dict[str, Job] = {}
+    nodes: dict[str, Node] = {}
+    settings: Settings = Settings()
+    undecided: dict[str, int] = {}
+    """Jobs that no plan has considered yet -> position of their submission."""
+
+
+class LiveCluster:
+    """Folds the log into the state that decisions read."""
+
+    FORMAT: Final = "cluster-1"
+
+    def __init__(self) -> None:
+        self.position = 0
+        self._pools: dict[str, Pool] = {}
+        self._pool_of: dict[str, Pool] = {}
+
+    def apply(self, event: Event) -> None:
+        """Fold one event; events must come in the order of their positions."""
+        fold = _FOLDS.get(type(event.data))
+        if fold is not None:
+            fold(self, event, event.data)
+        self.position = event.position
+
+    def pools(self) -> tuple[str, ...]:
+        """Return the names of all pools ever mentioned, sorted."""
+        return tuple(sorted(self._pools))
+
+    def pool_of(self, job_id: str) -> str | None:
+        """Return the pool of a live job."""
+        pool = self._pool_of.get(job_id)
+        return pool.plan.pool if pool else None
+
+    def undecided(self, pool: str) -> frozenset[str]:
+        """Return the live jobs of the pool that no plan has considered yet."""
+        return frozenset(self._pool(pool).undecided)
+
+    def plan(self, pool: str) -> Plan:
+        """Return the plan in force."""
+        return self._pool(pool).plan
+
+    def settings(self, pool: str) -> Settings:
+        """Return the settings in force."""
+        return self._pool(pool).settings
+
+    def state(self, pool: str, estimates: Mapping[str, Estimate] | None = None) -> ClusterState:
+        """Return a frozen view of one pool; later events do not change it. Costs O(live jobs)."""
+        kept = self._pool(pool)
+        return ClusterState(
+            pool=pool,
+            position=self.position,
+            jobs=dict(kept.jobs),
+            nodes=dict(kept.nodes),
+            plan=kept.plan,
+            estimates=estimates or {},
+            settings=kept.settings,
+        )
+
+    def jobs(self, pool: str) -> Mapping[str, Job]:
+        """Return the live jobs of the pool, read-only and changing with the log."""
+        return self._pool(pool).jobs
+
+    def dump(self) -> bytes:
+        """Return the whole state as MessagePack; equal states give equal bytes."""
+        return msgspec.msgpack.encode((self.position, self._pools), order="deterministic")
+
+    def load(self, state: bytes) -> None:
+        """Replace the state by a dumped one."""
+        self.position, self._pools = msgspec.msgpack.decode(state, type=tuple[int, dict[str, Pool]])
+        self._pool_of = {job_id: pool for pool in self._pools.values() for job_id in pool.jobs}
+
+    def _pool(self, name: str) -> Pool:
+        pool = self._pools.get(name)
+        if pool is None:
+            pool = self._pools[name] = Pool(plan=Plan(pool=name))
+        return pool
+
+    def _change(self, job_id: str, **fields: Any) -> None:
+        """Change a live job; what is told of a job that is not live is of no consequence here."""
+        pool = self._pool_of.get(job_id)
+        if pool is not None:
+            pool.jobs[job_id] = replace(pool.jobs[job_id], **fields)
+
+    def _job(self, job_id: str) -> Job | None:
+        pool = self._pool_of.get(job_id)
+        return pool.jobs[job_id] if pool else None
+
+
+def _submitted(live: LiveCluster, event: Event, fact: JobSubmitted) -> None:
+    job_id = fact.spec.job_id
+    if job_id in live._pool_of:
+        return
+    pool = live._pool_of[job_id] = live._pool(fact.spec.pool)
+    pool.jobs[job_id] = Job(spec=fact.spec, submitted_at=event.recorded_at, counted_at=event.recorded_at)
+    pool.undecided[job_id] = event.position
+
+
+def _ended(live: LiveCluster, event: Event, fact: JobCompleted | JobFailed | JobCanceled) -> None:
+    if (pool := live._pool_of.pop(fact.job_id, None)) is not None:
+        del pool.jobs[fact.job_id]
+        pool.undecided.pop(fact.job_id, None)
+
+
+def _cancel_requested(live: LiveCluster, event: Event, fact: JobCancelRequested) -> None:
+    live._change(fact.job_id, is_canceling=True)
+
+
+def _changed(live: LiveCluster, event: Event, fact: JobChanged) -> None:
+    if (job := live._job(fact.job_id)) is not None:
+        live._change(fact.job_id, spec=_respecified(job.spec, fact))
+
+
+def _respecified(spec: JobSpec, fact: JobChanged) -> JobSpec:
+    """Bounds win over the request; bounds that exclude each other change nothing."""
+    least = fact.min_replicas or spec.min_replicas
+    most = fact.max_replicas or spec.max_replicas
+    if not 1 <= least <= most:
+        return spec
+    return replace(
+        spec,
+        min_replicas=least,
+        max_replicas=most,
+        requested_replicas=min(max(fact.requested_replicas or spec.requested, least), most),
+        priority=spec.priority if fact.priority is None else fact.priority,
+        epochs=spec.epochs if fact.epochs is None else fact.epochs,
+    )
+
+
+def _counted(job: Job, now: float) -> dict[str, Any]:
+    """Return the totals carried on to `now`, to be taken whenever the number of replicas changes."""
+    span_s = now - job.counted_at
+    if not job.workers:
+        return {"counted_at": now, "waiting_s": job.waiting_s + span_s}
+    service = job.gpus * span_s
+    return {
+        "counted_at": now,
+        "running_s": job.running_s + span_s,
+        "attained_service_gpu_s": job.attained_service_gpu_s + service,
+        "served_since_start_gpu_s": job.served_since_start_gpu_s + service,
+    }
+
+
+def _worker_started(live: LiveCluster, event: Event, fact: WorkerStarted) -> None:
+    if (job := live._job(fact.job_id)) is None:
+        return
+    now = event.recorded_at
+    fields = _counted(job, now)
+    if job.phase is not Phase.RUNNING:
+        fields |= {"phase": Phase.RUNNING, "last_started_at": now, "served_since_start_gpu_s": 0.0}
+        if job.first_started_at is None:
+            fields["first_started_at"] = now
+        else:
+            fields["restarts"] = job.restarts + 1
+    live._change(fact.job_id, workers={**job.workers, **fact.workers}, **fields)
+
+
+def _worker_exited(live: LiveCluster, event: Event, fact: WorkerExited) -> None:
+    if (job := live._job(fact.job_id)) is None:
+        return
+    now = event.recorded_at
+    fields = _counted(job, now)
+    workers = {index: node for index, node in job.workers.items() if index not in fact.workers}
+    # A job whose workers all move is on its way, not halted: it keeps its start and its service.
+    if job.workers and not workers and fact.cause != "migrated":
+        started_at = now if job.last_started_at is None else job.last_started_at
+        fields |= {"phase": Phase.WAITING, "last_halted_at": now, "last_run_s": now - started_at}
+    live._change(fact.job_id, workers=workers, **fields)
+
+
+def _progressed(live: LiveCluster, event: Event, fact: JobProgressed) -> None:
+    job = live._job(fact.job_id)
+    if job is not None and fact.epochs_done > job.epochs_done:
+        live._change(fact.job_id, epochs_done=fact.epochs_done)
+
+
+def _action_failed(live: LiveCluster, event: Event, fact: ActionFailed) -> None:
+    if (job := live._job(fact.job_id)) is not None:
+        live._change(fact.job_id, failures=job.failures + 1)
+
+
+def _node_seen(live: LiveCluster, event: Event, fact: NodeJoined | NodeChanged) -> None:
+    _forget_node(live, fact.node.name)
+    live._pool(fact.node.pool).nodes[fact.node.name] = fact.node
+
+
+def _node_left(live: LiveCluster, event: Event, fact: NodeLeft) -> None:
+    _forget_node(live, fact.name)
+
+
+def _forget_node(live: LiveCluster, name: str) -> None:
+    """A node is in one pool at a time, and its label may change while we look away."""
+    for pool in live._pools.values():
+        pool.nodes.pop(name, None)
+
+
+def _plan_adopted(live: LiveCluster, event: Event, fact: PlanAdopted) -> None:
+    pool = live._pool(fact.pool)
+    pool.plan = adopted(pool.plan, fact, event.recorded_at)
+    decided = [job_id for job_id, position in pool.undecided.items() if position <= fact.based_on]
+    for job_id in decided:
+        del pool.undecided[job_id]
+        if pool.jobs[job_id].phase is Phase.SUBMITTED:
+            live._change(job_id, phase=Phase.WAITING)
+
+
+def _priority_changed(live: LiveCluster, event: Event, fact: JobPriorityChanged) -> None:
+    live._change(fact.job_id, queue_level=fact.queue_level)
+
+
+def _settings_changed(live: LiveCluster, event: Event, fact: PolicyChanged | RatelimitChanged) -> None:
+    pool = live._pool(fact.pool)
+    known = Settings.__struct_fields__
+    given = {name: value for name in fact.__struct_fields__ if (value := getattr(fact, name)) is not None}
+    pool.settings = replace(pool.settings, **{name: value for name, value in given.items() if name in known})
+
+
+_FOLDS: Final[Mapping[type, Callable[[LiveCluster, Event, Any], None]]] = {
+    JobSubmitted: _submitted,
+    JobCompleted: _ended,
+    JobFailed: _ended,
+    JobCanceled: _ended,
+    JobCancelRequested: _cancel_requested,
+    JobChanged: _changed,
+    WorkerStarted: _worker_started,
+    WorkerExited: _worker_exited,
+    JobProgressed: _progressed,
+    ActionFailed: _action_failed,
+    NodeJoined: _node_seen,
+    NodeChanged: _node_seen,
+    NodeLeft: _node_left,
+    PlanAdopted: _plan_adopted,
+    JobPriorityChanged: _priority_changed,
+    PolicyChanged: _settings_changed,
+    RatelimitChanged: _settings_changed,
+}

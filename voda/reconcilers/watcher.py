@@ -1,0 +1,37 @@
+"""The watcher: what the cluster shows becomes events.
+
+Rule: an observation is recorded as it was seen; whether it was wished for is not the watcher's business.
+"""
+
+from collections.abc import Iterable
+
+from voda.clock import Clock
+from voda.cluster.port import Cluster
+from voda.events.envelope import ANY_VERSION, Fact
+from voda.events.store import EventStore
+from voda.events.types import Observation
+
+
+class Watcher:
+    """Writes a cluster's notices to the log."""
+
+    def __init__(self, *, store: EventStore, clock: Clock, actor: str = "watcher") -> None:
+        self._store = store
+        self._clock = clock
+        self._actor = actor
+
+    async def record(self, notices: Iterable[Observation]) -> int:
+        """Append the notices in their order and return how many there were."""
+        count = 0
+        for notice in notices:
+            fact = Fact(
+                data=notice, event_id=self._clock.new_id(), recorded_at=self._clock.now(), actor=self._actor
+            )
+            await self._store.append(notice.stream, ANY_VERSION, [fact])
+            count += 1
+        return count
+
+    async def run(self, cluster: Cluster) -> None:
+        """Record what the cluster shows for as long as it shows anything."""
+        async for notice in cluster.watch():
+            await self.record([notice])

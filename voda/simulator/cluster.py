@@ -1,0 +1,232 @@
+"""The simulated cluster: an adapter of the Cluster port on virtual time.
+
+Rule: it knows profiles, never plans or policies; whatever happens to a worker becomes a notice.
+"""
+
+import asyncio
+import heapq
+import math
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from voda.cluster.port import Observed
+from voda.domain.errors import ActionRefused
+from voda.domain.job import JobSpec
+from voda.domain.node import Node
+from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
+from voda.events.types import (
+    ExitCause,
+    JobCompleted,
+    JobProgressed,
+    NodeChanged,
+    Observation,
+    WorkerExited,
+    WorkerStarted,
+)
+from voda.simulator.profile import Profile
+from voda.simulator.training import EpochEnd, Training, exact_end
+
+
+class SimulatedCluster:
+    """Nodes, and jobs that train at the speed of their profiles."""
+
+    def __init__(
+        self, nodes: Iterable[Node], *, now: Callable[[], float], end_of: EpochEnd = exact_end
+    ) -> None:
+        self._nodes = {node.name: node for node in nodes}
+        self._used = dict.fromkeys(self._nodes, 0)
+        self._now = now
+        self._end_of = end_of
+        self._admitted: dict[str, Training] = {}
+        self._placed: dict[str, Training] = {}
+        self._ends: list[tuple[float, int, int, str]] = []
+        self._entries = 0
+        self._notices: list[Observation] = []
+        self._has_notices = asyncio.Event()
+
+    def admit(self, spec: JobSpec, profile: Profile) -> None:
+        """Make a job known, as its manifest and image would; it starts when it is told to."""
+        self._admitted.setdefault(spec.job_id, Training(spec, profile, self._end_of))
+
+    async def observe(self) -> Observed:
+        """See Cluster.observe."""
+        return Observed(
+            nodes=dict(self._nodes),
+            workers={job_id: training.workers for job_id, training in self._placed.items()},
+            gpus_per_replica={job_id: training.spec.gpus_per_replica for job_id, training in self._placed.items()},
+        )
+
+    async def apply(self, action: Action) -> None:
+        """See Cluster.apply; takes effect at once, its cost is time during which the job stands still.
+
+        Raises:
+            ActionRefused: no such job or node, or no room.
+        """
+        match action:
+            case StartJob() | ResizeJob():
+                self._resize(action.job_id, action.nodes)
+            case MigrateWorkers():
+                self._migrate(action.job_id, action.moves)
+            case HaltJob():
+                self._release(action.job_id, "stopped")
+            case StopJob():
+                self._release(action.job_id, "finished" if action.reason == "completed" else "stopped")
+                self._admitted.pop(action.job_id, None)
+
+    async def watch(self) -> AsyncIterator[Observation]:
+        """See Cluster.watch."""
+        while True:
+            for notice in self.take_notices():
+                yield notice
+            self._has_notices.clear()
+            await self._has_notices.wait()
+
+    def take_notices(self) -> Sequence[Observation]:
+        """Return what happened since the last call."""
+        taken, self._notices = self._notices, []
+        return taken
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no job holds a worker."""
+        return not self._placed
+
+    def next_at(self) -> float:
+        """Return the instant of the next epoch's end; infinite when nothing trains."""
+        while self._ends:
+            at, _, turn, job_id = self._ends[0]
+            training = self._placed.get(job_id)
+            if training is not None and training.turn == turn:
+                return at
+            heapq.heappop(self._ends)
+        return math.inf
+
+    def advance(self, now: float) -> None:
+        """End every epoch that is due by `now`."""
+        while self.next_at() <= now:
+            at, _, _, job_id = heapq.heappop(self._ends)
+            self._finish_epoch(self._placed[job_id], at)
+
+    def fail_worker(self, job_id: str, index: int) -> None:
+        """Let one worker die; its job falls back to the last epoch's checkpoint."""
+        if (training := self._placed.get(job_id)) is not None and index in training.workers:
+            self._lose(training, [index], "failed")
+
+    def fail_node(self, name: str) -> None:
+        """Let a node and all workers on it die."""
+        if not self._nodes[name].is_ready:
+            return
+        self._see(replace(self._nodes[name], is_ready=False))
+        for training in list(self._placed.values()):
+            if lost := [index for index, node in training.workers.items() if node == name]:
+                self._lose(training, lost, "node_lost")
+
+    def repair_node(self, name: str) -> None:
+        """Bring a node back."""
+        if not self._nodes[name].is_ready:
+            self._see(replace(self._nodes[name], is_ready=True))
+
+    def workers(self) -> Mapping[str, Sequence[int]]:
+        """Return the worker indices of every running job, in the order of starts."""
+        return {job_id: tuple(training.workers) for job_id, training in self._placed.items()}
+
+    def _finish_epoch(self, training: Training, at: float) -> None:
+        job_id, epoch_s = training.spec.job_id, training.epoch_s
+        was_disturbed = training.is_disturbed
+        training.finish_epoch(at)
+        self._tell(
+            JobProgressed(
+                job_id=job_id,
+                epochs_done=float(training.epoch),
+                workers=len(training.workers),
+                epoch_s=None if was_disturbed else epoch_s,
+            )
+        )
+        if training.is_done:
+            self._tell(JobCompleted(job_id=job_id))
+            self._release(job_id, "finished")
+            del self._admitted[job_id]
+        else:
+            self._schedule(training)
+
+    def _resize(self, job_id: str, nodes: Sequence[str]) -> None:
+        training = self._training(job_id)
+        costs = training.profile.costs
+        self._place(
+            training,
+            dict(enumerate(nodes)),
+            cost_s=costs.resize_s if training.workers else costs.start_s,
+            cause="stopped",
+        )
+
+    def _migrate(self, job_id: str, moves: Mapping[int, str]) -> None:
+        training = self._training(job_id)
+        moved = {index: node for index, node in moves.items() if index in training.workers}
+        self._place(
+            training, {**training.workers, **moved}, cost_s=training.profile.costs.migrate_s, cause="migrated"
+        )
+
+    def _release(self, job_id: str, cause: ExitCause) -> None:
+        if (training := self._placed.get(job_id)) is not None:
+            self._place(training, {}, cost_s=0.0, cause=cause)
+
+    def _lose(self, training: Training, lost: Sequence[int], cause: ExitCause) -> None:
+        training.lose_epoch(self._now())
+        left = {index: node for index, node in training.workers.items() if index not in lost}
+        self._place(training, left, cost_s=training.profile.costs.resize_s, cause=cause)
+
+    def _place(self, training: Training, workers: Mapping[int, str], *, cost_s: float, cause: ExitCause) -> None:
+        before = training.workers
+        if workers == before:
+            return
+        gone = tuple(index for index, node in before.items() if workers.get(index) != node)
+        new = {index: node for index, node in workers.items() if before.get(index) != node}
+        self._charge(training, gone, new)
+        training.place(workers, self._now(), cost_s=cost_s)
+        job_id = training.spec.job_id
+        if gone:
+            self._tell(WorkerExited(job_id=job_id, workers=gone, cause=cause))
+        if new:
+            self._tell(WorkerStarted(job_id=job_id, workers=new))
+        if workers:
+            self._placed[job_id] = training
+            self._schedule(training)
+        else:
+            del self._placed[job_id]
+
+    def _charge(self, training: Training, gone: Iterable[int], new: Mapping[int, str]) -> None:
+        """Move the job's GPUs from node to node, or refuse and leave all as it was."""
+        gpus = training.spec.gpus_per_replica
+        delta = Counter[str]()
+        for node in new.values():
+            delta[node] += gpus
+        for index in gone:
+            delta[training.workers[index]] -= gpus
+        for name, more in delta.items():
+            node = self._nodes.get(name)
+            if more > 0 and (node is None or self._used[name] + more > node.usable_gpus):
+                free = node.usable_gpus - self._used[name] if node else 0
+                raise ActionRefused(f"job {training.spec.job_id}: needs {more} more GPUs on node {name}, {free} free")
+        for name, more in delta.items():
+            self._used[name] += more
+
+    def _training(self, job_id: str) -> Training:
+        try:
+            return self._admitted[job_id]
+        except KeyError:
+            raise ActionRefused(f"job {job_id}: not known to the cluster") from None
+
+    def _schedule(self, training: Training) -> None:
+        if (at := training.next_end_at()) < math.inf:
+            self._entries += 1
+            heapq.heappush(self._ends, (at, self._entries, training.turn, training.spec.job_id))
+
+    def _see(self, node: Node) -> None:
+        self._nodes[node.name] = node
+        self._tell(NodeChanged(node=node))
+
+    def _tell(self, notice: Observation) -> None:
+        self._notices.append(notice)
+        self._has_notices.set()

@@ -1,0 +1,220 @@
+"""The event loop of a simulation: the product's controller and reconcilers on a virtual clock.
+
+Rule: this module plugs ports together and moves the clock to the next instant; it decides nothing.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from voda.clock import VirtualClock, stopwatch
+from voda.controller.controller import Controller
+from voda.domain.errors import InvalidInput
+from voda.domain.job import Job
+from voda.domain.state import Settings
+from voda.events.envelope import ANY_VERSION, Fact
+from voda.events.memory import MemoryStore
+from voda.events.store import EventStore
+from voda.events.types import AnyFact, JobSubmitted, NodeJoined, PolicyChanged, RatelimitChanged
+from voda.placement.base import Placer
+from voda.placement.registry import placer
+from voda.policies.base import Policy
+from voda.policies.registry import policy
+from voda.reconcilers.watcher import Watcher
+from voda.reconcilers.workers import WorkerReconciler
+from voda.simulator.cluster import SimulatedCluster
+from voda.simulator.failures import Failure, FailureRates, FailureSchedule
+from voda.simulator.profile import Workload
+from voda.simulator.training import EpochEnd, exact_end
+
+Progress = Callable[[int, int], None]
+"""(jobs finished, jobs in all) -> nothing."""
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """How a workload is run."""
+
+    settings: Settings = Settings()
+    seed: int = 0
+    failures: FailureRates = FailureRates()
+    tick_s: float = 0.0
+    """Decide only at whole multiples of this many seconds; 0 = whenever something happens."""
+    end_of: EpochEnd = exact_end
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """What a simulation leaves behind."""
+
+    workload: Workload
+    options: Options
+    store: EventStore
+    decision_s: Sequence[float]
+    """Seconds of wall time that each decision took."""
+    wall_s: float
+    unfinished: tuple[str, ...]
+    """Jobs that could never run to their end on this cluster."""
+
+
+class Simulation:
+    """One workload under one policy and one placer."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        options: Options,
+        *,
+        policies: Callable[[str], Policy],
+        placers: Callable[[str], Placer],
+    ) -> None:
+        pools = {node.pool for node in workload.nodes} | {arrival.spec.pool for arrival in workload.arrivals}
+        if len(pools) > 1:
+            raise InvalidInput(f"workload {workload.name}: one pool at a time is simulated, got {sorted(pools)}")
+        self._workload = workload
+        self._options = options
+        self._pool = next(iter(pools), "default")
+        self._clock = VirtualClock(workload.begins_at)
+        self._store = MemoryStore()
+        self._cluster = SimulatedCluster(workload.nodes, now=self._clock.now, end_of=options.end_of)
+        self._watcher = Watcher(store=self._store, clock=self._clock, actor="cluster")
+        self._reconciler = WorkerReconciler(cluster=self._cluster, watcher=self._watcher, clock=self._clock)
+        self._controller = Controller(
+            pool=self._pool, store=self._store, clock=self._clock, policies=policies, placers=placers
+        )
+        self._failures = FailureSchedule(
+            [node.name for node in workload.nodes], options.failures, seed=options.seed
+        )
+        self._arrived = 0
+        self._step_at = math.inf
+
+    async def run(self, progress: Progress | None = None) -> Run:
+        """Run the workload to its end and return the log and the measurements."""
+        laps: list[float] = []
+        with stopwatch(laps):
+            await self._begin()
+            while (now := self._next_at()) < math.inf:
+                self._clock.move_to(now)
+                await self._happen()
+                if progress is not None:
+                    progress(self._arrived - len(self._live_jobs()), len(self._workload.arrivals))
+        return Run(
+            workload=self._workload,
+            options=self._options,
+            store=self._store,
+            decision_s=self._controller.decision_s,
+            wall_s=laps[0],
+            unfinished=tuple(self._live_jobs()),
+        )
+
+    async def _begin(self) -> None:
+        """Write down the cluster and the settings, then take the lead."""
+        settings = asdict(self._options.settings)
+        ratelimit_s = settings.pop("ratelimit_s")
+        facts: list[AnyFact] = [PolicyChanged(pool=self._pool, **settings)]
+        facts.append(RatelimitChanged(pool=self._pool, ratelimit_s=ratelimit_s))
+        facts += [NodeJoined(node=node) for node in self._workload.nodes]
+        for fact in facts:
+            await self._intend(fact)
+        await self._controller.lead("simulator")
+        self._step_at = self._clock.now()
+
+    async def _happen(self) -> None:
+        """Let everything happen that is due now; then, if it is time to decide, decide and carry it out."""
+        self._cluster.advance(self._clock.now())
+        for failure in self._failures.due(self._clock.now() - self._workload.begins_at):
+            self._fail(failure)
+        await self._record()
+        await self._submit()
+        if self._is_time_to_decide():
+            next_step_at = await self._controller.step()
+            await self._reconcile()
+            self._step_at = min(next_step_at, self._reconciler.resume_at() or math.inf)
+
+    async def _reconcile(self) -> None:
+        """Act until the cluster shows the plan, or nothing more can be done at this instant."""
+        while await self._reconciler.step(self._controller.live.cluster.state(self._pool)):
+            await self._record()
+            await self._controller.catch_up()
+        await self._record()
+
+    async def _submit(self) -> None:
+        while self._arrived < len(self._workload.arrivals) and self._arrival_at() <= self._clock.now():
+            arrival = self._workload.arrivals[self._arrived]
+            self._cluster.admit(arrival.spec, arrival.profile)
+            await self._intend(JobSubmitted(spec=arrival.spec))
+            self._arrived += 1
+            self._step_at = self._clock.now()
+
+    async def _record(self) -> None:
+        if await self._watcher.record(self._cluster.take_notices()):
+            self._step_at = self._clock.now()
+
+    async def _intend(self, data: AnyFact) -> None:
+        fact = Fact(data=data, event_id=self._clock.new_id(), recorded_at=self._clock.now(), actor="workload")
+        await self._store.append(data.stream, ANY_VERSION, [fact])
+
+    def _fail(self, failure: Failure) -> None:
+        match failure.kind:
+            case "node_fails":
+                self._cluster.fail_node(failure.node)
+            case "node_repaired":
+                self._cluster.repair_node(failure.node)
+            case "worker_fails":
+                running = [(job, index) for job, indices in self._cluster.workers().items() for index in indices]
+                if running:
+                    self._cluster.fail_worker(*running[int(failure.draw * len(running))])
+
+    def _next_at(self) -> float:
+        """Return the next instant at which anything can happen; infinite when nothing ever will."""
+        if self._arrived == len(self._workload.arrivals) and not self._live_jobs():
+            return math.inf
+        at = min(self._arrival_at(), self._cluster.next_at(), self._wake_at())
+        if at == math.inf and not self._failures.repair_is_due:
+            return math.inf
+        return max(self._clock.now(), min(at, self._workload.begins_at + self._failures.next_at_s()))
+
+    def _arrival_at(self) -> float:
+        if self._arrived == len(self._workload.arrivals):
+            return math.inf
+        return self._workload.begins_at + self._workload.arrivals[self._arrived].submitted_s
+
+    def _wake_at(self) -> float:
+        """Return when the controller is to be stepped next without an event."""
+        tick_s = self._options.tick_s
+        if not tick_s:
+            return self._step_at
+        if self._cluster.is_idle and self._step_at == math.inf:
+            return math.inf
+        return self._workload.begins_at + tick_s * (math.floor(self._elapsed_s() / tick_s) + 1)
+
+    def _is_time_to_decide(self) -> bool:
+        tick_s = self._options.tick_s
+        if not tick_s:
+            return True
+        if self._elapsed_s() % tick_s:
+            return False
+        self._controller.nudge("tick")
+        return True
+
+    def _elapsed_s(self) -> float:
+        return self._clock.now() - self._workload.begins_at
+
+    def _live_jobs(self) -> Mapping[str, Job]:
+        return self._controller.live.cluster.jobs(self._pool)
+
+
+async def simulate(
+    workload: Workload,
+    options: Options,
+    *,
+    policies: Callable[[str], Policy] = policy,
+    placers: Callable[[str], Placer] = placer,
+    progress: Progress | None = None,
+) -> Run:
+    """Run a workload to its end under `options.settings`.
+
+    Raises:
+        InvalidInput: unknown policy or placer, or a workload over several pools.
+    """
+    return await Simulation(workload, options, policies=policies, placers=placers).run(progress)

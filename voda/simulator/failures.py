@@ -1,0 +1,94 @@
+"""What goes wrong in a simulated cluster: workers and nodes that die at seeded instants.
+
+Rule: the schedule depends on the seed and the failure's number alone, never on the policy under test, so that
+policies are compared on the same bad luck.
+"""
+
+import heapq
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from voda.domain.rng import rng_at
+
+
+class FailureRates(Struct, frozen=True, kw_only=True):
+    """Mean times between failures, seconds; infinite = never."""
+
+    node_mtbf_s: float = math.inf
+    """Per node."""
+    node_repair_s: float = 1800.0
+    """Mean time until a dead node is back."""
+    worker_mtbf_s: float = math.inf
+    """Per cluster: the mean time between two deaths of a worker somewhere."""
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing ever fails."""
+        return math.isinf(self.node_mtbf_s) and math.isinf(self.worker_mtbf_s)
+
+
+class Failure(Struct, frozen=True, order=True):
+    """One thing that goes wrong, or is repaired."""
+
+    at_s: float
+    """Seconds after the beginning."""
+    kind: Literal["node_fails", "node_repaired", "worker_fails"]
+    node: str = ""
+    draw: float = 0.0
+    """In [0, 1): which of the workers running at that instant dies."""
+
+
+class FailureSchedule:
+    """The failures of one run, in the order of time."""
+
+    def __init__(self, nodes: Sequence[str], rates: FailureRates, *, seed: int) -> None:
+        self._rates = rates
+        self._seed = seed
+        self._drawn = 0
+        self._heap: list[Failure] = []
+        for node in sorted(nodes):
+            self._push_node_failure(node, 0.0)
+        self._push_worker_failure(0.0)
+
+    def next_at_s(self) -> float:
+        """Return when the next failure or repair happens; infinite when none ever will."""
+        return self._heap[0].at_s if self._heap else math.inf
+
+    @property
+    def repair_is_due(self) -> bool:
+        """Whether a node is down and will come back."""
+        return any(failure.kind == "node_repaired" for failure in self._heap)
+
+    def due(self, now_s: float) -> Sequence[Failure]:
+        """Take the failures with at_s <= `now_s` off the schedule; each brings about its successor."""
+        taken: list[Failure] = []
+        while self.next_at_s() <= now_s:
+            failure = heapq.heappop(self._heap)
+            taken.append(failure)
+            match failure.kind:
+                case "node_fails":
+                    repaired_s = failure.at_s + self._draw_s(self._rates.node_repair_s)
+                    heapq.heappush(self._heap, Failure(repaired_s, "node_repaired", failure.node))
+                case "node_repaired":
+                    self._push_node_failure(failure.node, failure.at_s)
+                case "worker_fails":
+                    self._push_worker_failure(failure.at_s)
+        return taken
+
+    def _push_node_failure(self, node: str, after_s: float) -> None:
+        if not math.isinf(self._rates.node_mtbf_s):
+            at_s = after_s + self._draw_s(self._rates.node_mtbf_s)
+            heapq.heappush(self._heap, Failure(at_s, "node_fails", node))
+
+    def _push_worker_failure(self, after_s: float) -> None:
+        if not math.isinf(self._rates.worker_mtbf_s):
+            at_s = after_s + self._draw_s(self._rates.worker_mtbf_s)
+            draw = rng_at(self._seed, f"victim/{self._drawn}").random()
+            heapq.heappush(self._heap, Failure(at_s, "worker_fails", draw=draw))
+
+    def _draw_s(self, mean_s: float) -> float:
+        self._drawn += 1
+        return rng_at(self._seed, f"failure/{self._drawn}").expovariate(1.0 / mean_s)

@@ -1,0 +1,91 @@
+"""One simulated job: how far it is, and when its next epoch ends.
+
+Rule: progress is a function of the placements it had and when; nothing here knows why they changed.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from voda.domain.job import JobSpec
+from voda.simulator.profile import Profile
+
+EpochEnd = Callable[[float, float], float]
+"""(instant from which training goes on, seconds still needed) -> instant of the epoch's end."""
+
+
+def exact_end(start: float, seconds: float) -> float:
+    """Return the end of an epoch, in whole microseconds, which is what the log keeps."""
+    return round(start + seconds, 6)
+
+
+@dataclass(slots=True)
+class Training:
+    """A job's ground truth; changed in place by the simulated cluster."""
+
+    spec: JobSpec
+    profile: Profile
+    end_of: EpochEnd
+    workers: Mapping[int, str] = field(default_factory=dict)
+    epoch: int = 0
+    """Epochs finished."""
+    fraction: float = 0.0
+    """Of the current epoch, finished by `updated_at`."""
+    updated_at: float = 0.0
+    resumes_at: float = 0.0
+    """Until then it stands still: starting, resizing or moving."""
+    epoch_s: float = math.inf
+    """Seconds of the current epoch on the current placement; infinite while it cannot train."""
+    is_disturbed: bool = True
+    """Whether the placement changed since the current epoch began."""
+    turn: int = 0
+    """Counts changes of the schedule, so that an outdated entry in the heap is recognised."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all epochs are finished."""
+        return self.epoch >= self.profile.epochs
+
+    def advance(self, now: float) -> None:
+        """Carry the progress on to `now`, within the current epoch."""
+        trained_s = now - max(self.updated_at, self.resumes_at)
+        if trained_s > 0 and self.epoch_s > 0:
+            self.fraction = min(1.0, self.fraction + trained_s / self.epoch_s)
+        self.updated_at = max(now, self.updated_at)
+
+    def place(self, workers: Mapping[int, str], now: float, *, cost_s: float) -> None:
+        """Go on with other workers, after standing still for `cost_s`."""
+        self.advance(now)
+        self.workers = workers
+        self.resumes_at = now + cost_s
+        self.is_disturbed = True
+        self._time_epoch()
+
+    def lose_epoch(self, now: float) -> None:
+        """Fall back to the checkpoint at the end of the last epoch."""
+        self.advance(now)
+        self.fraction = 0.0
+
+    def next_end_at(self) -> float:
+        """Return when the current epoch ends if nothing changes; infinite while it cannot train."""
+        if self.epoch_s == math.inf:
+            return math.inf
+        start = max(self.updated_at, self.resumes_at)
+        return max(start, self.end_of(start, (1.0 - self.fraction) * self.epoch_s))
+
+    def finish_epoch(self, now: float) -> None:
+        """Begin the next epoch."""
+        self.epoch += 1
+        self.fraction, self.updated_at, self.is_disturbed = 0.0, now, False
+        self._time_epoch()
+
+    def _time_epoch(self) -> None:
+        can_train = len(self.workers) >= self.spec.min_replicas and not self.is_done
+        self.epoch_s = self.profile.epoch_s(self.epoch, self._per_node()) if can_train else math.inf
+        self.turn += 1
+
+    def _per_node(self) -> tuple[int, ...]:
+        counts: dict[str, int] = {}
+        for index in sorted(self.workers):
+            counts[self.workers[index]] = counts.get(self.workers[index], 0) + 1
+        return tuple(counts.values())
