@@ -1,0 +1,77 @@
+"""Where the public data sets lie on this machine, and where to get those that are absent.
+
+Rule: nothing is downloaded, and nothing of theirs is shipped; a missing set is one sentence that says how to get it.
+"""
+
+from pathlib import Path
+
+from msgspec import Struct
+
+from voda import config
+from voda.domain.errors import DataNotFound
+
+
+class DataSet(Struct, frozen=True, kw_only=True):
+    """A public data set: how to know it when we see it, and whom to get it from."""
+
+    name: str
+    folders: tuple[str, ...]
+    """Where it may lie below the data folder, best first: our own layout, then a clone of the repository."""
+    marker: tuple[str, ...]
+    """Files of which one must be there."""
+    origin: str
+    """Repository, branch, path and licence, as a clause."""
+
+
+POLLUX = DataSet(
+    name="adaptdl-osdi21",
+    folders=("adaptdl-osdi21", "adaptdl/simulator", "simulator", "."),
+    marker=("traces/cifar10/placements.csv",),
+    origin="github.com/petuum/adaptdl, branch osdi21-artifact, path simulator/ (Apache-2.0)",
+)
+PHILLY = DataSet(
+    name="adaptdl-osdi21",
+    folders=POLLUX.folders,
+    marker=("traces/philly.csv.gz", "traces/philly.csv"),
+    origin="github.com/petuum/adaptdl, branch osdi21-artifact, path simulator/ (Apache-2.0; its traces/philly.csv is"
+    " reduced from github.com/msr-fiddle/philly-traces, CC BY 4.0)",
+)
+VODA_EXP = DataSet(
+    name="voda-exp",
+    folders=("voda-exp",),
+    marker=("measured_jobs.csv",),
+    origin="github.com/heyfey/vodascheduler, branch exp, path exp/ (Apache-2.0; measured_jobs.csv and"
+    " measured_allocations.jsonl are read off its scheduler logs)",
+)
+
+
+def find_folder(data_set: DataSet, data: Path | None = None) -> Path:
+    """Return the folder of a data set.
+
+    Args:
+        data_set: what is looked for.
+        data: the data folder to look in; otherwise VODA_DATA, otherwise ./data and then ../shared/data.
+
+    Raises:
+        DataNotFound: it is in none of them; the message says where to get it.
+    """
+    places = _places(data)
+    for place in places:
+        for folder in data_set.folders:
+            if find_file(place / folder, data_set.marker) is not None:
+                return place / folder
+    raise DataNotFound(
+        f"the data set {data_set.name} is not in {' or '.join(str(place) for place in places)}: get {data_set.origin}"
+        f" and put it at {places[0] / data_set.folders[0]}, or name the folder that holds it with --data or VODA_DATA"
+    )
+
+
+def find_file(folder: Path, names: tuple[str, ...]) -> Path | None:
+    """Return the first of `names` that is a file below `folder`; None where there is none."""
+    return next((folder / name for name in names if (folder / name).is_file()), None)
+
+
+def _places(data: Path | None) -> tuple[Path, ...]:
+    if chosen := data or config.data_folder():
+        return (chosen,)
+    return (Path("data"), Path("../shared/data"))

@@ -1,0 +1,129 @@
+"""Measured step times of one application of the Pollux paper, over placements and local batch sizes.
+
+Source: the OSDI'21 artifact of AdaptDL, traces/<application>/{placements,scalability}.csv, measured on nodes of four
+T4 GPUs. Rule: 1 to 4 nodes are looked up, 5 and more are interpolated between (nodes, replicas, local batch).
+"""
+
+import csv
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+GPUS_PER_NODE = 4
+"""Of the nodes measured on."""
+LARGEST_LOOKED_UP = 4
+"""Nodes; the table has every placement on up to so many."""
+MOST_NODES = 16
+"""Measured; more are taken as so many."""
+
+Times: TypeAlias = tuple[float, float]
+"""Seconds of one step, and of the gradient synchronisation within it."""
+Point: TypeAlias = tuple[int, int, int]
+"""Nodes, replicas, local batch size."""
+
+
+class StepTimes:
+    """Step times of one application."""
+
+    def __init__(self, placements: Mapping[str, Sequence[tuple[int, Times]]], points: Mapping[Point, Times]) -> None:
+        """Keep the measurements.
+
+        Args:
+            placements: canonical placement -> (local batch size, times), ascending.
+            points: what larger placements are interpolated from. The points lie on a grid, so the triangulation is
+                not unique and depends on their order.
+        """
+        self._placements = placements
+        self._points = points
+        self._interpolate: Callable[[Point], Times] | None = None
+        self._seen: dict[tuple[tuple[int, ...], int], Times] = {}
+
+    @property
+    def local_batches(self) -> tuple[int, int]:
+        """Smallest and largest local batch size measured on up to four nodes."""
+        sizes = [size for rows in self._placements.values() for size, _ in rows]
+        return min(sizes), max(sizes)
+
+    def at(self, per_node: tuple[int, ...], local_batch: int) -> Times:
+        """Return the seconds of a step and of the synchronisation in it.
+
+        Args:
+            per_node: replicas on each node, in the order of the worker indices; 1..4 each.
+            local_batch: samples per replica and step.
+
+        Raises:
+            ValueError: the placement or the local batch size is outside what was measured.
+        """
+        key = (per_node, local_batch)
+        if (times := self._seen.get(key)) is None:
+            times = self._seen[key] = self._look_up(per_node, local_batch)
+        return times
+
+    def _look_up(self, per_node: tuple[int, ...], local_batch: int) -> Times:
+        if len(per_node) <= LARGEST_LOOKED_UP:
+            rows = self._placements.get(canonical(per_node))
+            if rows is None:
+                raise ValueError(f"placement {per_node} was not measured: expected 1 to {GPUS_PER_NODE} on each node")
+            return _between(rows, local_batch)
+        if self._interpolate is None:
+            self._interpolate = _triangulated(self._points)
+        return self._interpolate((min(len(per_node), MOST_NODES), sum(per_node), local_batch))
+
+
+def canonical(per_node: tuple[int, ...]) -> str:
+    """Return the lexicographically smallest rotation as digits: (3, 2, 1) -> "132"."""
+    digits = "".join(map(str, per_node))
+    return min(digits[i:] + digits[:i] for i in range(len(digits)))
+
+
+def load_step_times(folder: Path) -> StepTimes:
+    """Read placements.csv and scalability.csv of one application."""
+    placements: dict[str, list[tuple[int, Times]]] = {}
+    groups: dict[Point, list[Times]] = {}
+    for row in read_rows(folder / "placements.csv"):
+        digits, size, times = row["placement"], int(row["local_bsz"]), _times(row)
+        placements.setdefault(digits, []).append((size, times))
+        groups.setdefault((len(digits), sum(map(int, digits)), size), []).append(times)
+    points = {point: _mean(groups[point]) for point in sorted(groups)}
+    for row in read_rows(folder / "scalability.csv"):
+        points[int(row["num_nodes"]), int(row["num_replicas"]), int(row["local_bsz"])] = _times(row)
+    return StepTimes({digits: sorted(rows) for digits, rows in placements.items()}, points)
+
+
+def read_rows(path: Path) -> Sequence[dict[str, str]]:
+    """Return the rows of a CSV file with a header."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _times(row: Mapping[str, str]) -> Times:
+    return float(row["step_time"]), float(row["sync_time"])
+
+
+def _mean(several: Sequence[Times]) -> Times:
+    return sum(step for step, _ in several) / len(several), sum(sync for _, sync in several) / len(several)
+
+
+def _between(rows: Sequence[tuple[int, Times]], local_batch: int) -> Times:
+    for (low, at_low), (high, at_high) in itertools.pairwise(rows):
+        if low <= local_batch <= high:
+            share = (local_batch - low) / (high - low)
+            return at_low[0] + share * (at_high[0] - at_low[0]), at_low[1] + share * (at_high[1] - at_low[1])
+    raise ValueError(f"local batch {local_batch} was not measured: expected {rows[0][0]} to {rows[-1][0]}")
+
+
+def _triangulated(points: Mapping[Point, Times]) -> Callable[[Point], Times]:
+    # Imported here: most runs on few nodes never come here, and scipy takes long to import.
+    from scipy.interpolate import LinearNDInterpolator
+
+    interpolator = LinearNDInterpolator(list(points), list(points.values()))
+
+    def at(point: Point) -> Times:
+        step, sync = map(float, interpolator(*point))
+        if math.isnan(step):
+            raise ValueError(f"(nodes, replicas, local batch) {point} lies outside what was measured")
+        return step, sync
+
+    return at
