@@ -179,4 +179,3 @@ class Controller:
         return Fact(
             data=data, event_id=self._clock.new_id(), recorded_at=self._clock.now(), actor=f"controller/{self._pool}"
         )
-

@@ -4,7 +4,7 @@ Rule: folding an event costs O(1), whatever happened before; a plan costs O(jobs
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 from msgspec import Struct
@@ -52,7 +52,7 @@ class Pool(Struct, kw_only=True):
 class LiveCluster:
     """Folds the log into the state that decisions read."""
 
-    FORMAT: Final = "cluster-1"
+    FORMAT: ClassVar[str] = "cluster-1"
 
     def __init__(self) -> None:
         self.position = 0

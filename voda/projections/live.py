@@ -4,7 +4,7 @@ Rule: decisions see the log only through `Live.state`.
 """
 
 from hashlib import sha256
-from typing import Final
+from typing import ClassVar
 
 import msgspec
 
@@ -17,7 +17,7 @@ from voda.projections.learning import Learning
 class Live:
     """The projection behind the controller; snapshots are taken of it."""
 
-    FORMAT: Final = "live-1"
+    FORMAT: ClassVar[str] = "live-1"
 
     def __init__(self) -> None:
         self.cluster = LiveCluster()

@@ -24,9 +24,7 @@ class Watcher:
         """Append the notices in their order and return how many there were."""
         count = 0
         for notice in notices:
-            fact = Fact(
-                data=notice, event_id=self._clock.new_id(), recorded_at=self._clock.now(), actor=self._actor
-            )
+            fact = Fact(data=notice, event_id=self._clock.new_id(), recorded_at=self._clock.now(), actor=self._actor)
             await self._store.append(notice.stream, ANY_VERSION, [fact])
             count += 1
         return count

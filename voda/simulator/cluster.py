@@ -32,9 +32,7 @@ from voda.simulator.training import EpochEnd, Training, exact_end
 class SimulatedCluster:
     """Nodes, and jobs that train at the speed of their profiles."""
 
-    def __init__(
-        self, nodes: Iterable[Node], *, now: Callable[[], float], end_of: EpochEnd = exact_end
-    ) -> None:
+    def __init__(self, nodes: Iterable[Node], *, now: Callable[[], float], end_of: EpochEnd = exact_end) -> None:
         self._nodes = {node.name: node for node in nodes}
         self._used = dict.fromkeys(self._nodes, 0)
         self._now = now
@@ -164,9 +162,7 @@ class SimulatedCluster:
     def _migrate(self, job_id: str, moves: Mapping[int, str]) -> None:
         training = self._training(job_id)
         moved = {index: node for index, node in moves.items() if index in training.workers}
-        self._place(
-            training, {**training.workers, **moved}, cost_s=training.profile.costs.migrate_s, cause="migrated"
-        )
+        self._place(training, {**training.workers, **moved}, cost_s=training.profile.costs.migrate_s, cause="migrated")
 
     def _release(self, job_id: str, cause: ExitCause) -> None:
         if (training := self._placed.get(job_id)) is not None:
@@ -200,8 +196,8 @@ class SimulatedCluster:
         """Move the job's GPUs from node to node, or refuse and leave all as it was."""
         gpus = training.spec.gpus_per_replica
         delta = Counter[str]()
-        for node in new.values():
-            delta[node] += gpus
+        for name in new.values():
+            delta[name] += gpus
         for index in gone:
             delta[training.workers[index]] -= gpus
         for name, more in delta.items():

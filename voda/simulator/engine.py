@@ -82,9 +82,7 @@ class Simulation:
         self._controller = Controller(
             pool=self._pool, store=self._store, clock=self._clock, policies=policies, placers=placers
         )
-        self._failures = FailureSchedule(
-            [node.name for node in workload.nodes], options.failures, seed=options.seed
-        )
+        self._failures = FailureSchedule([node.name for node in workload.nodes], options.failures, seed=options.seed)
         self._arrived = 0
         self._step_at = math.inf
 
