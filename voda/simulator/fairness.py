@@ -1,0 +1,69 @@
+"""Finish-time fairness: how much later a job ended than it would have, alone on its fair share of the cluster.
+
+Source: Mahajan et al., "Themis: Fair and Efficient GPU Cluster Scheduling", NSDI 2020: rho = T_shared / T_ideal,
+where T_ideal is the time on a 1/N share of the cluster, N the average contention during the job's life.
+The limit of 1.1 is the one that the artifact of Zheng et al., "Shockwave", NSDI 2023, counts unfair jobs with.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from voda.projections.history import FinishedJob
+from voda.projections.timeline import Floats, Steps
+
+IdealTime = Callable[[str, float], float]
+"""(job id, GPUs, not always whole) -> seconds from start to end, alone, at the profile's true speed.
+
+Asked only for GPUs between those of the job's minimum and those of its maximum.
+"""
+
+UNFAIR_ABOVE: Final = 1.1
+"""A job is treated unfairly when its rho exceeds this; below lies the noise of starts and roundings."""
+
+
+def fair_shares(jobs: Sequence[FinishedJob], steps: Steps) -> Floats:
+    """Return the GPUs due to each job: mean capacity / mean number of live jobs, both over the job's life.
+
+    Waiting jobs count as live, so the shares of all live jobs add up to the cluster at any instant.
+
+    Returns:
+        Shape (len(jobs),), GPUs; infinite for a job that ended the instant it was submitted.
+    """
+    begins, ends = (np.array([getattr(job, name) for job in jobs]) for name in ("submitted_at", "finished_at"))
+    capacity_gpu_s = _integral_between(begins, ends, steps.at_s, steps.capacity)
+    live_job_s = _integral_between(begins, ends, steps.at_s, steps.queued + steps.running)
+    shares = np.full(len(jobs), np.inf)
+    np.divide(capacity_gpu_s, live_job_s, out=shares, where=live_job_s > 0)
+    return shares
+
+
+def rhos(jobs: Sequence[FinishedJob], steps: Steps, ideal_s: IdealTime) -> Floats:
+    """Return the finish-time fairness rho of each job: JCT / time alone on its fair share.
+
+    A share above the job's maximum is of no use to it, so it is cut there. On a share below the job's minimum
+    it would run at its minimum for that part of the time, so the time grows in proportion.
+
+    Returns:
+        Shape (len(jobs),); 1 = as on an own slice of the cluster, below 1 = better off by sharing.
+    """
+    if not jobs:
+        return np.zeros(0)
+    shares = fair_shares(jobs, steps).tolist()
+    return np.array([_rho(job, share, ideal_s) for job, share in zip(jobs, shares, strict=True)])
+
+
+def _rho(job: FinishedJob, share: float, ideal_s: IdealTime) -> float:
+    if job.jct_s <= 0 or share <= 0:
+        return 0.0
+    least, most = (float(n * job.gpus_per_replica) for n in (job.min_replicas, job.max_replicas))
+    on_share_s = ideal_s(job.job_id, min(max(share, least), most)) * max(1.0, least / share)
+    return job.jct_s / on_share_s
+
+
+def _integral_between(begins: Floats, ends: Floats, at_s: Floats, values: Floats) -> Floats:
+    """Integrate a step function between begins[i] and ends[i], all within or after at_s."""
+    until = np.append(at_s, max(at_s[-1], ends.max()))
+    total = np.concatenate(([0.0], np.cumsum(values * np.diff(until))))
+    return np.interp(ends, until, total) - np.interp(begins, until, total)

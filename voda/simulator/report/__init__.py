@@ -1,0 +1,1 @@
+"""What a person gets to see of a simulation: a table, results.json and a page with pictures."""

@@ -1,0 +1,66 @@
+"""The columns by which runs are compared, in the terminal and on the page alike."""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from voda.simulator.fairness import UNFAIR_ABOVE
+from voda.simulator.metrics import RunResult
+from voda.simulator.report.units import count, instant_span, number, percent, span
+
+
+class Column(Struct, frozen=True):
+    """One figure of a run."""
+
+    head: str
+    """Two short lines."""
+    value: Callable[[RunResult], float]
+    text: Callable[[float], str]
+    meaning: str
+    """One line for whoever asks."""
+    better: Literal["low", "high"] | None = "low"
+    """None = neither is."""
+
+
+TIMES: Sequence[Column] = (
+    Column("avg\nJCT", lambda r: r.avg_jct_s, span, "mean job completion time: submission to end"),
+    Column("median\nJCT", lambda r: r.p50_jct_s, span, "half of the jobs took no longer"),
+    Column("p90\nJCT", lambda r: r.p90_jct_s, span, "nine of ten jobs took no longer"),
+    Column("p99\nJCT", lambda r: r.p99_jct_s, span, "99 of 100 jobs took no longer"),
+    Column("make-\nspan", lambda r: r.makespan_s, span, "first submission to last end"),
+    Column("avg\nqueueing", lambda r: r.avg_queueing_s, span, "mean time without GPUs, preemptions included"),
+)
+COSTS: Sequence[Column] = (
+    Column(
+        "restarts\nper job",
+        lambda r: r.restarts_per_job,
+        number,
+        "starts, resizes and migrations after the first start",
+    ),
+    Column("moves\nper job", lambda r: r.migrations_per_job, number, "migrations of workers to other nodes"),
+    Column("jobs\nspanning", lambda r: r.spanning_jobs, count, "jobs that were ever spread over several nodes"),
+    Column("GPU-\nhours", lambda r: r.gpu_hours, number, "GPU time held by jobs, working or not"),
+    Column("util-\nisation", lambda r: r.utilisation, percent, "GPU time held / GPU time there was", "high"),
+)
+FAIRNESS: Sequence[Column] = (
+    Column(
+        "unfair\njobs",
+        lambda r: r.unfair_share,
+        percent,
+        f"jobs with ρ > {UNFAIR_ABOVE}; ρ = JCT / time the job needs alone on its fair share of the GPUs",
+    ),
+    Column("worst\nρ", lambda r: r.worst_rho, number, "largest ρ of any job: finish-time fairness after Themis"),
+    Column("p95\ndecision", lambda r: r.decision_p95_s, instant_span, "computing time of a decision", None),
+    Column("wall\ntime", lambda r: r.wall_s, instant_span, "computing time of the whole simulation", None),
+)
+ALL: Sequence[Column] = (*TIMES, *COSTS, *FAIRNESS)
+
+
+def best(column: Column, results: Sequence[RunResult]) -> str | None:
+    """Return the text of the best figure, None where no figure is better than another."""
+    texts = {column.text(column.value(result)) for result in results}
+    if column.better is None or len(texts) < 2:
+        return None
+    values = [column.value(result) for result in results]
+    return column.text(min(values) if column.better == "low" else max(values))

@@ -1,0 +1,48 @@
+"""Figures as people read them: short, with their unit."""
+
+import math
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+def span(seconds: float) -> str:
+    """Return a span as its two largest units: 0.4s, 42s, 9m 05s, 1h 09m, 2d 03h."""
+    if seconds < 9.95:
+        return f"{seconds:.1f}s" if round(seconds, 1) else "0s"
+    whole = round(seconds)
+    if whole < _MINUTE:
+        return f"{whole}s"
+    if whole < _HOUR:
+        return f"{whole // _MINUTE}m {whole % _MINUTE:02d}s"
+    minutes = round(seconds / _MINUTE)
+    if minutes * _MINUTE < 2 * _DAY:
+        return f"{minutes // 60}h {minutes % 60:02d}m"
+    hours = round(seconds / _HOUR)
+    return f"{hours // 24}d {hours % 24:02d}h"
+
+
+def instant_span(seconds: float) -> str:
+    """Return a span of computing: 840µs, 12ms, 1.3s, 2m 10s."""
+    if seconds < 0.9995e-3:
+        return f"{seconds * 1e6:.0f}µs"
+    if seconds < 0.9995:
+        return f"{seconds * 1e3:.3g}ms"
+    return span(seconds)
+
+
+def percent(share: float) -> str:
+    """Return a share of 0 to 1 in whole per cent; what is small but there is not rounded away."""
+    return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
+
+
+def number(value: float) -> str:
+    """Return a figure with three significant digits at least: 0.12, 3.45, 12.3, 1,234."""
+    if value == 0:
+        return "0"
+    digits = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{min(digits, 2)}f}"
+
+
+def count(value: float) -> str:
+    """Return a whole number: 1,234."""
+    return f"{value:,.0f}"
