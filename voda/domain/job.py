@@ -96,6 +96,8 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     served_since_start_gpu_s: float = 0.0
     last_run_s: float = 0.0
     queue_level: int = 0
+    queued_since: float | None = None
+    """Instant it was moved to its queue; None while it is where it began."""
     epochs_done: float = 0.0
     restarts: int = 0
     """Starts after the first one."""

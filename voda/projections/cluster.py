@@ -248,7 +248,7 @@ def _plan_adopted(live: LiveCluster, event: Event, fact: PlanAdopted) -> None:
 
 
 def _priority_changed(live: LiveCluster, event: Event, fact: JobPriorityChanged) -> None:
-    live._change(fact.job_id, queue_level=fact.queue_level)
+    live._change(fact.job_id, queue_level=fact.queue_level, queued_since=event.recorded_at)
 
 
 def _settings_changed(live: LiveCluster, event: Event, fact: PolicyChanged | RatelimitChanged) -> None:

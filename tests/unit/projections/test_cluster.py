@@ -153,7 +153,7 @@ def test_job_when_canceled_or_requeued_shows_it() -> None:
     log.add(JobPriorityChanged(pool="default", job_id="a", queue_level=1), at=11)
     log.add(JobCancelRequested(job_id="a"), at=12)
     job = folded(log).state("default").jobs["a"]
-    assert (job.queue_level, job.is_canceling) == (1, True)
+    assert (job.queue_level, job.queued_since, job.is_canceling) == (1, 11.0, True)
 
 
 def test_state_when_the_log_grows_does_not_change() -> None:
