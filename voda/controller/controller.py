@@ -134,8 +134,9 @@ class Controller:
             self._requeue_at = math.inf
             return
         moves = policy.requeue(self._state(), self._clock.now())
+        based_on = self.live.position
         facts = [
-            JobPriorityChanged(pool=self._pool, job_id=job_id, queue_level=level, reason=reason)
+            JobPriorityChanged(pool=self._pool, job_id=job_id, queue_level=level, reason=reason, based_on=based_on)
             for job_id, (level, reason) in sorted(moves.items())
         ]
         if facts:

@@ -229,6 +229,8 @@ class JobPriorityChanged(Data, frozen=True, kw_only=True):
     job_id: str
     queue_level: int
     reason: str = ""
+    based_on: int = 0
+    """Position up to which the log was read. The time of decision is the event's `recorded_at`."""
 
     @property
     def stream(self) -> str:
