@@ -1,9 +1,13 @@
 """Builders of test data: each takes what the test is about and fills in the rest."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from voda.domain.job import JobSpec
+from voda.domain.estimate import Estimate
+from voda.domain.job import Job, JobSpec, Phase
 from voda.domain.node import Node
+from voda.domain.plan import Placement, Plan
+from voda.domain.state import ClusterState, Settings
 from voda.events.codec import seal, unseal
 from voda.events.envelope import Event, Fact, Head
 from voda.events.types import AnyFact
@@ -17,6 +21,34 @@ def a_spec(job_id: str = "a", **fields: Any) -> JobSpec:
 def a_node(name: str = "n1", **fields: Any) -> Node:
     """Return a node; by default of four free GPUs."""
     return Node(name=name, **{"gpus": 4, **fields})
+
+
+def a_job(job_id: str = "a", **fields: Any) -> Job:
+    """Return a live job submitted at 0; fields of its spec are given as fields of the job."""
+    spec = {name: fields.pop(name) for name in list(fields) if name in JobSpec.__struct_fields__}
+    workers = fields.get("workers", {})
+    fields = {"submitted_at": 0.0, "counted_at": 0.0, "phase": Phase.RUNNING if workers else Phase.WAITING, **fields}
+    return Job(spec=a_spec(job_id, **spec), **fields)
+
+
+def a_state(
+    *,
+    jobs: Iterable[Job] = (),
+    nodes: Iterable[Node] = (),
+    placement: Placement | None = None,
+    estimates: Mapping[str, Estimate] | None = None,
+    settings: Settings | None = None,
+) -> ClusterState:
+    """Return a view of the pool `default`, decided once with the given placement."""
+    return ClusterState(
+        pool="default",
+        position=10,
+        jobs={job.spec.job_id: job for job in jobs},
+        nodes={node.name: node for node in nodes},
+        plan=Plan(pool="default", number=1, based_on=9, placement=placement or {}),
+        estimates=estimates or {},
+        settings=settings or Settings(),
+    )
 
 
 class Log:

@@ -1,0 +1,114 @@
+"""Packed: all jobs are packed anew into empty copies of the nodes, then the copies are mapped onto the nodes.
+
+The way of Voda's placement manager (IC2E'23): few spans, many moves. A copy maps only to a node of its size, and
+the mapping keeps the most workers where they are (maximum-weight assignment, Hungarian method).
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import ClassVar
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from voda.domain.plan import Placement
+from voda.domain.state import ClusterState
+from voda.placement.free import FreeGpus
+from voda.placement.requests import largest_first, per_node
+
+Packing = Mapping[str, Mapping[str, int]]
+"""job id -> copy -> workers; a copy is called after the node it was made from."""
+
+
+class Packed:
+    """Best fit, largest request first, on empty nodes; then as few moves as that packing allows."""
+
+    name: ClassVar[str] = "packed"
+    title: ClassVar[str] = "packs all jobs anew, largest first, then keeps the most workers in place (Voda, IC2E'23)"
+
+    def place(self, view: ClusterState, replicas: Mapping[str, int], now: float) -> Placement:
+        """See Placer.place."""
+        packing = _packed(view, replicas)
+        node_of = _mapped(view, packing)
+        return {
+            job_id: _seated(view.plan.placement.get(job_id, ()), {node_of[copy]: n for copy, n in copies.items()})
+            for job_id, copies in packing.items()
+        }
+
+
+def _packed(view: ClusterState, replicas: Mapping[str, int]) -> Packing:
+    """Best fit into empty copies; what fits no copy whole fills the emptiest one, and its rest goes on."""
+    free = FreeGpus({name: node.usable_gpus for name, node in view.nodes.items()})
+    packing: dict[str, Mapping[str, int]] = {}
+    for job_id in largest_first(view, replicas):
+        spec = view.jobs[job_id].spec
+        copies = _copies_for(free, replicas[job_id], spec.gpus_per_replica)
+        if sum(copies.values()) >= spec.min_replicas:
+            packing[job_id] = copies
+        else:
+            for copy, workers in copies.items():
+                free.take(copy, -workers * spec.gpus_per_replica)
+    return packing
+
+
+def _copies_for(free: FreeGpus, workers: int, gpus: int) -> Mapping[str, int]:
+    copies: dict[str, int] = {}
+    while workers:
+        copy = free.best_fit(workers * gpus) or free.roomiest()
+        fitting = min(workers, free[copy] // gpus) if copy else 0
+        if copy is None or not fitting:
+            break
+        free.take(copy, fitting * gpus)
+        copies[copy] = fitting
+        workers -= fitting
+    return copies
+
+
+def _mapped(view: ClusterState, packing: Packing) -> Mapping[str, str]:
+    """Return copy -> node such that the most workers stay."""
+    stays = _stays(view, packing)
+    used = {copy for copies in packing.values() for copy in copies}
+    by_size: dict[int, list[str]] = defaultdict(list)
+    for name in sorted(view.nodes):
+        by_size[view.nodes[name].usable_gpus].append(name)
+    node_of: dict[str, str] = {}
+    for nodes in by_size.values():
+        copies = [name for name in nodes if name in used]
+        node_of.update(_assigned(copies, nodes, stays))
+    return node_of
+
+
+def _stays(view: ClusterState, packing: Packing) -> Mapping[tuple[str, str], int]:
+    """Return (copy, node) -> workers that would stay, were the copy mapped to that node."""
+    stays: dict[tuple[str, str], int] = defaultdict(int)
+    for job_id, copies in packing.items():
+        # A shrink takes the highest indices away: their places do not count.
+        before = per_node(view.plan.placement.get(job_id, ())[: sum(copies.values())])
+        for copy, workers in copies.items():
+            for node, there in before.items():
+                stays[copy, node] += min(workers, there)
+    return stays
+
+
+def _assigned(copies: Sequence[str], nodes: Sequence[str], stays: Mapping[tuple[str, str], int]) -> Mapping[str, str]:
+    row = {copy: index for index, copy in enumerate(copies)}
+    column = {node: index for index, node in enumerate(nodes)}
+    weights = np.zeros((len(copies), len(nodes)))
+    for (copy, node), workers in stays.items():
+        if copy in row and node in column:
+            weights[row[copy], column[node]] = workers
+    rows, columns = linear_sum_assignment(weights, maximize=True)
+    return {copies[r]: nodes[c] for r, c in zip(rows.tolist(), columns.tolist(), strict=True)}
+
+
+def _seated(before: Sequence[str], counts: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the node of each worker index: as before where there is room, else node after node."""
+    left = dict(counts)
+    seats: list[str | None] = [None] * sum(counts.values())
+    for index, node in enumerate(before[: len(seats)]):
+        if left.get(node, 0):
+            seats[index] = node
+            left[node] -= 1
+    rest = chain.from_iterable([node] * workers for node, workers in left.items())
+    return tuple(seat or next(rest) for seat in seats)
