@@ -1,0 +1,179 @@
+"""The planner: how many, where and why, from one view; and the fact that records what differs.
+
+Rules: pure, `voda replay --verify` calls it again; no thrash: a growth that does not pay for its resize is left
+out, and what would have been taken away for it stays.
+"""
+
+from collections.abc import Mapping, Set
+from typing import Final
+
+from voda.domain.estimate import Estimate
+from voda.domain.plan import Placement, Plan
+from voda.domain.state import ClusterState
+from voda.events.types import PlanAdopted
+from voda.placement.base import Placer
+from voda.policies.base import Policy
+
+_UNKNOWN: Final = Estimate(speedup=())
+
+
+def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, cause: str) -> Plan:
+    """Return the plan that follows the one in force.
+
+    Args:
+        view: the pool at one position of the log.
+        policy: says how many.
+        placer: says where.
+        now: seconds since the epoch.
+        cause: type of the event that made the decision due, or `tick`.
+
+    Returns:
+        The next plan, with one reason for every ready job.
+    """
+    wanted = policy.allocate(view, now)
+    replicas, kept = without_thrash(view, wanted.replicas)
+    placement = placer.place(view, replicas, now)
+    return Plan(
+        pool=view.pool,
+        number=view.plan.number + 1,
+        based_on=view.position,
+        policy=policy.name,
+        placer=placer.name,
+        decided_at=now,
+        cause=cause,
+        placement=placement,
+        reasons={**wanted.reasons, **kept, **_cut_short(view, replicas, placement)},
+    )
+
+
+def changes(old: Plan, new: Plan, undecided: Set[str]) -> PlanAdopted | None:
+    """Return the fact that turns `old` into `new`; None when there is nothing to record.
+
+    Args:
+        old: the plan in force.
+        new: the plan decided.
+        undecided: live jobs that no plan has considered yet; those `new` gives a reason for are recorded.
+    """
+    before = old.placement
+    placed = {job_id: nodes for job_id, nodes in sorted(new.placement.items()) if before.get(job_id) != nodes}
+    released = tuple(sorted(job_id for job_id in before if job_id not in new.placement))
+    told = sorted(job_id for job_id in {*placed, *released, *undecided} if job_id in new.reasons)
+    if not (placed or released or told):
+        return None
+    return PlanAdopted(
+        pool=new.pool,
+        number=new.number,
+        based_on=new.based_on,
+        policy=new.policy,
+        placer=new.placer,
+        cause=new.cause,
+        placed=placed,
+        released=released,
+        reasons={job_id: new.reasons[job_id] for job_id in told},
+    )
+
+
+def without_thrash(view: ClusterState, wanted: Mapping[str, int]) -> tuple[Mapping[str, int], Mapping[str, str]]:
+    """Leave out growths whose gain does not outweigh the cost, then shrinks that nobody needs any more.
+
+    Starts, preemptions and shrinks that make room for starts stand: only the GPUs of the growths left out are
+    given back.
+
+    Args:
+        view: the plan in force, the jobs and their estimates.
+        wanted: job id -> replicas, from the policy.
+
+    Returns:
+        The corrected replicas, and a reason for each job that keeps what it had.
+    """
+    growths = _growths_that_do_not_pay(view, wanted)
+    if not growths:
+        return wanted, {}
+    replicas, reasons = dict(wanted), dict(growths)
+    freed = 0
+    for job_id in growths:
+        size = len(view.plan.placement[job_id])
+        freed += (wanted[job_id] - size) * view.jobs[job_id].spec.gpus_per_replica
+        replicas[job_id] = size
+    undone = _shrinks_undone(view, wanted, freed)
+    replicas.update(undone)
+    for job_id, size in undone.items():
+        is_as_before = size == len(view.plan.placement[job_id])
+        done = f"kept at {size}" if is_as_before else f"shrunk to {size} only"
+        reasons[job_id] = f"{done}: shrinking to {wanted[job_id]} would free GPUs that no other job needs now"
+    return replicas, reasons
+
+
+def _growths_that_do_not_pay(view: ClusterState, wanted: Mapping[str, int]) -> Mapping[str, str]:
+    """Return job id -> why it stays as it is."""
+    in_force = view.plan.placement
+    kept: dict[str, str] = {}
+    for job_id, size in wanted.items():
+        before = len(in_force.get(job_id, ()))
+        if 0 < before < size and _is_settled(view, job_id):
+            estimate = view.estimates.get(job_id, _UNKNOWN)
+            saved_s = _saved_s(estimate, before, size)
+            if saved_s is not None and saved_s <= estimate.resize_cost_s:
+                kept[job_id] = (
+                    f"kept at {before}: growing to {size} would save {max(saved_s, 0.0):.0f} s"
+                    f" and cost {estimate.resize_cost_s:.0f} s"
+                )
+    return kept
+
+
+def _is_settled(view: ClusterState, job_id: str) -> bool:
+    """Whether the job runs, has its minimum, and none of its planned nodes is lost."""
+    job = view.jobs[job_id]
+    planned = view.plan.placement[job_id]
+    if min(len(planned), len(job.workers)) < job.spec.min_replicas:
+        return False
+    return all(node in view.nodes and view.nodes[node].usable_gpus > 0 for node in planned)
+
+
+def _saved_s(estimate: Estimate, before: int, after: int) -> float | None:
+    """Return the seconds by which the job ends earlier; None when its remaining time is not known."""
+    if after >= len(estimate.speedup):
+        return None
+    left_s = estimate.time_left_s(before)
+    return left_s - estimate.time_left_s(after) if left_s < float("inf") else None
+
+
+def _shrinks_undone(view: ClusterState, wanted: Mapping[str, int], freed: int) -> Mapping[str, int]:
+    """Return job id -> replicas it keeps after all: whole shrinks first, then parts, earlier submission first."""
+    shrunk = sorted(
+        (job_id for job_id, size in wanted.items() if 0 < size < _size_to_keep(view, job_id, size)),
+        key=lambda job_id: (view.jobs[job_id].submitted_at, job_id),
+    )
+    undone: dict[str, int] = {}
+    for take_parts in (False, True):
+        for job_id in shrunk:
+            if job_id in undone:
+                continue
+            gpus = view.jobs[job_id].spec.gpus_per_replica
+            lacking = _size_to_keep(view, job_id, wanted[job_id]) - wanted[job_id]
+            given = min(lacking, freed // gpus)
+            if given == lacking or (take_parts and given):
+                undone[job_id] = wanted[job_id] + given
+                freed -= given * gpus
+    return undone
+
+
+def _size_to_keep(view: ClusterState, job_id: str, size: int) -> int:
+    """Return the size in force, within the job's present bounds, unless the job is no slower at the new one."""
+    job = view.jobs[job_id]
+    before = min(len(view.plan.placement.get(job_id, ())), job.spec.max_replicas)
+    speedup = view.estimates.get(job_id, _UNKNOWN).speedup
+    is_no_slower = before < len(speedup) and speedup[size] >= speedup[before]
+    return size if is_no_slower else before
+
+
+def _cut_short(view: ClusterState, replicas: Mapping[str, int], placement: Placement) -> Mapping[str, str]:
+    """Return the reasons of jobs for which the free GPUs are too scattered over the nodes."""
+    reasons: dict[str, str] = {}
+    for job_id, size in replicas.items():
+        placed = len(placement.get(job_id, ()))
+        if placed < size:
+            gpus = view.jobs[job_id].spec.gpus_per_replica
+            scattered = f"the free GPUs are too scattered for {size} workers of {gpus} GPUs each"
+            reasons[job_id] = f"runs at {placed}: {scattered}" if placed else f"waits: {scattered}"
+    return reasons
