@@ -39,4 +39,4 @@ def speedup_law(a: float, b: float, max_replicas: int) -> tuple[float, ...]:
 
     Source: Gunther's Universal Scalability Law.
     """
-    return tuple(n / (1.0 + a * (n - 1) + b * n * (n - 1)) for n in range(max_replicas + 1))
+    return (0.0, *(n / (1.0 + a * (n - 1) + b * n * (n - 1)) for n in range(1, max_replicas + 1)))

@@ -1,0 +1,1 @@
+"""What the simulator is given to schedule: jobs, when they come, and how they really behave."""

@@ -1,0 +1,115 @@
+"""Jobs drawn like those of Philly, arriving at random: no data set needed.
+
+Source: the quantiles below were computed from the reduced Philly trace (Jeon et al., ATC'19); between them run times
+are drawn evenly in their logarithm. Rule: job number i is the same whatever the rate and however many are asked for.
+"""
+
+import itertools
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+
+from voda.domain.errors import InvalidInput
+from voda.domain.node import Node
+from voda.domain.rng import rng_at
+from voda.simulator.profile import Arrival, Workload
+from voda.simulator.workloads.drawn import TracedJob, draw_scaling, drawn_jobs
+from voda.simulator.workloads.nodes import parse_nodes, total_gpus
+from voda.simulator.workloads.request import WorkloadRequest
+
+GPU_MIX: Mapping[int, float] = {1: 76_627, 2: 1_818, 4: 1_870, 8: 1_650, 16: 206, 32: 67, 64: 6, 128: 3}
+"""GPUs asked for -> jobs of the trace; its few 12s and 24s count as 8 and 16."""
+_AT = (0.0, 0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1.0)
+DURATIONS_S: Mapping[int, Sequence[float]] = {
+    1: (1, 52, 122, 1_117, 2_716, 8_512, 19_137, 135_399, 865_709, 3_256_045),
+    2: (2, 9, 16, 21, 76, 72_740, 197_062, 523_316, 1_474_215, 2_582_803),
+    4: (3, 75, 773, 17_410, 89_394, 184_435, 273_968, 907_376, 2_446_301, 2_750_674),
+    8: (1, 125, 1_737, 23_622, 172_980, 350_486, 525_573, 1_059_432, 2_656_454, 4_628_226),
+    16: (1, 35, 610, 28_466, 109_991, 251_987, 445_765, 940_905, 1_614_887, 1_710_643),
+}
+"""GPUs asked for, up to the next size -> run time in seconds at the quantiles `_AT`."""
+DEFAULT_NODES = "16x4"
+DEFAULT_JOBS = 200
+MOST_JOBS = 1_000_000
+MOST_GPUS = 1_024
+"""Of one job."""
+
+
+def load(variant: str, request: WorkloadRequest) -> Workload:
+    """Return jobs drawn by the seed; see the catalogue.
+
+    Raises:
+        InvalidInput: an option out of range.
+    """
+    count = request.options.jobs or DEFAULT_JOBS
+    if not 1 <= count <= MOST_JOBS:
+        raise InvalidInput(f"poisson: {count} jobs asked for, expected 1 to {MOST_JOBS}")
+    nodes = request.nodes or parse_nodes(DEFAULT_NODES)
+    return Workload(
+        name="poisson",
+        source="drawn by the quantiles of the Philly trace (Jeon et al., ATC'19)",
+        arrivals=tuple(itertools.islice(_arrivals(request, nodes), count)),
+        nodes=nodes,
+    )
+
+
+def mean_gpu_s(mix: Mapping[int, float]) -> float:
+    """Return the expected GPU-seconds of one job."""
+    return sum(weight * gpus * _mean(_durations(gpus)) for gpus, weight in mix.items()) / sum(mix.values())
+
+
+def draw_duration_s(rng: random.Random, gpus: int) -> float:
+    """Draw a run time for a job that asks for so many GPUs."""
+    at, quantiles = rng.random(), _durations(gpus)
+    i = next(i for i, upper in enumerate(_AT[1:]) if at < upper)
+    share = (at - _AT[i]) / (_AT[i + 1] - _AT[i])
+    return float(quantiles[i] * (quantiles[i + 1] / quantiles[i]) ** share)
+
+
+def _arrivals(request: WorkloadRequest, nodes: tuple[Node, ...]) -> Iterator[Arrival]:
+    mix = _mix(request)
+    rate_per_s = _rate_per_s(request, mix, total_gpus(nodes))
+    gaps, jobs, drawn = rng_at(request.seed, "gaps"), rng_at(request.seed, "jobs"), drawn_jobs(nodes)
+    submitted_s = 0.0
+    for number in itertools.count(1):
+        gpus = jobs.choices(list(mix), list(mix.values()))[0]
+        job = TracedJob(
+            job_id=f"poisson-{number:05}",
+            submitted_s=round(submitted_s, 3),
+            duration_s=draw_duration_s(jobs, gpus),
+            gpus=gpus,
+        )
+        yield drawn.arrival(job, draw_scaling(jobs, gpus))
+        submitted_s += gaps.expovariate(rate_per_s)
+
+
+def _rate_per_s(request: WorkloadRequest, mix: Mapping[int, float], gpus: int) -> float:
+    options = request.options
+    for name in ("rate_per_h", "load"):
+        value: float = getattr(options, name)
+        if not 0.0 <= value < math.inf:
+            raise InvalidInput(f"poisson: {name} is {value}, expected a number above 0")
+    rate_per_s = options.rate_per_h / 3600.0 or options.load * gpus / mean_gpu_s(mix)
+    if not rate_per_s:
+        raise InvalidInput("poisson: load and rate_per_h are both 0, so that no job would ever come")
+    return rate_per_s
+
+
+def _mix(request: WorkloadRequest) -> Mapping[int, float]:
+    mix = request.options.gpu_mix or GPU_MIX
+    for gpus, weight in mix.items():
+        if not (1 <= gpus <= MOST_GPUS and 0.0 < weight < math.inf):
+            raise InvalidInput(
+                f"poisson: {weight} of the jobs asking for {gpus} GPUs, expected a weight above 0 and 1 to {MOST_GPUS}"
+            )
+    return dict(sorted(mix.items()))
+
+
+def _durations(gpus: int) -> Sequence[float]:
+    return DURATIONS_S[max(size for size in DURATIONS_S if size <= gpus)]
+
+
+def _mean(quantiles: Sequence[float]) -> float:
+    """Integrate the quantile function: between two quantiles x < y it averages to (y - x) / ln(y / x)."""
+    steps = zip(itertools.pairwise(_AT), itertools.pairwise(quantiles), strict=True)
+    return sum((upper - lower) * (y - x) / math.log(y / x) for (lower, upper), (x, y) in steps)

@@ -1,0 +1,87 @@
+"""The ancestor's own experiment: 24 jobs on 3 nodes of 4 GPUs, July 2021.
+
+Rule: the figures live in voda-exp-run-1.json beside this module; how they were derived says benchmarks/fidelity_voda.py.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from voda.domain.job import JobSpec
+from voda.simulator.profile import Arrival, Costs, Workload
+from voda.simulator.speedup_profile import SpeedupProfile
+from voda.simulator.workloads.nodes import parse_nodes
+from voda.simulator.workloads.request import WorkloadRequest
+
+_FILE = Path(__file__).parent / "voda-exp-run-1.json"
+
+
+class Bounds(Struct, frozen=True):
+    """Replicas of every job."""
+
+    requested: int
+    min: int
+    max: int
+
+
+class Model(Struct, frozen=True):
+    """A neural network, as measured."""
+
+    epochs: int
+    work_s: float
+    speedup: tuple[float, ...]
+
+
+class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
+    """The file's format."""
+
+    source: str
+    begins_at: datetime
+    nodes: str
+    bounds: Bounds
+    costs: Costs
+    models: Mapping[str, Model]
+    arrivals: tuple[tuple[float, str], ...]
+
+
+def read_experiment() -> Experiment:
+    """Return the figures that are shipped."""
+    return msgspec.json.decode(_FILE.read_bytes(), type=Experiment)
+
+
+def load(variant: str, request: WorkloadRequest) -> Workload:
+    """Return the experiment as a workload; see the catalogue."""
+    experiment = read_experiment()
+    profiles = {
+        name: SpeedupProfile(epochs=model.epochs, work_s=model.work_s, speedup=model.speedup, costs=experiment.costs)
+        for name, model in experiment.models.items()
+    }
+    arrivals = tuple(
+        Arrival(
+            spec=_spec(f"{name}-{number:02}", experiment.bounds, profiles[name].epochs),
+            submitted_s=submitted_s,
+            profile=profiles[name],
+        )
+        for number, (submitted_s, name) in enumerate(experiment.arrivals, start=1)
+    )
+    return Workload(
+        name=f"voda-exp/{variant}",
+        source=experiment.source,
+        arrivals=arrivals,
+        nodes=request.nodes or parse_nodes(experiment.nodes),
+        begins_at=experiment.begins_at.timestamp(),
+    )
+
+
+def _spec(job_id: str, bounds: Bounds, epochs: int) -> JobSpec:
+    return JobSpec(
+        job_id=job_id,
+        name=job_id,
+        requested_replicas=bounds.requested,
+        min_replicas=bounds.min,
+        max_replicas=bounds.max,
+        epochs=epochs,
+    )
