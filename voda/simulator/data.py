@@ -3,12 +3,16 @@
 Rule: nothing is downloaded, and nothing of theirs is shipped; a missing set is one sentence that says how to get it.
 """
 
+import csv
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from msgspec import Struct
 
 from voda import config
-from voda.domain.errors import DataNotFound
+from voda.domain.errors import DataNotFound, InvalidInput
 
 
 class DataSet(Struct, frozen=True, kw_only=True):
@@ -69,6 +73,22 @@ def find_folder(data_set: DataSet, data: Path | None = None) -> Path:
 def find_file(folder: Path, names: tuple[str, ...]) -> Path | None:
     """Return the first of `names` that is a file below `folder`; None where there is none."""
     return next((folder / name for name in names if (folder / name).is_file()), None)
+
+
+@contextmanager
+def intact(path: Path, data_set: DataSet) -> Iterator[None]:
+    """Turn whatever a damaged file makes a reader stumble over into one sentence.
+
+    Raises:
+        InvalidInput: the block did not find what it expected in `path`.
+    """
+    try:
+        yield
+    except (OSError, EOFError, LookupError, ValueError, zlib.error, csv.Error) as error:
+        raise InvalidInput(
+            f"{path}: is damaged or not what it should be ({type(error).__name__}: {error}); get it again from"
+            f" {data_set.origin}"
+        ) from error
 
 
 def _places(data: Path | None) -> tuple[Path, ...]:

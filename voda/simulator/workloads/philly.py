@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from voda.domain.errors import InvalidInput
 from voda.domain.rng import rng_at
-from voda.simulator.data import PHILLY, find_file, find_folder
+from voda.simulator.data import PHILLY, find_file, find_folder, intact
 from voda.simulator.profile import Arrival, Workload
 from voda.simulator.workloads.drawn import TracedJob, draw_scaling, drawn_jobs
 from voda.simulator.workloads.nodes import parse_nodes
@@ -63,7 +63,7 @@ def read_trace(folder: Path) -> Sequence[Row]:
     path = find_file(folder, PHILLY.marker)
     assert path is not None, "find_folder returns only folders that have it"
     opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8", newline="") as file:
+    with intact(path, PHILLY), opener(path, "rt", encoding="utf-8", newline="") as file:
         return sorted(_row(line, row) for line, row in enumerate(csv.DictReader(file), start=2))
 
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from voda.domain.errors import InvalidInput
 from voda.domain.job import JobSpec
-from voda.simulator.data import POLLUX, find_folder
+from voda.simulator.data import POLLUX, find_folder, intact
 from voda.simulator.pollux import Application, PolluxProfile, load_application
 from voda.simulator.profile import Arrival, Workload
 from voda.simulator.step_times import read_rows
@@ -65,11 +65,13 @@ def _load(name: str, folder: str, request: WorkloadRequest) -> Workload:
         raise InvalidInput(f"workload {name}: there is no {path}; the folder has {there}")
     nodes = request.nodes or parse_nodes("16x4")
     gpus = total_gpus(nodes)
-    jobs = sorted(read_jobs(path), key=lambda job: job.submitted_s)
+    with intact(root, POLLUX):
+        jobs = sorted(read_jobs(path), key=lambda job: job.submitted_s)
+        arrivals = tuple(_arrival(job, load_application(job.application, root / "traces"), gpus) for job in jobs)
     return Workload(
         name=name,
         source=f"{POLLUX.origin}: {folder}/{path.name}; Qiao et al., OSDI'21",
-        arrivals=tuple(_arrival(job, load_application(job.application, root / "traces"), gpus) for job in jobs),
+        arrivals=arrivals,
         nodes=nodes,
     )
 
@@ -78,6 +80,8 @@ def _arrival(job: TunedJob, application: Application, gpus: int) -> Arrival:
     most = min(gpus, application.max_replicas(job.batch))
     spec = JobSpec(
         job_id=job.name,
+        # Jobs of one application scale differently at different batch sizes, and share no history.
+        category=f"{job.application}-b{job.batch}",
         name=job.name,
         requested_replicas=min(job.replicas, most),
         max_replicas=most,

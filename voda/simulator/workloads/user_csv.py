@@ -90,6 +90,10 @@ class Row:
         text = self.text(column)
         if not text and default is not None:
             return default
+        return self.parsed(column, text, least=least, most=most)
+
+    def parsed(self, column: str, text: str, *, least: float, most: float) -> float:
+        """Return the number that `text`, out of this column, stands for."""
         try:
             value = float(text)
         except ValueError:
@@ -199,7 +203,5 @@ def _speedup(row: Row, most: int) -> Sequence[float]:
         raise row.refused("speedup", "give either speedup or a and b")
     if len(listed) != most:
         raise row.refused("speedup", f"{len(listed)} figures, expected {most}: one for each size from 1 to max")
-    return (
-        0.0,
-        *(Row(row.path, row.line, {"speedup": one}).number("speedup", None, least=1e-3, most=1e6) for one in listed),
-    )
+    figures = (row.parsed("speedup", figure, least=1e-3, most=1e6) for figure in listed)
+    return (0.0, *figures)

@@ -1,6 +1,6 @@
 """The ancestor's own experiment: 24 jobs on 3 nodes of 4 GPUs, July 2021.
 
-Rule: the figures live in voda-exp-run-1.json beside this module; how they were derived says benchmarks/fidelity_voda.py.
+Rule: the figures live in voda-exp-run-1.json beside this module; benchmarks/fidelity_voda.py derives them.
 """
 
 from collections.abc import Mapping
