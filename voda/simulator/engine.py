@@ -89,13 +89,15 @@ class Simulation:
     async def run(self, progress: Progress | None = None) -> Run:
         """Run the workload to its end and return the log and the measurements."""
         laps: list[float] = []
+        finished = 0
         with stopwatch(laps):
             await self._begin()
             while (now := self._next_at()) < math.inf:
                 self._clock.move_to(now)
                 await self._happen()
-                if progress is not None:
-                    progress(self._arrived - len(self._live_jobs()), len(self._workload.arrivals))
+                if progress is not None and (count := self._arrived - len(self._live_jobs())) != finished:
+                    finished = count
+                    progress(finished, len(self._workload.arrivals))
         return Run(
             workload=self._workload,
             options=self._options,

@@ -1,56 +1,59 @@
-"""How long a job would take alone, from its true profile: the yardstick of finish-time fairness.
+"""How long a job would take alone on a given number of GPUs, at its profile's true speed.
 
-Rule: one start is charged and nothing else; workers sit on as few nodes as the cluster allows.
+Rule: pure; it is the yardstick of finish-time fairness and is never shown to a policy.
 """
 
-import functools
-import math
 from collections.abc import Sequence
+from functools import lru_cache
 
-from voda.domain.node import Node
-from voda.simulator.fairness import IdealTime
 from voda.simulator.profile import Arrival, Workload
 
 
-def ideal_times(workload: Workload) -> IdealTime:
-    """Return the function (job id, GPUs) -> seconds from start to end; it remembers what it was asked.
+class IdealTimes:
+    """Answers (job id, GPUs) -> seconds for one workload; an IdealTime of fairness.py."""
 
-    Between two whole numbers of replicas the job runs part of the time at either, so that its speed lies
-    between theirs in proportion.
+    def __init__(self, workload: Workload) -> None:
+        self._arrivals = {arrival.spec.job_id: arrival for arrival in workload.arrivals}
+        self._node_gpus = tuple(sorted((node.gpus for node in workload.nodes), reverse=True))
+        self._at_size = lru_cache(maxsize=None)(self._seconds)
+
+    def __call__(self, job_id: str, gpus: float) -> float:
+        """Return the seconds from start to end on `gpus` GPUs, its start's cost included.
+
+        Between two whole sizes the speed is interpolated: a share of 2.5 replicas is 2 and 3, half the time each.
+        """
+        replicas = gpus / self._arrivals[job_id].spec.gpus_per_replica
+        below = int(replicas)
+        if below == replicas:
+            return self._at_size(job_id, below)
+        share = replicas - below
+        slow = 1.0 / self._at_size(job_id, below) if below else 0.0
+        return 1.0 / (slow + share * (1.0 / self._at_size(job_id, below + 1) - slow))
+
+    def _seconds(self, job_id: str, replicas: int) -> float:
+        arrival = self._arrivals[job_id]
+        per_node = packed(replicas, arrival.spec.gpus_per_replica, self._node_gpus)
+        return _alone_s(arrival, per_node)
+
+
+def packed(replicas: int, gpus_per_replica: int, node_gpus: Sequence[int]) -> tuple[int, ...]:
+    """Return replicas per node when as few nodes as possible are used; what fits nowhere is left out.
+
+    Args:
+        replicas: to be placed.
+        gpus_per_replica: each needs on its node.
+        node_gpus: sizes of the empty nodes, largest first.
     """
-    arrivals = {arrival.spec.job_id: arrival for arrival in workload.arrivals}
-
-    @functools.cache
-    def whole_s(job_id: str, replicas: int) -> float:
-        return _alone_s(arrivals[job_id], replicas, workload.nodes)
-
-    def ideal_s(job_id: str, gpus: float) -> float:
-        replicas = gpus / arrivals[job_id].spec.gpus_per_replica
-        low = max(1, math.floor(replicas))
-        share = replicas - low
-        if share <= 0:
-            return whole_s(job_id, low)
-        return 1.0 / ((1.0 - share) / whole_s(job_id, low) + share / whole_s(job_id, low + 1))
-
-    return ideal_s
-
-
-def packed(replicas: int, gpus_per_replica: int, nodes: Sequence[Node]) -> tuple[int, ...]:
-    """Return replicas per node when the largest nodes are filled first; what finds no room shares the last one."""
     per_node: list[int] = []
-    left = replicas
-    for gpus in sorted((node.usable_gpus for node in nodes), reverse=True):
-        here = min(left, gpus // gpus_per_replica)
-        if here == 0:
-            break
-        per_node.append(here)
-        left -= here
-    if left:
-        per_node[-1:] = [sum(per_node[-1:]) + left]
+    for gpus in node_gpus:
+        if replicas > 0 and (fitting := min(replicas, gpus // gpus_per_replica)) > 0:
+            per_node.append(fitting)
+            replicas -= fitting
     return tuple(per_node)
 
 
-def _alone_s(arrival: Arrival, replicas: int, nodes: Sequence[Node]) -> float:
-    per_node = packed(replicas, arrival.spec.gpus_per_replica, nodes)
+def _alone_s(arrival: Arrival, per_node: tuple[int, ...]) -> float:
     profile = arrival.profile
-    return profile.costs.start_s + math.fsum(profile.epoch_s(epoch, per_node) for epoch in range(profile.epochs))
+    if not per_node:
+        return float("inf")
+    return profile.costs.start_s + sum(profile.epoch_s(epoch, per_node) for epoch in range(profile.epochs))
