@@ -31,7 +31,7 @@ def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, ca
         The next plan, with one reason for every ready job.
     """
     wanted = policy.allocate(view, now)
-    replicas, kept = without_thrash(view, wanted.replicas)
+    replicas, kept = without_thrash(view, wanted.replicas) if view.settings.heeds_resize_cost else (wanted.replicas, {})
     placement = placer.place(view, replicas, now)
     return Plan(
         pool=view.pool,

@@ -27,6 +27,8 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Assumed until measured."""
     span_penalty: float = 0.1
     """Assumed until measured."""
+    heeds_resize_cost: bool = True
+    """Whether a growth that saves less time than it costs is left out; if not, the policy's word stands."""
 
 
 class ClusterState(Struct, frozen=True, kw_only=True):

@@ -84,6 +84,7 @@ class PolicyChanged(PoolFact, frozen=True, kw_only=True):
     tiresias_compact_pending: int | None = None
     resize_cost_s: float | None = None
     span_penalty: float | None = None
+    heeds_resize_cost: bool | None = None
 
 
 class RatelimitChanged(PoolFact, frozen=True, kw_only=True):
