@@ -1,0 +1,225 @@
+"""Why a job has what it has, or why it waits: what was decided on it, what would be decided now, what would help.
+
+Rule: pure. Reasons are not told from memory: the policy is asked again, with the state of that moment.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from voda.domain.job import Job, JobSpec, Phase
+from voda.domain.plan import Plan
+from voda.domain.state import ClusterState
+from voda.placement.base import Placer
+from voda.planner import decide
+from voda.policies.base import Policy
+from voda.projections.history import FinishedJob
+
+CAUSE = "explain"
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """One plan that was about the job."""
+
+    position: int
+    at: float
+    plan: int
+    policy: str
+    before: tuple[str, ...]
+    """Nodes by worker index, in the plan before; empty = none."""
+    after: tuple[str, ...]
+    reason: str
+    cause: str
+    """Type of the event that made the decision due."""
+    cause_position: int | None = None
+    """Of the last such event that the decision had seen."""
+
+
+class Shortage(Struct, frozen=True, kw_only=True):
+    """What a waiting job needs, and what there is, in GPUs."""
+
+    needs_gpus: int
+    """For its minimum."""
+    wishes_gpus: int
+    """For what it requested."""
+    capacity_gpus: int
+    free_gpus: int
+    """That the next plan would leave to nobody."""
+    largest_free_gpus: int
+    """Most of those on one node."""
+    jobs_served: int
+    """Jobs among which the next plan shares the others."""
+
+
+class Explanation(Struct, frozen=True, kw_only=True):
+    """One job at one moment."""
+
+    job_id: str
+    pool: str
+    position: int
+    at: float
+    phase: Phase
+    is_preempted: bool = False
+    """Whether it ran before and waits again."""
+    since: float
+    """Instant from which it has been in this phase."""
+    spec: JobSpec
+    policy: str
+    placer: str
+    nodes: tuple[str, ...] = ()
+    """Of its workers as observed, by index."""
+    planned: tuple[str, ...] = ()
+    """By the plan in force."""
+    next: tuple[str, ...] = ()
+    """By the plan that would be decided now."""
+    reason: str = ""
+    """Given by that plan."""
+    queue_level: int = 0
+    queue_position: int = 0
+    """1 = first of those that the next plan lets wait, by queue and submission; 0 = does not wait."""
+    queue_length: int = 0
+    shortage: Shortage | None = None
+    suggestions: tuple[str, ...] = ()
+    expected_start_at: float | None = None
+    decisions: tuple[Decision, ...] = ()
+    """Oldest first."""
+    ended: FinishedJob | None = None
+
+
+def explain_live(
+    state: ClusterState, job_id: str, at: float, *, policies: Mapping[str, Policy], placer: Placer
+) -> Explanation:
+    """Explain a job that is live in this state.
+
+    Args:
+        state: of the job's pool; the policy of its settings must be among `policies`.
+        job_id: of a job in `state.jobs`.
+        at: seconds since the epoch.
+        policies: those that may be suggested, by name.
+        placer: the one in force.
+    """
+    job = state.jobs[job_id]
+    plan = decide(state, policies[state.settings.policy], placer, at, cause=CAUSE)
+    waits = job_id not in plan.placement
+    queue = _queue(state, plan)
+    return Explanation(
+        job_id=job_id,
+        pool=state.pool,
+        position=state.position,
+        at=at,
+        phase=job.phase,
+        is_preempted=job.phase is Phase.WAITING and job.first_started_at is not None,
+        since=_since(job),
+        spec=job.spec,
+        policy=state.settings.policy,
+        placer=state.settings.placer,
+        nodes=tuple(job.workers[index] for index in sorted(job.workers)),
+        planned=state.plan.placement.get(job_id, ()),
+        next=plan.placement.get(job_id, ()),
+        reason=plan.reasons.get(job_id, "it is being canceled" if job.is_canceling else ""),
+        queue_level=job.queue_level,
+        queue_position=queue.index(job_id) + 1 if job_id in queue else 0,
+        queue_length=len(queue),
+        shortage=shortage(state, job, plan) if waits else None,
+        suggestions=tuple(_suggestions(state, job, at, policies=policies, placer=placer)) if waits else (),
+    )
+
+
+def explain_ended(
+    ended: FinishedJob, spec: JobSpec, *, position: int, at: float, decisions: Sequence[Decision]
+) -> Explanation:
+    """Explain a job that has ended: its story."""
+    return Explanation(
+        job_id=ended.job_id,
+        pool=ended.pool,
+        position=position,
+        at=at,
+        phase=Phase(ended.outcome.capitalize()),
+        since=ended.finished_at,
+        spec=spec,
+        policy=decisions[-1].policy if decisions else "",
+        placer="",
+        decisions=tuple(decisions),
+        ended=ended,
+    )
+
+
+def shortage(state: ClusterState, job: Job, plan: Plan) -> Shortage:
+    """Return what the job needs, and what the plan leaves."""
+    free = {name: node.usable_gpus for name, node in state.nodes.items()}
+    for other, nodes in plan.placement.items():
+        for node in nodes:
+            free[node] -= state.jobs[other].spec.gpus_per_replica
+    gpus = job.spec.gpus_per_replica
+    return Shortage(
+        needs_gpus=job.spec.min_replicas * gpus,
+        wishes_gpus=job.spec.requested * gpus,
+        capacity_gpus=state.capacity_gpus,
+        free_gpus=sum(free.values()),
+        largest_free_gpus=max(free.values(), default=0),
+        jobs_served=len(plan.placement),
+    )
+
+
+def _since(job: Job) -> float:
+    if job.phase is Phase.RUNNING and job.last_started_at is not None:
+        return job.last_started_at
+    return job.submitted_at if job.last_halted_at is None else job.last_halted_at
+
+
+def _queue(state: ClusterState, plan: Plan) -> Sequence[str]:
+    """Return the ready jobs that the plan lets wait, in the order in which people count."""
+    waiting = [job for job_id, job in state.jobs.items() if job_id in plan.reasons and job_id not in plan.placement]
+    waiting.sort(key=lambda job: (job.queue_level, job.submitted_at, job.spec.job_id))
+    return [job.spec.job_id for job in waiting]
+
+
+def _suggestions(
+    state: ClusterState, job: Job, at: float, *, policies: Mapping[str, Policy], placer: Placer
+) -> Sequence[str]:
+    if job.is_canceling:
+        return []
+    told: list[str] = []
+    policy = policies[state.settings.policy]
+    if (never := _never_fits(state, job.spec)) is not None:
+        told.append(never)
+    if size := _largest_that_starts(state, job.spec, at, policy=policy, placer=placer):
+        field = "min" if size < job.spec.min_replicas else "requested"
+        told.append(f"would start at once with {field} {size}")
+    others = [name for name in policies if name != policy.name]
+    if starting := [name for name in others if _starts(state, job.spec, at, policy=policies[name], placer=placer)]:
+        told.append(f"would start at once under {', '.join(starting)}")
+    return told
+
+
+def _never_fits(state: ClusterState, spec: JobSpec) -> str | None:
+    """Return why the job cannot start on this cluster, however empty it is; None where it can."""
+    slots = sum(node.usable_gpus // spec.gpus_per_replica for node in state.nodes.values())
+    if slots >= spec.min_replicas:
+        return None
+    gpus = f"{spec.min_replicas} workers of {spec.gpus_per_replica} GPUs each"
+    return (
+        f"cannot start on this cluster even when it is empty: it needs room for {gpus}, and there is room for {slots}"
+    )
+
+
+def _largest_that_starts(state: ClusterState, spec: JobSpec, at: float, *, policy: Policy, placer: Placer) -> int:
+    """Return the largest smaller wish with which the job would start now; 0 where none would."""
+    # By halving: what does not fit a small wish fits no larger one, but for rare ties in the order.
+    low, high = 0, spec.requested - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = _starts(state, _wishing(spec, middle), at, policy=policy, placer=placer)
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return low if low and _starts(state, _wishing(spec, low), at, policy=policy, placer=placer) else 0
+
+
+def _wishing(spec: JobSpec, size: int) -> JobSpec:
+    return replace(spec, min_replicas=min(spec.min_replicas, size), requested_replicas=size)
+
+
+def _starts(state: ClusterState, spec: JobSpec, at: float, *, policy: Policy, placer: Placer) -> bool:
+    """Return whether the job would be placed now, were it specified like this."""
+    jobs = {**state.jobs, spec.job_id: replace(state.jobs[spec.job_id], spec=spec)}
+    return spec.job_id in decide(replace(state, jobs=jobs), policy, placer, at, cause=CAUSE).placement

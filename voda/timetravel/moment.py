@@ -1,0 +1,133 @@
+"""Moments as users write them, and the positions of the log that they mean.
+
+Rule: a whole number is a position; everything else is a time, and means the last event recorded by then.
+"""
+
+import re
+from datetime import UTC, datetime
+
+from msgspec import Struct
+
+from voda.domain.errors import InvalidInput
+from voda.events.store import EventStore
+
+_SPAN = re.compile(r"([+-])(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
+_UNITS_S = (86_400.0, 3_600.0, 60.0, 1.0)
+
+
+class At(Struct, frozen=True):
+    """A position of the log."""
+
+    position: int
+
+
+class Instant(Struct, frozen=True):
+    """A time of day; seconds since the Unix epoch."""
+
+    time_s: float
+
+
+class SinceFirst(Struct, frozen=True):
+    """Seconds after the log's first event."""
+
+    span_s: float
+
+
+class BeforeLast(Struct, frozen=True):
+    """Seconds before the log's last event."""
+
+    span_s: float
+
+
+Moment = At | Instant | SinceFirst | BeforeLast
+
+
+def parsed(text: str) -> Moment:
+    """Return the moment that a user wrote.
+
+    Args:
+        text: `42` (a position), `2026-01-31T12:00:00Z` (RFC 3339; UTC where no zone is given), `+1h30m` (after the
+            first event) or `-10m` (before the last one).
+
+    Raises:
+        InvalidInput: none of these.
+    """
+    text = text.strip()
+    if re.fullmatch(r"\d{1,18}", text, re.ASCII):
+        return At(int(text))
+    if (span := _SPAN.fullmatch(text)) and len(text) > 1:
+        span_s = sum(unit * float(count or 0) for unit, count in zip(_UNITS_S, span.groups()[1:], strict=True))
+        return SinceFirst(span_s) if span[1] == "+" else BeforeLast(span_s)
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput(
+            f"{text[:80]!r} is no moment: expected a position (42), a time (2026-01-31T12:00:00Z), a span after the"
+            " first event (+1h30m) or before the last one (-10m)"
+        ) from None
+    return Instant((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp())
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """A moment found in a log."""
+
+    position: int
+    """Of the last event that the moment includes; 0 before the first one."""
+    at: float
+    """The time asked for; where a position was, the time of its event. Seconds since the Unix epoch."""
+
+
+async def find(store: EventStore, moment: Moment) -> Place:
+    """Return the place of a moment in the log.
+
+    A time is searched for by halving, so writers' clocks must agree to within what the answer may be off.
+
+    Raises:
+        InvalidInput: the position is beyond the log's end.
+    """
+    end = await store.position()
+    if isinstance(moment, At):
+        if moment.position > end:
+            raise InvalidInput(f"position {moment.position} is beyond the end of the log, which is at {end}")
+        return Place(position=moment.position, at=await recorded_at(store, moment.position))
+    at = await _instant_of(store, moment, end)
+    low, high = 0, end
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if await recorded_at(store, middle) <= at else (low, middle - 1)
+    return Place(position=low, at=at)
+
+
+async def recorded_at(store: EventStore, position: int) -> float:
+    """Return when the event at this position was recorded; before the first event, the time of the first one."""
+    events = await store.read(max(position - 1, 0), 1)
+    return events[0].recorded_at if events else 0.0
+
+
+async def _instant_of(store: EventStore, moment: Instant | SinceFirst | BeforeLast, end: int) -> float:
+    match moment:
+        case Instant():
+            return moment.time_s
+        case SinceFirst():
+            return await recorded_at(store, 1) + moment.span_s
+        case BeforeLast():
+            return await recorded_at(store, end) - moment.span_s
+
+
+def rfc3339(instant: float) -> str:
+    """Return an instant in UTC with as many decimals as it needs: 2026-01-31T12:00:00Z."""
+    text = datetime.fromtimestamp(instant, UTC).isoformat(timespec="microseconds")
+    return text.removesuffix("+00:00").rstrip("0").rstrip(".") + "Z"
+
+
+def span(seconds: float) -> str:
+    """Return a span in its two largest units, for people: 45s, 12m30s, 3h05m, 2d04h."""
+    whole = round(abs(seconds))
+    sign = "-" if seconds < 0 and whole else ""
+    if whole < 60:
+        return f"{sign}{whole}s"
+    if whole < 3_600:
+        return f"{sign}{whole // 60}m{whole % 60:02}s"
+    if whole < 86_400:
+        return f"{sign}{whole // 3_600}h{whole % 3_600 // 60:02}m"
+    return f"{sign}{whole // 86_400}d{whole % 86_400 // 3_600:02}h"

@@ -1,0 +1,36 @@
+"""The past, folded again: the state at any position, and the events between any two.
+
+Rule: what is read here is never written; a snapshot saves time and changes nothing.
+"""
+
+from collections.abc import AsyncIterator
+
+from voda.controller.follower import catch_up, restore
+from voda.events.envelope import Event
+from voda.events.store import EventStore
+from voda.projections.live import Live
+
+_PAGE = 2_000
+
+
+async def live_at(store: EventStore, position: int) -> Live:
+    """Return what the log said up to and including `position`, from the newest snapshot before it."""
+    live = Live()
+    start = await restore(store, live, at_most=position)
+    await catch_up(store, [live], after=start, until=position)
+    return live
+
+
+async def events_between(
+    store: EventStore, *, after: int = 0, until: int | None = None, stream: str | None = None
+) -> AsyncIterator[Event]:
+    """Yield the events with `after` < position <= `until`, in order, page by page; of one stream where given."""
+    while until is None or after < until:
+        page = await store.read(after, _PAGE, stream=stream)
+        for event in page:
+            if until is not None and event.position > until:
+                return
+            yield event
+        if len(page) < _PAGE:
+            return
+        after = page[-1].position

@@ -1,0 +1,148 @@
+"""Events in words: one short line for a person.
+
+Rule: pure, and closed: an event type without words here does not pass the type checker.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import assert_never
+
+from voda.domain.job import JobSpec
+from voda.domain.node import Node
+from voda.events.envelope import Event
+from voda.events.types import (
+    ActionFailed,
+    AnyFact,
+    JobCanceled,
+    JobCancelRequested,
+    JobChanged,
+    JobCompleted,
+    JobFailed,
+    JobPriorityChanged,
+    JobProgressed,
+    JobSubmitted,
+    LeaderElected,
+    NodeChanged,
+    NodeJoined,
+    NodeLeft,
+    PlanAdopted,
+    PolicyChanged,
+    RatelimitChanged,
+    WorkerExited,
+    WorkerStarted,
+)
+
+_LISTED = 4
+"""Jobs of a plan that are named; the rest are counted."""
+_EXITS: Mapping[str, str] = {
+    "stopped": "stopped",
+    "migrated": "left to be moved",
+    "finished": "finished",
+    "failed": "failed",
+    "evicted": "evicted",
+    "node_lost": "lost with their node",
+}
+
+
+def describe(event: Event) -> str:
+    """Return what happened, without when and to whom: `grew to 3 replicas`."""
+    return describe_fact(event.data)
+
+
+def describe_fact(fact: AnyFact) -> str:
+    """Return a fact in words."""
+    match fact:
+        case JobSubmitted():
+            return f"submitted: {_wishes(fact.spec)}"
+        case JobCancelRequested():
+            return f"cancellation requested{_because(fact.reason)}"
+        case JobChanged() | PolicyChanged():
+            return f"changed: {_settings(fact)}"
+        case RatelimitChanged():
+            return f"at most one plan in {fact.ratelimit_s:g} s" if fact.ratelimit_s else "plans at once, no rate limit"
+        case NodeJoined():
+            return f"joined with {_shape(fact.node)}"
+        case NodeChanged():
+            return f"is now {_shape(fact.node)}"
+        case NodeLeft():
+            return f"left{_because(fact.reason)}"
+        case WorkerStarted():
+            return f"{_counted(len(fact.workers), 'worker')} started on {per_node(fact.workers.values())}"
+        case WorkerExited():
+            code = "" if fact.exit_code is None else f" with exit code {fact.exit_code}"
+            return f"{_counted(len(fact.workers), 'worker')} {_EXITS[fact.cause]}{code}"
+        case JobProgressed():
+            timed = "" if fact.epoch_s is None else f", the last in {fact.epoch_s:.4g} s"
+            return f"{fact.epochs_done:g} epochs done on {_counted(fact.workers, 'worker')}{timed}"
+        case JobCompleted():
+            return "completed"
+        case JobFailed():
+            return f"failed{_because(fact.reason)}"
+        case JobCanceled():
+            return "canceled"
+        case ActionFailed():
+            return f"{fact.action} failed (attempt {fact.attempt}): {fact.error}"
+        case LeaderElected():
+            return f"{fact.leader} leads"
+        case PlanAdopted():
+            return f"plan {fact.number} after {fact.cause} ({fact.policy}, {fact.placer}): {_changes(fact)}"
+        case JobPriorityChanged():
+            return f"{fact.job_id} moved to queue {fact.queue_level}{_because(fact.reason)}"
+        case _:
+            assert_never(fact)
+
+
+def jobs_of(fact: AnyFact) -> frozenset[str]:
+    """Return the jobs that a fact is about; a plan is about every job that it names."""
+    match fact:
+        case JobSubmitted():
+            return frozenset({fact.spec.job_id})
+        case PlanAdopted():
+            return frozenset({*fact.placed, *fact.released, *fact.reasons})
+        case _:
+            job_id = getattr(fact, "job_id", None)
+            return frozenset({job_id} if isinstance(job_id, str) else ())
+
+
+def per_node(nodes: Iterable[str]) -> str:
+    """Return how many workers sit where: `n1 x2, n2`; `-` for none."""
+    counts = Counter(nodes)
+    return ", ".join(f"{node} x{count}" if count > 1 else node for node, count in counts.items()) or "-"
+
+
+def _wishes(spec: JobSpec) -> str:
+    size = f"{spec.min_replicas}-{spec.max_replicas}" if spec.is_elastic else f"{spec.max_replicas}"
+    gpus = "" if spec.gpus_per_replica == 1 else f" of {spec.gpus_per_replica} GPUs"
+    epochs = f", {spec.epochs} epochs" if spec.epochs else ""
+    user = f", by {spec.user}" if spec.user else ""
+    return f"{size} replicas{gpus}, wishes {spec.requested}{epochs}{user}"
+
+
+def _settings(fact: JobChanged | PolicyChanged) -> str:
+    given = {name: value for name in fact.__struct_fields__ if (value := getattr(fact, name)) is not None}
+    named = {name: value for name, value in given.items() if name not in ("job_id", "pool")}
+    return ", ".join(f"{name} = {value}" for name, value in named.items()) or "nothing"
+
+
+def _shape(node: Node) -> str:
+    notes = [] if node.is_ready else ["not ready"]
+    notes += [] if node.is_schedulable else ["cordoned"]
+    notes += [f"{node.foreign_gpus} used by others"] if node.foreign_gpus else []
+    return ", ".join([_counted(node.gpus, "GPU"), *notes])
+
+
+def _changes(fact: PlanAdopted) -> str:
+    changes = [f"{job_id} on {per_node(nodes)}" for job_id, nodes in sorted(fact.placed.items())]
+    changes += [f"{job_id} released" for job_id in fact.released]
+    moved = {*fact.placed, *fact.released}
+    changes += [f"{job_id} waits" for job_id in sorted(fact.reasons) if job_id not in moved]
+    more = f" and {len(changes) - _LISTED} more" if len(changes) > _LISTED else ""
+    return "; ".join(changes[:_LISTED]) + more if changes else "no change"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _because(reason: str) -> str:
+    return f": {reason}" if reason else ""

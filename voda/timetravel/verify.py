@@ -1,0 +1,201 @@
+"""Verification: every recorded decision is made again from the log before it, and must come out the same.
+
+Rules: memory does not grow with the log (decisions are read from their own streams, events are folded up to
+what each was based on); the first difference ends the search, because all later decisions rest on it.
+"""
+
+import heapq
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+from msgspec import Struct
+
+from voda.controller.follower import catch_up
+from voda.events.envelope import Event
+from voda.events.store import EventStore
+from voda.events.types import JobPriorityChanged, LeaderElected, PlanAdopted
+from voda.planner import changes, decide
+from voda.policies.base import Queueing
+from voda.projections.live import Live
+from voda.timetravel.past import events_between
+from voda.timetravel.registries import DEFAULT, Registries
+from voda.timetravel.story import per_node
+
+_FAMILY = "decisions."
+
+
+class Difference(Struct, frozen=True, kw_only=True):
+    """Where a recorded decision is not what its own inputs lead to."""
+
+    position: int
+    job_id: str
+    """Empty where the difference is not in one job."""
+    what: str
+    """Field of the fact that differs."""
+    recorded: str
+    recomputed: str
+
+
+class Verification(Struct, frozen=True, kw_only=True):
+    """What a verification found."""
+
+    decisions: int
+    """Decisions that were made again and came out the same."""
+    difference: Difference | None = None
+
+
+async def verify(
+    store: EventStore, registries: Registries = DEFAULT, *, progress: Callable[[int], None] | None = None
+) -> Verification:
+    """Make every recorded decision again and return the first that comes out differently.
+
+    Args:
+        store: the log.
+        registries: of the policies and placers that the log names.
+        progress: called with the position of each decision verified.
+
+    Raises:
+        InvalidInput: the log names a policy or placer that this voda does not have.
+    """
+    live = Live()
+    verified = 0
+    async for batch in _decisions(store):
+        await catch_up(store, [live], after=live.position, until=_based_on(batch[0]))
+        if (difference := _difference(live, batch, registries)) is not None:
+            return Verification(decisions=verified, difference=difference)
+        verified += len(batch)
+        if progress is not None:
+            progress(batch[-1].position)
+    return Verification(decisions=verified)
+
+
+async def _decisions(store: EventStore) -> AsyncIterator[Sequence[Event]]:
+    """Yield the decisions of all pools, those made together in one batch, in the order of what they rest on."""
+    streams = sorted(stream for stream in await store.heads() if stream.startswith(_FAMILY))
+    readers = {stream: _batches(store, stream) for stream in streams}
+    due: list[tuple[int, str, Sequence[Event]]] = []
+    for stream, reader in readers.items():
+        if (batch := await anext(reader, None)) is not None:
+            due.append((_based_on(batch[0]), stream, batch))
+    heapq.heapify(due)
+    while due:
+        _, stream, batch = heapq.heappop(due)
+        yield batch
+        if (following := await anext(readers[stream], None)) is not None:
+            heapq.heappush(due, (_based_on(following[0]), stream, following))
+
+
+async def _batches(store: EventStore, stream: str) -> AsyncIterator[Sequence[Event]]:
+    """Group the queue changes that one look at the queues led to; a plan is a batch of its own."""
+    moves: list[Event] = []
+    async for event in events_between(store, stream=stream):
+        if moves and not _are_together(moves[0], event):
+            yield moves
+            moves = []
+        if isinstance(event.data, JobPriorityChanged):
+            moves.append(event)
+        elif isinstance(event.data, PlanAdopted):
+            yield [event]
+    if moves:
+        yield moves
+
+
+def _are_together(first: Event, event: Event) -> bool:
+    return (
+        isinstance(event.data, JobPriorityChanged)
+        and event.recorded_at == first.recorded_at
+        and _based_on(event) == _based_on(first)
+    )
+
+
+def _based_on(event: Event) -> int:
+    # A decision cannot rest on what came after it, whatever it says.
+    fact = event.data
+    assert isinstance(fact, PlanAdopted | JobPriorityChanged)
+    return min(fact.based_on, event.position - 1)
+
+
+def _difference(live: Live, batch: Sequence[Event], registries: Registries) -> Difference | None:
+    fact = batch[0].data
+    if isinstance(fact, PlanAdopted):
+        return _plan_difference(live, batch[0].position, fact, _recomputed(live, batch[0], fact, registries))
+    assert not isinstance(fact, LeaderElected)
+    return _queue_difference(live, batch, registries)
+
+
+def _recomputed(live: Live, event: Event, fact: PlanAdopted, registries: Registries) -> PlanAdopted | None:
+    state = live.state(fact.pool)
+    policy, placer = registries.policies(state.settings.policy), registries.placers(state.settings.placer)
+    plan = decide(state, policy, placer, event.recorded_at, cause=fact.cause)
+    return changes(state.plan, plan, live.cluster.undecided(fact.pool))
+
+
+def _plan_difference(
+    live: Live, position: int, recorded: PlanAdopted, recomputed: PlanAdopted | None
+) -> Difference | None:
+    if recorded == recomputed:
+        return None
+    if recomputed is None:
+        named = sorted({*recorded.placed, *recorded.released, *recorded.reasons})
+        job_id = named[0] if named else ""
+        return Difference(
+            position=position,
+            job_id=job_id,
+            what="plan",
+            recorded=_assignment(recorded, job_id, "recorded without a change"),
+            recomputed="no change, so no plan",
+        )
+    for name in ("based_on", "policy", "placer", "number"):
+        if (was := getattr(recorded, name)) != (now := getattr(recomputed, name)):
+            return Difference(position=position, job_id="", what=name, recorded=str(was), recomputed=str(now))
+    return _job_difference(live, position, recorded, recomputed)
+
+
+def _job_difference(live: Live, position: int, recorded: PlanAdopted, recomputed: PlanAdopted) -> Difference:
+    """Name the first job that is treated differently; its nodes weigh more than the reason given."""
+    before = live.cluster.plan(recorded.pool).placement
+    named = sorted({*recorded.placed, *recorded.released, *recomputed.placed, *recomputed.released})
+    for job_id in named:
+        as_before = per_node(before.get(job_id, ()))
+        was, now = (_assignment(fact, job_id, as_before) for fact in (recorded, recomputed))
+        if was != now:
+            return Difference(position=position, job_id=job_id, what="placement", recorded=was, recomputed=now)
+    for job_id in sorted({*recorded.reasons, *recomputed.reasons}):
+        said, says = (fact.reasons.get(job_id, "nothing said") for fact in (recorded, recomputed))
+        if said != says:
+            return Difference(position=position, job_id=job_id, what="reason", recorded=said, recomputed=says)
+    return Difference(position=position, job_id="", what="order", recorded="another", recomputed="another")
+
+
+def _assignment(fact: PlanAdopted, job_id: str, otherwise: str) -> str:
+    if job_id in fact.placed:
+        return ", ".join(fact.placed[job_id])
+    return "released" if job_id in fact.released else otherwise
+
+
+def _queue_difference(live: Live, batch: Sequence[Event], registries: Registries) -> Difference | None:
+    facts = [event.data for event in batch if isinstance(event.data, JobPriorityChanged)]
+    pool = facts[0].pool
+    state = live.cluster.state(pool)
+    policy = registries.policies(state.settings.policy)
+    moves: Mapping[str, tuple[int, str]] = {}
+    if isinstance(policy, Queueing):
+        moves = policy.requeue(state, batch[0].recorded_at)
+    recorded = {fact.job_id: (fact.queue_level, fact.reason) for fact in facts}
+    for job_id in sorted({*recorded, *moves}):
+        if recorded.get(job_id) != moves.get(job_id):
+            return Difference(
+                position=next((e.position for e in batch if e.data in facts and _is_of(e, job_id)), batch[0].position),
+                job_id=job_id,
+                what="queue",
+                recorded=_move(recorded.get(job_id)),
+                recomputed=_move(moves.get(job_id)),
+            )
+    return None
+
+
+def _is_of(event: Event, job_id: str) -> bool:
+    return isinstance(event.data, JobPriorityChanged) and event.data.job_id == job_id
+
+
+def _move(move: tuple[int, str] | None) -> str:
+    return "stays" if move is None else f"queue {move[0]} ({move[1]})"
