@@ -1,0 +1,29 @@
+"""Elastic-FIFO: the minimum to each in order of submission, then round robin what is left.
+
+Hsieh and Lee, IC2E 2023.
+"""
+
+from typing import ClassVar
+
+from voda.domain.plan import Allocation
+from voda.domain.state import ClusterState
+from voda.policies.order import by_submission
+from voda.policies.reasons import explained, sharing
+from voda.policies.sharing import give_first, least, spread
+
+
+class ElasticFifo:
+    """See the module."""
+
+    name: ClassVar[str] = "elastic-fifo"
+    title: ClassVar[str] = "The minimum to each in order of submission, the rest round robin"
+    paper: ClassVar[str] = (
+        "Hsieh and Lee, Voda: A GPU Scheduling Platform for Elastic Deep Learning in Kubernetes Clusters, IC2E 2023"
+    )
+
+    def allocate(self, view: ClusterState, now: float) -> Allocation:
+        """See Policy.allocate."""
+        jobs = by_submission(view)
+        shares = give_first(jobs, view.capacity_gpus, least)
+        spread(jobs, shares)
+        return explained(view, jobs, shares, why=sharing(view, shares, "first submitted first"))

@@ -1,0 +1,60 @@
+"""Elastic-Tiresias: Tiresias' queues; under pressure the lower one shrinks to its minimum; gains take the rest.
+
+Wu et al., TPDS 2021: compaction and expansion by efficiency gain, gain(n) = T(n + 1) - T(n), and T(min) / min
+for a job that has nothing. Sizes are replicas; a job's GPUs per replica only count when it is charged.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
+
+from voda.domain.job import Job, JobSpec
+from voda.domain.plan import Allocation
+from voda.domain.state import ClusterState
+from voda.policies import levels
+from voda.policies.forecast import speedup
+from voda.policies.order import by_first_start, by_queue, by_submission
+from voda.policies.reasons import explained
+from voda.policies.sharing import Shares, give_first, grow_by_gain, requested
+
+
+class ElasticTiresias:
+    """See the module."""
+
+    name: ClassVar[str] = "elastic-tiresias"
+    title: ClassVar[str] = "Tiresias, elastic: shrinks the lower queue, grows where the gain is highest"
+    paper: ClassVar[str] = "Wu et al., Elastic Deep Learning in Multi-Tenant GPU Clusters, TPDS 2021"
+
+    def allocate(self, view: ClusterState, now: float) -> Allocation:
+        """See Policy.allocate."""
+        submitted = by_submission(view)
+        shares = give_first(by_queue(by_first_start(submitted)), view.capacity_gpus, requested)
+        pending = sum(count == 0 for count in shares.replicas.values())
+        is_crowded = pending > view.settings.tiresias_compact_pending
+        if is_crowded:
+            _compact(submitted, shares)
+        low = {job.spec.job_id for job in submitted if job.queue_level != levels.HIGH}
+        gains = grow_by_gain(by_queue(submitted), shares, lambda job: speedup(view, job))
+
+        def why(spec: JobSpec) -> str:
+            if spec.job_id in gains:
+                return f"highest gain {gains[spec.job_id] / spec.gpus_per_replica:.2f}/GPU"
+            return f"compacted, {pending} jobs pending" if is_crowded and spec.job_id in low else "as requested"
+
+        return explained(view, submitted, shares, why=why)
+
+    def requeue(self, view: ClusterState, now: float) -> Mapping[str, tuple[int, str]]:
+        """See Queueing.requeue."""
+        return levels.moves(view, now)
+
+    def requeue_due_at(self, view: ClusterState, now: float) -> float:
+        """See Queueing.requeue_due_at."""
+        return levels.next_move_at(view, now)
+
+
+def _compact(jobs: Iterable[Job], shares: Shares) -> None:
+    """Shrink every running job of the lower queue to its minimum."""
+    for job in jobs:
+        spec = job.spec
+        if job.queue_level != levels.HIGH and (count := shares.replicas[spec.job_id]):
+            shares.free += (count - spec.min_replicas) * spec.gpus_per_replica
+            shares.replicas[spec.job_id] = spec.min_replicas

@@ -1,0 +1,29 @@
+"""FIFO: first submitted, first served, each as requested.
+
+A later small job may pass a large one that does not fit. The ancestor gives the minimum; a rigid policy owes
+what was asked for.
+"""
+
+from typing import ClassVar
+
+from voda.domain.plan import Allocation
+from voda.domain.state import ClusterState
+from voda.policies.order import by_submission
+from voda.policies.reasons import as_requested, explained
+from voda.policies.sharing import give_first, requested
+
+
+class Fifo:
+    """See the module."""
+
+    name: ClassVar[str] = "fifo"
+    title: ClassVar[str] = "First submitted, first served, each as requested"
+    paper: ClassVar[str] = (
+        "Hsieh and Lee, Voda: A GPU Scheduling Platform for Elastic Deep Learning in Kubernetes Clusters, IC2E 2023"
+    )
+
+    def allocate(self, view: ClusterState, now: float) -> Allocation:
+        """See Policy.allocate."""
+        jobs = by_submission(view)
+        shares = give_first(jobs, view.capacity_gpus, requested)
+        return explained(view, jobs, shares, why=as_requested, size=requested)

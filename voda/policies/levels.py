@@ -1,0 +1,76 @@
+"""Tiresias' two queues: when a job falls to the lower one, and when it rises again.
+
+Rule: a job's level is in the view; these functions only say which levels are out of date, and when the next will
+be. Gu et al., NSDI 2019: discretised two-dimensional LAS, and promotion against starvation.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from voda.domain.job import Job
+from voda.domain.state import ClusterState, Settings
+
+HIGH: Final = 0
+LOW: Final = 1
+_TICK_S: Final = 1e-6
+"""Clocks move in whole microseconds."""
+
+
+def moves(view: ClusterState, now: float) -> Mapping[str, tuple[int, str]]:
+    """Return job id -> (level it belongs to by now, reason) for the jobs that are at another one."""
+    return {
+        job_id: _move(job, view.settings, now)
+        for job_id, job in sorted(view.jobs.items())
+        if not job.is_canceling and _is_due(job, view.settings, now)
+    }
+
+
+def next_move_at(view: ClusterState, now: float) -> float:
+    """Return the earliest whole microsecond > `now` at which `moves` will not be empty; infinite if it stays so."""
+    due = (_due_at(job, view.settings) for job in view.jobs.values() if not job.is_canceling)
+    first_due = min(due, default=math.inf)
+    if first_due == math.inf:
+        return math.inf
+    instant = max(_tick_after(now, _TICK_S), _tick_after(first_due, 0.0))
+    # The sum above and the predicate round differently, so the predicate has the last word.
+    step_s = _TICK_S
+    while not moves(view, instant) and instant < math.inf:
+        instant = _tick_after(instant, step_s)
+        step_s *= 2
+    return instant
+
+
+def _is_due(job: Job, settings: Settings, now: float) -> bool:
+    if job.workers:
+        return job.queue_level == HIGH and job.service_since_start_by(now) > settings.tiresias_demote_gpu_s
+    if job.queue_level == HIGH or job.last_halted_at is None:
+        return False
+    return now - job.last_halted_at >= settings.tiresias_promote_knob * job.last_run_s
+
+
+def _due_at(job: Job, settings: Settings) -> float:
+    """Return about when the job is due, to within rounding; long ago when it has been for long."""
+    if job.workers:
+        missing_gpu_s = settings.tiresias_demote_gpu_s - job.served_since_start_gpu_s
+        return job.counted_at + missing_gpu_s / job.gpus if job.queue_level == HIGH else math.inf
+    if job.queue_level == HIGH or job.last_halted_at is None:
+        return math.inf
+    return job.last_halted_at + settings.tiresias_promote_knob * job.last_run_s
+
+
+def _move(job: Job, settings: Settings, now: float) -> tuple[int, str]:
+    if job.workers:
+        served = job.service_since_start_by(now)
+        return LOW, f"demoted: served {served:,.0f} GPU-s since its start, limit {settings.tiresias_demote_gpu_s:,.0f}"
+    waited_s = now - (job.last_halted_at or 0.0)
+    knob = settings.tiresias_promote_knob
+    return HIGH, f"promoted: waited {waited_s:,.0f} s, {knob:g} times its last run of {job.last_run_s:,.0f} s"
+
+
+def _tick_after(instant: float, step_s: float) -> float:
+    """Return a whole microsecond >= instant + step_s, and > instant where step_s > 0."""
+    tick = round(instant + step_s, 6)
+    if tick < instant + step_s or (step_s > 0 and tick <= instant):
+        tick = max(round(tick + _TICK_S, 6), math.nextafter(tick, math.inf))
+    return tick

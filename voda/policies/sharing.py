@@ -1,0 +1,118 @@
+"""Ways to hand out GPUs that several policies share: first come first served, round robin, by gain.
+
+Rule: capacity is charged `gpus_per_replica` for each replica; nobody is given what does not fit.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heapreplace
+
+from msgspec import Struct
+
+from voda.domain.job import Job, JobSpec
+
+
+class Shares(Struct):
+    """What was handed out so far; changed in place while a policy is at work."""
+
+    free: int
+    """GPUs."""
+    replicas: dict[str, int]
+    """job id -> replicas, for every ready job."""
+
+
+def requested(spec: JobSpec) -> int:
+    """Return the replicas asked for."""
+    return spec.requested
+
+
+def least(spec: JobSpec) -> int:
+    """Return the fewest replicas the job can run on."""
+    return spec.min_replicas
+
+
+def give_first(jobs: Iterable[Job], gpus: int, size: Callable[[JobSpec], int]) -> Shares:
+    """Give each job its size if that still fits, in order; a small job may pass a large one that does not fit.
+
+    Args:
+        jobs: in the order of their claims.
+        gpus: to hand out.
+        size: replicas due to a job.
+    """
+    replicas = {}
+    for job in jobs:
+        spec = job.spec
+        count = size(spec)
+        if (charge := count * spec.gpus_per_replica) <= gpus:
+            gpus -= charge
+            replicas[spec.job_id] = count
+        else:
+            replicas[spec.job_id] = 0
+    return Shares(gpus, replicas)
+
+
+def spread(jobs: Iterable[Job], shares: Shares) -> None:
+    """Give what is left to the jobs that have a share, one replica at a time, round robin, up to their maximum."""
+    replicas = shares.replicas
+    growing = [job.spec for job in jobs if replicas[job.spec.job_id]] if shares.free else []
+    while growing := [
+        spec for spec in growing if spec.gpus_per_replica <= shares.free and replicas[spec.job_id] < spec.max_replicas
+    ]:
+        charge = sum([spec.gpus_per_replica for spec in growing])
+        if charge > shares.free:
+            _give_some(growing, shares)
+            continue
+        # As many whole rounds as nobody drops out of, at once.
+        rounds = min(shares.free // charge, min(spec.max_replicas - replicas[spec.job_id] for spec in growing))
+        for spec in growing:
+            replicas[spec.job_id] += rounds
+        shares.free -= rounds * charge
+
+
+def _give_some(growing: Iterable[JobSpec], shares: Shares) -> None:
+    for spec in growing:
+        if spec.gpus_per_replica <= shares.free:
+            shares.replicas[spec.job_id] += 1
+            shares.free -= spec.gpus_per_replica
+
+
+def grow_by_gain(jobs: Sequence[Job], shares: Shares, speedup: Callable[[Job], Sequence[float]]) -> Mapping[str, float]:
+    """Give what is left, each time to the job that gains most by its next step, while that is a gain.
+
+    The next step is one replica, worth T(n + 1) - T(n); for a job without any it is its minimum, worth
+    T(min) / min. A step that does not fit is set aside for good.
+
+    Args:
+        jobs: earlier ones win ties.
+        shares: changed in place.
+        speedup: T(n) of a job, shape at least (max_replicas + 1,).
+
+    Returns:
+        job id -> speedup gained by its last step, per replica; for the jobs that were given any.
+    """
+    curves = [speedup(job) for job in jobs] if shares.free else []
+    counts = [shares.replicas[job.spec.job_id] for job in jobs]
+    heap = [(-_gain(jobs[rank].spec, curve, counts[rank]), rank) for rank, curve in enumerate(curves)]
+    heap = [entry for entry in heap if entry[0] < 0]
+    heapify(heap)
+    gains: dict[str, float] = {}
+    while heap and shares.free:
+        loss, rank = heap[0]
+        spec, count = jobs[rank].spec, counts[rank]
+        step = 1 if count else spec.min_replicas
+        if (charge := step * spec.gpus_per_replica) > shares.free:
+            heappop(heap)
+            continue
+        shares.free -= charge
+        counts[rank] = count = count + step
+        shares.replicas[spec.job_id], gains[spec.job_id] = count, -loss
+        if (gain := _gain(spec, curves[rank], count)) > 0:
+            heapreplace(heap, (-gain, rank))
+        else:
+            heappop(heap)
+    return gains
+
+
+def _gain(spec: JobSpec, curve: Sequence[float], count: int) -> float:
+    if count >= spec.max_replicas:
+        return 0.0
+    return curve[count + 1] - curve[count] if count else curve[spec.min_replicas] / spec.min_replicas

@@ -1,0 +1,28 @@
+"""SRJF, shortest remaining job first: least time left on the requested replicas first, each as requested.
+
+The preemptive rule of Schrage (1968), as Voda applies it to training jobs (Hsieh and Lee, IC2E 2023).
+"""
+
+from typing import ClassVar
+
+from voda.domain.plan import Allocation
+from voda.domain.state import ClusterState
+from voda.policies.order import by_time_left_as_requested
+from voda.policies.reasons import as_requested, explained
+from voda.policies.sharing import give_first, requested
+
+
+class Srjf:
+    """See the module."""
+
+    name: ClassVar[str] = "srjf"
+    title: ClassVar[str] = "Least time left first, each as requested"
+    paper: ClassVar[str] = (
+        "Schrage, A Proof of the Optimality of the Shortest Remaining Processing Time Discipline, Oper. Res. 1968"
+    )
+
+    def allocate(self, view: ClusterState, now: float) -> Allocation:
+        """See Policy.allocate."""
+        jobs = by_time_left_as_requested(view)
+        shares = give_first(jobs, view.capacity_gpus, requested)
+        return explained(view, jobs, shares, why=as_requested, size=requested)

@@ -1,0 +1,36 @@
+"""Tiresias: two queues by attained GPU service, inside each by first start; each job as requested.
+
+Gu et al., NSDI 2019: the discretised two-dimensional least-attained-service rule, which needs no estimates.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from voda.domain.plan import Allocation
+from voda.domain.state import ClusterState
+from voda.policies import levels
+from voda.policies.order import by_first_start, by_queue, by_submission
+from voda.policies.reasons import as_requested, explained
+from voda.policies.sharing import give_first, requested
+
+
+class Tiresias:
+    """See the module."""
+
+    name: ClassVar[str] = "tiresias"
+    title: ClassVar[str] = "Least attained GPU service first in two queues, each as requested"
+    paper: ClassVar[str] = "Gu et al., Tiresias: A GPU Cluster Manager for Distributed Deep Learning, NSDI 2019"
+
+    def allocate(self, view: ClusterState, now: float) -> Allocation:
+        """See Policy.allocate."""
+        jobs = by_queue(by_first_start(by_submission(view)))
+        shares = give_first(jobs, view.capacity_gpus, requested)
+        return explained(view, jobs, shares, why=as_requested, size=requested)
+
+    def requeue(self, view: ClusterState, now: float) -> Mapping[str, tuple[int, str]]:
+        """See Queueing.requeue."""
+        return levels.moves(view, now)
+
+    def requeue_due_at(self, view: ClusterState, now: float) -> float:
+        """See Queueing.requeue_due_at."""
+        return levels.next_move_at(view, now)
