@@ -17,7 +17,7 @@ from voda.domain.state import Settings
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.memory import MemoryStore
 from voda.events.store import EventStore
-from voda.events.types import AnyFact, JobSubmitted, NodeJoined, PolicyChanged, RatelimitChanged
+from voda.events.types import AnyFact, JobProgressed, JobSubmitted, NodeJoined, PolicyChanged, RatelimitChanged
 from voda.placement.base import Placer
 from voda.placement.registry import placer
 from voda.policies.base import Policy
@@ -85,6 +85,8 @@ class Simulation:
         self._failures = FailureSchedule([node.name for node in workload.nodes], options.failures, seed=options.seed)
         self._arrived = 0
         self._step_at = math.inf
+        self._has_moved = False
+        self._reconciled_plan = 0
 
     async def run(self, progress: Progress | None = None) -> Run:
         """Run the workload to its end and return the log and the measurements."""
@@ -127,9 +129,17 @@ class Simulation:
         await self._record()
         await self._submit()
         if self._is_time_to_decide():
-            next_step_at = await self._controller.step()
-            await self._reconcile()
-            self._step_at = min(next_step_at, self._reconciler.resume_at() or math.inf)
+            self._step_at = await self._controller.step()
+            if self._may_differ():
+                await self._reconcile()
+                self._step_at = min(self._step_at, self._reconciler.resume_at() or math.inf)
+
+    def _may_differ(self) -> bool:
+        """Whether plan or workers changed since they were last found alike; spares a look after each epoch."""
+        plan = self._controller.live.cluster.plan(self._pool)
+        is_news = self._has_moved or plan.number != self._reconciled_plan or self._reconciler.resume_at() is not None
+        self._has_moved, self._reconciled_plan = False, plan.number
+        return is_news
 
     async def _reconcile(self) -> None:
         """Act until the cluster shows the plan, or nothing more can be done at this instant."""
@@ -147,8 +157,10 @@ class Simulation:
             self._step_at = self._clock.now()
 
     async def _record(self) -> None:
-        if await self._watcher.record(self._cluster.take_notices()):
+        notices = self._cluster.take_notices()
+        if await self._watcher.record(notices):
             self._step_at = self._clock.now()
+            self._has_moved = self._has_moved or not all(isinstance(notice, JobProgressed) for notice in notices)
 
     async def _intend(self, data: AnyFact) -> None:
         fact = Fact(data=data, event_id=self._clock.new_id(), recorded_at=self._clock.now(), actor="workload")
