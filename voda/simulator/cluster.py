@@ -21,6 +21,8 @@ from voda.events.types import (
     JobCompleted,
     JobProgressed,
     NodeChanged,
+    NodeJoined,
+    NodeLeft,
     Observation,
     WorkerExited,
     WorkerStarted,
@@ -47,6 +49,23 @@ class SimulatedCluster:
     def admit(self, spec: JobSpec, profile: Profile) -> None:
         """Make a job known, as its manifest and image would; it starts when it is told to."""
         self._admitted.setdefault(spec.job_id, Training(spec, profile, self._end_of))
+
+    def resume(self, training: Training) -> None:
+        """Make a job known as it stands; workers it has hold their GPUs, without a notice."""
+        job_id = training.spec.job_id
+        self._admitted[job_id] = training
+        if training.workers:
+            for node in training.workers.values():
+                self._used[node] = self._used.get(node, 0) + training.spec.gpus_per_replica
+            self._placed[job_id] = training
+            self._schedule(training)
+
+    def respecify(self, spec: JobSpec) -> None:
+        """Give a job new bounds."""
+        if (training := self._admitted.get(spec.job_id)) is not None:
+            training.respecify(spec, self._now())
+            if training.workers:
+                self._schedule(training)
 
     async def observe(self) -> Observed:
         """See Cluster.observe."""
@@ -114,17 +133,25 @@ class SimulatedCluster:
 
     def fail_node(self, name: str) -> None:
         """Let a node and all workers on it die."""
-        if not self._nodes[name].is_ready:
-            return
-        self._see(replace(self._nodes[name], is_ready=False))
-        for training in list(self._placed.values()):
-            if lost := [index for index, node in training.workers.items() if node == name]:
-                self._lose(training, lost, "node_lost")
+        if self._nodes[name].is_ready:
+            self.show(NodeChanged(node=replace(self._nodes[name], is_ready=False)))
 
     def repair_node(self, name: str) -> None:
         """Bring a node back."""
         if not self._nodes[name].is_ready:
-            self._see(replace(self._nodes[name], is_ready=True))
+            self.show(NodeChanged(node=replace(self._nodes[name], is_ready=True)))
+
+    def show(self, fact: NodeJoined | NodeChanged | NodeLeft) -> None:
+        """Let a node come, change or go; the workers on one that goes or is not ready die."""
+        self._tell(fact)
+        name = fact.name if isinstance(fact, NodeLeft) else fact.node.name
+        self._used.setdefault(name, 0)
+        if isinstance(fact, NodeLeft):
+            self._nodes.pop(name, None)
+        else:
+            self._nodes[name] = fact.node
+        if name not in self._nodes or not self._nodes[name].is_ready:
+            self._lose_node(name)
 
     def workers(self) -> Mapping[str, Sequence[int]]:
         """Return the worker indices of every running job, in the order of starts."""
@@ -167,6 +194,11 @@ class SimulatedCluster:
     def _release(self, job_id: str, cause: ExitCause) -> None:
         if (training := self._placed.get(job_id)) is not None:
             self._place(training, {}, cost_s=0.0, cause=cause)
+
+    def _lose_node(self, name: str) -> None:
+        for training in list(self._placed.values()):
+            if lost := [index for index, node in training.workers.items() if node == name]:
+                self._lose(training, lost, "node_lost")
 
     def _lose(self, training: Training, lost: Sequence[int], cause: ExitCause) -> None:
         training.lose_epoch(self._now())
@@ -218,10 +250,6 @@ class SimulatedCluster:
         if (at := training.next_end_at()) < math.inf:
             self._entries += 1
             heapq.heappush(self._ends, (at, self._entries, training.turn, training.spec.job_id))
-
-    def _see(self, node: Node) -> None:
-        self._nodes[node.name] = node
-        self._tell(NodeChanged(node=node))
 
     def _tell(self, notice: Observation) -> None:
         self._notices.append(notice)

@@ -14,10 +14,21 @@ from voda.controller.controller import Controller
 from voda.domain.errors import InvalidInput
 from voda.domain.job import Job
 from voda.domain.state import Settings
-from voda.events.envelope import ANY_VERSION, Fact
+from voda.events.envelope import ANY_VERSION, Fact, Sealed
 from voda.events.memory import MemoryStore
 from voda.events.store import EventStore
-from voda.events.types import AnyFact, JobProgressed, JobSubmitted, NodeJoined, PolicyChanged, RatelimitChanged
+from voda.events.types import (
+    AnyFact,
+    Intent,
+    JobChanged,
+    JobProgressed,
+    JobSubmitted,
+    NodeChanged,
+    NodeJoined,
+    NodeLeft,
+    PolicyChanged,
+    RatelimitChanged,
+)
 from voda.placement.base import Placer
 from voda.placement.registry import placer
 from voda.policies.base import Policy
@@ -27,7 +38,7 @@ from voda.reconcilers.workers import WorkerReconciler
 from voda.simulator.cluster import SimulatedCluster
 from voda.simulator.failures import Failure, FailureRates, FailureSchedule
 from voda.simulator.profile import Workload
-from voda.simulator.training import EpochEnd, exact_end
+from voda.simulator.training import EpochEnd, Training, exact_end
 
 Progress = Callable[[int, int], None]
 """(jobs finished, jobs in all) -> nothing."""
@@ -42,6 +53,27 @@ class Options(Struct, frozen=True, kw_only=True):
     tick_s: float = 0.0
     """Decide only at whole multiples of this many seconds; 0 = whenever something happens."""
     end_of: EpochEnd = exact_end
+
+
+class Happening(Struct, frozen=True, kw_only=True):
+    """Something that people or nodes do, whatever is decided; arrivals are told by the workload."""
+
+    at: float
+    """Seconds since the epoch."""
+    fact: Intent | NodeJoined | NodeChanged | NodeLeft
+
+
+class Opening(Struct, frozen=True, kw_only=True):
+    """How a simulation begins; by default with an empty log and idle nodes."""
+
+    facts: tuple[AnyFact, ...]
+    """Recorded before anything else."""
+    log: tuple[Sealed, ...] = ()
+    """What is recorded already, from position 1 on."""
+    trainings: tuple[Training, ...] = ()
+    """Jobs that the log knows, as they stand at the workload's beginning."""
+    happenings: tuple[Happening, ...] = ()
+    """By time."""
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -67,6 +99,7 @@ class Simulation:
         *,
         policies: Callable[[str], Policy],
         placers: Callable[[str], Placer],
+        opening: Opening | None = None,
     ) -> None:
         pools = {node.pool for node in workload.nodes} | {arrival.spec.pool for arrival in workload.arrivals}
         if len(pools) > 1:
@@ -74,8 +107,12 @@ class Simulation:
         self._workload = workload
         self._options = options
         self._pool = next(iter(pools), "default")
-        self._clock = VirtualClock(workload.begins_at)
+        self._opening = opening or _fresh(self._pool, workload, options)
+        past = self._opening.log
+        # Ids are numbers, and must not be those that the log holds already.
+        self._clock = VirtualClock(workload.begins_at, prefix=f"after-{past[-1].position}-" if past else "")
         self._store = MemoryStore()
+        self._store.restore(past)
         self._cluster = SimulatedCluster(workload.nodes, now=self._clock.now, end_of=options.end_of)
         self._watcher = Watcher(store=self._store, clock=self._clock, actor="cluster")
         self._reconciler = WorkerReconciler(cluster=self._cluster, watcher=self._watcher, clock=self._clock)
@@ -84,6 +121,7 @@ class Simulation:
         )
         self._failures = FailureSchedule([node.name for node in workload.nodes], options.failures, seed=options.seed)
         self._arrived = 0
+        self._happened = 0
         self._step_at = math.inf
         self._has_moved = False
         self._reconciled_plan = 0
@@ -110,13 +148,10 @@ class Simulation:
         )
 
     async def _begin(self) -> None:
-        """Write down the cluster and the settings, then take the lead."""
-        settings = asdict(self._options.settings)
-        ratelimit_s = settings.pop("ratelimit_s")
-        facts: list[AnyFact] = [PolicyChanged(pool=self._pool, **settings)]
-        facts.append(RatelimitChanged(pool=self._pool, ratelimit_s=ratelimit_s))
-        facts += [NodeJoined(node=node) for node in self._workload.nodes]
-        for fact in facts:
+        """Write down how it begins, then take the lead."""
+        for training in self._opening.trainings:
+            self._cluster.resume(training)
+        for fact in self._opening.facts:
             await self._intend(fact)
         await self._controller.lead("simulator")
         self._step_at = self._clock.now()
@@ -127,6 +162,7 @@ class Simulation:
         for failure in self._failures.due(self._clock.now() - self._workload.begins_at):
             self._fail(failure)
         await self._record()
+        await self._follow_happenings()
         await self._submit()
         if self._is_time_to_decide():
             self._step_at = await self._controller.step()
@@ -156,6 +192,21 @@ class Simulation:
             self._arrived += 1
             self._step_at = self._clock.now()
 
+    async def _follow_happenings(self) -> None:
+        while self._happening_at() <= self._clock.now():
+            fact = self._opening.happenings[self._happened].fact
+            self._happened += 1
+            self._step_at = self._clock.now()
+            if isinstance(fact, NodeJoined | NodeChanged | NodeLeft):
+                self._cluster.show(fact)
+                await self._record()
+                continue
+            await self._intend(fact)
+            if isinstance(fact, JobChanged):
+                await self._controller.catch_up()
+                if (job := self._live_jobs().get(fact.job_id)) is not None:
+                    self._cluster.respecify(job.spec)
+
     async def _record(self) -> None:
         notices = self._cluster.take_notices()
         if await self._watcher.record(notices):
@@ -181,7 +232,7 @@ class Simulation:
         """Return the next instant at which anything can happen; infinite when nothing ever will."""
         if self._arrived == len(self._workload.arrivals) and not self._live_jobs():
             return math.inf
-        at = min(self._arrival_at(), self._cluster.next_at(), self._wake_at())
+        at = min(self._arrival_at(), self._happening_at(), self._cluster.next_at(), self._wake_at())
         if at == math.inf and not self._failures.repair_is_due:
             return math.inf
         return max(self._clock.now(), min(at, self._workload.begins_at + self._failures.next_at_s()))
@@ -190,6 +241,11 @@ class Simulation:
         if self._arrived == len(self._workload.arrivals):
             return math.inf
         return self._workload.begins_at + self._workload.arrivals[self._arrived].submitted_s
+
+    def _happening_at(self) -> float:
+        if self._happened == len(self._opening.happenings):
+            return math.inf
+        return self._opening.happenings[self._happened].at
 
     def _wake_at(self) -> float:
         """Return when the controller is to be stepped next without an event."""
@@ -214,6 +270,15 @@ class Simulation:
 
     def _live_jobs(self) -> Mapping[str, Job]:
         return self._controller.live.cluster.jobs(self._pool)
+
+
+def _fresh(pool: str, workload: Workload, options: Options) -> Opening:
+    settings = asdict(options.settings)
+    ratelimit_s = settings.pop("ratelimit_s")
+    facts: list[AnyFact] = [PolicyChanged(pool=pool, **settings)]
+    facts.append(RatelimitChanged(pool=pool, ratelimit_s=ratelimit_s))
+    facts += [NodeJoined(node=node) for node in workload.nodes]
+    return Opening(facts=tuple(facts))
 
 
 async def simulate(

@@ -61,6 +61,12 @@ class Training:
         self.is_disturbed = True
         self._time_epoch()
 
+    def respecify(self, spec: JobSpec, now: float) -> None:
+        """Go on with other bounds, which may let it train or keep it from training."""
+        self.advance(now)
+        self.spec = spec
+        self._time_epoch()
+
     def lose_epoch(self, now: float) -> None:
         """Fall back to the checkpoint at the end of the last epoch."""
         self.advance(now)
