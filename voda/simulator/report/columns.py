@@ -40,7 +40,7 @@ COSTS: Sequence[Column] = (
     ),
     Column("moves\nper job", lambda r: r.migrations_per_job, number, "migrations of workers to other nodes"),
     Column("jobs\nspanning", lambda r: r.spanning_jobs, count, "jobs that were ever spread over several nodes"),
-    Column("GPU-\nhours", lambda r: r.gpu_hours, number, "GPU time held by jobs, working or not"),
+    Column("GPU\nhours", lambda r: r.gpu_hours, number, "GPU time held by jobs, working or not"),
     Column("util-\nisation", lambda r: r.utilisation, percent, "GPU time held / GPU time there was", "high"),
 )
 FAIRNESS: Sequence[Column] = (

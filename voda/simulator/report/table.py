@@ -3,15 +3,19 @@
 from collections.abc import Sequence
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from voda.simulator.report.columns import COSTS, FAIRNESS, TIMES, Column, best
-from voda.simulator.report.outcome import RunOutcome, labels
+from voda.simulator.report.columns import ALL, COSTS, FAIRNESS, TIMES, Column, best
+from voda.simulator.report.outcome import RunOutcome, labels, warnings
 
-_WIDE = 170
-_MEDIUM = 100
+_LAYOUTS: Sequence[Sequence[Sequence[Column]]] = (
+    (ALL,),
+    (TIMES, (*COSTS, *FAIRNESS)),
+    (TIMES, COSTS, FAIRNESS),
+)
+"""From one wide table to three narrow ones."""
 
 
 def comparison(runs: Sequence[RunOutcome], width: int) -> RenderableType:
@@ -19,18 +23,16 @@ def comparison(runs: Sequence[RunOutcome], width: int) -> RenderableType:
 
     Args:
         runs: of one workload, at least one.
-        width: columns of the terminal; one table needs 170, two need 100, below that there are three.
+        width: columns of the terminal; the columns are split over up to three tables until they fit.
     """
-    if width >= _WIDE:
-        parts: Sequence[Sequence[Column]] = ((*TIMES, *COSTS, *FAIRNESS),)
-    elif width >= _MEDIUM:
-        parts = (TIMES, (*COSTS, *FAIRNESS))
-    else:
-        parts = (TIMES, COSTS, FAIRNESS)
-    tables = [_table(runs, columns) for columns in parts]
+    measure = Console(width=10_000).measure
+    for layout in _LAYOUTS:
+        tables = [_table(runs, columns) for columns in layout]
+        if all(measure(table).maximum <= width for table in tables):
+            break
     tables[0].title = Text(_title(runs), style="bold")
     tables[0].title_justify = "left"
-    notes = [Text(note, style="yellow") for note in _notes(runs)]
+    notes = [Text(note, style="yellow") for note in warnings(runs)]
     return Group(*tables, *notes)
 
 
@@ -58,11 +60,3 @@ def _title(runs: Sequence[RunOutcome]) -> str:
     placers = ", ".join(dict.fromkeys(run.result.placer for run in runs))
     jobs = max(run.result.jobs for run in runs)
     return f"{run.result.workload}: {jobs:,} jobs, {len(sizes):,} nodes, {sum(sizes.values()):,} GPUs, placer {placers}"
-
-
-def _notes(runs: Sequence[RunOutcome]) -> list[str]:
-    return [
-        f"{label}: {len(run.unfinished)} jobs could never run to their end, e.g. {run.unfinished[0]}"
-        for label, run in zip(labels(runs), runs, strict=True)
-        if run.unfinished
-    ]
