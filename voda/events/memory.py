@@ -1,28 +1,16 @@
 """A log in memory: the simulator's store, and the reference for the contract suite."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
-from voda.domain.errors import Fenced, VersionConflict
-from voda.events.codec import seal, unseal
-from voda.events.envelope import ANY_VERSION, Event, Fact, Head, Sealed
+from voda.events.codec import body_of, head_after, unseal
+from voda.events.envelope import Event, Fact, Head, Sealed
+from voda.events.group import Append, seal_batch
 from voda.events.store import Snapshot
 
 _EMPTY = Head()
 _TAIL_PAGE = 1000
-
-
-def check_append(stream: str, head: Head, expected_version: int, epoch: int) -> None:
-    """Raise unless a writer of `epoch`, who expects `expected_version`, may append after `head`.
-
-    Raises:
-        Fenced: the stream has seen a higher epoch.
-        VersionConflict: the stream is at another version.
-    """
-    if epoch < head.epoch:
-        raise Fenced(f"stream {stream}: epoch {epoch} was followed by epoch {head.epoch}; this leader must stop")
-    if expected_version not in (ANY_VERSION, head.version):
-        raise VersionConflict(f"stream {stream}: expected version {expected_version}, got {head.version}")
 
 
 class MemoryStore:
@@ -38,29 +26,35 @@ class MemoryStore:
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
         """See EventStore.append."""
-        new = [fact for fact in facts if fact.event_id not in self._ids]
-        if not new:
-            return self._ids[facts[-1].event_id]
         head = self._heads.get(stream, _EMPTY)
-        check_append(stream, head, expected_version, epoch)
-        batch: list[Sealed] = []
-        for fact in new:
-            sealed = seal(fact, stream=stream, head=head, epoch=epoch, position=len(self._log) + len(batch) + 1)
-            head = Head(head.version + 1, sealed.hash, max(epoch, head.epoch))
-            batch.append(sealed)
-        self._log += batch
-        self._heads[stream] = head
-        self._ids.update((fact.event_id, sealed.position) for fact, sealed in zip(new, batch, strict=True))
-        self._in_stream.setdefault(stream, []).extend(sealed.position for sealed in batch)
-        self._wake()
+        batch = Append(stream, expected_version, facts, epoch)
+        rows, head = seal_batch(batch, head, position=len(self._log), recorded=self._ids)
+        for row in rows:
+            self._log.append(Sealed(row.position, row.body, row.hash))
+            self._ids[row.event_id] = row.position
+        if rows:
+            self._heads[stream] = head
+            self._in_stream.setdefault(stream, []).extend(row.position for row in rows)
+            self._wake()
         return self._ids[facts[-1].event_id]
+
+    def restore(self, events: Iterable[Sealed]) -> None:
+        """Take over events of another log, as they are and unchecked, after the last one here."""
+        for sealed in events:
+            body = body_of(sealed)
+            self._log.append(sealed)
+            self._ids[body.event_id] = sealed.position
+            self._heads[body.stream] = head_after(sealed, body, self._heads.get(body.stream, _EMPTY))
+            self._in_stream.setdefault(body.stream, []).append(sealed.position)
+        self._wake()
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
         """See EventStore.read."""
         if stream is None:
             return [unseal(sealed) for sealed in self._log[after : after + limit]]
-        positions = [position for position in self._in_stream.get(stream, ()) if position > after]
-        return [unseal(self._log[position - 1]) for position in positions[:limit]]
+        positions = self._in_stream.get(stream, [])
+        first = bisect_right(positions, after)
+        return [unseal(self._log[position - 1]) for position in positions[first : first + limit]]
 
     async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
         """See EventStore.read_sealed."""

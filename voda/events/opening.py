@@ -1,0 +1,77 @@
+"""Opens a log by its path or URL: an SQLite file, a PostgreSQL database or an exported file.
+
+Rule: whatever is not a voda log is refused in one sentence before anything is changed.
+"""
+
+import asyncio
+from pathlib import Path
+
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from voda.domain.errors import InvalidInput
+from voda.events.sql import sqlite_file
+from voda.events.sql.postgres import PostgresDatabase
+from voda.events.sql.sqlite import SqliteDatabase
+from voda.events.sql.store import SqlStore
+
+DEFAULT_TIMEOUT_S = 10.0
+
+
+async def open_store(
+    location: str | Path, *, read_only: bool = False, timeout_s: float = DEFAULT_TIMEOUT_S
+) -> SqlStore:
+    """Open the log for appending, or for reading only; the caller closes it.
+
+    Args:
+        location: a path or `sqlite:///path` (created, and migrated, as needed unless read-only), or
+            `postgresql://user:password@host/database` (made and migrated by `voda log migrate` alone).
+        read_only: create and change nothing, not even on the way.
+        timeout_s: longest wait for a database's answer or another process's lock.
+
+    Raises:
+        InvalidInput: there is no such log, folder, database or user.
+        NotALog, LogDamaged, LogTooNew: what is there cannot be used.
+        StoreNotWritable: it may only be read.
+        StoreUnavailable: try again.
+    """
+    path = sqlite_path(location)
+    if path is None:
+        store = SqlStore(await PostgresDatabase.open(str(location), read_only=read_only, timeout_s=timeout_s))
+    else:
+        store = SqlStore(await asyncio.to_thread(_open_sqlite, path, read_only, timeout_s))
+    if not read_only:
+        try:
+            await store.refuse_cut()
+        except BaseException:
+            await store.close()
+            raise
+    return store
+
+
+def sqlite_path(location: str | Path) -> Path | None:
+    """Return the file that a path or an SQLite URL names; None for PostgreSQL.
+
+    Raises:
+        InvalidInput: it is a URL of something else.
+    """
+    if isinstance(location, Path) or "://" not in location:
+        return Path(location)
+    try:
+        url = make_url(location)
+    except ArgumentError as error:
+        said = location.rpartition("@")[2]
+        raise InvalidInput(f"{said!r} is no URL: expected postgresql://user@host/database") from error
+    match url.get_backend_name():
+        case "sqlite" if url.database:
+            return Path(url.database)
+        case "postgresql" | "postgres":
+            return None
+    raise InvalidInput(f"a log lies in SQLite or PostgreSQL, got {url.render_as_string()}")
+
+
+def _open_sqlite(path: Path, read_only: bool, timeout_s: float) -> SqliteDatabase:
+    if not read_only and not path.exists():
+        sqlite_file.create(path)
+    sqlite_file.check(path)
+    return SqliteDatabase(path, timeout_s=timeout_s, read_only=read_only)

@@ -1,0 +1,27 @@
+"""Brings the tables of a log to today's revision.
+
+Rule: runs inside the caller's transaction, and never touches tables that a newer version or somebody else made.
+"""
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection
+
+import voda
+
+
+def upgrade(connection: Connection) -> None:
+    """Run all revisions that the database lacks; the caller commits."""
+    config = Config()
+    config.set_main_option("script_location", str(revisions_folder()).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def revisions_folder() -> Path:
+    """Return the folder of the revisions: inside an installed package, beside it in a checkout."""
+    package = Path(voda.__file__).parent
+    installed = package / "_migrations"
+    return installed if installed.is_dir() else package.parent / "migrations"

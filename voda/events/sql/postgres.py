@@ -1,0 +1,211 @@
+"""A log in PostgreSQL.
+
+Rule: appends hold one lock from before they look at the last position until they are committed, so positions are
+committed in their order and a reader never finds one that an earlier one is still to be put before.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from typing import Any, Self
+
+from sqlalchemy import TextClause, insert, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from voda.domain.errors import InvalidInput, NotALog
+from voda.events.envelope import Head
+from voda.events.group import Append, GroupPlan, Outcome, plan_group
+from voda.events.sql import schema
+from voda.events.sql.migrate import upgrade
+from voda.events.sql.postgres_errors import explained
+from voda.events.sql.store import Params
+
+CHANNEL = "voda_log"
+# One number for all logs: an advisory lock is the database's own, and a database holds one log.
+_LOCK = f"SELECT pg_advisory_xact_lock({schema.APPLICATION_ID})"
+_NOTIFY = f"SELECT pg_notify('{CHANNEL}', '')"
+_HEADS = "SELECT stream, version, hash, epoch FROM streams WHERE stream = ANY(:streams)"
+_KNOWN = "SELECT event_id, position FROM events WHERE event_id = ANY(:ids)"
+_UPSERT_HEAD = (
+    "INSERT INTO streams (stream, version, hash, epoch, position) VALUES (:stream, :version, :hash, :epoch, :position)"
+    " ON CONFLICT (stream) DO UPDATE SET version = excluded.version, hash = excluded.hash, epoch = excluded.epoch,"
+    " position = excluded.position"
+)
+_HAS_TABLE = "SELECT count(*) FROM pg_tables WHERE schemaname = current_schema() AND tablename = ANY(:names)"
+
+_log = logging.getLogger(__name__)
+
+
+class PostgresDatabase:
+    """See `Database`."""
+
+    poll_s = 1.0
+
+    def __init__(self, engine: AsyncEngine, timeout_s: float) -> None:
+        self.place = engine.url.set(drivername="postgresql").render_as_string()
+        self._engine = engine
+        self._timeout_s = timeout_s
+        self._listener: AsyncConnection | None = None
+
+    @classmethod
+    async def open(cls, url: str, *, read_only: bool = False, timeout_s: float = 10.0) -> Self:
+        """Connect to a database that holds a log.
+
+        Raises:
+            NotALog: its tables are missing or old: they are made by command only.
+            InvalidInput, LogTooNew, StoreUnavailable: see their descriptions.
+        """
+        database = cls(_engine(make_url(url), read_only=read_only, timeout_s=timeout_s), timeout_s)
+        try:
+            await database._refuse_other_tables()
+        except BaseException:
+            await database.close()
+            raise
+        return database
+
+    @classmethod
+    async def migrate(cls, url: str, *, timeout_s: float = 60.0) -> None:
+        """Bring the tables to today's revision, making them where there are none.
+
+        Raises:
+            NotALog: tables of the same names belong to somebody else.
+            InvalidInput, LogTooNew, StoreNotWritable, StoreUnavailable: see their descriptions.
+        """
+        database = cls(_engine(make_url(url), read_only=False, timeout_s=timeout_s), timeout_s)
+        try:
+            async with database._transaction() as connection:
+                await connection.execute(_sql(_LOCK))
+                revision = await _revision(connection)
+                if revision is None:
+                    await _refuse_foreign_tables(connection, database.place)
+                if revision is None or not schema.is_current(revision, database.place):
+                    await connection.run_sync(upgrade)
+        finally:
+            await database.close()
+
+    async def fetch(self, sql: str, params: Params) -> Sequence[tuple[Any, ...]]:
+        """See Database.fetch."""
+        async with self._transaction() as connection:
+            return [tuple(row) for row in await connection.execute(_sql(sql), params)]
+
+    async def write(self, statements: Sequence[tuple[str, Params]]) -> None:
+        """See Database.write."""
+        async with self._transaction() as connection:
+            for sql, params in statements:
+                await connection.execute(_sql(sql), params)
+
+    async def commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
+        """See Database.commit."""
+        async with self._transaction() as connection:
+            position = await _locked_position(connection)
+            streams = [append.stream for append in group]
+            heads = {row[0]: Head(*row[1:]) for row in await connection.execute(_sql(_HEADS), {"streams": streams})}
+            ids = [fact.event_id for append in group for fact in append.facts]
+            known = {row[0]: row[1] for row in await connection.execute(_sql(_KNOWN), {"ids": ids})}
+            plan = plan_group(group, position=position, heads=heads, known=known)
+            await _insert(connection, plan)
+        return plan.outcomes
+
+    async def restore(self, batches: Iterator[GroupPlan]) -> None:
+        """See Database.restore."""
+        async with self._transaction(is_long=True) as connection:
+            if position := await _locked_position(connection):
+                raise InvalidInput(f"{self.place} is not empty: it has {position} events")
+            for batch in batches:
+                await _insert(connection, batch)
+
+    async def listen(self, on_growth: Callable[[], None]) -> None:
+        """See Database.listen. A connection lost is made again at the next call."""
+        if self._listener is not None:
+            return
+        async with explained(self.place), asyncio.timeout(self._timeout_s):
+            listener = await self._engine.connect()
+            driver = (await listener.get_raw_connection()).driver_connection
+            assert driver is not None
+            driver.add_termination_listener(self._on_lost)
+            await driver.add_listener(CHANNEL, lambda *_: on_growth())
+        self._listener = listener
+
+    async def damage(self) -> str | None:
+        """See Database.damage. PostgreSQL looks after its own files (see its data checksums)."""
+        return None
+
+    async def close(self) -> None:
+        """See Database.close."""
+        if self._listener is not None:
+            listener, self._listener = self._listener, None
+            await listener.invalidate()
+            await listener.close()
+        await self._engine.dispose()
+
+    @asynccontextmanager
+    async def _transaction(self, *, is_long: bool = False) -> AsyncIterator[AsyncConnection]:
+        timeout_s = None if is_long else self._timeout_s
+        async with explained(self.place), asyncio.timeout(timeout_s), self._engine.begin() as connection:
+            yield connection
+
+    async def _refuse_other_tables(self) -> None:
+        async with self._transaction() as connection:
+            revision = await _revision(connection)
+        if revision is None or not schema.is_current(revision, self.place):
+            what = "holds no voda log yet" if revision is None else "holds the log of an older voda"
+            raise NotALog(f"{self.place} {what}: run 'voda log migrate {self.place}' first")
+
+    def _on_lost(self, _: object) -> None:
+        _log.warning("listener lost place=%s", self.place)
+        self._listener = None
+
+
+def _engine(url: URL, *, read_only: bool, timeout_s: float) -> AsyncEngine:
+    settings = {"application_name": "voda", "default_transaction_read_only": "on" if read_only else "off"}
+    return create_async_engine(
+        url.set(drivername="postgresql+asyncpg"),
+        # A server may be set to repeatable read, under which the lock's winner would not see the loser's events.
+        isolation_level="READ COMMITTED",
+        pool_pre_ping=True,
+        pool_timeout=timeout_s,
+        connect_args={"timeout": timeout_s, "command_timeout": timeout_s, "server_settings": settings},
+    )
+
+
+@lru_cache
+def _sql(statement: str) -> TextClause:
+    return text(statement)
+
+
+async def _locked_position(connection: AsyncConnection) -> int:
+    # Two statements: each sees what was committed before it began, and the second begins with the lock held.
+    await connection.execute(_sql(_LOCK))
+    return int((await connection.execute(_sql(schema.POSITION))).scalar_one())
+
+
+async def _insert(connection: AsyncConnection, plan: GroupPlan) -> None:
+    if not plan.rows:
+        return
+    await connection.execute(insert(schema.events), [row._asdict() for row in plan.rows])
+    last = {row.stream: row.position for row in plan.rows}
+    heads = [
+        {"stream": stream, "version": head.version, "hash": head.hash, "epoch": head.epoch, "position": last[stream]}
+        for stream, head in plan.heads.items()
+    ]
+    await connection.execute(_sql(_UPSERT_HEAD), heads)
+    await connection.execute(_sql(_NOTIFY))
+
+
+async def _revision(connection: AsyncConnection) -> str | None:
+    if not await _count(connection, [schema.REVISION_TABLE]):
+        return None
+    return (await connection.execute(_sql(schema.KNOWN_REVISION))).scalar_one_or_none()
+
+
+async def _refuse_foreign_tables(connection: AsyncConnection, place: str) -> None:
+    names = list(schema.metadata.tables)
+    if await _count(connection, names):
+        raise NotALog(f"{place} has tables named {', '.join(names)} of another application: give voda its own database")
+
+
+async def _count(connection: AsyncConnection, names: Sequence[str]) -> int:
+    return int((await connection.execute(_sql(_HAS_TABLE), {"names": names})).scalar_one())

@@ -1,0 +1,41 @@
+"""PostgreSQL's errors in voda's words."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from asyncpg import InterfaceError, PostgresError
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from voda.domain.errors import InvalidInput, LogDamaged, NotALog, StoreNotWritable, StoreUnavailable, VodaError
+
+
+@asynccontextmanager
+async def explained(place: str) -> AsyncIterator[None]:
+    """Raise the errors of the database and of the way to it as errors of voda that name the log."""
+    try:
+        yield
+    except (DBAPIError, PostgresError, InterfaceError, PoolTimeout, OSError, TimeoutError) as error:
+        raise explain(error, place) from error
+
+
+def explain(error: Exception, place: str) -> VodaError:
+    """Return voda's error for one of the database's, by its SQLSTATE (PostgreSQL documentation, appendix A)."""
+    cause = getattr(error, "orig", None) or error
+    state = str(getattr(cause, "sqlstate", None) or "")
+    said = str(cause).splitlines()[0].rpartition(">: ")[2] if str(cause) else type(cause).__name__
+    match state[:2], state:
+        case "28", _:
+            return InvalidInput(f"{place} refuses the user or password: {said}")
+        case _, "3D000":
+            return InvalidInput(f"{place}: {said}; create it with 'createdb'")
+        case _, "42P01" | "42703":
+            return NotALog(f"{place} holds no complete voda log ({said}): run 'voda log migrate {place}' first")
+        case _, "53100":
+            return StoreNotWritable(f"{place} cannot grow: the disk is full ({said}); free some space")
+        case _, "25006" | "42501":
+            return StoreNotWritable(f"{place} may not be written: {said}")
+        case ("XX", "XX001" | "XX002") | ("23", _):
+            return LogDamaged(f"{place} is damaged ({said}): run 'voda log verify {place}', restore it from a copy")
+        case _:
+            return StoreUnavailable(f"{place} does not answer: {said}; try again")

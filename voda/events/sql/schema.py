@@ -1,0 +1,105 @@
+"""The tables of the log, the same in SQLite and PostgreSQL, and the SQL that both understand.
+
+Rule: `events.body` is the truth; the columns beside it only find it again. Tables change by a new revision in
+migrations/, and every revision ever released stays in `REVISIONS`.
+"""
+
+from sqlalchemy import BigInteger, Column, Double, Index, Integer, LargeBinary, MetaData, Table, Text
+
+from voda.domain.errors import LogTooNew, NotALog
+
+REVISIONS = ("0001",)
+"""Alembic revisions, oldest first; the last is the one that this version reads and writes."""
+REVISION_TABLE = "voda_revision"
+"""Alembic's own table, named so that its presence says whose tables these are."""
+APPLICATION_ID = 0x766F6461
+"""SQLite's mark of whose file it is: the letters "voda"."""
+
+# SQLite takes only the word INTEGER for the number that a row is found by.
+_position = BigInteger().with_variant(Integer, "sqlite")
+
+metadata = MetaData()
+
+events = Table(
+    "events",
+    metadata,
+    Column("position", _position, primary_key=True, autoincrement=False),
+    Column("stream", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("event_id", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("recorded_at", Double, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Column("hash", Text, nullable=False),
+    Index("events_event_id", "event_id", unique=True),
+    Index("events_stream_version", "stream", "version", unique=True),
+)
+
+streams = Table(
+    "streams",
+    metadata,
+    Column("stream", Text, primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    Column("hash", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("position", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+snapshots = Table(
+    "snapshots",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("position", BigInteger, primary_key=True),
+    Column("state", LargeBinary, nullable=False),
+    Column("state_hash", Text, nullable=False),
+    Column("heads", LargeBinary, nullable=False),
+)
+
+READ = "SELECT position, body, hash FROM events WHERE position > :after ORDER BY position LIMIT :limit"
+READ_STREAM = (
+    "SELECT position, body, hash FROM events WHERE stream = :stream AND position > :after ORDER BY version LIMIT :limit"
+)
+READ_ROWS = (
+    "SELECT position, stream, version, event_id, type, recorded_at, body, hash FROM events"
+    " WHERE position > :after ORDER BY position LIMIT :limit"
+)
+POSITION = "SELECT coalesce(max(position), 0) FROM events"
+HEAD = "SELECT version, hash, epoch FROM streams WHERE stream = :stream"
+HEADS = "SELECT stream, version, hash, epoch FROM streams"
+SAVE_SNAPSHOT = (
+    "INSERT INTO snapshots (name, position, state, state_hash, heads)"
+    " VALUES (:name, :position, :state, :state_hash, :heads) ON CONFLICT (name, position)"
+    " DO UPDATE SET state = excluded.state, state_hash = excluded.state_hash, heads = excluded.heads"
+)
+DROP_SNAPSHOTS = (
+    "DELETE FROM snapshots WHERE name = :name AND position NOT IN"
+    " (SELECT position FROM snapshots WHERE name = :name ORDER BY position DESC LIMIT :keep)"
+)
+LATEST_SNAPSHOT = (
+    "SELECT name, position, state, state_hash, heads FROM snapshots"
+    " WHERE name = :name AND position <= :at_most ORDER BY position DESC LIMIT 1"
+)
+SNAPSHOTS = "SELECT name, position FROM snapshots ORDER BY position, name"
+REACHED = (
+    "SELECT coalesce(max(position), 0), (SELECT coalesce(max(position), 0) FROM events)"
+    " FROM (SELECT position FROM streams UNION ALL SELECT position FROM snapshots) AS marks"
+)
+KNOWN_REVISION = f"SELECT version_num FROM {REVISION_TABLE}"
+
+
+def is_current(revision: str | None, place: str) -> bool:
+    """Return whether a database's tables are those of this version; False means they are older.
+
+    Raises:
+        NotALog: it has no revision.
+        LogTooNew: its revision is unknown here.
+    """
+    if revision is None:
+        raise NotALog(f"{place} is not a voda log: it holds no {REVISION_TABLE}")
+    if revision not in REVISIONS:
+        raise LogTooNew(
+            f"{place} was written by a newer voda (its tables are of revision {revision}, this version knows up to"
+            f" {REVISIONS[-1]}): upgrade voda to open it"
+        )
+    return revision == REVISIONS[-1]

@@ -1,0 +1,227 @@
+"""A log in an SQLite file: one connection that writes and one that reads, each with a thread of its own.
+
+Rule: what an append is answered with is on the disk (WAL, synchronous=FULL), and other processes may write too.
+"""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from voda.domain.errors import InvalidInput, StoreNotWritable
+from voda.events.envelope import Head
+from voda.events.group import Append, GroupPlan, Outcome, plan_group
+from voda.events.sql import schema, sqlite_file
+from voda.events.sql.sqlite_errors import explained, is_busy
+from voda.events.sql.store import Params
+
+INLINE_BELOW_S = 0.001
+"""A commit is made on the event loop while the last one took less: waking a thread would cost a third of it."""
+INLINE_FACTS = 32
+"""More facts than this always go to the thread."""
+HEADS_CACHED = 100_000
+
+_INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_UPSERT_HEAD = (
+    "INSERT INTO streams (stream, version, hash, epoch, position) VALUES (?, ?, ?, ?, ?) ON CONFLICT (stream)"
+    " DO UPDATE SET version = excluded.version, hash = excluded.hash, epoch = excluded.epoch,"
+    " position = excluded.position"
+)
+_KNOWN = "SELECT event_id, position FROM events WHERE event_id IN (SELECT value FROM json_each(?))"
+_HEADS = "SELECT stream, version, hash, epoch FROM streams WHERE stream IN (SELECT value FROM json_each(?))"
+
+T = TypeVar("T")
+
+
+class SqliteDatabase:
+    """See `Database`."""
+
+    poll_s = 0.1
+
+    def __init__(self, path: Path, *, timeout_s: float = 5.0, read_only: bool = False) -> None:
+        self.place = str(path)
+        self._path = path
+        self._writer = None if read_only else _Writer(path, timeout_s)
+        self._reader, self._frozen_at = sqlite_file.open_reader(path)
+        self._reads = ThreadPoolExecutor(1, "voda-log-read")
+        self._writes = ThreadPoolExecutor(1, "voda-log-write")
+        self._last_commit_s = INLINE_BELOW_S
+
+    async def fetch(self, sql: str, params: Params) -> Sequence[tuple[Any, ...]]:
+        """See Database.fetch."""
+        return await asyncio.get_running_loop().run_in_executor(self._reads, self._fetch, sql, params)
+
+    async def write(self, statements: Sequence[tuple[str, Params]]) -> None:
+        """See Database.write."""
+        await self._in_writer(lambda writer: writer.write(statements))
+
+    async def commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
+        """See Database.commit."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        try:
+            if self._writer and self._last_commit_s < INLINE_BELOW_S and _is_small(group):
+                outcomes = self._writer.commit_at_once(group)
+                if outcomes is not None:
+                    return outcomes
+            return await self._in_writer(lambda writer: writer.commit(group))
+        finally:
+            self._last_commit_s = loop.time() - began_s
+
+    async def restore(self, batches: Iterator[GroupPlan]) -> None:
+        """See Database.restore."""
+        await self._in_writer(lambda writer: writer.restore(batches))
+
+    async def listen(self, on_growth: Callable[[], None]) -> None:
+        """See Database.listen. SQLite tells nobody; tails poll."""
+
+    async def damage(self) -> str | None:
+        """See Database.damage."""
+        found = await self.fetch("PRAGMA integrity_check(1)", {})
+        return None if found[0][0] == "ok" else str(found[0][0])
+
+    async def close(self) -> None:
+        """See Database.close."""
+        # In this order: the last connection to close tidies the journal away, and only a writer may.
+        self._reads.shutdown()
+        self._reader.close()
+        self._writes.shutdown()
+        if self._writer:
+            self._writer.close()
+
+    async def _in_writer(self, call: Callable[["_Writer"], T]) -> T:
+        if self._writer is None:
+            raise StoreNotWritable(f"{self.place} was opened for reading only")
+        return await asyncio.get_running_loop().run_in_executor(self._writes, call, self._writer)
+
+    def _fetch(self, sql: str, params: Params) -> list[tuple[Any, ...]]:
+        if self._frozen_at and self._frozen_at != sqlite_file.stamp(self._path):
+            self._reader.close()
+            self._reader, self._frozen_at = sqlite_file.open_reader(self._path)
+        with explained(self._path):
+            return self._reader.execute(sql, params).fetchall()
+
+
+class _Writer:
+    """The writing connection, and what it remembers of the log as long as nobody else writes."""
+
+    def __init__(self, path: Path, timeout_s: float) -> None:
+        self._path = path
+        self._connection = sqlite_file.open_writer(path)
+        self._timeout_ms = round(timeout_s * 1000)
+        self._set_timeout(0)
+        self._data_version = -1
+        self._position = 0
+        self._heads: dict[str, Head] = {}
+
+    def commit_at_once(self, group: Sequence[Append]) -> list[Outcome] | None:
+        """Write the group, or nothing and return None if another process holds the lock."""
+        with explained(self._path):
+            try:
+                return self._commit(group)
+            except sqlite3.OperationalError as error:
+                if is_busy(error):
+                    return None
+                raise
+
+    def commit(self, group: Sequence[Append]) -> list[Outcome]:
+        """Write the group, waiting for other processes."""
+        with explained(self._path), self._patience():
+            return self._commit(group)
+
+    def write(self, statements: Sequence[tuple[str, Params]]) -> None:
+        """See Database.write."""
+        with explained(self._path), self._patience(), self._transaction():
+            for sql, params in statements:
+                self._connection.execute(sql, params)
+            self._connection.execute("COMMIT")
+
+    def restore(self, batches: Iterator[GroupPlan]) -> None:
+        """See Database.restore."""
+        with explained(self._path), self._patience(), self._transaction():
+            if self._position:
+                raise InvalidInput(f"{self._path} is not empty: it has {self._position} events")
+            for batch in batches:
+                self._insert(batch)
+            self._connection.execute("COMMIT")
+        # What was inserted is not in the cache.
+        self._data_version = -1
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def _commit(self, group: Sequence[Append]) -> list[Outcome]:
+        # Nearly always every fact is new; to look each of them up first would cost a search per fact.
+        try:
+            with self._transaction():
+                plan = self._plan(group, known={})
+                if not plan.has_failures:
+                    return self._record(plan)
+        except sqlite3.IntegrityError:
+            pass
+        with self._transaction():
+            return self._record(self._plan(group, known=self._known(group)))
+
+    def _plan(self, group: Sequence[Append], known: Mapping[str, int]) -> GroupPlan:
+        unread = [append.stream for append in group if append.stream not in self._heads]
+        if unread:
+            for stream, *head in self._connection.execute(_HEADS, (json.dumps(unread),)):
+                self._heads[stream] = Head(*head)
+        return plan_group(group, position=self._position, heads=self._heads, known=known)
+
+    def _known(self, group: Sequence[Append]) -> dict[str, int]:
+        ids = [fact.event_id for append in group for fact in append.facts]
+        return dict(self._connection.execute(_KNOWN, (json.dumps(ids),)))
+
+    def _record(self, plan: GroupPlan) -> list[Outcome]:
+        if plan.rows:
+            self._insert(plan)
+            self._connection.execute("COMMIT")
+            self._position += len(plan.rows)
+            self._heads.update(plan.heads)
+        return plan.outcomes
+
+    def _insert(self, plan: GroupPlan) -> None:
+        self._connection.executemany(_INSERT_EVENT, plan.rows)
+        last = {row.stream: row.position for row in plan.rows}
+        heads = [(stream, head.version, head.hash, head.epoch, last[stream]) for stream, head in plan.heads.items()]
+        self._connection.executemany(_UPSERT_HEAD, heads)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Hold the write lock, the cache up to date; whatever is not committed by the end is undone."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            self._catch_up()
+            yield
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+    def _catch_up(self) -> None:
+        """Forget what is remembered if another process wrote meanwhile."""
+        data_version = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        if data_version != self._data_version or len(self._heads) > HEADS_CACHED:
+            self._heads.clear()
+            self._position = self._connection.execute(schema.POSITION).fetchone()[0]
+            self._data_version = data_version
+
+    @contextmanager
+    def _patience(self) -> Iterator[None]:
+        self._set_timeout(self._timeout_ms)
+        try:
+            yield
+        finally:
+            self._set_timeout(0)
+
+    def _set_timeout(self, timeout_ms: int) -> None:
+        self._connection.execute(f"PRAGMA busy_timeout = {timeout_ms}")
+
+
+def _is_small(group: Sequence[Append]) -> bool:
+    return sum(len(append.facts) for append in group) <= INLINE_FACTS

@@ -1,0 +1,224 @@
+"""The EventStore over a relational database.
+
+Rule: what differs between SQLite and PostgreSQL stands behind `Database`; everything else is here, once.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from typing import Any, Protocol
+
+import msgspec
+
+from voda.domain.errors import LogDamaged, StoreUnavailable
+from voda.events.codec import unseal
+from voda.events.envelope import Event, Fact, Head, Sealed
+from voda.events.group import Append, EventRow, GroupPlan, Outcome
+from voda.events.sql import schema
+from voda.events.sql.commit import GroupCommit
+from voda.events.store import Snapshot
+
+TAIL_PAGE = 1000
+SNAPSHOTS_KEPT = 8
+"""Newest snapshots kept of each name; older ones would only save time to those who travel far back."""
+
+_log = logging.getLogger(__name__)
+_encode_heads = msgspec.json.Encoder(order="sorted").encode
+_decode_heads = msgspec.json.Decoder(dict[str, tuple[int, str, int]]).decode
+
+Params = Mapping[str, object]
+
+
+class Database(Protocol):
+    """What the log needs of a database."""
+
+    place: str
+    """What users call it: path or URL, without password."""
+    poll_s: float
+    """How often a tail looks for what other processes wrote, in case it was not told."""
+
+    async def fetch(self, sql: str, params: Params) -> Sequence[tuple[Any, ...]]:
+        """Return the rows of one query, all seen at one instant."""
+        ...
+
+    async def write(self, statements: Sequence[tuple[str, Params]]) -> None:
+        """Run the statements in one durable transaction."""
+        ...
+
+    async def commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
+        """Write what `plan_group` says in one durable transaction, alone among all writers."""
+        ...
+
+    async def restore(self, batches: Iterator[GroupPlan]) -> None:
+        """Fill an empty log in one durable transaction; whatever the iterator raises undoes all of it."""
+        ...
+
+    async def listen(self, on_growth: Callable[[], None]) -> None:
+        """Call `on_growth` whenever another process appended, as far as the database can tell."""
+        ...
+
+    async def damage(self) -> str | None:
+        """Return what the database itself finds wrong with its files; None where it finds nothing."""
+        ...
+
+    async def close(self) -> None:
+        """Release all connections. Safe to call twice."""
+        ...
+
+
+class SqlStore:
+    """An EventStore in SQLite or PostgreSQL; made by `open_store`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._commits = GroupCommit(database.commit)
+        self._grown = asyncio.Event()
+
+    @property
+    def place(self) -> str:
+        """Path or URL, without password."""
+        return self._database.place
+
+    async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
+        """See EventStore.append."""
+        position = await self._commits.append(Append(stream, expected_version, facts, epoch))
+        self._wake()
+        return position
+
+    async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
+        """See EventStore.read."""
+        if stream is None:
+            return [unseal(sealed) for sealed in await self.read_sealed(after, limit)]
+        params = {"stream": stream, "after": after, "limit": limit}
+        return [unseal(Sealed(*row)) for row in await self._database.fetch(schema.READ_STREAM, params)]
+
+    async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
+        """See EventStore.read_sealed."""
+        rows = await self._database.fetch(schema.READ, {"after": after, "limit": limit})
+        _refuse_gap(after, [row[0] for row in rows])
+        return [Sealed(*row) for row in rows]
+
+    async def read_rows(self, after: int, limit: int) -> Sequence[EventRow]:
+        """Return up to `limit` events with the columns that stand beside their bodies, gaps and all."""
+        rows = await self._database.fetch(schema.READ_ROWS, {"after": after, "limit": limit})
+        return [EventRow(*row) for row in rows]
+
+    async def tail(self, after: int) -> AsyncIterator[Event]:
+        """See EventStore.tail. Goes on by itself once a database that went away is back."""
+        while True:
+            grown = self._grown
+            events: Sequence[Event] = ()
+            try:
+                await self._database.listen(self._wake)
+                events = await self.read(after, TAIL_PAGE)
+            except StoreUnavailable as error:
+                _log.warning("tail waits position=%d reason=%s", after, error)
+            for event in events:
+                after = event.position
+                yield event
+            if len(events) < TAIL_PAGE:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(grown.wait(), self._database.poll_s)
+
+    async def position(self) -> int:
+        """See EventStore.position."""
+        return int((await self._database.fetch(schema.POSITION, {}))[0][0])
+
+    async def head(self, stream: str) -> Head:
+        """See EventStore.head."""
+        rows = await self._database.fetch(schema.HEAD, {"stream": stream})
+        return Head(*rows[0]) if rows else Head()
+
+    async def heads(self) -> Mapping[str, Head]:
+        """See EventStore.heads."""
+        return {stream: Head(*head) for stream, *head in await self._database.fetch(schema.HEADS, {})}
+
+    async def save_snapshot(self, snapshot: Snapshot) -> None:
+        """See EventStore.save_snapshot."""
+        heads = {stream: (head.version, head.hash, head.epoch) for stream, head in snapshot.heads.items()}
+        row = {
+            "name": snapshot.name,
+            "position": snapshot.position,
+            "state": snapshot.state,
+            "state_hash": snapshot.state_hash,
+            "heads": _encode_heads(heads),
+        }
+        drop = {"name": snapshot.name, "keep": SNAPSHOTS_KEPT}
+        await self._database.write([(schema.SAVE_SNAPSHOT, row), (schema.DROP_SNAPSHOTS, drop)])
+
+    async def latest_snapshot(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
+        """See EventStore.latest_snapshot. A damaged one is passed over: the log has it all."""
+        limit = 2**62 if at_most is None else at_most
+        while rows := await self._database.fetch(schema.LATEST_SNAPSHOT, {"name": name, "at_most": limit}):
+            try:
+                return _snapshot(*rows[0])
+            except LogDamaged as error:
+                _log.warning("snapshot passed over place=%s reason=%s", self.place, error)
+                limit = rows[0][1] - 1
+        return None
+
+    async def snapshots(self) -> AsyncIterator[Snapshot]:
+        """Yield every snapshot kept, lowest position first.
+
+        Raises:
+            LogDamaged: one is not what was written.
+        """
+        for name, position in await self._database.fetch(schema.SNAPSHOTS, {}):
+            params = {"name": name, "at_most": position}
+            yield _snapshot(*(await self._database.fetch(schema.LATEST_SNAPSHOT, params))[0])
+
+    async def restore(self, batches: Iterator[GroupPlan]) -> None:
+        """Fill the empty log with events of another, byte for byte, all or nothing.
+
+        Raises:
+            InvalidInput: the log is not empty.
+        """
+        await self._database.restore(batches)
+        self._wake()
+
+    async def refuse_cut(self) -> None:
+        """Raise if the log once reached further than it does now.
+
+        Raises:
+            LogDamaged: it did.
+        """
+        reached, position = (await self._database.fetch(schema.REACHED, {}))[0]
+        if reached > position:
+            raise LogDamaged(
+                f"{self.place}: position {position + 1}: the log ends at {position} but once reached {reached}:"
+                " its tail is cut; restore it from a copy",
+                position + 1,
+            )
+
+    async def damage(self) -> str | None:
+        """Return what the database itself finds wrong with its files; None where it finds nothing."""
+        return await self._database.damage()
+
+    async def close(self) -> None:
+        """See EventStore.close."""
+        await self._commits.close()
+        await self._database.close()
+
+    def _wake(self) -> None:
+        self._grown.set()
+        self._grown = asyncio.Event()
+
+
+def _refuse_gap(after: int, positions: Sequence[int]) -> None:
+    # Positions are distinct and in order, so the last one tells whether any is missing.
+    if positions and positions[-1] != after + len(positions):
+        expected = next(number for number, found in enumerate(positions, after + 1) if number != found)
+        raise LogDamaged(f"position {expected}: the event is missing", expected)
+
+
+def _snapshot(name: str, position: int, state: bytes, state_hash: str, heads: bytes) -> Snapshot:
+    if sha256(state).hexdigest() != state_hash:
+        raise LogDamaged(f"snapshot {name} at position {position}: the checksum does not fit the state")
+    try:
+        decoded = _decode_heads(heads)
+    except msgspec.MsgspecError as error:
+        raise LogDamaged(f"snapshot {name} at position {position}: not the heads of streams ({error})") from error
+    kept = {stream: Head(*head) for stream, head in decoded.items()}
+    return Snapshot(name=name, position=position, state=state, state_hash=state_hash, heads=kept)
