@@ -1,0 +1,32 @@
+"""`python -m benchmarks [NAME ...]`: run every benchmark (bench_*.py), or those whose name contains a NAME.
+
+A benchmark is a module with `TITLE` and `run() -> Sequence[Row]`. Goals are reported, never enforced: machines are
+noisy, so compare the ratios.
+"""
+
+import importlib
+import pkgutil
+import sys
+
+import benchmarks
+from benchmarks.table import Row, show
+
+
+def main(wanted: list[str]) -> None:
+    """Run the benchmarks whose names contain one of `wanted`; all when there is none."""
+    rows: list[Row] = []
+    for found in sorted(pkgutil.iter_modules(benchmarks.__path__), key=lambda module: module.name):
+        name = found.name.removeprefix("bench_")
+        if name == found.name or (wanted and not any(part in name for part in wanted)):
+            continue
+        module = importlib.import_module(f"benchmarks.{found.name}")
+        print(f"running {name} ...", file=sys.stderr, flush=True)
+        measured = module.run()
+        show(measured, getattr(module, "TITLE", name))
+        rows += measured
+    judged = [row for row in rows if row.is_met is not None]
+    print(f"{sum(bool(row.is_met) for row in judged)} of {len(judged)} goals met")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
