@@ -64,7 +64,10 @@ def read_trace(folder: Path) -> Sequence[Row]:
     assert path is not None, "find_folder returns only folders that have it"
     opener = gzip.open if path.suffix == ".gz" else open
     with intact(path, PHILLY), opener(path, "rt", encoding="utf-8", newline="") as file:
-        return sorted(_row(line, row) for line, row in enumerate(csv.DictReader(file), start=2))
+        trace = sorted(_row(line, row) for line, row in enumerate(csv.DictReader(file), start=2))
+        if not trace:
+            raise ValueError("no jobs")
+        return trace
 
 
 def instant_of(text: str) -> float:
@@ -98,7 +101,10 @@ def _window(trace: Sequence[Row], options: WorkloadOptions) -> tuple[float, floa
 
 def _row(line: int, row: dict[str, str]) -> Row:
     submitted_at = datetime.fromisoformat(row["timestamp"]).replace(tzinfo=UTC).timestamp()
-    return Row(submitted_at, line, float(row["duration"]), int(row["num_gpus"]), row["cluster"])
+    duration_s, gpus = float(row["duration"]), int(row["num_gpus"])
+    if not (0.0 < duration_s < math.inf and gpus >= 1):
+        raise ValueError(f"line {line}: {duration_s} s on {gpus} GPUs")
+    return Row(submitted_at, line, duration_s, gpus, row["cluster"])
 
 
 def _traced(row: Row, number: int, begins_at: float) -> TracedJob:
