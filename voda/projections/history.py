@@ -95,7 +95,7 @@ class _Tenure(Struct, kw_only=True):
     def settle(self) -> None:
         """Count what the changes of the last instant came to in the end."""
         before, after = self.settled, self.moving | self.workers
-        if before == after:
+        if before == after or self.end is not None:
             return
         self.settled = after
         if not after:
@@ -187,6 +187,9 @@ def _exited(history: History, fact: WorkerExited, now: float) -> None:
         return
     for index in fact.workers:
         node = job.workers.pop(index, None)
+        if fact.cause == "finished":
+            # A worker that is done is no loss that would cost the others a restart.
+            job.settled.pop(index, None)
         if fact.cause != "migrated":
             job.moving.pop(index, None)
         elif node is not None:
