@@ -41,7 +41,7 @@ class PeerOptimus:
         return Allocation(replicas=replicas, reasons=reasons)
 
     def order(self, view: ClusterState, replicas: Mapping[str, int]) -> Sequence[str]:
-        """See PeerPolicy.order: small ones first."""
+        """See Ordering.order: small ones first."""
         return sorted(replicas, key=lambda job_id: (replicas[job_id], self._jobs.rank(job_id)))
 
     def _entry(self, job: Job, replicas: int) -> tuple[float, int, str]:

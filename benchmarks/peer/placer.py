@@ -11,8 +11,8 @@ from voda.domain.state import ClusterState
 from voda.policies.base import Policy
 
 
-class PeerPolicy(Policy, Protocol):
-    """A policy that also says who is placed first."""
+class Ordering(Protocol):
+    """Says who is placed first."""
 
     def order(self, view: ClusterState, replicas: Mapping[str, int]) -> Sequence[str]:
         """Return the jobs in the order in which they are placed.
@@ -24,14 +24,18 @@ class PeerPolicy(Policy, Protocol):
         ...
 
 
+class PeerPolicy(Policy, Ordering, Protocol):
+    """What the peer calls a policy: how many, and in which order they are placed."""
+
+
 class PeerPlacer:
     """Worst fit without any defragmentation, in an order that the policy sets."""
 
     name: ClassVar[str] = "peer"
     title: ClassVar[str] = "emptiest node first, every resize placed from nothing (simulator of Pollux, OSDI'21)"
 
-    def __init__(self, policy: PeerPolicy) -> None:
-        self._policy = policy
+    def __init__(self, ordering: Ordering) -> None:
+        self._ordering = ordering
 
     def place(self, view: ClusterState, replicas: Mapping[str, int], now: float) -> Placement:
         """See Placer.place."""
@@ -41,7 +45,7 @@ class PeerPlacer:
         for nodes in placement.values():
             for node in nodes:
                 free[node] -= 1
-        for job_id in self._policy.order(view, replicas):
+        for job_id in self._ordering.order(view, replicas):
             if replicas[job_id] and job_id not in placement:
                 placement[job_id] = _worst_fit(free, replicas[job_id])
         return placement

@@ -41,7 +41,7 @@ class PeerTiresias:
         return Allocation(replicas=replicas, reasons=reasons)
 
     def order(self, view: ClusterState, replicas: Mapping[str, int]) -> Sequence[str]:
-        """See PeerPolicy.order: the upper queue, then the lower one, each in the order in which its jobs came to it."""
+        """See Ordering.order: the upper queue, then the lower one, each in the order in which its jobs came to it."""
         return sorted(view.jobs, key=lambda job_id: self._turn(view.jobs[job_id]))
 
     def requeue(self, view: ClusterState, now: float) -> Mapping[str, tuple[int, str]]:
