@@ -119,13 +119,23 @@ def head_after(sealed: Sealed, body: Body, before: Head) -> Head:
     return Head(body.version, sealed.hash, max(body.epoch, before.epoch))
 
 
-def _lifted(body: Body, position: int) -> Data:
+def refuse_newer(body: Body, position: int) -> type[Data]:
+    """Return the record that a body's data belong to, in today's schema.
+
+    Raises:
+        LogTooNew: the type or schema is unknown to this version.
+    """
     fact = _FACTS.get(body.type)
     if fact is None or body.schema > fact.SCHEMA:
         raise LogTooNew(
             f"position {position} holds {body.type!r} in schema {body.schema}, which this voda does not know:"
             " it was written by a newer version; upgrade voda to read this log"
         )
+    return fact
+
+
+def _lifted(body: Body, position: int) -> Data:
+    fact = refuse_newer(body, position)
     data: dict[str, Any] = msgspec.json.decode(body.data)
     for schema in range(body.schema, fact.SCHEMA):
         data = UPCASTERS[body.type, schema](data)

@@ -2,11 +2,12 @@
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
-from voda.events.codec import body_of, head_after, unseal
+from voda.domain.errors import InvalidInput
+from voda.events.codec import unseal
 from voda.events.envelope import Event, Fact, Head, Sealed
-from voda.events.group import Append, seal_batch
+from voda.events.group import Append, EventRow, GroupPlan, seal_batch
 from voda.events.store import Snapshot
 
 _EMPTY = Head()
@@ -29,23 +30,23 @@ class MemoryStore:
         head = self._heads.get(stream, _EMPTY)
         batch = Append(stream, expected_version, facts, epoch)
         rows, head = seal_batch(batch, head, position=len(self._log), recorded=self._ids)
-        for row in rows:
-            self._log.append(Sealed(row.position, row.body, row.hash))
-            self._ids[row.event_id] = row.position
         if rows:
+            self._keep(rows)
             self._heads[stream] = head
-            self._in_stream.setdefault(stream, []).extend(row.position for row in rows)
             self._wake()
         return self._ids[facts[-1].event_id]
 
-    def restore(self, events: Iterable[Sealed]) -> None:
-        """Take over events of another log, as they are and unchecked, after the last one here."""
-        for sealed in events:
-            body = body_of(sealed)
-            self._log.append(sealed)
-            self._ids[body.event_id] = sealed.position
-            self._heads[body.stream] = head_after(sealed, body, self._heads.get(body.stream, _EMPTY))
-            self._in_stream.setdefault(body.stream, []).append(sealed.position)
+    async def restore(self, batches: Iterator[GroupPlan]) -> None:
+        """Take over the events of another log, all or nothing.
+
+        Raises:
+            InvalidInput: this log is not empty.
+        """
+        if self._log:
+            raise InvalidInput(f"the log is not empty: it has {len(self._log)} events")
+        for batch in list(batches):
+            self._keep(batch.rows)
+            self._heads.update(batch.heads)
         self._wake()
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
@@ -94,6 +95,12 @@ class MemoryStore:
 
     async def close(self) -> None:
         """See EventStore.close."""
+
+    def _keep(self, rows: Iterable[EventRow]) -> None:
+        for row in rows:
+            self._log.append(Sealed(row.position, row.body, row.hash))
+            self._ids[row.event_id] = row.position
+            self._in_stream.setdefault(row.stream, []).append(row.position)
 
     def _wake(self) -> None:
         self._grown.set()

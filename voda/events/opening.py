@@ -10,10 +10,13 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from voda.domain.errors import InvalidInput
+from voda.events.memory import MemoryStore
 from voda.events.sql import sqlite_file
 from voda.events.sql.postgres import PostgresDatabase
 from voda.events.sql.sqlite import SqliteDatabase
 from voda.events.sql.store import SqlStore
+from voda.events.store import EventStore
+from voda.events.transfer import BEGINNING, import_log
 
 DEFAULT_TIMEOUT_S = 10.0
 
@@ -49,6 +52,21 @@ async def open_store(
     return store
 
 
+async def open_log(location: str | Path) -> EventStore:
+    """Open whatever holds a log, for reading: a database, or an exported file (taken into memory whole).
+
+    Raises:
+        InvalidInput, NotALog, LogDamaged, LogTooNew, StoreUnavailable: see open_store.
+    """
+    path = sqlite_path(location)
+    if path is None or not _is_export(path):
+        return await open_store(location, read_only=True)
+    store = MemoryStore()
+    with path.open("rb") as file:
+        await import_log(file, store)
+    return store
+
+
 def sqlite_path(location: str | Path) -> Path | None:
     """Return the file that a path or an SQLite URL names; None for PostgreSQL.
 
@@ -68,6 +86,15 @@ def sqlite_path(location: str | Path) -> Path | None:
         case "postgresql" | "postgres":
             return None
     raise InvalidInput(f"a log lies in SQLite or PostgreSQL, got {url.render_as_string()}")
+
+
+def _is_export(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(BEGINNING)) == BEGINNING
+    except OSError:
+        # What is wrong with it is said by those who open it in earnest.
+        return False
 
 
 def _open_sqlite(path: Path, read_only: bool, timeout_s: float) -> SqliteDatabase:

@@ -16,6 +16,7 @@ from voda.domain.errors import InvalidInput, LogDamaged, NotALog, StoreNotWritab
 from voda.events.sql import schema
 from voda.events.sql.migrate import upgrade
 from voda.events.sql.sqlite_errors import explained
+from voda.events.transfer import BEGINNING
 
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
@@ -185,7 +186,7 @@ def _refuse_read_only(writer: sqlite3.Connection) -> None:
 def _check_header(path: Path, header: bytes, size_bytes: int) -> None:
     if not header:
         raise NotALog(f"{path} is empty, which a voda log never is: restore it from a copy, or remove it to begin anew")
-    if header.startswith(b'{"format":"voda-log"'):
+    if header.startswith(BEGINNING):
         raise NotALog(f"{path} is an exported log, which cannot be written: see 'voda log import --help'")
     if not header.startswith(_MAGIC[: len(header)]):
         raise NotALog(f"{path} is not a voda log: expected an SQLite database, got a file that begins {header[:12]!r}")

@@ -1,0 +1,181 @@
+"""A log as a file of lines: a header, one line per event with its body byte for byte, and a trailer with all heads.
+
+Rule: exporting what was imported gives the same bytes, and a file that was cut or changed anywhere is refused.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import BinaryIO, Protocol
+
+import msgspec
+from msgspec import Raw, Struct
+
+from voda.domain.errors import LogDamaged, LogTooNew, NotALog
+from voda.events.codec import refuse_newer
+from voda.events.envelope import Head, Sealed
+from voda.events.group import EventRow, GroupPlan
+from voda.events.store import EventStore
+from voda.events.verify import PAGE, Progress, Walk
+
+FORMAT = "voda-log"
+FORMAT_VERSION = 1
+
+
+BEGINNING = b'{"format":"voda-log"'
+"""First bytes of every export, whatever its version."""
+
+
+class Target(Protocol):
+    """A store that can take a whole log over."""
+
+    async def restore(self, batches: Iterator[GroupPlan]) -> None:
+        """Fill the empty log, all or nothing; whatever the iterator raises undoes all of it."""
+        ...
+
+
+class Header(Struct, frozen=True, kw_only=True):
+    """First line of an export."""
+
+    format: str
+    version: int
+
+
+class Line(Struct, frozen=True, kw_only=True, gc=False):
+    """One event of an export."""
+
+    position: int
+    hash: str
+    event: Raw
+
+
+class Trailer(Struct, frozen=True, kw_only=True):
+    """Last line of an export: what must have come before it."""
+
+    events: int
+    heads: Mapping[str, Head]
+
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+_decode_line = msgspec.json.Decoder(Line).decode
+
+
+async def export_log(store: EventStore, file: BinaryIO, *, progress: Progress | None = None) -> int:
+    """Write the log as it is now, and return the number of events.
+
+    Args:
+        store: any store; the events are proven on the way.
+        file: opened for writing bytes.
+        progress: called once per page.
+
+    Raises:
+        LogDamaged: an event is not what was written; the file is then without a trailer, hence no export.
+    """
+    walk = Walk()
+    total = await store.position()
+    file.write(_header())
+    while walk.position < total:
+        page = await store.read_sealed(walk.position, min(PAGE, total - walk.position))
+        if not page:
+            raise LogDamaged(f"position {walk.position + 1}: the event is missing", walk.position + 1)
+        for sealed in page:
+            walk.step(sealed)
+            file.write(_line(sealed))
+        if progress:
+            progress(walk.position, total)
+    file.write(_trailer(walk))
+    return total
+
+
+async def import_log(file: BinaryIO, store: Target, *, progress: Progress | None = None) -> int:
+    """Fill an empty log with an export, all of it or nothing, and return the number of events.
+
+    Args:
+        file: an export, opened for reading bytes.
+        store: an empty log.
+        progress: called once per page; events in all are not known before the end, and given as 0.
+
+    Raises:
+        NotALog, LogDamaged, LogTooNew: the file cannot be used.
+        InvalidInput: the log is not empty.
+    """
+    walk = Walk()
+    await store.restore(_groups(file, walk, progress))
+    return walk.position
+
+
+def _groups(file: BinaryIO, walk: Walk, progress: Progress | None) -> Iterator[GroupPlan]:
+    name = str(getattr(file, "name", "the export"))
+    _check_header(file.readline(), name)
+    events = _events(file, name, walk)
+    while rows := list(islice(events, PAGE)):
+        yield GroupPlan(rows, {row.stream: walk.heads[row.stream] for row in rows}, [])
+        if progress:
+            progress(walk.position, 0)
+
+
+def _events(file: BinaryIO, name: str, walk: Walk) -> Iterator[EventRow]:
+    """Yield the events, each proven, and the last line read and found to agree with them."""
+    for text in file:
+        if not text.startswith(b'{"position":'):
+            if text != _trailer(walk):
+                raise _damaged(name, walk, "the line is neither the next event nor the trailer that fits all before it")
+            if file.read(1):
+                raise _damaged(name, walk, "the file goes on after its trailer")
+            return
+        yield _event(text, name, walk)
+    raise _damaged(name, walk, "the file ends without its trailer: its tail is cut")
+
+
+def _event(text: bytes, name: str, walk: Walk) -> EventRow:
+    try:
+        line = _decode_line(text)
+    except msgspec.MsgspecError as error:
+        raise _damaged(name, walk, f"the line is no event ({error})") from error
+    sealed = Sealed(line.position, bytes(line.event), line.hash)
+    try:
+        body = walk.step(sealed)
+    except LogDamaged as error:
+        raise LogDamaged(f"{name}: {error}", error.position) from error
+    if text != _line(sealed):
+        raise LogDamaged(f"{name}: position {walk.position}: the line is not as it was written", walk.position)
+    refuse_newer(body, walk.position)
+    recorded_at = body.recorded_at.timestamp()
+    return EventRow(
+        walk.position, body.stream, body.version, body.event_id, body.type, recorded_at, sealed.body, sealed.hash
+    )
+
+
+def _check_header(text: bytes, name: str) -> None:
+    if not text.startswith(BEGINNING):
+        raise NotALog(
+            f"{name} is not an exported log: expected {BEGINNING.decode()} at its beginning, got {text[:20]!r}"
+        )
+    if text == _header():
+        return
+    try:
+        header = msgspec.json.decode(text, type=Header)
+    except msgspec.MsgspecError as error:
+        raise LogDamaged(f"{name}: the first line is damaged ({error})") from error
+    if header.version > FORMAT_VERSION:
+        raise LogTooNew(
+            f"{name} was written by a newer voda (format {header.version}, this version knows up to {FORMAT_VERSION}):"
+            " upgrade voda to read it"
+        )
+    raise LogDamaged(f"{name}: the first line is not as it was written")
+
+
+def _damaged(name: str, walk: Walk, what: str) -> LogDamaged:
+    position = walk.position + 1
+    return LogDamaged(f"{name}: position {position}: {what}", position)
+
+
+def _header() -> bytes:
+    return _encode(Header(format=FORMAT, version=FORMAT_VERSION)) + b"\n"
+
+
+def _line(sealed: Sealed) -> bytes:
+    return b'{"position":%d,"hash":"%b","event":%b}\n' % (sealed.position, sealed.hash.encode(), sealed.body)
+
+
+def _trailer(walk: Walk) -> bytes:
+    return _encode(Trailer(events=walk.position, heads=walk.heads)) + b"\n"

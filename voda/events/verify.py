@@ -1,0 +1,192 @@
+"""Proves that a log is what was written, or names the first position that is not.
+
+Rule: a walk trusts nothing but the hashes; everything kept beside the bodies (columns, heads, snapshots) must agree
+with what the walk has found.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from voda.domain.errors import LogDamaged
+from voda.events.codec import Body, body_of, head_after
+from voda.events.envelope import Head, Sealed
+from voda.events.group import EventRow
+from voda.events.store import EventStore, Snapshot
+
+PAGE = 2000
+_EMPTY = Head()
+# With room for the rounding of both.
+_MICROSECOND_S = 1.1e-6
+
+_Found = tuple[Sealed, EventRow | None]
+
+Progress = Callable[[int, int], None]
+"""Called with events done and events in all, once per page."""
+
+
+class Verdict(NamedTuple):
+    """What a log was found to be."""
+
+    events: int
+    """Events proven, from the first on."""
+    streams: int
+    snapshots: int
+    damaged_at: int | None
+    """First damaged position; None where nothing is damaged, or the damage lies beside the events."""
+    problem: str
+    """One sentence; empty where nothing is damaged."""
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether nothing was found."""
+        return not self.problem
+
+
+@runtime_checkable
+class Audited(Protocol):
+    """A store that keeps more than bodies: columns, snapshots, files."""
+
+    async def read_rows(self, after: int, limit: int) -> Sequence[EventRow]:
+        """Return events with the columns that stand beside their bodies."""
+        ...
+
+    def snapshots(self) -> AsyncIterator[Snapshot]:
+        """Yield every snapshot, lowest position first."""
+        ...
+
+    async def damage(self) -> str | None:
+        """Return what the database finds wrong with its own files."""
+        ...
+
+
+class Walk:
+    """Steps through a log from its first event, keeping the head of every stream."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.heads: dict[str, Head] = {}
+
+    def step(self, sealed: Sealed) -> Body:
+        """Take the next event and return its body.
+
+        Raises:
+            LogDamaged: it is not the event that belongs here.
+        """
+        expected = self.position + 1
+        if sealed.position != expected:
+            raise LogDamaged(f"position {expected}: the event is missing, {sealed.position} follows", expected)
+        if not _is_a(bytes, sealed.body) or not sealed.is_intact:
+            raise LogDamaged(f"position {expected}: the checksum does not fit the event", expected)
+        body = body_of(sealed)
+        before = self.heads.get(body.stream, _EMPTY)
+        self._refuse_misfit(body, before, expected)
+        self.heads[body.stream] = head_after(sealed, body, before)
+        self.position = expected
+        return body
+
+    def _refuse_misfit(self, body: Body, before: Head, position: int) -> None:
+        where = f"position {position}: stream {body.stream}"
+        if body.version != before.version + 1:
+            raise LogDamaged(f"{where}: expected version {before.version + 1}, got {body.version}", position)
+        if body.prev != before.hash:
+            raise LogDamaged(f"{where}: the event does not follow the one before it (another hash)", position)
+        if body.epoch < before.epoch:
+            raise LogDamaged(f"{where}: epoch {body.epoch} follows epoch {before.epoch}", position)
+
+
+async def verify_log(store: EventStore, *, progress: Progress | None = None) -> Verdict:
+    """Walk the whole log and compare it with everything that is kept beside it."""
+    walk = Walk()
+    snapshots = 0
+    try:
+        marks = await _snapshot_heads(store)
+        snapshots = len(marks)
+        async for sealed, row in _events(store, progress):
+            body = walk.step(sealed)
+            if row:
+                _compare_columns(row, body)
+            if walk.position in marks:
+                _compare_heads(marks[walk.position], walk, f"the snapshot at position {walk.position}")
+        await _compare_ends(store, walk, marks)
+    except LogDamaged as error:
+        return Verdict(walk.position, len(walk.heads), snapshots, error.position, str(error))
+    return Verdict(walk.position, len(walk.heads), snapshots, None, "")
+
+
+async def _compare_ends(store: EventStore, walk: Walk, marks: Mapping[int, Mapping[str, Head]]) -> None:
+    if marks and (furthest := max(marks)) > walk.position:
+        cut_at = walk.position + 1
+        raise LogDamaged(
+            f"position {cut_at}: the log ends at {walk.position}, but there is a snapshot of position {furthest}",
+            cut_at,
+        )
+    _compare_heads(await store.heads(), walk, "the list of streams")
+    if isinstance(store, Audited) and (found := await store.damage()):
+        raise LogDamaged(f"the events are intact, but the database's file is not: {found}")
+
+
+def _compare_heads(expected: Mapping[str, Head], walk: Walk, source: str) -> None:
+    """Refuse a walk that has not come to the same heads."""
+    if expected == walk.heads:
+        return
+    stream = min(name for name in {*expected, *walk.heads} if expected.get(name) != walk.heads.get(name))
+    wanted, found = expected.get(stream, _EMPTY), walk.heads.get(stream, _EMPTY)
+    cut_at = walk.position + 1 if wanted.version > found.version else None
+    where = f"position {cut_at}: " if cut_at else ""
+    raise LogDamaged(
+        f"{where}{source} says that stream {stream} is at version {wanted.version} ({wanted.hash[:12]}),"
+        f" its events end at version {found.version} ({found.hash[:12]})",
+        cut_at,
+    )
+
+
+async def _snapshot_heads(store: EventStore) -> dict[int, Mapping[str, Head]]:
+    if not isinstance(store, Audited):
+        return {}
+    return {snapshot.position: snapshot.heads async for snapshot in store.snapshots()}
+
+
+async def _events(store: EventStore, progress: Progress | None) -> AsyncIterator[_Found]:
+    """Yield the events up to where the log ended when asked first."""
+    total = await store.position()
+    done = 0
+    while done < total:
+        page = await _page(store, done, min(PAGE, total - done))
+        if not page:
+            raise LogDamaged(f"position {done + 1}: the event is missing", done + 1)
+        for found in page:
+            yield found
+        done += len(page)
+        if progress:
+            progress(done, total)
+
+
+async def _page(store: EventStore, after: int, limit: int) -> Sequence[_Found]:
+    """Read a page; where the database cannot read it whole, the part before the first event it cannot read."""
+    try:
+        if isinstance(store, Audited):
+            rows = await store.read_rows(after, limit)
+            return [(Sealed(row.position, row.body, row.hash), row) for row in rows]
+        return [(sealed, None) for sealed in await store.read_sealed(after, limit)]
+    except LogDamaged as error:
+        if limit == 1:
+            raise LogDamaged(f"position {after + 1}: the event cannot be read ({error})", after + 1) from error
+        return await _page(store, after, limit // 2)
+
+
+def _compare_columns(row: EventRow, body: Body) -> None:
+    recorded_at = body.recorded_at.timestamp()
+    # The body keeps whole microseconds; the column keeps what the clock said.
+    if _is_a(float, row.recorded_at) and abs(row.recorded_at - recorded_at) < _MICROSECOND_S:
+        recorded_at = row.recorded_at
+    expected = (body.stream, body.version, body.event_id, body.type, recorded_at)
+    if expected != row[1:6]:
+        name = next(
+            name for name, told, found in zip(row._fields[1:], expected, row[1:6], strict=False) if told != found
+        )
+        raise LogDamaged(f"position {row.position}: the column {name} does not agree with the event", row.position)
+
+
+def _is_a(kind: type, value: object) -> bool:
+    """What a damaged database returns need not be what its column promises."""
+    return isinstance(value, kind)
