@@ -12,10 +12,10 @@ from voda.simulator.report.colours import LINES_DARK, LINES_LIGHT, rules, variab
 from voda.simulator.report.columns import ALL, TIMES, Column, best
 from voda.simulator.report.distribution import jct_picture
 from voda.simulator.report.explore import exploring
-from voda.simulator.report.outcome import RunOutcome, labels, warnings
+from voda.simulator.report.outcome import RunOutcome, about, labels, warnings
 from voda.simulator.report.pictures import RunPictures
 from voda.simulator.report.svg import element, text
-from voda.simulator.report.units import count, percent, span
+from voda.simulator.report.units import counted, percent, span
 
 # No script and no request, whatever a name contains that should have been escaped.
 _SECURITY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -37,7 +37,7 @@ def document(runs: Sequence[RunOutcome], origin: Origin, logs: Sequence[str | No
         origin: how they were made.
         logs: of each run, the path of its log relative to the page; None where it was not kept.
     """
-    title = f"{runs[0].result.workload}: {count(len(runs))} {'runs' if len(runs) > 1 else 'run'} compared"
+    title = f"{runs[0].result.workload}: {counted(len(runs), 'run')} compared"
     head = (
         '<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
@@ -60,13 +60,7 @@ def _style() -> str:
 
 def _introduction(runs: Sequence[RunOutcome]) -> Iterable[str]:
     yield element("h1", text(runs[0].result.workload))
-    sizes = runs[0].timeline.nodes
-    jobs = max(run.result.jobs for run in runs)
-    yield element(
-        "p",
-        f"{count(jobs)} jobs on {count(len(sizes))} nodes with {count(sum(sizes.values()))} GPUs, simulated with voda",
-        class_="soft",
-    )
+    yield element("p", f"{about(runs)}, simulated with voda", class_="soft")
     yield element("p", _verdict(runs), class_="lead")
     for warning in warnings(runs):
         yield element("p", text(warning), class_="warn")

@@ -8,6 +8,7 @@ from msgspec import Struct
 from voda.projections.history import History
 from voda.projections.timeline import Timeline
 from voda.simulator.metrics import RunResult
+from voda.simulator.report.units import counted
 
 
 class RunOutcome(Struct, frozen=True, kw_only=True):
@@ -34,8 +35,15 @@ def labels(runs: Sequence[RunOutcome]) -> tuple[str, ...]:
 def warnings(runs: Sequence[RunOutcome]) -> Sequence[str]:
     """Return one sentence for each run that left jobs behind: its averages are over the others."""
     return [
-        f"{label}: {len(run.unfinished)} jobs could never run to their end on this cluster, e.g. "
+        f"{label}: {counted(len(run.unfinished), 'job')} could never run to their end on this cluster, e.g. "
         f"{run.unfinished[0][:60]}; the figures are of the others."
         for label, run in zip(labels(runs), runs, strict=True)
         if run.unfinished
     ]
+
+
+def about(runs: Sequence[RunOutcome]) -> str:
+    """Return jobs, nodes and GPUs of the workload in words."""
+    sizes = runs[0].timeline.nodes
+    jobs = max(run.result.jobs + len(run.unfinished) for run in runs)
+    return f"{counted(jobs, 'job')} on {counted(len(sizes), 'node')} with {counted(sum(sizes.values()), 'GPU')}"

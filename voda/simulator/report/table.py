@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from voda.simulator.report.columns import ALL, COSTS, FAIRNESS, TIMES, Column, best
-from voda.simulator.report.outcome import RunOutcome, labels, warnings
+from voda.simulator.report.outcome import RunOutcome, about, labels, warnings
 
 _LAYOUTS: Sequence[Sequence[Sequence[Column]]] = (
     (ALL,),
@@ -55,8 +55,5 @@ def _table(runs: Sequence[RunOutcome], columns: Sequence[Column]) -> Table:
 
 
 def _title(runs: Sequence[RunOutcome]) -> str:
-    run = runs[0]
-    sizes = run.timeline.nodes
     placers = ", ".join(dict.fromkeys(run.result.placer for run in runs))
-    jobs = max(run.result.jobs for run in runs)
-    return f"{run.result.workload}: {jobs:,} jobs, {len(sizes):,} nodes, {sum(sizes.values()):,} GPUs, placer {placers}"
+    return f"{runs[0].result.workload}: {about(runs)}, placer {placers}"

@@ -46,3 +46,8 @@ def number(value: float) -> str:
 def count(value: float) -> str:
     """Return a whole number: 1,234."""
     return f"{value:,.0f}"
+
+
+def counted(things: int, noun: str) -> str:
+    """Return a number of things with their noun: 1 job, 2 jobs."""
+    return f"{things:,} {noun}" if things == 1 else f"{things:,} {noun}s"
