@@ -1,0 +1,218 @@
+"""The controller: when it decides, what it records, and that a former leader cannot."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from tests.builders import a_node, a_spec
+from voda.clock import VirtualClock
+from voda.controller.controller import Controller
+from voda.domain.errors import Fenced
+from voda.domain.plan import Allocation
+from voda.domain.state import ClusterState
+from voda.events.envelope import ANY_VERSION, Event, Fact
+from voda.events.memory import MemoryStore
+from voda.events.types import (
+    AnyFact,
+    JobCancelRequested,
+    JobPriorityChanged,
+    JobProgressed,
+    JobSubmitted,
+    LeaderElected,
+    NodeJoined,
+    PlanAdopted,
+    PolicyChanged,
+    RatelimitChanged,
+    WorkerExited,
+    WorkerStarted,
+)
+from voda.placement.registry import placer
+from voda.policies.base import Policy
+from voda.policies.registry import policy
+
+
+class Stage:
+    """A controller on a memory store, with two GPUs and a clock that the test moves."""
+
+    def __init__(self, policies: Mapping[str, Policy] | None = None) -> None:
+        self.store = MemoryStore()
+        self.clock = VirtualClock(1000.0)
+        self.policies = policies or {}
+        self.controller = self.a_controller()
+
+    def a_controller(self) -> Controller:
+        return Controller(
+            pool="default",
+            store=self.store,
+            clock=self.clock,
+            policies=lambda name: self.policies.get(name) or policy(name),
+            placers=placer,
+        )
+
+    async def begin(self, *, ratelimit_s: float = 30.0, policy: str = "fifo") -> None:
+        await self.add(NodeJoined(node=a_node("n1", gpus=2)))
+        await self.add(RatelimitChanged(pool="default", ratelimit_s=ratelimit_s))
+        await self.add(PolicyChanged(pool="default", policy=policy))
+        await self.controller.lead("me")
+        await self.controller.step()
+
+    async def add(self, data: AnyFact) -> None:
+        fact = Fact(data=data, event_id=self.clock.new_id(), recorded_at=self.clock.now())
+        await self.store.append(data.stream, ANY_VERSION, [fact])
+
+    async def step_at(self, instant: float) -> float:
+        self.clock.move_to(instant)
+        return await self.controller.step()
+
+    async def recorded(self, kind: type) -> list[Event]:
+        return [event for event in await self.store.read(0, 10_000) if isinstance(event.data, kind)]
+
+    async def plans(self) -> list[PlanAdopted]:
+        return [event.data for event in await self.recorded(PlanAdopted) if isinstance(event.data, PlanAdopted)]
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+async def test_first_event_after_a_quiet_time_is_served_at_once(stage: Stage) -> None:
+    await stage.begin()
+    await stage.add(JobSubmitted(spec=a_spec("a")))
+    assert await stage.step_at(1100) == float("inf")
+    (plan,) = await stage.plans()
+    assert (plan.placed, plan.cause, set(plan.reasons)) == ({"a": ("n1",)}, "job.submitted", {"a"})
+
+
+async def test_events_within_the_rate_limit_are_coalesced_into_one_plan(stage: Stage) -> None:
+    await stage.begin()
+    await stage.add(JobSubmitted(spec=a_spec("a")))
+    await stage.step_at(1100)
+    await stage.add(JobSubmitted(spec=a_spec("b")))
+    assert await stage.step_at(1101) == 1130
+    await stage.add(JobSubmitted(spec=a_spec("c")))
+    assert await stage.step_at(1129) == 1130
+    assert len(await stage.plans()) == 1
+    await stage.step_at(1130)
+    plans = await stage.plans()
+    assert len(plans) == 2
+    assert (set(plans[1].placed), set(plans[1].reasons)) == ({"b"}, {"b", "c"})
+
+
+async def test_decision_that_changes_nothing_is_not_recorded(stage: Stage) -> None:
+    await stage.begin(ratelimit_s=0)
+    await stage.add(JobSubmitted(spec=a_spec("a")))
+    await stage.step_at(1100)
+    before = await stage.store.position()
+    await stage.add(NodeJoined(node=a_node("n1", gpus=2)))
+    await stage.step_at(1200)
+    assert await stage.store.position() == before + 1
+
+
+async def test_plan_is_based_on_the_log_it_was_decided_from(stage: Stage) -> None:
+    await stage.begin(ratelimit_s=0)
+    await stage.add(JobSubmitted(spec=a_spec("a")))
+    end = await stage.store.position()
+    await stage.step_at(1100)
+    (event,) = await stage.recorded(PlanAdopted)
+    assert isinstance(event.data, PlanAdopted)
+    assert (event.data.based_on, event.recorded_at, event.stream, event.epoch) == (end, 1100, "decisions.default", 1)
+
+
+async def test_canceled_job_without_workers_is_ended_at_once(stage: Stage) -> None:
+    await stage.begin(ratelimit_s=0)
+    await stage.add(JobSubmitted(spec=a_spec("a", min_replicas=9, max_replicas=9)))
+    await stage.step_at(1100)
+    await stage.add(JobCancelRequested(job_id="a"))
+    await stage.step_at(1101)
+    assert stage.controller.live.cluster.jobs("default") == {}
+
+
+async def test_canceled_job_with_workers_is_ended_when_they_are_gone(stage: Stage) -> None:
+    await stage.begin(ratelimit_s=0)
+    await stage.add(JobSubmitted(spec=a_spec("a")))
+    await stage.add(WorkerStarted(job_id="a", workers={0: "n1"}))
+    await stage.add(JobCancelRequested(job_id="a"))
+    await stage.step_at(1100)
+    assert set(stage.controller.live.cluster.jobs("default")) == {"a"}
+    await stage.add(WorkerExited(job_id="a", workers=(0,)))
+    await stage.step_at(1101)
+    assert stage.controller.live.cluster.jobs("default") == {}
+
+
+async def test_former_leader_is_refused_by_the_store(stage: Stage) -> None:
+    await stage.begin(ratelimit_s=0)
+    successor = stage.a_controller()
+    assert await successor.lead("somebody else") == 2
+    await stage.add(JobSubmitted(spec=a_spec("a")))
+    with pytest.raises(Fenced, match="epoch 1 was followed by epoch 2"):
+        await stage.step_at(1100)
+    assert await stage.plans() == []
+    await successor.step()
+    assert len(await stage.plans()) == 1
+
+
+async def test_new_leader_knows_what_the_old_one_decided(stage: Stage) -> None:
+    await stage.begin(ratelimit_s=0)
+    await stage.add(JobSubmitted(spec=a_spec("a")))
+    await stage.step_at(1100)
+    successor = stage.a_controller()
+    await successor.lead("somebody else")
+    await successor.step()
+    assert len(await stage.plans()) == 1
+    assert [event.epoch for event in await stage.recorded(LeaderElected)] == [1, 2]
+    assert successor.live.state_hash() == await caught_up_hash(stage)
+
+
+async def caught_up_hash(stage: Stage) -> str:
+    await stage.controller.catch_up()
+    return stage.controller.live.state_hash()
+
+
+async def test_nudge_makes_a_decision_due_without_an_event(stage: Stage) -> None:
+    await stage.begin(ratelimit_s=0)
+    before = len(stage.controller.decision_s)
+    stage.controller.nudge("tick")
+    await stage.step_at(1500)
+    assert len(stage.controller.decision_s) == before + 1
+
+
+class Rising:
+    """Moves every job to queue 1 at the instant 2000."""
+
+    name = "rising"
+    title = "for the test"
+    paper = "none"
+
+    def allocate(self, view: ClusterState, now: float) -> Allocation:
+        return Allocation(replicas=dict.fromkeys(view.jobs, 0), reasons=dict.fromkeys(view.jobs, "waits"))
+
+    def requeue(self, view: ClusterState, now: float) -> Mapping[str, tuple[int, str]]:
+        late = [job_id for job_id, job in view.jobs.items() if now >= 2000 and job.queue_level == 0]
+        return {job_id: (1, "it is late") for job_id in late}
+
+    def requeue_due_at(self, view: ClusterState, now: float) -> float:
+        return 2000.0 if now < 2000 and view.jobs else float("inf")
+
+
+async def test_policy_with_queues_is_asked_at_the_instant_it_named() -> None:
+    stage = Stage({"rising": Rising()})
+    await stage.begin(ratelimit_s=0, policy="rising")
+    await stage.add(JobSubmitted(spec=a_spec("a")))
+    assert await stage.step_at(1100) == 2000
+    decisions = len(stage.controller.decision_s)
+    assert await stage.step_at(2000) == float("inf")
+    (moved,) = await stage.recorded(JobPriorityChanged)
+    assert isinstance(moved.data, JobPriorityChanged)
+    assert (moved.data.job_id, moved.data.queue_level, moved.data.reason) == ("a", 1, "it is late")
+    assert len(stage.controller.decision_s) == decisions + 1
+
+
+async def test_progress_alone_makes_no_decision_due(stage: Stage) -> None:
+    await stage.begin(ratelimit_s=0)
+    await stage.add(JobSubmitted(spec=a_spec("a", epochs=9)))
+    await stage.step_at(1100)
+    decisions = len(stage.controller.decision_s)
+    await stage.add(JobProgressed(job_id="a", epochs_done=1, workers=1))
+    await stage.step_at(1200)
+    assert len(stage.controller.decision_s) == decisions
