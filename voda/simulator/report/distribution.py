@@ -55,7 +55,7 @@ def _axes(low: float, high: float) -> Iterable[str]:
         y = _BOX.bottom - _BOX.height * quarter / 4
         yield element("line", class_="grid", x1=_BOX.x, x2=_BOX.right, y1=y, y2=y)
         yield element("text", f"{25 * quarter} %", class_="tick", x=_BOX.x - 8, y=y + 4, text_anchor="end")
-    for seconds, figure in log_ticks(low, high, 12):
+    for seconds, figure in log_ticks(low, high, most=12):
         x = _x(seconds, (low, high))
         yield element("line", class_="grid", x1=x, x2=x, y1=_BOX.y, y2=_BOX.bottom + 4)
         yield element("text", figure, class_="tick", x=x, y=_BOX.bottom + 18, text_anchor="middle")

@@ -36,7 +36,8 @@ class RunPictures:
         self._most_nodes = max(len(run.timeline.nodes) for run in runs)
         self.is_map = self._most_gpus > _MOST_GPUS or _count(segments_of(runs)) > _MOST_SEGMENTS
         self._bins = edges(self.frame.begin, self.frame.end, int(self.frame.width))
-        self._most_waiting = max(float(waiting_and_used(run.timeline.steps(), self._bins)[0].max()) for run in runs)
+        queues = (waiting_and_used(run.timeline.steps(), self._bins)[0] for run in runs)
+        self._most_waiting = float(np.ceil(max(queue.max() for queue in queues)))
 
     def draw(self, run: RunOutcome, label: str) -> str:
         """Return the picture of one run: GPUs by job, GPUs in use, jobs waiting."""

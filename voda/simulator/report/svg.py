@@ -24,6 +24,19 @@ _LOG_TICKS: Sequence[tuple[float, str]] = (
     (2592000, "30 d"), (8640000, "100 d"),
 )  # fmt: skip
 
+# For distributions that span less than a decade.
+_LEAST_LOG_TICKS = 5
+_FINE_LOG_TICKS: Sequence[tuple[float, str]] = tuple(
+    (n * unit_s, f"{n} {unit}")
+    for unit, unit_s, counts in (
+        ("s", 1, (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50)),
+        ("min", 60, (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50)),
+        ("h", 3600, (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18)),
+        ("d", 86400, (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100)),
+    )
+    for n in counts
+)
+
 
 class Box(Struct, frozen=True):
     """A rectangle in pixels, from its upper left corner."""
@@ -83,5 +96,8 @@ def time_ticks(span_s: float) -> tuple[Sequence[tuple[float, str]], str]:
 
 def log_ticks(low_s: float, high_s: float, most: int = 9) -> Sequence[tuple[float, str]]:
     """Return ticks of a logarithmic axis of spans, as (seconds, figure with unit), `most` at most."""
-    inside = [tick for tick in _LOG_TICKS if low_s <= tick[0] <= high_s]
+    for ticks in (_LOG_TICKS, _FINE_LOG_TICKS):
+        inside = [tick for tick in ticks if low_s <= tick[0] <= high_s]
+        if len(inside) >= _LEAST_LOG_TICKS:
+            break
     return inside[:: -(-len(inside) // most) or 1]

@@ -47,5 +47,6 @@ def test_time_axis_has_few_round_ticks_within_it(span_s: float) -> None:
 
 def test_logarithmic_axis_drops_ticks_when_there_are_too_many() -> None:
     assert len(log_ticks(0.1, 1e7, most=9)) <= 9
-    assert [figure for _, figure in log_ticks(50, 400)] == ["1 min", "2 min", "5 min"]
+    assert [figure for _, figure in log_ticks(50, 4000)][:3] == ["1 min", "2 min", "5 min"]
+    assert [figure for _, figure in log_ticks(5000, 9000)] == ["1.5 h", "2 h"]
     assert not log_ticks(61, 62)
