@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from voda.simulator.profile import Costs
-from voda.simulator.step_times import GPUS_PER_NODE, StepTimes, load_step_times, read_rows
+from voda.simulator.step_times import GPUS_PER_NODE, StepTimes, load_interpolated, load_step_times, read_rows
 
 EPOCHS: Mapping[str, int] = {
     "bert": 2,
@@ -99,6 +99,7 @@ class Application:
     validation: Mapping[int, Sequence[Epoch]]
     """Batch size -> one row per epoch; batch sizes ascend."""
     _epochs_s: dict[tuple[int, tuple[int, ...]], tuple[float, ...]] = field(default_factory=dict, init=False)
+    _needed: dict[int, tuple[float, ...]] = field(default_factory=dict, init=False)
 
     @property
     def epochs(self) -> int:
@@ -153,11 +154,17 @@ class Application:
         key = (batch, per_node)
         if (seconds := self._epochs_s.get(key)) is None:
             iteration_s = self.iteration_s(batch, per_node)
-            spread = self.split(batch, sum(per_node)).batch
-            work = (end - begin for begin, end in itertools.pairwise((0.0, *self.goals)))
-            seconds = tuple(iteration_s * goal / self.gain(spread, epoch) for epoch, goal in enumerate(work))
-            self._epochs_s[key] = seconds
+            iterations = self._iterations(self.split(batch, sum(per_node)).batch)
+            seconds = self._epochs_s[key] = tuple(iteration_s * count for count in iterations)
         return seconds
+
+    def _iterations(self, spread: int) -> tuple[float, ...]:
+        """Return the iterations that every epoch takes at a batch that a split came out with."""
+        if (counts := self._needed.get(spread)) is None:
+            work = (end - begin for begin, end in itertools.pairwise((0.0, *self.goals)))
+            counts = tuple(progress / self.gain(spread, epoch) for epoch, progress in enumerate(work))
+            self._needed[spread] = counts
+        return counts
 
     def _at(self, batch: int, epoch: int, column: Callable[[Epoch], float]) -> float:
         if batch in self.validation:
@@ -199,7 +206,9 @@ def load_application(name: str, traces: Path) -> Application:
         traces: the folder that holds a folder of this name.
     """
     folder = traces / name
-    step_times = load_step_times(folder)
+    # Beside the folder of the data set, where it was derived; a clone of the repository has none.
+    table = load_interpolated(traces.parent.parent / "pollux-nd-times.csv")
+    step_times = load_step_times(folder, table.get(name))
     sizes = sorted(int(path.stem.removeprefix("validation-")) for path in folder.glob("validation-*.csv"))
     smallest, largest = step_times.local_batches
     limits = BatchLimits(

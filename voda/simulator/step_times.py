@@ -5,6 +5,7 @@ T4 GPUs. Rule: 1 to 4 nodes are looked up, 5 and more are interpolated between (
 """
 
 import csv
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -27,16 +28,23 @@ Point: TypeAlias = tuple[int, int, int]
 class StepTimes:
     """Step times of one application."""
 
-    def __init__(self, placements: Mapping[str, Sequence[tuple[int, Times]]], points: Mapping[Point, Times]) -> None:
+    def __init__(
+        self,
+        placements: Mapping[str, Sequence[tuple[int, Times]]],
+        points: Mapping[Point, Times],
+        interpolated: Mapping[Point, Times] | None = None,
+    ) -> None:
         """Keep the measurements.
 
         Args:
             placements: canonical placement -> (local batch size, times), ascending.
             points: what larger placements are interpolated from. The points lie on a grid, so the triangulation is
                 not unique and depends on their order.
+            interpolated: what the interpolation gives at some points, where somebody has written it down.
         """
         self._placements = placements
         self._points = points
+        self._interpolated = interpolated or {}
         self._interpolate: Callable[[Point], Times] | None = None
         self._seen: dict[tuple[tuple[int, ...], int], Times] = {}
 
@@ -67,9 +75,12 @@ class StepTimes:
             if rows is None:
                 raise ValueError(f"placement {per_node} was not measured: expected 1 to {GPUS_PER_NODE} on each node")
             return _between(rows, local_batch)
+        point = (min(len(per_node), MOST_NODES), sum(per_node), local_batch)
+        if (times := self._interpolated.get(point)) is not None:
+            return times
         if self._interpolate is None:
             self._interpolate = _triangulated(self._points)
-        return self._interpolate((min(len(per_node), MOST_NODES), sum(per_node), local_batch))
+        return self._interpolate(point)
 
 
 def canonical(per_node: tuple[int, ...]) -> str:
@@ -78,8 +89,8 @@ def canonical(per_node: tuple[int, ...]) -> str:
     return min(digits[i:] + digits[:i] for i in range(len(digits)))
 
 
-def load_step_times(folder: Path) -> StepTimes:
-    """Read placements.csv and scalability.csv of one application."""
+def load_step_times(folder: Path, interpolated: Mapping[Point, Times] | None = None) -> StepTimes:
+    """Read placements.csv and scalability.csv of one application; see `StepTimes` for `interpolated`."""
     placements: dict[str, list[tuple[int, Times]]] = {}
     groups: dict[Point, list[Times]] = {}
     for row in read_rows(folder / "placements.csv"):
@@ -87,15 +98,30 @@ def load_step_times(folder: Path) -> StepTimes:
         placements.setdefault(digits, []).append((size, times))
         groups.setdefault((len(digits), sum(map(int, digits)), size), []).append(times)
     points = {point: _mean(groups[point]) for point in sorted(groups)}
-    for row in read_rows(folder / "scalability.csv"):
-        points[int(row["num_nodes"]), int(row["num_replicas"]), int(row["local_bsz"])] = _times(row)
-    return StepTimes({digits: sorted(rows) for digits, rows in placements.items()}, points)
+    points.update((_point(row), _times(row)) for row in read_rows(folder / "scalability.csv"))
+    return StepTimes({digits: sorted(rows) for digits, rows in placements.items()}, points, interpolated)
+
+
+@functools.lru_cache(maxsize=2)
+def load_interpolated(path: Path) -> Mapping[str, Mapping[Point, Times]]:
+    """Read application -> interpolated step times from a table; nothing where there is none.
+
+    With it a run spares itself the import of scipy and the triangulation; the figures are the same.
+    """
+    applications: dict[str, dict[Point, Times]] = {}
+    for row in read_rows(path) if path.is_file() else ():
+        applications.setdefault(row["application"], {})[_point(row)] = _times(row)
+    return applications
 
 
 def read_rows(path: Path) -> Sequence[dict[str, str]]:
     """Return the rows of a CSV file with a header."""
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def _point(row: Mapping[str, str]) -> Point:
+    return int(row["num_nodes"]), int(row["num_replicas"]), int(row["local_bsz"])
 
 
 def _times(row: Mapping[str, str]) -> Times:

@@ -17,7 +17,7 @@ from voda.simulator.pollux import (
     load_application,
     split,
 )
-from voda.simulator.step_times import StepTimes, canonical
+from voda.simulator.step_times import StepTimes, canonical, load_step_times
 
 LIMITS = {
     "bert": BatchLimits(initial=12, largest=384, local_smallest=4, local_largest=12),
@@ -117,10 +117,12 @@ def test_step_times_beyond_four_nodes_are_those_of_the_original_interpolation() 
         pytest.skip("pollux-nd-times.csv is not beside the data set")
     with table.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
+    traces = folder_or_skip(POLLUX) / "traces"
+    from_scipy = {name: load_step_times(traces / name) for name in EPOCHS}
     for row in rows[::7]:
         nodes, replicas = int(row["num_nodes"]), int(row["num_replicas"])
         per_node = (replicas - nodes + 1,) + (1,) * (nodes - 1)
-        times = _application(row["application"]).step_times.at(per_node, int(row["local_bsz"]))
+        times = from_scipy[row["application"]].at(per_node, int(row["local_bsz"]))
         assert times == pytest.approx((float(row["step_time"]), float(row["sync_time"])), rel=1e-12)
 
 
