@@ -14,6 +14,7 @@ _WIDTH, _HEIGHT = 1080.0, 400.0
 _BOX = Box(56.0, 16.0, 1008.0, 330.0)
 _MOST_POINTS = 400
 _LEGEND_LINE = 19.0
+_MOST_INSIDE = 9
 
 
 def jct_picture(runs: Sequence[RunOutcome]) -> str:
@@ -33,7 +34,7 @@ def jct_picture(runs: Sequence[RunOutcome]) -> str:
         if len(jct_s):
             parts.append(_line(jct_s, i, f"{names[i]}: {_told(runs[i])}", (low, high)))
     parts += _legend(runs)
-    return picture(_WIDTH, _HEIGHT, "Share of jobs completed within a time, one line per run", parts)
+    return picture(_WIDTH, _height(runs), "Share of jobs completed within a time, one line per run", parts)
 
 
 def _jcts(run: RunOutcome) -> Floats:
@@ -78,14 +79,23 @@ def _line(jct_s: Floats, number: int, told: str, limits: tuple[float, float]) ->
 
 
 def _legend(runs: Sequence[RunOutcome]) -> Iterable[str]:
-    """Yield the names in the lower right corner, where no distribution runs, the shortest average first."""
+    """Yield the names, the shortest average first: in the lower right corner, where no distribution runs."""
     names = labels(runs)
     order = sorted(range(len(runs)), key=lambda i: runs[i].result.avg_jct_s)
     width = 38 + 6.6 * max(len(name) for name in names) + 10
-    top = _BOX.bottom - 14 - _LEGEND_LINE * len(runs)
-    left = _BOX.right - width - 10
-    yield element("rect", class_="legend", x=left, y=top, width=width, height=_LEGEND_LINE * len(runs) + 6, rx="4")
-    for row, i in enumerate(order):
-        y = top + 14 + _LEGEND_LINE * row
-        yield element("line", class_=f"line {line_class(i)}", x1=left + 8, x2=left + 30, y1=y - 1, y2=y - 1)
-        yield element("text", text(names[i]), class_="key", x=left + 38, y=y + 3)
+    if len(runs) <= _MOST_INSIDE:
+        height = _LEGEND_LINE * len(runs) + 6
+        corner = Box(_BOX.right - width - 10, _BOX.bottom - 8 - height, width, height)
+        yield element("rect", class_="legend", x=corner.x, y=corner.y, width=width, height=height, rx="4")
+        places = [(corner.x, corner.y + 14 + _LEGEND_LINE * row) for row in range(len(runs))]
+    else:
+        across = max(1, int(_BOX.width // width))
+        places = [(_BOX.x + width * (n % across), _HEIGHT + _LEGEND_LINE * (n // across)) for n in range(len(runs))]
+    for i, (x, y) in zip(order, places, strict=True):
+        yield element("line", class_=f"line {line_class(i)}", x1=x + 8, x2=x + 30, y1=y - 1, y2=y - 1)
+        yield element("text", text(names[i]), class_="key", x=x + 38, y=y + 3)
+
+
+def _height(runs: Sequence[RunOutcome]) -> float:
+    """Return the height of the picture; from ten runs on the names go below it."""
+    return _HEIGHT if len(runs) <= _MOST_INSIDE else _HEIGHT + _LEGEND_LINE * (len(runs) / 3 + 1)

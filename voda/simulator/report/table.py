@@ -14,8 +14,9 @@ _LAYOUTS: Sequence[Sequence[Sequence[Column]]] = (
     (ALL,),
     (TIMES, (*COSTS, *FAIRNESS)),
     (TIMES, COSTS, FAIRNESS),
+    (TIMES[:3], TIMES[3:], COSTS, FAIRNESS),
 )
-"""From one wide table to three narrow ones."""
+"""From one wide table to four narrow ones."""
 
 
 def comparison(runs: Sequence[RunOutcome], width: int) -> RenderableType:
@@ -23,7 +24,7 @@ def comparison(runs: Sequence[RunOutcome], width: int) -> RenderableType:
 
     Args:
         runs: of one workload, at least one.
-        width: columns of the terminal; the columns are split over up to three tables until they fit.
+        width: columns of the terminal; the columns are split over up to four tables until they fit.
     """
     measure = Console(width=10_000).measure
     for layout in _LAYOUTS:

@@ -38,12 +38,14 @@ def a_log(jobs: int, name: str = "job") -> Log:
     return log
 
 
-def a_run(policy: str = "fifo", *, jobs: int = 3, name: str = "job", log: Path | None = None) -> RunOutcome:
+def a_run(
+    policy: str = "fifo", *, placer: str = "steady", jobs: int = 3, name: str = "job", log: Path | None = None
+) -> RunOutcome:
     history, timeline = History(), Timeline()
     for event in a_log(jobs, name).events:
         history.apply(event)
         timeline.apply(event)
-    execution = Execution(workload="w<i>", policy=policy, placer="steady", decisions_s=(0.001,), wall_s=1.5)
+    execution = Execution(workload="w<i>", policy=policy, placer=placer, decisions_s=(0.001,), wall_s=1.5)
     result = measure(history, timeline, execution, lambda _job_id, gpus: 3600 / gpus)
     return RunOutcome(result=result, history=history, timeline=timeline, source="made up", log=log)
 
@@ -81,7 +83,8 @@ class _Tags(HTMLParser):
 
 @pytest.mark.parametrize("width", [80, 110, 200])
 def test_table_fits_its_terminal_with_every_figure_in_it(width: int) -> None:
-    lines = printed([a_run("elastic-tiresias"), a_run("fifo")], width)
+    runs = [a_run("elastic-tiresias"), a_run("elastic-tiresias", placer="packed")]
+    lines = printed(runs, width)
     assert max(len(line.rstrip()) for line in lines) <= width
     text = " ".join(lines)
     assert "…" not in text
@@ -133,6 +136,11 @@ def test_page_tells_how_to_repeat_and_explore_the_run(tmp_path: Path) -> None:
 
 def test_page_of_a_run_without_jobs_is_a_page(tmp_path: Path) -> None:
     assert "0 jobs on 1 node with 4 GPUs" in page_of(tmp_path, [a_run(jobs=0)])
+
+
+def test_many_runs_are_named_below_the_distribution(tmp_path: Path) -> None:
+    runs = [a_run(f"policy-{number}") for number in range(12)]
+    assert page_of(tmp_path, runs).count('class="key"') == 12
 
 
 def test_large_cluster_is_drawn_as_a_map(tmp_path: Path) -> None:
