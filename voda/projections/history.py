@@ -5,7 +5,7 @@ is charged for its GPUs until they are seen to go. Whatever is seen at one insta
 """
 
 from collections.abc import Callable, Mapping, ValuesView
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -122,7 +122,7 @@ class _State(Struct):
 class History:
     """Projection of ended jobs. Facts about unknown or ended jobs do no harm."""
 
-    FORMAT: Final = "history-1"
+    FORMAT: ClassVar[str] = "history-1"
 
     def __init__(self) -> None:
         self._tenures: dict[str, _Tenure] = {}

@@ -5,7 +5,7 @@ Rule: memory grows with changes, never with time; `apply` looks only at the job 
 
 from array import array
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -86,7 +86,7 @@ _STEP = len(Steps._fields)
 class Timeline:
     """Projection of GPU tenure, queue and utilisation over time."""
 
-    FORMAT: Final = "timeline-1"
+    FORMAT: ClassVar[str] = "timeline-1"
 
     def __init__(self) -> None:
         self._state = _State()
