@@ -189,7 +189,7 @@ class Rising:
 
     def requeue(self, view: ClusterState, now: float) -> Mapping[str, tuple[int, str]]:
         late = [job_id for job_id, job in view.jobs.items() if now >= 2000 and job.queue_level == 0]
-        return {job_id: (1, "it is late") for job_id in late}
+        return dict.fromkeys(late, (1, "it is late"))
 
     def requeue_due_at(self, view: ClusterState, now: float) -> float:
         return 2000.0 if now < 2000 and view.jobs else float("inf")
