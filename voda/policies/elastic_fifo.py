@@ -16,7 +16,7 @@ class ElasticFifo:
     """See the module."""
 
     name: ClassVar[str] = "elastic-fifo"
-    title: ClassVar[str] = "The minimum to each in order of submission, the rest round robin"
+    title: ClassVar[str] = "The minimum to each by submission, the rest round robin"
     paper: ClassVar[str] = (
         "Hsieh and Lee, Voda: A GPU Scheduling Platform for Elastic Deep Learning in Kubernetes Clusters, IC2E 2023"
     )

@@ -16,7 +16,7 @@ class ElasticSrjf:
     """See the module."""
 
     name: ClassVar[str] = "elastic-srjf"
-    title: ClassVar[str] = "The minimum to each, least time left first, the rest round robin"
+    title: ClassVar[str] = "The minimum to each by time left, the rest round robin"
     paper: ClassVar[str] = (
         "Hsieh and Lee, Voda: A GPU Scheduling Platform for Elastic Deep Learning in Kubernetes Clusters, IC2E 2023"
     )

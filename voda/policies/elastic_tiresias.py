@@ -21,7 +21,7 @@ class ElasticTiresias:
     """See the module."""
 
     name: ClassVar[str] = "elastic-tiresias"
-    title: ClassVar[str] = "Tiresias, elastic: shrinks the lower queue, grows where the gain is highest"
+    title: ClassVar[str] = "Tiresias that shrinks the lower queue and grows by gain"
     paper: ClassVar[str] = "Wu et al., Elastic Deep Learning in Multi-Tenant GPU Clusters, TPDS 2021"
 
     def allocate(self, view: ClusterState, now: float) -> Allocation:

@@ -18,7 +18,7 @@ class Tiresias:
     """See the module."""
 
     name: ClassVar[str] = "tiresias"
-    title: ClassVar[str] = "Least attained GPU service first in two queues, each as requested"
+    title: ClassVar[str] = "Least GPU service first in two queues, each as requested"
     paper: ClassVar[str] = "Gu et al., Tiresias: A GPU Cluster Manager for Distributed Deep Learning, NSDI 2019"
 
     def allocate(self, view: ClusterState, now: float) -> Allocation:

@@ -1,0 +1,116 @@
+"""What every policy keeps, whoever adds it: one suite over all policies found by file."""
+
+import re
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from msgspec.structs import replace
+
+from tests.builders import a_state
+from tests.views import a_large_view, views
+from voda.domain.state import ClusterState
+from voda.policies.base import Policy
+from voda.policies.forecast import speedup
+from voda.policies.registry import policies
+
+RIGID = frozenset({"fifo", "srjf", "tiresias"})
+"""Policies that give what was requested, and nothing of what is left over."""
+EVERY = pytest.mark.parametrize("policy", policies().values(), ids=policies().keys())
+ELASTIC = pytest.mark.parametrize(
+    "policy", [policy for name, policy in policies().items() if name not in RIGID], ids=lambda policy: policy.name
+)
+CASES = settings(max_examples=300)
+
+
+def free_gpus(view: ClusterState, replicas: dict[str, int]) -> int:
+    held = sum(count * view.jobs[job_id].spec.gpus_per_replica for job_id, count in replicas.items())
+    return view.capacity_gpus - held
+
+
+@EVERY
+@CASES
+@given(views())
+def test_each_ready_job_when_decided_on_gets_none_or_a_count_within_its_bounds(
+    policy: Policy, view: ClusterState
+) -> None:
+    replicas = dict(policy.allocate(view, 0.0).replicas)
+    assert replicas.keys() == {job_id for job_id, job in view.jobs.items() if not job.is_canceling}
+    for job_id, count in replicas.items():
+        spec = view.jobs[job_id].spec
+        assert count == 0 or spec.min_replicas <= count <= spec.max_replicas
+    assert free_gpus(view, replicas) >= 0
+
+
+@EVERY
+@CASES
+@given(views())
+def test_answer_when_the_input_is_reordered_is_the_same(policy: Policy, view: ClusterState) -> None:
+    before = msgspec.msgpack.encode(view)
+    answer = policy.allocate(view, 0.0)
+    assert msgspec.msgpack.encode(view) == before
+    turned = replace(
+        view,
+        jobs=dict(reversed(view.jobs.items())),
+        nodes=dict(reversed(view.nodes.items())),
+        estimates=dict(reversed(view.estimates.items())),
+    )
+    assert policy.allocate(turned, 0.0) == answer
+
+
+@ELASTIC
+@CASES
+@given(views())
+def test_gpus_when_some_job_gains_by_them_are_not_left_idle(policy: Policy, view: ClusterState) -> None:
+    replicas = dict(policy.allocate(view, 0.0).replicas)
+    free = free_gpus(view, replicas)
+    for job_id, count in replicas.items():
+        job = view.jobs[job_id]
+        spec, curve = job.spec, speedup(view, job)
+        if not count:
+            assert spec.min_replicas * spec.gpus_per_replica > free
+        elif count < spec.max_replicas and spec.gpus_per_replica <= free:
+            assert curve[count + 1] <= curve[count]
+
+
+@EVERY
+@CASES
+@given(views())
+def test_reason_of_each_job_when_decided_on_agrees_with_the_numbers(policy: Policy, view: ClusterState) -> None:
+    answer = policy.allocate(view, 0.0)
+    assert answer.reasons.keys() == answer.replicas.keys()
+    free = free_gpus(view, dict(answer.replicas))
+    for job_id, count in answer.replicas.items():
+        spec, had = view.jobs[job_id].spec, len(view.plan.placement.get(job_id, ()))
+        reason = answer.reasons[job_id]
+        if not count:
+            found = re.fullmatch(rf"{'preempted' if had else 'waits'}: needs (\d+), {free} free", reason)
+            assert found, reason
+            sizes = (spec.requested, spec.min_replicas)
+            assert free < int(found[1]) in [size * spec.gpus_per_replica for size in sizes]
+        elif count == had:
+            assert reason == f"keeps {count}"
+        else:
+            change = f"{'grown' if count > had else 'shrunk'} {had} -> {count}: " if had else f"starts on {count}, "
+            assert reason.startswith(change)
+            assert len(reason) > len(change)
+
+
+@EVERY
+def test_policy_when_there_is_nothing_to_decide_answers_with_nothing(policy: Policy) -> None:
+    answer = policy.allocate(a_state(), 0.0)
+    assert (answer.replicas, answer.reasons) == ({}, {})
+
+
+@EVERY
+@pytest.mark.parametrize("curve", ["amdahl", "bent"])
+def test_policy_when_there_are_thousands_of_jobs_hands_out_every_gpu(policy: Policy, curve: str) -> None:
+    view = a_large_view(2_000, gpus=1_500, curve=curve)
+    assert free_gpus(view, dict(policy.allocate(view, 0.0).replicas)) == 0
+
+
+@EVERY
+def test_policy_when_listed_tells_what_it_does_and_whose_idea_it_was(policy: Policy) -> None:
+    assert re.fullmatch(r"[a-z][a-z0-9-]*", policy.name)
+    assert 0 < len(policy.title) <= 60
+    assert re.search(r"\b(19|20)\d\d$", policy.paper)
