@@ -93,17 +93,23 @@ class _Draft:
         return bool(added)
 
     def _seats(self, own: Mapping[str, int], missing: int, gpus: int) -> list[str]:
+        """Take GPUs for the missing workers, or for as many of them as fit."""
         seats: list[str] = []
-        nearest = iter(sorted(own, key=lambda node: (-own[node], node)))
+        for node in sorted(own, key=lambda node: (-own[node], node)):
+            seats += self._taken(node, missing - len(seats), gpus)
         while missing > len(seats):
             left = missing - len(seats)
-            node = next(nearest, None) or self._free.best_fit(left * gpus) or self._free.roomiest()
-            fitting = min(left, self._free[node] // gpus) if node else 0
-            if node is None or (not fitting and node not in own):
+            roomy = self._free.best_fit(left * gpus) or self._free.roomiest()
+            added = self._taken(roomy, left, gpus) if roomy else []
+            if not added:
                 break
-            self._free.take(node, fitting * gpus)
-            seats += [node] * fitting
+            seats += added
         return seats
+
+    def _taken(self, node: str, most: int, gpus: int) -> list[str]:
+        fitting = min(most, self._free[node] // gpus)
+        self._free.take(node, fitting * gpus)
+        return [node] * fitting
 
     def _bring_together(self, job_id: str) -> bool:
         nodes, gpus = self.placed.get(job_id, ()), self._gpus(job_id)
