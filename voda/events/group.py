@@ -4,12 +4,12 @@ Rule: appends take effect in the order they arrived, each whole or not at all, a
 neighbours as if it had never been there.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from voda.domain.errors import Fenced, VersionConflict
-from voda.events.codec import seal
-from voda.events.envelope import ANY_VERSION, Fact, Head
+from voda.events.codec import body_of, head_after, seal
+from voda.events.envelope import ANY_VERSION, Fact, Head, Sealed
 
 _EMPTY = Head()
 
@@ -132,3 +132,23 @@ def seal_batch(
             )
         )
     return batch, head
+
+
+def taken_over(events: Iterable[Sealed]) -> GroupPlan:
+    """Return what to write to an empty log for the first events of another, as they are.
+
+    Args:
+        events: from position 1 on; they are not proven here.
+
+    Raises:
+        LogDamaged: the bytes are not an event.
+    """
+    plan = GroupPlan([], {}, [])
+    for sealed in events:
+        body = body_of(sealed)
+        plan.heads[body.stream] = head_after(sealed, body, plan.heads.get(body.stream, _EMPTY))
+        at = body.recorded_at.timestamp()
+        plan.rows.append(
+            EventRow(sealed.position, body.stream, body.version, body.event_id, body.type, at, sealed.body, sealed.hash)
+        )
+    return plan

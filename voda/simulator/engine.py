@@ -15,6 +15,7 @@ from voda.domain.errors import InvalidInput
 from voda.domain.job import Job
 from voda.domain.state import Settings
 from voda.events.envelope import ANY_VERSION, Fact, Sealed
+from voda.events.group import taken_over
 from voda.events.memory import MemoryStore
 from voda.events.store import EventStore
 from voda.events.types import (
@@ -112,7 +113,6 @@ class Simulation:
         # Ids are numbers, and must not be those that the log holds already.
         self._clock = VirtualClock(workload.begins_at, prefix=f"after-{past[-1].position}-" if past else "")
         self._store = MemoryStore()
-        self._store.restore(past)
         self._cluster = SimulatedCluster(workload.nodes, now=self._clock.now, end_of=options.end_of)
         self._watcher = Watcher(store=self._store, clock=self._clock, actor="cluster")
         self._reconciler = WorkerReconciler(cluster=self._cluster, watcher=self._watcher, clock=self._clock)
@@ -149,6 +149,8 @@ class Simulation:
 
     async def _begin(self) -> None:
         """Write down how it begins, then take the lead."""
+        if self._opening.log:
+            await self._store.restore(iter([taken_over(self._opening.log)]))
         for training in self._opening.trainings:
             self._cluster.resume(training)
         for fact in self._opening.facts:
