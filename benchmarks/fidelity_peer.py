@@ -107,8 +107,11 @@ def print_report(data: Path | None = None) -> bool:
     console.print(_table(rows))
     worst = max(abs(row.deviation) for row in rows)
     exact, jobs = sum(row.exact for row in rows), sum(row.jobs for row in rows)
-    console.print(f"{exact} of {jobs} jobs to the second; no average off by more than {worst:.3%}", highlight=False)
-    console.print(f"Goal: {MOST_DEVIATION:.1%}", highlight=False)
+    console.print(
+        f"{exact} of {jobs} jobs to the second; averages off by at most {worst:.3%} (goal: {MOST_DEVIATION:.1%})",
+        highlight=False,
+        soft_wrap=True,
+    )
     return all(row.is_met for row in rows)
 
 
