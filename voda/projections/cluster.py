@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.domain.estimate import Estimate
-from voda.domain.job import Job, JobSpec, Phase
+from voda.domain.job import Job, Phase
 from voda.domain.node import Node
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState, Settings
@@ -36,6 +36,7 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
+from voda.events.wishes import respecified
 
 
 class Pool(Struct, kw_only=True):
@@ -151,23 +152,7 @@ def _cancel_requested(live: LiveCluster, event: Event, fact: JobCancelRequested)
 
 def _changed(live: LiveCluster, event: Event, fact: JobChanged) -> None:
     if (job := live._job(fact.job_id)) is not None:
-        live._change(fact.job_id, spec=_respecified(job.spec, fact))
-
-
-def _respecified(spec: JobSpec, fact: JobChanged) -> JobSpec:
-    """Bounds win over the request; bounds that exclude each other change nothing."""
-    least = fact.min_replicas or spec.min_replicas
-    most = fact.max_replicas or spec.max_replicas
-    if not 1 <= least <= most:
-        return spec
-    return replace(
-        spec,
-        min_replicas=least,
-        max_replicas=most,
-        requested_replicas=min(max(fact.requested_replicas or spec.requested, least), most),
-        priority=spec.priority if fact.priority is None else fact.priority,
-        epochs=spec.epochs if fact.epochs is None else fact.epochs,
-    )
+        live._change(fact.job_id, spec=respecified(job.spec, fact))
 
 
 def _counted(job: Job, now: float) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
+from voda.events.wishes import respecified
 
 Outcome = Literal["completed", "failed", "canceled"]
 
@@ -160,9 +161,7 @@ def _submitted(history: History, fact: JobSubmitted, now: float) -> None:
 
 def _changed(history: History, fact: JobChanged, _now: float) -> None:
     if (job := history._tenures.get(fact.job_id)) is not None:
-        names = ("min_replicas", "max_replicas", "requested_replicas")
-        wishes = {name: wish for name in names if (wish := getattr(fact, name)) is not None}
-        job.spec = msgspec.structs.replace(job.spec, **wishes)
+        job.spec = respecified(job.spec, fact)
 
 
 def _at(history: History, job_id: str, now: float) -> _Tenure | None:

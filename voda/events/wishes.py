@@ -1,0 +1,22 @@
+"""What a change of wishes makes of a job's spec; every projection that keeps specs folds it by this."""
+
+from msgspec.structs import replace
+
+from voda.domain.job import JobSpec
+from voda.events.types import JobChanged
+
+
+def respecified(spec: JobSpec, fact: JobChanged) -> JobSpec:
+    """Return the spec after the change: bounds win over the request, bounds that exclude each other change nothing."""
+    least = fact.min_replicas or spec.min_replicas
+    most = fact.max_replicas or spec.max_replicas
+    if not 1 <= least <= most:
+        return spec
+    return replace(
+        spec,
+        min_replicas=least,
+        max_replicas=most,
+        requested_replicas=min(max(fact.requested_replicas or spec.requested, least), most),
+        priority=spec.priority if fact.priority is None else fact.priority,
+        epochs=spec.epochs if fact.epochs is None else fact.epochs,
+    )
