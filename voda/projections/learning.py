@@ -7,10 +7,11 @@ memory is O(live jobs + categories); whatever is reported, nothing here raises o
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from voda.domain.estimate import Estimate
 from voda.domain.job import Job, JobSpec
@@ -65,9 +66,8 @@ class Track(Struct, kw_only=True):
     stretch: Stretch = msgspec.field(default_factory=Stretch)
 
 
-class _State(Struct):
-    tracks: dict[str, Track]
-    categories: dict[str, Category]
+Known = TypeVar("Known", Track, Category)
+_State = tuple[dict[str, Track], dict[str, Category]]
 
 
 class _Belief:
@@ -139,12 +139,11 @@ class Learning:
 
     def dump(self) -> bytes:
         """Return the whole state; equal states give equal bytes."""
-        return msgspec.msgpack.encode(_State(self._tracks, self._categories), order="deterministic")
+        return msgspec.msgpack.encode((_ordered(self._tracks), _ordered(self._categories)))
 
     def load(self, state: bytes) -> None:
         """Replace the state by a dumped one."""
-        loaded = msgspec.msgpack.decode(state, type=_State)
-        self._tracks, self._categories = loaded.tracks, loaded.categories
+        self._tracks, self._categories = msgspec.msgpack.decode(state, type=_State)
         self._forget_answers()
 
     def _forget_answers(self) -> None:
@@ -200,6 +199,11 @@ class Learning:
             if (belief := self._beliefs.get(job_id)) is not None:
                 belief.estimate = None
                 self._stale.add(job_id)
+
+
+def _ordered(kept: Mapping[str, Known]) -> Mapping[str, Known]:
+    """Order has no meaning here, so it must make no difference to the bytes."""
+    return {name: replace(one, epochs=one.epochs.ordered()) for name, one in sorted(kept.items())}
 
 
 def _remaining_s(job: Job, e1: float) -> float:

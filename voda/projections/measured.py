@@ -77,6 +77,10 @@ class Epochs(Struct):
             weights += weight
         return max(0.0, penalty / weights) if weights else None
 
+    def ordered(self) -> "Epochs":
+        """Return the same measurements, smallest sizes first, for a dump."""
+        return Epochs(dict(sorted(self.packed.items())), dict(sorted(self.spanning.items())))
+
     def _point(self, size: int) -> Point:
         means = [mean for kind in (self.packed, self.spanning) if (mean := kind.get(size)) is not None]
         weight = sum(mean.settled_count for mean in means)

@@ -35,7 +35,10 @@ class Stretch(Struct, kw_only=True):
     """A job's workers, and its running time since its last report; changed in place."""
 
     workers: dict[int, str] = {}
+    size: int = 0
+    """Of the workers now, or of the last there were."""
     is_spanning: bool = False
+    """As for the size."""
     epochs_done: float = 0.0
     counted_at: float = 0.0
     ran_s: float = 0.0
@@ -51,7 +54,7 @@ class Stretch(Struct, kw_only=True):
     def start(self, workers: Mapping[int, str], now: float) -> None:
         """Note that workers started: a start, a growth, or the arrival of moved ones."""
         self._change(now)
-        self._set({**self.workers, **workers})
+        self._set(dict(sorted({**self.workers, **workers}.items())))
 
     def exit(self, workers: tuple[int, ...], now: float, *, is_migration: bool) -> None:
         """Note that workers went; those of a migration, or the last ones, are no change before others start."""
@@ -99,7 +102,7 @@ class Stretch(Struct, kw_only=True):
         self.changed_at = now
         self.changes += 1
         if self.changes == 1:
-            self.before_s, self.before_workers, self.was_spanning = self.ran_s, len(self.workers), self.is_spanning
+            self.before_s, self.before_workers, self.was_spanning = self.ran_s, self.size, self.is_spanning
             self.ran_s = 0.0
 
     def _count(self, now: float) -> None:
@@ -109,4 +112,5 @@ class Stretch(Struct, kw_only=True):
 
     def _set(self, workers: dict[int, str]) -> None:
         self.workers = workers
-        self.is_spanning = len(workers) > 1 and len(set(workers.values())) > 1
+        if workers:
+            self.size, self.is_spanning = len(workers), len(set(workers.values())) > 1
