@@ -1,0 +1,222 @@
+"""From any state of the cluster to any plan that fits, without ever promising a GPU twice."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import assert_never
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.builders import a_job, a_node, a_state
+from voda.cluster.port import Observed
+from voda.domain.estimate import Estimate
+from voda.domain.node import Node
+from voda.domain.plan import Action, HaltJob, MigrateWorkers, Placement, ResizeJob, StartJob, StopJob
+from voda.domain.state import ClusterState
+from voda.reconcilers.diff import diff
+
+Workers = Mapping[str, Mapping[int, str]]
+GPUS = {"a": 1, "b": 1, "c": 1, "d": 2, "e": 2, "ended": 1}
+"""GPUs per worker of every job of these tests."""
+
+
+def seen(workers: Workers, nodes: Sequence[Node]) -> Observed:
+    return Observed(
+        nodes={node.name: node for node in nodes},
+        workers={job_id: at for job_id, at in workers.items() if at},
+        gpus_per_replica=GPUS,
+    )
+
+
+def wanted(placement: Placement, canceled: str = "") -> ClusterState:
+    """A view in which all jobs but `ended` are live, submitted in the order of their names."""
+    jobs = [
+        a_job(
+            job_id,
+            gpus_per_replica=gpus,
+            submitted_at=float(ord(job_id)),
+            is_canceling=job_id == canceled,
+        )
+        for job_id, gpus in GPUS.items()
+        if job_id != "ended"
+    ]
+    estimates = {job_id: Estimate(speedup=(0.0, 1.0), resize_cost_s=60.0) for job_id in GPUS}
+    return a_state(jobs=jobs, placement=placement, estimates=estimates)
+
+
+def at(*nodes: str) -> dict[int, str]:
+    return dict(enumerate(nodes))
+
+
+def actions(workers: Workers, placement: Placement, nodes: int = 2) -> tuple[Action, ...]:
+    """What is to be done on nodes of two GPUs."""
+    return diff(wanted(placement), seen(workers, [a_node(f"n{index}", gpus=2) for index in range(1, nodes + 1)]))
+
+
+# ---- the order of things, and who waits
+
+
+def test_diff_when_all_is_as_planned_then_nothing_is_done() -> None:
+    assert actions({"a": at("n1", "n2")}, {"a": ("n1", "n2")}) == ()
+
+
+def test_diff_when_workers_belong_to_no_live_job_then_they_are_stopped() -> None:
+    assert actions({"ended": at("n1")}, {"ended": ("n1",)}) == (StopJob(job_id="ended", reason="unknown"),)
+
+
+def test_diff_when_a_job_is_being_canceled_then_it_is_stopped_although_planned() -> None:
+    state = wanted({"a": ("n1",)}, canceled="a")
+    assert diff(state, seen({"a": at("n1")}, [a_node("n1")])) == (StopJob(job_id="a", reason="canceled"),)
+    assert diff(state, seen({}, [a_node("n1")])) == ()
+
+
+def test_diff_when_a_live_job_has_no_place_then_it_is_halted() -> None:
+    assert actions({"a": at("n1")}, {}) == (HaltJob(job_id="a"),)
+
+
+def test_diff_when_gpus_are_not_free_yet_then_a_start_waits_whole() -> None:
+    assert actions({"a": at("n1", "n1")}, {"b": ("n1", "n2")}) == (HaltJob(job_id="a"),)
+    assert actions({}, {"b": ("n1", "n2")}) == (StartJob(job_id="b", nodes=("n1", "n2")),)
+
+
+def test_diff_when_actions_of_every_kind_are_due_then_what_frees_comes_first() -> None:
+    workers = {"a": at("n1", "n1"), "b": at("n2", "n2"), "c": at("n3"), "d": at("n4")}
+    plan: Placement = {"b": ("n2",), "c": ("n5", "n5"), "d": ("n6",), "e": ("n7",)}
+    assert actions(workers, plan, nodes=7) == (
+        HaltJob(job_id="a"),
+        ResizeJob(job_id="b", nodes=("n2",)),
+        MigrateWorkers(job_id="c", moves={0: "n5"}),
+        MigrateWorkers(job_id="d", moves={0: "n6"}),
+        StartJob(job_id="e", nodes=("n7",)),
+        ResizeJob(job_id="c", nodes=("n5", "n5")),
+    )
+
+
+def test_diff_when_a_gpu_is_promised_then_nobody_else_gets_it() -> None:
+    plan: Placement = {"a": ("n1",), "b": ("n1",), "c": ("n1",)}
+    assert actions({"a": at("n1")}, plan) == (StartJob(job_id="b", nodes=("n1",)),)
+
+
+def test_diff_when_a_worker_died_then_its_place_is_filled_again() -> None:
+    assert actions({"a": {1: "n2"}}, {"a": ("n1", "n2")}) == (ResizeJob(job_id="a", nodes=("n1", "n2")),)
+
+
+def test_diff_when_a_job_shrinks_over_a_hole_that_cannot_be_filled_then_it_is_cut_off_below_it() -> None:
+    workers = {"a": {0: "n1", 2: "n1", 3: "n2"}, "b": at("n2")}
+    assert actions(workers, {"a": ("n1", "n2", "n1"), "b": ("n2",)}) == (ResizeJob(job_id="a", nodes=("n1",)),)
+
+
+def test_diff_when_the_node_of_a_plan_is_gone_then_the_job_waits() -> None:
+    assert actions({}, {"a": ("n9",)}) == ()
+
+
+# ---- circles
+
+
+def test_diff_when_two_jobs_exchange_full_nodes_then_the_cheaper_one_is_halted() -> None:
+    workers = {"a": at("n1", "n1"), "b": at("n2"), "c": at("n2")}
+    plan: Placement = {"a": ("n2", "n2"), "b": ("n1",), "c": ("n1",)}
+    assert actions(workers, plan) == (HaltJob(job_id="b"), HaltJob(job_id="c"))
+
+
+def test_diff_when_a_circle_opens_by_itself_then_nobody_is_halted() -> None:
+    workers = {"a": at("n1", "n1"), "b": at("n2", "n2"), "ended": at("n3", "n3")}
+    assert actions(workers, {"a": ("n2", "n2"), "b": ("n3", "n3")}, nodes=3) == (
+        StopJob(job_id="ended", reason="unknown"),
+    )
+
+
+def test_diff_when_foreign_pods_took_the_room_then_a_waiting_job_is_left_running() -> None:
+    nodes = [a_node("n1", gpus=2), a_node("n2", gpus=2, foreign_gpus=2)]
+    assert diff(wanted({"a": ("n2", "n2")}), seen({"a": at("n1", "n1")}, nodes)) == ()
+
+
+# ---- liveness and safety, from anywhere to anywhere
+
+
+def use_and_free(workers: Workers, action: Action) -> tuple[dict[int, str], dict[int, str]]:
+    """Return the workers of the action's job while it is carried out that are new, and all those it leaves."""
+    before = dict(workers.get(action.job_id, {}))
+    match action:
+        case StartJob():
+            assert not before
+            after = dict(enumerate(action.nodes))
+        case ResizeJob():
+            assert before
+            after = {index: before.get(index, node) for index, node in enumerate(action.nodes)}
+        case MigrateWorkers():
+            assert set(action.moves) <= set(before)
+            after = before | dict(action.moves)
+        case HaltJob() | StopJob():
+            after = {}
+        case _:
+            assert_never(action)
+    return {index: node for index, node in after.items() if before.get(index) != node}, after
+
+
+def stepped(workers: Workers, todo: Sequence[Action], nodes: Sequence[Node]) -> Workers:
+    """Carry out the actions; what they free is held until all are done, as a cluster may well do."""
+    held: Counter[str] = Counter()
+    for job_id, places in workers.items():
+        for node in places.values():
+            held[node] += GPUS[job_id]
+    for action in todo:
+        new, after = use_and_free(workers, action)
+        for node in new.values():
+            held[node] += GPUS[action.job_id]
+        workers = {**workers, action.job_id: after}
+    assert all(held[node.name] <= node.usable_gpus for node in nodes), "a GPU was promised twice"
+    return {job_id: places for job_id, places in workers.items() if places}
+
+
+@st.composite
+def places(draw: st.DrawFn, nodes: Sequence[Node], *, least: int) -> Mapping[str, list[str]]:
+    """Places for workers that fit the nodes, which get rather full."""
+    free = {node.name: node.gpus for node in nodes}
+    placed: dict[str, list[str]] = {}
+    for job_id in draw(st.permutations(sorted(GPUS))):
+        for _ in range(draw(st.integers(least, 4))):
+            roomy = [name for name, gpus in free.items() if gpus >= GPUS[job_id]]
+            if roomy:
+                node = draw(st.sampled_from(roomy))
+                free[node] -= GPUS[job_id]
+                placed.setdefault(job_id, []).append(node)
+    return placed
+
+
+@st.composite
+def a_gap(draw: st.DrawFn) -> tuple[Sequence[Node], Workers, Placement]:
+    nodes = [a_node(f"n{index}", gpus=draw(st.integers(1, 4))) for index in range(draw(st.integers(1, 4)))]
+    planned = {job_id: tuple(at) for job_id, at in draw(places(nodes, least=0)).items() if job_id != "ended"}
+    observed: dict[str, dict[int, str]] = {}
+    for job_id, there in draw(places(nodes, least=0)).items():
+        indices = draw(st.lists(st.integers(0, 6), min_size=len(there), max_size=len(there), unique=True))
+        observed[job_id] = dict(zip(indices if draw(st.booleans()) else range(len(there)), there, strict=True))
+    return nodes, observed, planned
+
+
+@settings(max_examples=300)
+@given(gap=a_gap())
+def test_diff_when_repeated_from_anywhere_then_the_plan_is_reached(
+    gap: tuple[Sequence[Node], Workers, Placement],
+) -> None:
+    nodes, workers, placement = gap
+    state = wanted(placement)
+    for _ in range(3 * len(GPUS)):
+        todo = diff(state, seen(workers, nodes))
+        if not todo:
+            break
+        workers = stepped(workers, todo, nodes)
+    assert workers == {job_id: dict(enumerate(there)) for job_id, there in placement.items()}
+
+
+@given(gap=a_gap())
+def test_diff_when_given_then_what_frees_gpus_comes_before_what_uses_them(
+    gap: tuple[Sequence[Node], Workers, Placement],
+) -> None:
+    nodes, workers, placement = gap
+    order = (HaltJob | StopJob, ResizeJob, MigrateWorkers, StartJob, ResizeJob)
+    rank = 0
+    for action in diff(wanted(placement), seen(workers, nodes)):
+        while not isinstance(action, order[rank]):
+            rank += 1
