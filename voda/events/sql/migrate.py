@@ -4,6 +4,7 @@ Rule: runs inside the caller's transaction, and never touches tables that a newe
 """
 
 from pathlib import Path
+from threading import Lock
 
 from alembic import command
 from alembic.config import Config
@@ -11,13 +12,17 @@ from sqlalchemy import Connection
 
 import voda
 
+# Alembic keeps what it is at in a module's globals.
+_ONE_AT_A_TIME = Lock()
+
 
 def upgrade(connection: Connection) -> None:
     """Run all revisions that the database lacks; the caller commits."""
     config = Config()
     config.set_main_option("script_location", str(revisions_folder()).replace("%", "%%"))
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    with _ONE_AT_A_TIME:
+        command.upgrade(config, "head")
 
 
 def revisions_folder() -> Path:
