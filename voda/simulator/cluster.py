@@ -51,7 +51,7 @@ class SimulatedCluster:
         self._admitted.setdefault(spec.job_id, Training(spec, profile, self._end_of))
 
     def resume(self, training: Training) -> None:
-        """Make a job known as it stands; workers it has hold their GPUs, without a notice."""
+        """Make a job known as it stands; workers it has hold their GPUs, without a notice of their start."""
         job_id = training.spec.job_id
         self._admitted[job_id] = training
         if training.workers:
@@ -59,6 +59,8 @@ class SimulatedCluster:
                 self._used[node] = self._used.get(node, 0) + training.spec.gpus_per_replica
             self._placed[job_id] = training
             self._schedule(training)
+        if training.is_done:
+            self._complete(job_id)
 
     def respecify(self, spec: JobSpec) -> None:
         """Give a job new bounds."""
@@ -170,11 +172,14 @@ class SimulatedCluster:
             )
         )
         if training.is_done:
-            self._tell(JobCompleted(job_id=job_id))
-            self._release(job_id, "finished")
-            del self._admitted[job_id]
+            self._complete(job_id)
         else:
             self._schedule(training)
+
+    def _complete(self, job_id: str) -> None:
+        self._tell(JobCompleted(job_id=job_id))
+        self._release(job_id, "finished")
+        del self._admitted[job_id]
 
     def _resize(self, job_id: str, nodes: Sequence[str]) -> None:
         training = self._training(job_id)

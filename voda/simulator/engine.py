@@ -242,7 +242,8 @@ class Simulation:
     def _arrival_at(self) -> float:
         if self._arrived == len(self._workload.arrivals):
             return math.inf
-        return self._workload.begins_at + self._workload.arrivals[self._arrived].submitted_s
+        # Rounded like the clock, which would never get there otherwise.
+        return round(self._workload.begins_at + self._workload.arrivals[self._arrived].submitted_s, 6)
 
     def _happening_at(self) -> float:
         if self._happened == len(self._opening.happenings):
