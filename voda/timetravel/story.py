@@ -73,7 +73,8 @@ def describe_fact(fact: AnyFact) -> str:
             return f"{_counted(len(fact.workers), 'worker')} {_EXITS[fact.cause]}{code}"
         case JobProgressed():
             timed = "" if fact.epoch_s is None else f", the last in {fact.epoch_s:.4g} s"
-            return f"{fact.epochs_done:g} {"epoch" if fact.epochs_done == 1 else "epochs"} done on {_counted(fact.workers, 'worker')}{timed}"
+            epochs = "1 epoch" if fact.epochs_done == 1 else f"{fact.epochs_done:g} epochs"
+            return f"{epochs} done on {_counted(fact.workers, 'worker')}{timed}"
         case JobCompleted():
             return "completed"
         case JobFailed():
