@@ -1,0 +1,27 @@
+"""`voda policies`: the list, for people and for programs."""
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from voda.cli import build_app
+
+
+def test_policies_when_asked_for_json_are_name_title_and_paper() -> None:
+    result = CliRunner().invoke(build_app(), ["policies", "-o", "json"])
+    assert result.exit_code == 0
+    rows = msgspec.json.decode(result.stdout, type=list[dict[str, str]])
+    assert [row["name"] for row in rows][:2] == ["afs-l", "elastic-fifo"]
+    assert {key for row in rows for key in row} == {"name", "title", "paper"}
+
+
+def test_policies_when_listed_fit_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = CliRunner().invoke(build_app(), ["policies"]).stdout.splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= 80
+    assert any(line.startswith("elastic-tiresias  ") for line in lines)
+
+
+def test_policies_when_asked_for_help_show_an_example() -> None:
+    result = CliRunner().invoke(build_app(), ["policies", "--help"])
+    assert "voda policies -o json" in result.stdout
