@@ -23,7 +23,7 @@ ELASTIC = pytest.mark.parametrize(
     "policy", [policy for name, policy in policies().items() if name not in RIGID], ids=lambda policy: policy.name
 )
 Named = TypeVar("Named")
-CASES = settings(max_examples=200)
+CASES = settings(max_examples=150)
 
 
 def free_gpus(view: ClusterState, replicas: dict[str, int]) -> int:
