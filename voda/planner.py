@@ -174,6 +174,10 @@ def _cut_short(view: ClusterState, replicas: Mapping[str, int], placement: Place
         placed = len(placement.get(job_id, ()))
         if placed < size:
             gpus = view.jobs[job_id].spec.gpus_per_replica
-            scattered = f"the free GPUs are too scattered for {size} workers of {gpus} GPUs each"
+            scattered = f"the free GPUs are too scattered for {_count(size, 'worker')} of {_count(gpus, 'GPU')}"
             reasons[job_id] = f"runs at {placed}: {scattered}" if placed else f"waits: {scattered}"
     return reasons
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

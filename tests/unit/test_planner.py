@@ -1,0 +1,234 @@
+"""Growths must pay, nobody starves for it, and a plan and the fact that records it are each other's inverse."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.builders import a_job, a_node, a_state
+from voda.domain.estimate import Estimate, linear_speedup
+from voda.domain.plan import Allocation, Placement, Plan
+from voda.domain.state import ClusterState
+from voda.events.plans import adopted
+from voda.events.types import PlanAdopted
+from voda.placement.steady import Steady
+from voda.planner import changes, decide, without_thrash
+
+MAX_REPLICAS = 8
+COST_S = 60.0
+
+
+class Dictated:
+    """A policy that gives what the test says."""
+
+    name: ClassVar[str] = "dictated"
+    title: ClassVar[str] = "what the test says"
+    paper: ClassVar[str] = "none"
+
+    def __init__(self, replicas: Mapping[str, int]) -> None:
+        self.replicas = replicas
+
+    def allocate(self, view: ClusterState, now: float) -> Allocation:
+        return Allocation(replicas=self.replicas, reasons=dict.fromkeys(self.replicas, "as dictated"))
+
+
+def a_view(
+    running: Mapping[str, int],
+    *,
+    waiting: Mapping[str, int] | None = None,
+    remaining_s: Mapping[str, float] | None = None,
+    gpus: int = 8,
+) -> ClusterState:
+    """One node; jobs running at the given sizes, others waiting with the given minimum; submitted by name.
+
+    A job whose seconds on one worker are not given has an unknown remaining time.
+    """
+    placement = {job_id: ("n1",) * size for job_id, size in running.items()}
+    least = {**dict.fromkeys(running, 1), **(waiting or {})}
+    jobs = [
+        a_job(
+            job_id,
+            min_replicas=least[job_id],
+            max_replicas=MAX_REPLICAS,
+            submitted_at=float(index),
+            workers=dict(enumerate(placement.get(job_id, ()))),
+        )
+        for index, job_id in enumerate(sorted(least))
+    ]
+    left_s = remaining_s or {}
+    estimates = {
+        job_id: Estimate(
+            speedup=linear_speedup(MAX_REPLICAS),
+            remaining_s=left_s.get(job_id, float("inf")),
+            resize_cost_s=COST_S,
+        )
+        for job_id in least
+    }
+    return a_state(jobs=jobs, nodes=[a_node("n1", gpus=gpus)], placement=placement, estimates=estimates)
+
+
+def settled(view: ClusterState, wanted: Mapping[str, int]) -> Mapping[str, int]:
+    return without_thrash(view, wanted)[0]
+
+
+# ---- no thrash
+
+
+def test_growth_when_it_saves_less_than_it_costs_then_it_is_left_out_and_the_reason_says_so() -> None:
+    plan = decide(a_view({"a": 2}, remaining_s={"a": 160.0}), Dictated({"a": 4}), Steady(), 5.0, cause="tick")
+    assert plan.placement == {"a": ("n1", "n1")}
+    assert plan.reasons == {"a": "kept at 2: growing to 4 would save 40 s and cost 60 s"}
+
+
+def test_growth_when_it_saves_more_than_it_costs_then_it_is_made() -> None:
+    assert settled(a_view({"a": 2}, remaining_s={"a": 400.0}), {"a": 4}) == {"a": 4}
+
+
+def test_growth_when_the_remaining_time_is_unknown_then_it_is_made() -> None:
+    assert settled(a_view({"a": 2}), {"a": 4}) == {"a": 4}
+
+
+def test_growth_when_a_node_of_the_job_is_lost_then_it_is_not_judged() -> None:
+    view = a_view({"a": 2}, remaining_s={"a": 1.0})
+    assert settled(replace(view, nodes={"n2": a_node("n2")}), {"a": 4}) == {"a": 4}
+
+
+@pytest.mark.parametrize("workers", [{}, {0: "n1"}])
+def test_growth_when_the_job_has_not_its_minimum_then_it_is_not_judged(workers: dict[int, str]) -> None:
+    view = a_view({"a": 2}, remaining_s={"a": 1.0})
+    below = a_job("a", min_replicas=2, max_replicas=MAX_REPLICAS, workers=workers)
+    assert settled(replace(view, jobs={"a": below}), {"a": 4}) == {"a": 4}
+
+
+def test_shrink_when_the_growth_it_was_for_is_left_out_then_it_is_undone() -> None:
+    view = a_view({"a": 5, "b": 3}, remaining_s={"b": 1.0})
+    replicas, reasons = without_thrash(view, {"a": 4, "b": 4})
+    assert replicas == {"a": 5, "b": 3}
+    assert reasons["a"] == "kept at 5: shrinking to 4 would free GPUs that no other job needs now"
+
+
+def test_shrink_when_it_makes_room_for_a_start_then_it_stands() -> None:
+    view = a_view({"a": 5, "b": 3}, waiting={"c": 1}, remaining_s={"b": 1.0})
+    assert settled(view, {"a": 3, "b": 4, "c": 1}) == {"a": 4, "b": 3, "c": 1}
+    assert settled(view, {"a": 4, "b": 3, "c": 1}) == {"a": 4, "b": 3, "c": 1}
+
+
+def test_shrink_when_the_job_is_no_slower_at_the_smaller_size_then_it_stands() -> None:
+    view = a_view({"a": 5, "b": 3}, remaining_s={"b": 1.0})
+    flat = Estimate(speedup=(0.0, 1.0, 2.0, 3.0, *[4.0] * 5), resize_cost_s=COST_S)
+    assert settled(replace(view, estimates={**view.estimates, "a": flat}), {"a": 4, "b": 4}) == {"a": 4, "b": 3}
+
+
+def test_shrinks_when_not_all_can_be_undone_then_whole_ones_go_before_parts() -> None:
+    view = a_view({"a": 5, "b": 2, "c": 1}, remaining_s={"c": 1.0}, waiting={"d": 2})
+    assert settled(view, {"a": 2, "b": 1, "c": 3, "d": 2}) == {"a": 3, "b": 2, "c": 1, "d": 2}
+
+
+def test_preemption_when_the_policy_decided_it_then_it_stands() -> None:
+    view = a_view({"a": 4, "b": 4}, remaining_s={"b": 1.0})
+    assert settled(view, {"a": 0, "b": 8}) == {"a": 0, "b": 4}
+
+
+@st.composite
+def a_decision(draw: st.DrawFn) -> tuple[ClusterState, Mapping[str, int]]:
+    gpus = 16
+
+    def shares(names: str) -> dict[str, int]:
+        left, sizes = gpus, {}
+        for name in draw(st.permutations(names)):
+            sizes[name] = draw(st.integers(0, min(left, MAX_REPLICAS)))
+            left -= sizes[name]
+        return sizes
+
+    running = {name: size for name, size in shares("abcde").items() if size}
+    waiting = {name: 1 for name in "abcdefg" if name not in running}
+    left_s = {name: draw(st.sampled_from([1.0, 200.0, 1e6])) for name in "abcdefg" if draw(st.booleans())}
+    return a_view(running, waiting=waiting, remaining_s=left_s, gpus=gpus), shares("abcdefg")
+
+
+@given(decision=a_decision())
+def test_thrash_when_prevented_then_nobody_starves_and_nothing_is_overdrawn(
+    decision: tuple[ClusterState, Mapping[str, int]],
+) -> None:
+    view, wanted = decision
+    replicas, reasons = without_thrash(view, wanted)
+    assert sum(replicas.values()) <= sum(wanted.values()) <= view.capacity_gpus
+    for job_id, size in replicas.items():
+        before = len(view.plan.placement.get(job_id, ()))
+        if size != wanted[job_id]:
+            assert min(before, wanted[job_id]) <= size <= max(before, wanted[job_id])
+            assert before > 0
+            assert wanted[job_id] > 0
+            assert job_id in reasons
+
+
+# ---- the plan
+
+
+def test_decide_when_the_placer_cannot_place_all_then_the_reason_says_so() -> None:
+    jobs = [a_job("a", max_replicas=4, gpus_per_replica=3), a_job("b", gpus_per_replica=4)]
+    nodes = [a_node("n1"), a_node("n2", gpus=3)]
+    plan = decide(a_state(jobs=jobs, nodes=nodes), Dictated({"a": 2, "b": 1}), Steady(), 0.0, cause="tick")
+    assert plan.placement == {"a": ("n1", "n2")}
+    assert plan.reasons["b"] == "waits: the free GPUs are too scattered for 1 worker of 4 GPUs"
+
+
+def test_decide_when_done_then_the_plan_tells_where_it_comes_from() -> None:
+    plan = decide(a_view({}, waiting={"a": 1}), Dictated({"a": 1}), Steady(), 7.0, cause="job.submitted")
+    assert plan == Plan(
+        pool="default",
+        number=2,
+        based_on=10,
+        policy="dictated",
+        placer="steady",
+        decided_at=7.0,
+        cause="job.submitted",
+        placement={"a": ("n1",)},
+        reasons={"a": "as dictated"},
+    )
+
+
+# ---- the difference between plans
+
+JOB_IDS = st.sampled_from("abcdef")
+PLACEMENTS = st.dictionaries(JOB_IDS, st.lists(st.sampled_from(["n1", "n2"]), min_size=1, max_size=3).map(tuple))
+
+
+def a_plan(placement: Placement, number: int = 1, told: str = "abcdef") -> Plan:
+    return Plan(
+        pool="p", number=number, placement=placement, reasons={job_id: f"{job_id} in plan {number}" for job_id in told}
+    )
+
+
+@given(old=PLACEMENTS, new=PLACEMENTS, undecided=st.frozensets(JOB_IDS))
+def test_adopted_when_given_the_changes_then_the_new_plan_is_in_force(
+    old: Placement, new: Placement, undecided: frozenset[str]
+) -> None:
+    before, after = a_plan(old), a_plan(new, number=2)
+    fact = changes(before, after, undecided)
+    if fact is None:
+        assert old == new
+        assert not undecided
+        return
+    in_force = adopted(before, fact, 0.0)
+    assert in_force.placement == new
+    told = {job_id for job_id in "abcdef" if old.get(job_id) != new.get(job_id)} | undecided
+    assert in_force.reasons == {**before.reasons, **{job_id: after.reasons[job_id] for job_id in told}}
+    assert replace(in_force, reasons=after.reasons) == after
+
+
+def test_changes_when_a_job_is_considered_for_the_first_time_then_its_reason_is_recorded() -> None:
+    fact = changes(a_plan({}), a_plan({}, number=2), {"a"})
+    assert fact == PlanAdopted(
+        pool="p", number=2, based_on=0, policy="", placer="", cause="", reasons={"a": "a in plan 2"}
+    )
+
+
+def test_adopted_when_a_released_job_has_ended_then_its_reason_goes_with_it() -> None:
+    before = a_plan({"a": ("n1",)})
+    fact = changes(before, a_plan({}, number=2, told="b"), set())
+    assert fact is not None
+    assert "a" not in adopted(before, fact, 0.0).reasons
