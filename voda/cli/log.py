@@ -92,7 +92,8 @@ def verify_command(
             " are what was written"
         )
     else:
-        print(f"voda: {log}: {verdict.problem}", file=sys.stderr)
+        where = "" if log in verdict.problem else f"{log}: "
+        print(f"voda: {where}{verdict.problem}", file=sys.stderr)
     if not verdict.is_intact:
         raise typer.Exit(_DAMAGED)
 

@@ -1,0 +1,55 @@
+"""Logs written by older versions are read by today's code, and keep their bytes.
+
+`old_schemas.jsonl` holds `job.submitted` in schema 1, which spoke of accelerator and num_proc. It is history: never
+edit it, add a file for each schema that is left behind.
+"""
+
+import io
+from pathlib import Path
+
+import pytest
+
+from tests.builders import a_fact, a_spec
+from voda.events.memory import MemoryStore
+from voda.events.opening import open_log, open_store
+from voda.events.sql.store import SqlStore
+from voda.events.transfer import export_log, import_log
+from voda.events.types import JobSubmitted
+from voda.events.verify import verify_log
+
+OLD = Path(__file__).with_name("old_schemas.jsonl")
+
+
+async def exported(store: MemoryStore | SqlStore) -> bytes:
+    file = io.BytesIO()
+    await export_log(store, file)
+    return file.getvalue()
+
+
+async def test_job_submitted_in_the_words_of_schema_1_is_read_in_those_of_today() -> None:
+    events = await (await open_log(OLD)).read(0, 100)
+    submitted = [event.data.spec for event in events if isinstance(event.data, JobSubmitted)]
+    assert submitted == [
+        a_spec(
+            "resnet50-1",
+            pool="tesla-v100",
+            requested_replicas=2,
+            min_replicas=1,
+            max_replicas=4,
+            epochs=30,
+            user="alice",
+        ),
+        a_spec("bert-1", pool="tesla-v100", requested_replicas=1, epochs=3, priority=5),
+        a_spec("mnist-1", pool="tesla-v100", max_replicas=2),
+    ]
+    assert [event.schema for event in events if event.type == "job.submitted"] == [1, 1, 2]
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_old_log_is_carried_on_without_touching_a_byte_of_it(kind: str, tmp_path: Path) -> None:
+    store = MemoryStore() if kind == "memory" else await open_store(tmp_path / "log.db")
+    await import_log(io.BytesIO(OLD.read_bytes()), store)
+    assert await exported(store) == OLD.read_bytes()
+    await store.append("job.resnet50-1", 2, [a_fact("new")])
+    assert (await verify_log(store)).problem == ""
+    await store.close()
