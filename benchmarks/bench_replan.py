@@ -1,0 +1,201 @@
+"""How long a re-plan takes at the size of a large cluster: snapshot, policy, placement, difference.
+
+Jobs arrive, leave and change their bounds one at a time, others report epochs meanwhile; every plan is adopted and
+reached before the next change.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from benchmarks.table import Row
+from voda.cluster.port import Observed
+from voda.domain.job import JobSpec
+from voda.domain.node import Node
+from voda.domain.rng import rng_at
+from voda.events.envelope import Event
+from voda.events.types import (
+    AnyFact,
+    JobChanged,
+    JobCompleted,
+    JobProgressed,
+    JobSubmitted,
+    NodeJoined,
+    WorkerExited,
+    WorkerStarted,
+)
+from voda.placement.registry import placer, placers
+from voda.planner import changes, decide
+from voda.policies.registry import policy
+from voda.projections.live import Live
+from voda.reconcilers.diff import diff
+
+TITLE = "Re-plan: snapshot, policy (elastic-fifo), placement, difference"
+_TURNS = 300
+_WARM_UP = 30
+_POOL = "default"
+_GO_PACKED_400_S = 0.12
+"""The ancestor's placement of 400 nodes, in Go; its specification names the figure."""
+
+
+class _Cluster:
+    """A pool that changes at random, and does at once what a plan says."""
+
+    def __init__(self, *, nodes: int, gpus_per_node: int, jobs: int) -> None:
+        self.live = Live()
+        self._rng = rng_at(0, f"replan-{nodes}-{jobs}")
+        self._now = 0.0
+        self._submitted = 0
+        for index in range(nodes):
+            self.record(NodeJoined(node=Node(name=f"node-{index:04}", gpus=gpus_per_node)))
+        for _ in range(jobs):
+            self.submit()
+
+    def record(self, data: AnyFact) -> None:
+        """Fold a fact, a second after the one before."""
+        self._now += 1.0
+        self.live.apply(
+            Event(
+                position=self.live.position + 1,
+                stream=data.stream,
+                version=0,
+                event_id="",
+                type=data.TYPE,
+                schema=data.SCHEMA,
+                recorded_at=self._now,
+                actor="",
+                correlation_id="",
+                causation_id="",
+                epoch=0,
+                data=data,
+            )
+        )
+
+    def submit(self) -> None:
+        """Let a job of 1 to 8 workers arrive, of one of 40 categories."""
+        self._submitted += 1
+        least = self._rng.choice((1, 1, 1, 2, 2, 4))
+        spec = JobSpec(
+            job_id=f"job-{self._submitted:06}",
+            category=f"category-{self._submitted % 40}",
+            min_replicas=least,
+            max_replicas=2 * least,
+            epochs=self._rng.randint(5, 200),
+        )
+        self.record(JobSubmitted(spec=spec))
+
+    def complete(self) -> None:
+        """Let a job be done, and its GPUs be free."""
+        job_id = self._any_job()
+        self._exit(job_id, tuple(self.live.cluster.jobs(_POOL)[job_id].workers))
+        self.record(JobCompleted(job_id=job_id))
+
+    def widen(self) -> None:
+        """Let a job use one worker more than it could."""
+        job_id = self._any_job()
+        most = self.live.cluster.jobs(_POOL)[job_id].spec.max_replicas
+        self.record(JobChanged(job_id=job_id, max_replicas=min(8, most + 1)))
+
+    def progress(self, jobs: int) -> None:
+        """Let some jobs report an epoch."""
+        for _ in range(jobs):
+            job = self.live.cluster.jobs(_POOL)[self._any_job()]
+            if workers := job.replicas:
+                epoch_s = 600.0 / workers**0.9
+                self.record(
+                    JobProgressed(
+                        job_id=job.spec.job_id, epochs_done=job.epochs_done + 1, workers=workers, epoch_s=epoch_s
+                    )
+                )
+
+    def observed(self) -> Observed:
+        """Return what the cluster shows."""
+        jobs = self.live.cluster.jobs(_POOL)
+        return Observed(
+            nodes=self.live.state(_POOL).nodes,
+            workers={job_id: dict(job.workers) for job_id, job in jobs.items() if job.workers},
+            gpus_per_replica=dict.fromkeys(jobs, 1),
+        )
+
+    def reach_plan(self) -> None:
+        """Let every job have the workers that the plan in force gives it."""
+        placement = self.live.cluster.plan(_POOL).placement
+        for job_id, job in list(self.live.cluster.jobs(_POOL).items()):
+            wanted = dict(enumerate(placement.get(job_id, ())))
+            self._exit(job_id, tuple(index for index, node in job.workers.items() if wanted.get(index) != node))
+            if new := {index: node for index, node in wanted.items() if job.workers.get(index) != node}:
+                self.record(WorkerStarted(job_id=job_id, workers=new))
+
+    def _exit(self, job_id: str, workers: tuple[int, ...]) -> None:
+        if workers:
+            self.record(WorkerExited(job_id=job_id, workers=workers, cause="migrated"))
+
+    def _any_job(self) -> str:
+        return self._rng.choice(list(self.live.cluster.jobs(_POOL)))
+
+
+def run() -> Sequence[Row]:
+    """Measure whole re-plans, and how long `packed` needs at the size its ancestor was measured at."""
+    large = {"nodes": 1_000, "gpus_per_node": 8, "jobs": 2_000}
+    rows = [*_replans("steady", _Cluster(**large), goal_ms=50.0), *_replans("packed", _Cluster(**large))]
+    rows += _replans("steady", _Cluster(nodes=128, gpus_per_node=4, jobs=300))
+    return [*rows, _packing_anew()]
+
+
+def _replans(placer_name: str, cluster: _Cluster, *, goal_ms: float | None = None) -> Sequence[Row]:
+    state = cluster.live.state(_POOL)
+    size = f"{placer_name}, {len(state.nodes):,} nodes, {state.capacity_gpus:,} GPUs, {len(state.jobs):,} jobs"
+    spent = [_turn(cluster, placer_name, turn) for turn in range(_WARM_UP + _TURNS)][_WARM_UP:]
+    totals_ms = [1e3 * sum(parts.values()) for parts in spent]
+    rows = [
+        Row(what=f"{size}: p99", figure=float(np.percentile(totals_ms, 99)), unit="ms", goal=goal_ms),
+        Row(what="  p50", figure=float(np.median(totals_ms)), unit="ms"),
+    ]
+    for part in spent[0]:
+        part_ms = 1e3 * float(np.median([parts[part] for parts in spent]))
+        rows.append(Row(what=f"  {part}, p50", figure=part_ms, unit="ms"))
+    return rows
+
+
+def _turn(cluster: _Cluster, placer_name: str, turn: int) -> Mapping[str, float]:
+    """Change the cluster a little, make the next plan, adopt and reach it; return the seconds of each part."""
+    (cluster.submit, cluster.complete, cluster.widen)[turn % 3]()
+    cluster.progress(20)
+    observed, undecided = cluster.observed(), cluster.live.cluster.undecided(_POOL)
+    begun = time.perf_counter()
+    state = cluster.live.state(_POOL)
+    seen = time.perf_counter()
+    plan = decide(state, policy("elastic-fifo"), placer(placer_name), 0.0, cause="tick")
+    fact = changes(state.plan, plan, undecided)
+    decided = time.perf_counter()
+    if fact is not None:
+        cluster.record(fact)
+    state = cluster.live.state(_POOL)
+    adopted = time.perf_counter()
+    diff(state, observed)
+    ended = time.perf_counter()
+    cluster.reach_plan()
+    return {"snapshot": seen - begun, "decide": decided - seen, "adopt": adopted - decided, "diff": ended - adopted}
+
+
+def _packing_anew() -> Row:
+    """Time `packed` alone, with 400 nodes full of jobs that are already placed."""
+    cluster = _Cluster(nodes=400, gpus_per_node=8, jobs=1_600)
+    for turn in range(3):
+        _turn(cluster, "packed", turn)
+    state = cluster.live.state(_POOL)
+    replicas = policy("elastic-fifo").allocate(state, 0.0).replicas
+    spans_s = []
+    for _ in range(10):
+        begun = time.perf_counter()
+        placers()["packed"].place(state, replicas, 0.0)
+        spans_s.append(time.perf_counter() - begun)
+    median_s = float(np.median(spans_s))
+    return Row(
+        what="packed alone, 400 nodes",
+        figure=1e3 * median_s,
+        unit="ms",
+        yardstick="the ancestor's Go, about 120 ms",
+        ratio=median_s / _GO_PACKED_400_S,
+    )
