@@ -28,14 +28,14 @@ def moves(view: ClusterState, now: float) -> Mapping[str, tuple[int, str]]:
 
 def next_move_at(view: ClusterState, now: float) -> float:
     """Return the earliest whole microsecond > `now` at which `moves` will not be empty; infinite if it stays so."""
-    due = (_due_at(job, view.settings) for job in view.jobs.values() if not job.is_canceling)
-    first_due = min(due, default=math.inf)
+    jobs, settings = [job for job in view.jobs.values() if not job.is_canceling], view.settings
+    first_due = min([_due_at(job, settings) for job in jobs], default=math.inf)
     if first_due == math.inf:
         return math.inf
     instant = max(_tick_after(now, _TICK_S), _tick_after(first_due, 0.0))
     # The sum above and the predicate round differently, so the predicate has the last word.
     step_s = _TICK_S
-    while not moves(view, instant) and instant < math.inf:
+    while instant < math.inf and not any(_is_due(job, settings, instant) for job in jobs):
         instant = _tick_after(instant, step_s)
         step_s *= 2
     return instant

@@ -55,14 +55,18 @@ def fitted(points: Sequence[Point]) -> Law:
     # Scaled so that e1 is about 1 and every row's error is relative.
     scale = float(epoch_s[0] * n[0])
     row = np.sqrt(weight / weight.max()) * scale / (n * epoch_s)
-    rows = np.vstack([np.stack([row, row * (n - 1), row * n * (n - 1)], axis=1), [[0, _PULL_A, 0], [0, 0, _PULL_B]]])
+    # Sizes far from 1 say little about 1. The smallest one is taken to be no slower than one worker, that is
+    # e1 a + n e1 b <= e1 there; with the slack as first unknown, all unknowns are non-negative again.
+    slack_a, slack_b = (1.0, float(n[0])) if n[0] > 1 else (0.0, 0.0)
+    columns = [np.ones_like(n), slack_a + n - 1, slack_b + n * (n - 1)]
+    rows = np.vstack([row[:, None] * np.stack(columns, axis=1), [[0, _PULL_A, 0], [0, 0, _PULL_B]]])
     try:
-        (e1, e1_a, e1_b), _ = nnls(rows, np.concatenate([row * n * epoch_s / scale, [0.0, 0.0]]))
+        (slack, e1_a, e1_b), _ = nnls(rows, np.concatenate([row * n * epoch_s / scale, [0.0, 0.0]]))
     except RuntimeError:
         # No convergence: the points contradict each other by many orders of magnitude.
         return Law(e1=scale, a=0.0, b=0.0)
-    e1 = max(e1, _LEAST_E1)
-    return Law(e1=float(e1) * scale, a=float(e1_a / e1), b=float(e1_b / e1))
+    e1 = max(float(slack + slack_a * e1_a + slack_b * e1_b), _LEAST_E1)
+    return Law(e1=e1 * scale, a=float(e1_a) / e1, b=float(e1_b) / e1)
 
 
 def scaling_of(points: Sequence[Point], law: Law, max_replicas: int) -> Scaling:

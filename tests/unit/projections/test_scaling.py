@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from voda.projections.measured import Point
@@ -19,6 +19,7 @@ laws = st.builds(Law, e1=st.floats(0.01, 1e5), a=st.floats(0, 0.5), b=st.floats(
 
 @given(laws, st.sets(st.integers(1, 32), min_size=3, max_size=8))
 def test_law_when_three_sizes_follow_it_is_found(law: Law, sizes: set[int]) -> None:
+    assume(law.speedup(min(sizes)) >= 1.0)
     scaling = scaling_of(points := measured(law, *sorted(sizes)), fitted(points), 64)
     found = fitted(points)
     assert found.e1 == pytest.approx(law.e1, rel=0.02)
@@ -38,6 +39,13 @@ def test_law_when_only_one_size_was_seen_is_linear_from_there() -> None:
 def test_law_when_two_sizes_were_seen_is_that_of_amdahl() -> None:
     law = fitted([Point(1, 100.0, 1.0), Point(2, 60.0, 1.0)])
     assert (law.a, law.b) == pytest.approx((0.2, 0.0), abs=1e-3)
+
+
+def test_law_when_only_large_sizes_were_seen_and_contradict_it_keeps_one_worker_slowest() -> None:
+    """Measured: 12 workers on 3 nodes, then many more on many nodes, which says nothing about one worker."""
+    scaling = scaling_of(points := [Point(12, 5.5, 1.0), Point(20, 5.3, 1.0), Point(32, 16.0, 1.0)], fitted(points), 12)
+    assert scaling.e1 >= 5.5
+    assert scaling.speedup[12] >= 1.0
 
 
 def test_speedup_when_measured_is_kept_and_interpolated_between_sizes() -> None:
