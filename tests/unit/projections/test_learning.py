@@ -125,6 +125,12 @@ def test_estimate_when_nothing_was_learned_is_the_same_object() -> None:
     assert learning.estimate(job, SETTINGS) is learning.estimate(job, SETTINGS)
 
 
+def test_estimate_when_the_job_may_grow_further_reaches_as_far() -> None:
+    learning = folded(a_log().events)
+    assert len(asked(learning).speedup) == 9
+    assert len(asked(learning, max_replicas=16).speedup) == 17
+
+
 def test_speed_when_it_moves_by_a_tenth_has_changed_materially_until_asked_again() -> None:
     log = a_log()
     report(log, [1, 2])
