@@ -5,7 +5,8 @@ through the scheduler's own laws, but with all measurements instead of those up 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from msgspec import Struct, field
@@ -24,12 +25,13 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.projections.beliefs import History, believed
-from voda.projections.measured import Epochs, Mean
+from voda.projections.measured import Epochs
 from voda.projections.restarts import Sample, Stretch
 from voda.projections.scaling import Scaling
 from voda.simulator.profile import Costs
 
 Change = Literal["start", "resize", "migrate"]
+CHANGES: Final[tuple[Change, ...]] = ("start", "resize", "migrate")
 _UNKNOWN_WORK_S: Final = 3600.0
 """On one replica: of a job that never ran, of a kind that never ran either."""
 
@@ -62,6 +64,27 @@ class HindsightProfile(Struct, frozen=True, kw_only=True):
         return self.scaling.e1 / self.scaling.speedup[size] * longer
 
 
+Size = tuple[int, bool]
+"""Replicas, and whether they span nodes."""
+
+
+class Disturbed(Struct, frozen=True, kw_only=True):
+    """An epoch into which one change of the workers fell."""
+
+    epoch: int
+    before: Size
+    before_s: float
+    after: Size
+    after_s: float
+
+    @property
+    def change(self) -> Change:
+        """What kind of change it was."""
+        if not self.before[0]:
+            return "start"
+        return "migrate" if self.before[0] == self.after[0] else "resize"
+
+
 class Watched(Struct, kw_only=True):
     """One job's story, as far as speed goes."""
 
@@ -69,9 +92,11 @@ class Watched(Struct, kw_only=True):
     most_replicas: int
     epochs: Epochs = field(default_factory=Epochs)
     stretch: Stretch = field(default_factory=Stretch)
-    samples: list[Sample] = []
-    timed: dict[int, tuple[int, bool, float]] = {}
-    """Epoch (from 0) -> replicas, whether they spanned nodes, seconds."""
+    disturbed: list[Disturbed] = []
+    timed: dict[int, tuple[Size, float]] = {}
+    """Epoch (from 0) -> size, seconds."""
+    last_size: Size = (0, False)
+    """Before all its workers went, for the last time."""
     epochs_done: float = 0.0
     has_ended: bool = False
     counted_at: float = 0.0
@@ -84,13 +109,52 @@ class Watched(Struct, kw_only=True):
         self.counted_at = now
 
 
+class PriceList:
+    """What the changes of workers cost, by category and kind.
+
+    Medians of single changes, each judged by the epochs right before and after it, because epochs may grow longer
+    or shorter in the course of a job; where there are none, by those after it alone.
+    """
+
+    def __init__(self, jobs: Iterable[Watched]) -> None:
+        self._good: dict[tuple[str, Change], list[float]] = {}
+        self._poor: dict[tuple[str, Change], list[float]] = {}
+        for job in jobs:
+            for epoch in job.disturbed:
+                self._judge(job, epoch)
+
+    def costs(self, category: str, settings: Settings) -> Costs:
+        """Return the costs of a category; `settings` tell what is assumed where nothing was measured."""
+        start_s, resize_s, migrate_s = (self._cost_s(category, kind, settings) for kind in CHANGES)
+        return Costs(start_s=start_s, resize_s=resize_s, migrate_s=migrate_s)
+
+    def _judge(self, job: Watched, epoch: Disturbed) -> None:
+        index = epoch.epoch
+        near = {
+            at: timed[1] for at in (index - 1, index + 1) if (timed := job.timed.get(at)) and timed[0] == epoch.after
+        }
+        if not near or (epoch.before_s > 0 and epoch.before != epoch.after):
+            return
+        cost_s = max(0.0, epoch.before_s + epoch.after_s - sum(near.values()) / len(near))
+        grade = self._good if len(near) == 2 else self._poor
+        grade.setdefault((job.spec.history_category, epoch.change), []).append(cost_s)
+
+    def _cost_s(self, category: str, kind: Change, settings: Settings) -> float:
+        for grade in (self._good, self._poor):
+            of_kind = grade.get((category, kind), [])
+            of_category = [cost_s for (name, _), costs in grade.items() if name == category for cost_s in costs]
+            if of_kind or of_category:
+                return statistics.median(of_kind or of_category)
+        return settings.resize_cost_s
+
+
 class Hindsight:
     """Projection of a whole log, from which the profiles of its jobs are made."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, Watched] = {}
         self._histories: dict[str, History] | None = None
-        self._costs: dict[tuple[str, Change], Mean] = {}
+        self._prices = PriceList(())
 
     @property
     def jobs(self) -> Mapping[str, Watched]:
@@ -118,12 +182,13 @@ class Hindsight:
             scaling = Scaling(work_s / epochs, scaling.speedup, is_assumed=True)
         penalty = history.span_penalty
         measured_s = _means(job.epochs)
+        costs = self._prices.costs(job.spec.history_category, settings)
         return HindsightProfile(
             epochs=epochs,
-            costs=self._costs_of(job.spec.history_category, settings),
+            costs=costs,
             scaling=scaling,
             measured_s=measured_s,
-            weights=_weights(job, measured_s, epochs),
+            weights=_weights(job, measured_s, costs, epochs),
             span_penalty=settings.span_penalty if penalty is None else penalty,
         )
 
@@ -132,28 +197,13 @@ class Hindsight:
         if self._histories is None:
             pooled: dict[str, Epochs] = {}
             for job in self._jobs.values():
-                category = job.spec.history_category
                 _settle(job.epochs)
-                _pool(pooled.setdefault(category, Epochs()), job)
-                for sample in job.samples:
-                    if (cost_s := Stretch(sample=sample).judged(job.epochs)) is not None:
-                        self._costs.setdefault((category, _kind(sample)), Mean()).add(cost_s)
+                _pool(pooled.setdefault(job.spec.history_category, Epochs()), job)
             for epochs in pooled.values():
                 _settle(epochs)
             self._histories = {category: History(epochs) for category, epochs in pooled.items()}
+            self._prices = PriceList(self._jobs.values())
         return self._histories
-
-    def _costs_of(self, category: str, settings: Settings) -> Costs:
-        of_kind = {kind: mean.mean for (name, kind), mean in self._costs.items() if name == category}
-        usual_s = sum(of_kind.values()) / len(of_kind) if of_kind else settings.resize_cost_s
-        start_s, resize_s, migrate_s = (of_kind.get(kind, usual_s) for kind in ("start", "resize", "migrate"))
-        return Costs(start_s=start_s, resize_s=resize_s, migrate_s=migrate_s)
-
-
-def _kind(sample: Sample) -> Change:
-    if not sample.before_workers:
-        return "start"
-    return "migrate" if sample.before_workers == sample.workers else "resize"
 
 
 def _total_epochs(job: Watched) -> int:
@@ -164,19 +214,34 @@ def _total_epochs(job: Watched) -> int:
     return max(1, done, job.spec.epochs)
 
 
-def _weights(job: Watched, measured_s: Mapping[tuple[int, bool], float], epochs: int) -> Sequence[float]:
-    """Return each epoch's length relative to the mean; one that was disturbed is like the last one before it."""
+def _weights(job: Watched, means: Mapping[Size, float], costs: Costs, epochs: int) -> Sequence[float]:
+    """Return each epoch's length relative to the mean of its size.
+
+    A disturbed epoch's is what is left of its time without the cost of the change; where there were several
+    changes, it is taken to be like the last epoch before it.
+    """
+    known = {epoch: seconds / means[size] for epoch, (size, seconds) in job.timed.items()}
+    for epoch in job.disturbed:
+        if epoch.epoch not in known and (weight := _weight(epoch, means, costs)) > 0:
+            known[epoch.epoch] = weight
     weights: list[float] = []
-    weight = 1.0
-    for epoch in range(epochs):
-        if (timed := job.timed.get(epoch)) is not None:
-            replicas, is_spanning, seconds = timed
-            weight = seconds / measured_s[replicas, is_spanning]
+    weight = known[min(known)] if known else 1.0
+    for index in range(epochs):
+        weight = known.get(index, weight)
         weights.append(weight)
     return weights
 
 
-def _means(epochs: Epochs) -> Mapping[tuple[int, bool], float]:
+def _weight(epoch: Disturbed, means: Mapping[Size, float], costs: Costs) -> float:
+    """Return the weight with which the parts before and after the change make one epoch; 0 where it is unknown."""
+    if epoch.after not in means or (epoch.before_s > 0 and epoch.before not in means):
+        return 0.0
+    before = epoch.before_s / means[epoch.before] if epoch.before_s > 0 else 0.0
+    cost_s = {"start": costs.start_s, "resize": costs.resize_s, "migrate": costs.migrate_s}[epoch.change]
+    return before + max(0.0, epoch.after_s - cost_s) / means[epoch.after]
+
+
+def _means(epochs: Epochs) -> Mapping[Size, float]:
     packed = {(size, False): mean.mean for size, mean in epochs.packed.items()}
     return packed | {(size, True): mean.mean for size, mean in epochs.spanning.items()}
 
@@ -187,7 +252,7 @@ def _settle(epochs: Epochs) -> None:
 
 
 def _pool(category: Epochs, job: Watched) -> None:
-    for replicas, is_spanning, seconds in job.timed.values():
+    for (replicas, is_spanning), seconds in job.timed.values():
         category.add(replicas, seconds, is_spanning=is_spanning)
 
 
@@ -210,6 +275,8 @@ def _started(hindsight: Hindsight, fact: WorkerStarted, now: float) -> None:
 def _exited(hindsight: Hindsight, fact: WorkerExited, now: float) -> None:
     if (job := hindsight._jobs.get(fact.job_id)) is not None:
         job.count_to(now)
+        if job.stretch.workers:
+            job.last_size = (len(job.stretch.workers), job.stretch.is_spanning)
         job.stretch.exit(fact.workers, now, is_migration=fact.cause == "migrated")
 
 
@@ -219,12 +286,26 @@ def _progressed(hindsight: Hindsight, fact: JobProgressed, now: float) -> None:
     stretch = job.stretch
     if fact.epoch_s is not None and fact.epoch_s > 0 and fact.workers > 0:
         job.epochs.add(fact.workers, fact.epoch_s, is_spanning=stretch.is_spanning)
-        job.timed[math.ceil(fact.epochs_done) - 1] = (fact.workers, stretch.is_spanning, fact.epoch_s)
+        job.timed[math.ceil(fact.epochs_done) - 1] = ((fact.workers, stretch.is_spanning), fact.epoch_s)
     before = stretch.sample
     stretch.report(fact.epochs_done, fact.workers, now)
-    if stretch.sample is not None and stretch.sample is not before:
-        job.samples.append(stretch.sample)
+    if (sample := stretch.sample) is not None and sample is not before and sample.epochs == 1.0:
+        job.disturbed.append(_disturbed(sample, math.ceil(fact.epochs_done) - 1, job.last_size))
     job.epochs_done = max(job.epochs_done, fact.epochs_done)
+
+
+def _disturbed(sample: Sample, epoch: int, last_size: Size) -> Disturbed:
+    before = (sample.before_workers, sample.was_spanning)
+    # Preempted in the middle of the epoch: the sample knows only that nobody was there when it started again.
+    if sample.before_s > 0 and not sample.before_workers:
+        before = last_size
+    return Disturbed(
+        epoch=epoch,
+        before=before,
+        before_s=sample.before_s,
+        after=(sample.workers, sample.is_spanning),
+        after_s=sample.after_s,
+    )
 
 
 def _ended(hindsight: Hindsight, fact: JobCompleted | JobFailed | JobCanceled, now: float) -> None:
