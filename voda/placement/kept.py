@@ -50,16 +50,19 @@ def _relieve(kept: Kept, view: ClusterState) -> None:
     overfull = sorted(node for node, gpus in kept.free.items() if gpus < 0)
     holders = _holders(kept, overfull)
     for node in overfull:
-        for job_id in _least_there_first(view, holders[node]):
+        for job_id in _smallest_first(view, holders[node]):
             _take_off(kept, node, job_id, view.jobs[job_id].spec.gpus_per_replica)
 
 
-def _least_there_first(view: ClusterState, holders: Mapping[str, int]) -> Sequence[str]:
-    """Return the jobs in the order in which they give way: fewest GPUs on the node, then the latest submission."""
+def _smallest_first(view: ClusterState, holders: Mapping[str, int]) -> Sequence[str]:
+    """Return the jobs in the order in which they give way.
 
-    def rank(job_id: str) -> tuple[int, float, str]:
+    Small workers first, because they fit elsewhere; then who has fewest on the node; then the latest submission.
+    """
+
+    def rank(job_id: str) -> tuple[int, int, float, str]:
         job = view.jobs[job_id]
-        return holders[job_id] * job.spec.gpus_per_replica, -job.submitted_at, job_id
+        return job.spec.gpus_per_replica, holders[job_id], -job.submitted_at, job_id
 
     return sorted(holders, key=rank)
 

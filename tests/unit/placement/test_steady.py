@@ -99,11 +99,25 @@ def test_steady_when_one_move_makes_room_for_another_then_both_are_made() -> Non
     assert placed(in_force, {"a": 4, "b": 4}, nodes=3) == {"a": ("n3",) * 4, "b": ("n1",) * 4}
 
 
-def test_steady_when_a_large_worker_fits_nowhere_then_the_job_waits_and_others_stay() -> None:
-    jobs = [a_job("small1"), a_job("small2"), a_job("large", gpus_per_replica=4)]
+def test_steady_when_a_large_worker_fits_nowhere_then_smaller_ones_make_room_for_it() -> None:
+    jobs = [a_job("small1"), a_job("small2", submitted_at=1.0), a_job("large", gpus_per_replica=4)]
     in_force: Placement = {"small1": ("n1",), "small2": ("n2",)}
     state = a_state(jobs=jobs, nodes=TWO_NODES, placement=in_force)
-    assert Steady().place(state, {"small1": 1, "small2": 1, "large": 1}, 0.0) == in_force
+    answer = Steady().place(state, {"small1": 1, "small2": 1, "large": 1}, 0.0)
+    assert answer == {"small1": ("n2",), "small2": ("n2",), "large": ("n1",)}
+
+
+def test_steady_when_making_room_would_cost_another_job_a_worker_then_the_large_one_waits() -> None:
+    jobs = [a_job("wide", max_replicas=5), a_job("large", gpus_per_replica=4)]
+    in_force: Placement = {"wide": ("n1", "n1", "n1", "n2", "n2")}
+    state = a_state(jobs=jobs, nodes=TWO_NODES, placement=in_force)
+    assert Steady().place(state, {"wide": 5, "large": 1}, 0.0) == in_force
+
+
+def test_steady_when_workers_of_the_same_size_are_in_the_way_then_they_stay() -> None:
+    jobs = [a_job("first", gpus_per_replica=3), a_job("second", gpus_per_replica=3)]
+    state = a_state(jobs=jobs, nodes=[a_node("n1", gpus=5)], placement={"first": ("n1",)})
+    assert Steady().place(state, {"first": 1, "second": 1}, 0.0) == {"first": ("n1",)}
 
 
 @given(sizes=st.lists(st.integers(1, 4), max_size=8))
