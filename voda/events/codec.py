@@ -18,6 +18,7 @@ from voda.events.upcasters import UPCASTERS
 _FACTS: dict[str, type[Data]] = {fact.TYPE: fact for fact in get_args(AnyFact)}
 _DECODERS = {(fact.TYPE, fact.SCHEMA): msgspec.json.Decoder(fact) for fact in _FACTS.values()}
 _encode = msgspec.json.Encoder(order=None).encode
+_from_timestamp = datetime.fromtimestamp
 
 
 class Body(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -40,24 +41,25 @@ class Body(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 _decode_body = msgspec.json.Decoder(Body).decode
 
 
-def seal(fact: Fact, *, stream: str, head: Head, epoch: int, position: int) -> Sealed:
-    """Return the event that follows `head` in `stream`, as it will be stored.
+def encode_body(fact: Fact, *, stream: str, version: int, prev: str, epoch: int) -> bytes:
+    """Return the stored form of a fact that follows the event of hash `prev` in `stream`.
 
     Raises:
         InvalidInput: the fact holds a value that JSON cannot carry (NaN, infinity).
     """
-    data = _encode(fact.data)
+    fact_data = fact.data
+    data = _encode(fact_data)
     if b"null" in data:
         _refuse_lossy(fact, data)
-    body = _encode(
+    return _encode(
         Body(
             stream=stream,
-            version=head.version + 1,
+            version=version,
             event_id=fact.event_id,
-            type=fact.data.TYPE,
-            schema=fact.data.SCHEMA,
-            recorded_at=datetime.fromtimestamp(fact.recorded_at, UTC),
-            prev=head.hash,
+            type=fact_data.TYPE,
+            schema=fact_data.SCHEMA,
+            recorded_at=_from_timestamp(fact.recorded_at, UTC),
+            prev=prev,
             actor=fact.actor,
             correlation_id=fact.correlation_id,
             causation_id=fact.causation_id,
@@ -65,6 +67,15 @@ def seal(fact: Fact, *, stream: str, head: Head, epoch: int, position: int) -> S
             data=Raw(data),
         )
     )
+
+
+def seal(fact: Fact, *, stream: str, head: Head, epoch: int, position: int) -> Sealed:
+    """Return the event that follows `head` in `stream`, as it will be stored.
+
+    Raises:
+        InvalidInput: see encode_body.
+    """
+    body = encode_body(fact, stream=stream, version=head.version + 1, prev=head.hash, epoch=epoch)
     return Sealed(position, body, hash_of(body))
 
 

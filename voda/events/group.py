@@ -5,11 +5,12 @@ neighbours as if it had never been there.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from voda.domain.errors import Fenced, VersionConflict
-from voda.events.codec import body_of, head_after, seal
-from voda.events.envelope import ANY_VERSION, Fact, Head, Sealed
+from voda.events.codec import Body, body_of, encode_body, head_after
+from voda.events.envelope import ANY_VERSION, Fact, Head, Sealed, hash_of
 
 _EMPTY = Head()
 
@@ -23,18 +24,15 @@ class Append(NamedTuple):
     epoch: int
 
 
-class EventRow(NamedTuple):
-    """An event as stored: the sealed body and, beside it, what a store looks events up by."""
+EventRow = tuple[int, str, int, str, str, float, bytes, str]
+"""An event as stored: position, stream, version, event id, type, recorded at, body, hash.
 
-    position: int
-    stream: str
-    version: int
-    event_id: str
-    type: str
-    recorded_at: float
-    body: bytes
-    hash: str
+A bare tuple, because SQLite takes in no other record as fast.
+"""
+_ID_AND_POSITION = itemgetter(3, 0)
 
+HeadRow = tuple[str, int, str, int, int]
+"""The head of a stream as stored: stream, version, hash, epoch, position."""
 
 Outcome = int | Exception
 """Position of the append's last fact, or why nothing of it is recorded."""
@@ -47,6 +45,11 @@ class GroupPlan(NamedTuple):
     heads: dict[str, Head]
     """Streams that grew, with their new heads."""
     outcomes: list[Outcome]
+
+    def head_rows(self) -> list[HeadRow]:
+        """Return the streams that grew, as stored."""
+        ends = {row[1]: row[0] for row in self.rows}
+        return [(stream, head.version, head.hash, head.epoch, ends[stream]) for stream, head in self.heads.items()]
 
     @property
     def has_failures(self) -> bool:
@@ -83,15 +86,15 @@ def plan_group(
     for append in group:
         head = plan.heads.get(append.stream) or heads.get(append.stream, _EMPTY)
         try:
-            batch, head = seal_batch(append, head, position=position, recorded=recorded)
+            rows, head = seal_batch(append, head, position=position, recorded=recorded)
         except Exception as error:  # handed to the one who appended; the neighbours must not suffer
             plan.outcomes.append(error)
             continue
-        if batch:
-            position += len(batch)
-            plan.rows.extend(batch)
+        if rows:
+            position += len(rows)
+            plan.rows.extend(rows)
             plan.heads[append.stream] = head
-            recorded.update((row.event_id, row.position) for row in batch)
+            recorded.update(map(_ID_AND_POSITION, rows))
         plan.outcomes.append(recorded[append.facts[-1].event_id])
     return plan
 
@@ -115,23 +118,20 @@ def seal_batch(
     stream, expected_version, facts, epoch = append
     if not facts:
         raise ValueError(f"stream {stream}: an append needs at least one fact")
-    new: dict[str, Fact] = {}
-    for fact in facts:
-        if fact.event_id not in recorded:
-            new.setdefault(fact.event_id, fact)
-    batch: list[EventRow] = []
-    if new:
-        check_append(stream, head, expected_version, epoch)
+    # Two facts of one id are the same fact; the log takes it once.
+    new = {fact.event_id: fact for fact in facts if fact.event_id not in recorded}
+    if not new:
+        return [], head
+    check_append(stream, head, expected_version, epoch)
+    version, prev = head.version, head.hash
+    rows: list[EventRow] = []
     for event_id, fact in new.items():
         position += 1
-        sealed = seal(fact, stream=stream, head=head, epoch=epoch, position=position)
-        head = Head(head.version + 1, sealed.hash, epoch)
-        batch.append(
-            EventRow(
-                position, stream, head.version, event_id, fact.data.TYPE, fact.recorded_at, sealed.body, sealed.hash
-            )
-        )
-    return batch, head
+        version += 1
+        body = encode_body(fact, stream=stream, version=version, prev=prev, epoch=epoch)
+        prev = hash_of(body)
+        rows.append((position, stream, version, event_id, fact.data.TYPE, fact.recorded_at, body, prev))
+    return rows, Head(version, prev, epoch)
 
 
 def taken_over(events: Iterable[Sealed]) -> GroupPlan:
@@ -147,8 +147,20 @@ def taken_over(events: Iterable[Sealed]) -> GroupPlan:
     for sealed in events:
         body = body_of(sealed)
         plan.heads[body.stream] = head_after(sealed, body, plan.heads.get(body.stream, _EMPTY))
-        at = body.recorded_at.timestamp()
-        plan.rows.append(
-            EventRow(sealed.position, body.stream, body.version, body.event_id, body.type, at, sealed.body, sealed.hash)
-        )
+        plan.rows.append(row_of(sealed, body))
     return plan
+
+
+def row_of(sealed: Sealed, body: Body) -> EventRow:
+    """Return what is stored of an event that was sealed elsewhere."""
+    recorded_at = body.recorded_at.timestamp()
+    return (
+        sealed.position,
+        body.stream,
+        body.version,
+        body.event_id,
+        body.type,
+        recorded_at,
+        sealed.body,
+        sealed.hash,
+    )

@@ -97,10 +97,10 @@ class MemoryStore:
         """See EventStore.close."""
 
     def _keep(self, rows: Iterable[EventRow]) -> None:
-        for row in rows:
-            self._log.append(Sealed(row.position, row.body, row.hash))
-            self._ids[row.event_id] = row.position
-            self._in_stream.setdefault(row.stream, []).append(row.position)
+        for position, stream, _, event_id, _, _, body, digest in rows:
+            self._log.append(Sealed(position, body, digest))
+            self._ids[event_id] = position
+            self._in_stream.setdefault(stream, []).append(position)
 
     def _wake(self) -> None:
         self._grown.set()

@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 from voda.domain.errors import LogDamaged, LogTooNew, NotALog
 from voda.events.codec import refuse_newer
 from voda.events.envelope import Head, Sealed
-from voda.events.group import EventRow, GroupPlan
+from voda.events.group import EventRow, GroupPlan, row_of
 from voda.events.store import EventStore
 from voda.events.verify import PAGE, Progress, Walk
 
@@ -108,7 +108,7 @@ def _groups(file: BinaryIO, walk: Walk, progress: Progress | None) -> Iterator[G
     _check_header(file.readline(), name)
     events = _events(file, name, walk)
     while rows := list(islice(events, PAGE)):
-        yield GroupPlan(rows, {row.stream: walk.heads[row.stream] for row in rows}, [])
+        yield GroupPlan(rows, {row[1]: walk.heads[row[1]] for row in rows}, [])
         if progress:
             progress(walk.position, 0)
 
@@ -139,10 +139,7 @@ def _event(text: bytes, name: str, walk: Walk) -> EventRow:
     if text != _line(sealed):
         raise LogDamaged(f"{name}: position {walk.position}: the line is not as it was written", walk.position)
     refuse_newer(body, walk.position)
-    recorded_at = body.recorded_at.timestamp()
-    return EventRow(
-        walk.position, body.stream, body.version, body.event_id, body.type, recorded_at, sealed.body, sealed.hash
-    )
+    return row_of(sealed, body)
 
 
 def _check_header(text: bytes, name: str) -> None:

@@ -17,6 +17,7 @@ PAGE = 2000
 _EMPTY = Head()
 # With room for the rounding of both.
 _MICROSECOND_S = 1.1e-6
+_COLUMNS = ("stream", "version", "event_id", "type")
 
 _Found = tuple[Sealed, EventRow | None]
 
@@ -166,7 +167,7 @@ async def _page(store: EventStore, after: int, limit: int) -> Sequence[_Found]:
     try:
         if isinstance(store, Audited):
             rows = await store.read_rows(after, limit)
-            return [(Sealed(row.position, row.body, row.hash), row) for row in rows]
+            return [(Sealed(row[0], row[6], row[7]), row) for row in rows]
         return [(sealed, None) for sealed in await store.read_sealed(after, limit)]
     except LogDamaged as error:
         if limit == 1:
@@ -175,16 +176,14 @@ async def _page(store: EventStore, after: int, limit: int) -> Sequence[_Found]:
 
 
 def _compare_columns(row: EventRow, body: Body) -> None:
-    recorded_at = body.recorded_at.timestamp()
+    position, *found, recorded_at = row[:6]
+    expected = [body.stream, body.version, body.event_id, body.type]
+    names = [name for name, told, kept in zip(_COLUMNS, expected, found, strict=True) if told != kept]
     # The body keeps whole microseconds; the column keeps what the clock said.
-    if _is_a(float, row.recorded_at) and abs(row.recorded_at - recorded_at) < _MICROSECOND_S:
-        recorded_at = row.recorded_at
-    expected = (body.stream, body.version, body.event_id, body.type, recorded_at)
-    if expected != row[1:6]:
-        name = next(
-            name for name, told, found in zip(row._fields[1:], expected, row[1:6], strict=False) if told != found
-        )
-        raise LogDamaged(f"position {row.position}: the column {name} does not agree with the event", row.position)
+    if not _is_a(float, recorded_at) or abs(recorded_at - body.recorded_at.timestamp()) > _MICROSECOND_S:
+        names.append("recorded_at")
+    if names:
+        raise LogDamaged(f"position {position}: the column {names[0]} does not agree with the event", position)
 
 
 def _is_a(kind: type, value: object) -> bool:

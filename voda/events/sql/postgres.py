@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from functools import lru_cache
 from typing import Any, Self
 
-from sqlalchemy import TextClause, insert, text
+from sqlalchemy import Table, TextClause, insert, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -168,14 +168,13 @@ async def _locked_position(connection: AsyncConnection) -> int:
 async def _insert(connection: AsyncConnection, plan: GroupPlan) -> None:
     if not plan.rows:
         return
-    await connection.execute(insert(schema.events), [row._asdict() for row in plan.rows])
-    last = {row.stream: row.position for row in plan.rows}
-    heads = [
-        {"stream": stream, "version": head.version, "hash": head.hash, "epoch": head.epoch, "position": last[stream]}
-        for stream, head in plan.heads.items()
-    ]
-    await connection.execute(_sql(_UPSERT_HEAD), heads)
+    await connection.execute(insert(schema.events), _named(schema.events, plan.rows))
+    await connection.execute(_sql(_UPSERT_HEAD), _named(schema.streams, plan.head_rows()))
     await connection.execute(_sql(_NOTIFY))
+
+
+def _named(table: Table, rows: Sequence[tuple[object, ...]]) -> list[dict[str, object]]:
+    return [dict(zip(table.columns.keys(), row, strict=True)) for row in rows]
 
 
 async def _revision(connection: AsyncConnection) -> str | None:

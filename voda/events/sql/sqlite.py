@@ -188,9 +188,7 @@ class _Writer:
 
     def _insert(self, plan: GroupPlan) -> None:
         self._connection.executemany(_INSERT_EVENT, plan.rows)
-        last = {row.stream: row.position for row in plan.rows}
-        heads = [(stream, head.version, head.hash, head.epoch, last[stream]) for stream, head in plan.heads.items()]
-        self._connection.executemany(_UPSERT_HEAD, heads)
+        self._connection.executemany(_UPSERT_HEAD, plan.head_rows())
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

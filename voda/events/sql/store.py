@@ -38,7 +38,7 @@ class Database(Protocol):
     poll_s: float
     """How often a tail looks for what other processes wrote, in case it was not told."""
 
-    async def fetch(self, sql: str, params: Params) -> Sequence[tuple[Any, ...]]:
+    async def fetch(self, sql: str, params: Params) -> Sequence[Any]:
         """Return the rows of one query, all seen at one instant."""
         ...
 
@@ -101,8 +101,7 @@ class SqlStore:
 
     async def read_rows(self, after: int, limit: int) -> Sequence[EventRow]:
         """Return up to `limit` events with the columns that stand beside their bodies, gaps and all."""
-        rows = await self._database.fetch(schema.READ_ROWS, {"after": after, "limit": limit})
-        return [EventRow(*row) for row in rows]
+        return await self._database.fetch(schema.READ_ROWS, {"after": after, "limit": limit})
 
     async def tail(self, after: int) -> AsyncIterator[Event]:
         """See EventStore.tail. Goes on by itself once a database that went away is back."""
