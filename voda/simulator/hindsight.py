@@ -220,15 +220,13 @@ def _weights(job: Watched, means: Mapping[Size, float], costs: Costs, epochs: in
     A disturbed epoch's is what is left of its time without the cost of the change; where there were several
     changes, it is taken to be like the last epoch before it.
     """
-    known = {epoch: seconds / means[size] for epoch, (size, seconds) in job.timed.items()}
-    for epoch in job.disturbed:
-        if epoch.epoch not in known and (weight := _weight(epoch, means, costs)) > 0:
-            known[epoch.epoch] = weight
+    timed = {epoch: seconds / means[size] for epoch, (size, seconds) in job.timed.items()}
+    single = {epoch.epoch: weight for epoch in job.disturbed if (weight := _weight(epoch, means, costs)) > 0}
     weights: list[float] = []
-    weight = known[min(known)] if known else 1.0
+    usual = timed[min(timed)] if timed else 1.0
     for index in range(epochs):
-        weight = known.get(index, weight)
-        weights.append(weight)
+        usual = timed.get(index, usual)
+        weights.append(timed.get(index, single.get(index, usual)))
     return weights
 
 

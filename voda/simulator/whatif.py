@@ -110,7 +110,7 @@ async def record(store: EventStore, position: int, *, pool: str | None = None) -
         position=position,
         at=at,
         pool=pool,
-        past=await _sealed(store, position),
+        past=await sealed_until(store, position),
         settings=live.settings(pool),
         nodes=tuple(live.state(pool).nodes.values()),
         strays=tuple(
@@ -214,7 +214,8 @@ async def _instant(store: EventStore, position: int) -> float:
     return events[0].recorded_at if events else 0.0
 
 
-async def _sealed(store: EventStore, position: int) -> tuple[Sealed, ...]:
+async def sealed_until(store: EventStore, position: int) -> tuple[Sealed, ...]:
+    """Return the first events of a log, byte for byte."""
     past: list[Sealed] = []
     while len(past) < position:
         past += await store.read_sealed(len(past), min(_PAGE, position - len(past)))

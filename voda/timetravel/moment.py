@@ -77,10 +77,15 @@ class Place(Struct, frozen=True, kw_only=True):
     """The time asked for; where a position was, the time of its event. Seconds since the Unix epoch."""
 
 
-async def find(store: EventStore, moment: Moment) -> Place:
+async def find(store: EventStore, moment: Moment, *, before: bool = False) -> Place:
     """Return the place of a moment in the log.
 
     A time is searched for by halving, so writers' clocks must agree to within what the answer may be off.
+
+    Args:
+        store: the log.
+        moment: as the user wrote it.
+        before: leave out the events of the moment itself.
 
     Raises:
         InvalidInput: the position is beyond the log's end.
@@ -89,12 +94,15 @@ async def find(store: EventStore, moment: Moment) -> Place:
     if isinstance(moment, At):
         if moment.position > end:
             raise InvalidInput(f"position {moment.position} is beyond the end of the log, which is at {end}")
-        return Place(position=moment.position, at=await recorded_at(store, moment.position))
+        position = max(moment.position - before, 0)
+        return Place(position=position, at=await recorded_at(store, position))
     at = await _instant_of(store, moment, end)
     low, high = 0, end
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if await recorded_at(store, middle) <= at else (low, middle - 1)
+        instant = await recorded_at(store, middle)
+        is_included = instant < at or (instant == at and not before)
+        low, high = (middle, high) if is_included else (low, middle - 1)
     return Place(position=low, at=at)
 
 
@@ -114,20 +122,15 @@ async def _instant_of(store: EventStore, moment: Instant | SinceFirst | BeforeLa
             return await recorded_at(store, end) - moment.span_s
 
 
-def rfc3339(instant: float) -> str:
-    """Return an instant in UTC with as many decimals as it needs: 2026-01-31T12:00:00Z."""
-    text = datetime.fromtimestamp(instant, UTC).isoformat(timespec="microseconds")
-    return text.removesuffix("+00:00").rstrip("0").rstrip(".") + "Z"
+def rfc3339(instant: float, *, decimals: int | None = None) -> str:
+    """Return an instant in UTC, 2026-01-31T12:00:00Z; by default with as many decimals as it needs, at most 6."""
+    text = datetime.fromtimestamp(instant, UTC).isoformat(timespec="microseconds").removesuffix("+00:00")
+    return (text.rstrip("0") if decimals is None else text[: len(text) - 6 + decimals]).rstrip(".") + "Z"
 
 
-def span(seconds: float) -> str:
-    """Return a span in its two largest units, for people: 45s, 12m30s, 3h05m, 2d04h."""
-    whole = round(abs(seconds))
-    sign = "-" if seconds < 0 and whole else ""
-    if whole < 60:
-        return f"{sign}{whole}s"
-    if whole < 3_600:
-        return f"{sign}{whole // 60}m{whole % 60:02}s"
-    if whole < 86_400:
-        return f"{sign}{whole // 3_600}h{whole % 3_600 // 60:02}m"
-    return f"{sign}{whole // 86_400}d{whole % 86_400 // 3_600:02}h"
+def elapsed(seconds: float) -> str:
+    """Return a span since a beginning: +00:01:23.450."""
+    milliseconds = round(abs(seconds) * 1000)
+    minutes, rest = divmod(milliseconds, 60_000)
+    sign = "-" if seconds < 0 else "+"
+    return f"{sign}{minutes // 60:02}:{minutes % 60:02}:{rest // 1000:02}.{rest % 1000:03}"

@@ -5,7 +5,7 @@ Rule: pure, and closed: an event type without words here does not pass the type 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import assert_never
+from typing import assert_never, get_args
 
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
@@ -13,6 +13,7 @@ from voda.events.envelope import Event
 from voda.events.types import (
     ActionFailed,
     AnyFact,
+    Data,
     JobCanceled,
     JobCancelRequested,
     JobChanged,
@@ -32,6 +33,8 @@ from voda.events.types import (
     WorkerStarted,
 )
 
+TYPES: Mapping[str, type[Data]] = {fact.TYPE: fact for fact in get_args(AnyFact)}
+"""Every event type there is, by its word in the log."""
 _LISTED = 4
 """Jobs of a plan that are named; the rest are counted."""
 _EXITS: Mapping[str, str] = {
@@ -103,6 +106,12 @@ def jobs_of(fact: AnyFact) -> frozenset[str]:
         case _:
             job_id = getattr(fact, "job_id", None)
             return frozenset({job_id} if isinstance(job_id, str) else ())
+
+
+def subject_of(event: Event) -> str:
+    """Return whom the event is about: the job, the node, or the stream where it is neither."""
+    family, _, key = event.stream.partition(".")
+    return key if family == "job" else f"{family} {key}" if family == "node" else event.stream
 
 
 def per_node(nodes: Iterable[str]) -> str:

@@ -66,7 +66,7 @@ async def submission_of(store: EventStore, job_id: str, position: int) -> JobSpe
     """
     first = await store.read(0, 1, stream=f"{_FAMILY}{job_id}")
     if not first or not isinstance(fact := first[0].data, JobSubmitted):
-        raise await _unknown(store, job_id)
+        raise await unknown_job(store, job_id)
     if first[0].position > position:
         raise InvalidInput(
             f"job {job_id} was submitted at position {first[0].position} only: at position {position} there is"
@@ -123,7 +123,8 @@ async def _ended(store: EventStore, spec: JobSpec, place: Place, decisions: Sequ
     return explain_ended(ended, spec, position=place.position, at=place.at, decisions=decisions)
 
 
-async def _unknown(store: EventStore, job_id: str) -> InvalidInput:
+async def unknown_job(store: EventStore, job_id: str) -> InvalidInput:
+    """Return the error that says so, with the closest job that the log knows."""
     known = [stream.removeprefix(_FAMILY) for stream in await store.heads() if stream.startswith(_FAMILY)]
     close = get_close_matches(job_id, known, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else f" It knows {len(known)} jobs."
