@@ -55,15 +55,15 @@ class VirtualClock:
         return self._now
 
     def move_to(self, instant: float) -> None:
-        """Advance to `instant`, rounded to whole microseconds.
+        """Advance to the first whole microsecond that is not before `instant`: who was to wait until then has.
 
         Raises:
             ValueError: the instant is in the past.
         """
-        instant = round(instant, 6)
         if instant < self._now:
             raise ValueError(f"a clock runs forwards: now {self._now}, asked for {instant}")
-        self._now = instant
+        whole = round(instant, 6)
+        self._now = whole if whole >= instant else round(instant + 1e-6, 6)
 
     def new_id(self) -> str:
         """Return the next number."""

@@ -23,6 +23,16 @@ class SteadyProfile:
         return 100 / sum(per_node) * (1.2 if len(per_node) > 1 else 1.0)
 
 
+class LongProfile:
+    """One epoch of 10,000 s on one worker, linear; 1,000 s a start."""
+
+    epochs = 1
+    costs = Costs(start_s=1000)
+
+    def epoch_s(self, epoch: int, per_node: tuple[int, ...]) -> float:
+        return 10_000 / sum(per_node)
+
+
 class Bench:
     """A simulated cluster of two nodes x 4 GPUs with its clock, and job `a` (1..4 workers) made known."""
 
@@ -136,6 +146,16 @@ async def test_worker_when_it_dies_costs_the_epoch_and_a_restart(bench: Bench) -
     assert bench.cluster.take_notices() == [WorkerExited(job_id="a", workers=(1,), cause="failed")]
     assert bench.at(70 + 20 + 99) == []
     assert bench.at(70 + 20 + 100) == [JobProgressed(job_id="a", epochs_done=1, workers=1)]
+
+
+async def test_worker_when_it_dies_in_a_long_epoch_costs_what_came_after_the_checkpoint(bench: Bench) -> None:
+    bench.cluster.admit(a_spec("long", max_replicas=4), LongProfile())
+    await bench.cluster.apply(StartJob(job_id="long", nodes=("n1", "n1")))
+    bench.at(1000 + 700)
+    bench.cluster.fail_worker("long", 1)
+    bench.cluster.take_notices()
+    assert bench.at(1700 + (10_000 - 2 * 600) - 1) == []
+    assert bench.at(1700 + (10_000 - 2 * 600))[:1] == [JobProgressed(job_id="long", epochs_done=1, workers=1)]
 
 
 async def test_job_when_too_few_workers_are_left_stands_still(bench: Bench) -> None:

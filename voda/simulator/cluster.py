@@ -129,7 +129,7 @@ class SimulatedCluster:
             self._finish_epoch(self._placed[job_id], at)
 
     def fail_worker(self, job_id: str, index: int) -> None:
-        """Let one worker die; its job falls back to the last epoch's checkpoint."""
+        """Let one worker die; its job falls back to its last checkpoint."""
         if (training := self._placed.get(job_id)) is not None and index in training.workers:
             self._lose(training, [index], "failed")
 
@@ -206,7 +206,7 @@ class SimulatedCluster:
                 self._lose(training, lost, "node_lost")
 
     def _lose(self, training: Training, lost: Sequence[int], cause: ExitCause) -> None:
-        training.lose_epoch(self._now())
+        training.fall_back(self._now())
         left = {index: node for index, node in training.workers.items() if index not in lost}
         self._place(training, left, cost_s=training.profile.costs.resize_s, cause=cause)
 

@@ -119,7 +119,9 @@ class Simulation:
         self._controller = Controller(
             pool=self._pool, store=self._store, clock=self._clock, policies=policies, placers=placers
         )
-        self._failures = FailureSchedule([node.name for node in workload.nodes], options.failures, seed=options.seed)
+        self._failures = FailureSchedule(
+            [node.name for node in workload.nodes], options.failures, seed=options.seed, begins_at=workload.begins_at
+        )
         self._arrived = 0
         self._happened = 0
         self._step_at = math.inf
@@ -161,7 +163,7 @@ class Simulation:
     async def _happen(self) -> None:
         """Let everything happen that is due now; then, if it is time to decide, decide and carry it out."""
         self._cluster.advance(self._clock.now())
-        for failure in self._failures.due(self._clock.now() - self._workload.begins_at):
+        for failure in self._failures.due(self._clock.now()):
             self._fail(failure)
         await self._record()
         await self._follow_happenings()
@@ -237,7 +239,7 @@ class Simulation:
         at = min(self._arrival_at(), self._happening_at(), self._cluster.next_at(), self._wake_at())
         if at == math.inf and not self._failures.repair_is_due:
             return math.inf
-        return max(self._clock.now(), min(at, self._workload.begins_at + self._failures.next_at_s()))
+        return max(self._clock.now(), min(at, self._failures.next_at()))
 
     def _arrival_at(self) -> float:
         if self._arrived == len(self._workload.arrivals):

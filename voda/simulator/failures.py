@@ -33,8 +33,8 @@ class FailureRates(Struct, frozen=True, kw_only=True):
 class Failure(Struct, frozen=True, order=True):
     """One thing that goes wrong, or is repaired."""
 
-    at_s: float
-    """Seconds after the beginning."""
+    at: float
+    """Seconds since the epoch."""
     kind: Literal["node_fails", "node_repaired", "worker_fails"]
     node: str = ""
     draw: float = 0.0
@@ -44,50 +44,50 @@ class Failure(Struct, frozen=True, order=True):
 class FailureSchedule:
     """The failures of one run, in the order of time."""
 
-    def __init__(self, nodes: Sequence[str], rates: FailureRates, *, seed: int) -> None:
+    def __init__(self, nodes: Sequence[str], rates: FailureRates, *, seed: int, begins_at: float = 0.0) -> None:
         self._rates = rates
         self._seed = seed
         self._drawn = 0
         self._heap: list[Failure] = []
         for node in sorted(nodes):
-            self._push_node_failure(node, 0.0)
-        self._push_worker_failure(0.0)
+            self._push_node_failure(node, begins_at)
+        self._push_worker_failure(begins_at)
 
-    def next_at_s(self) -> float:
+    def next_at(self) -> float:
         """Return when the next failure or repair happens; infinite when none ever will."""
-        return self._heap[0].at_s if self._heap else math.inf
+        return self._heap[0].at if self._heap else math.inf
 
     @property
     def repair_is_due(self) -> bool:
         """Whether a node is down and will come back."""
         return any(failure.kind == "node_repaired" for failure in self._heap)
 
-    def due(self, now_s: float) -> Sequence[Failure]:
-        """Take the failures with at_s <= `now_s` off the schedule; each brings about its successor."""
+    def due(self, now: float) -> Sequence[Failure]:
+        """Take the failures with at <= `now` off the schedule; each brings about its successor."""
         taken: list[Failure] = []
-        while self.next_at_s() <= now_s:
+        while self.next_at() <= now:
             failure = heapq.heappop(self._heap)
             taken.append(failure)
             match failure.kind:
                 case "node_fails":
-                    repaired_s = failure.at_s + self._draw_s(self._rates.node_repair_s)
-                    heapq.heappush(self._heap, Failure(repaired_s, "node_repaired", failure.node))
+                    repaired_at = failure.at + self._draw_s(self._rates.node_repair_s)
+                    heapq.heappush(self._heap, Failure(repaired_at, "node_repaired", failure.node))
                 case "node_repaired":
-                    self._push_node_failure(failure.node, failure.at_s)
+                    self._push_node_failure(failure.node, failure.at)
                 case "worker_fails":
-                    self._push_worker_failure(failure.at_s)
+                    self._push_worker_failure(failure.at)
         return taken
 
-    def _push_node_failure(self, node: str, after_s: float) -> None:
+    def _push_node_failure(self, node: str, after: float) -> None:
         if not math.isinf(self._rates.node_mtbf_s):
-            at_s = after_s + self._draw_s(self._rates.node_mtbf_s)
-            heapq.heappush(self._heap, Failure(at_s, "node_fails", node))
+            at = after + self._draw_s(self._rates.node_mtbf_s)
+            heapq.heappush(self._heap, Failure(at, "node_fails", node))
 
-    def _push_worker_failure(self, after_s: float) -> None:
+    def _push_worker_failure(self, after: float) -> None:
         if not math.isinf(self._rates.worker_mtbf_s):
-            at_s = after_s + self._draw_s(self._rates.worker_mtbf_s)
+            at = after + self._draw_s(self._rates.worker_mtbf_s)
             draw = rng_at(self._seed, f"victim/{self._drawn}").random()
-            heapq.heappush(self._heap, Failure(at_s, "worker_fails", draw=draw))
+            heapq.heappush(self._heap, Failure(at, "worker_fails", draw=draw))
 
     def _draw_s(self, mean_s: float) -> float:
         self._drawn += 1

@@ -107,7 +107,7 @@ def _exited(rehearsal: Rehearsal, fact: WorkerExited, now: float) -> None:
     for index in fact.workers:
         workers.pop(index, None)
     if fact.cause in _LOSSES and (training := rehearsal._trainings.get(fact.job_id)) is not None:
-        training.lose_epoch(now)
+        training.fall_back(now)
 
 
 def _progressed(rehearsal: Rehearsal, fact: JobProgressed, now: float) -> None:

@@ -6,12 +6,16 @@ Rule: progress is a function of the placements it had and when; nothing here kno
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from voda.domain.job import JobSpec
 from voda.simulator.profile import Profile
 
 EpochEnd = Callable[[float, float], float]
 """(instant from which training goes on, seconds still needed) -> instant of the epoch's end."""
+
+CHECKPOINT_S: Final = 600.0
+"""A job checkpoints when it is told to change, when an epoch ends, and this often in between."""
 
 
 def exact_end(start: float, seconds: float) -> float:
@@ -34,6 +38,10 @@ class Training:
     updated_at: float = 0.0
     resumes_at: float = 0.0
     """Until then it stands still: starting, resizing or moving."""
+    safe_fraction: float = 0.0
+    """Of the current epoch, in the checkpoint that the current stretch began from."""
+    stretch_at: float = 0.0
+    """Since when it has been training without a change."""
     epoch_s: float = math.inf
     """Seconds of the current epoch on the current placement; infinite while it cannot train."""
     is_disturbed: bool = True
@@ -57,7 +65,8 @@ class Training:
         """Go on with other workers, after standing still for `cost_s`."""
         self.advance(now)
         self.workers = workers
-        self.resumes_at = now + cost_s
+        self.resumes_at = self.stretch_at = now + cost_s
+        self.safe_fraction = self.fraction
         self.is_disturbed = True
         self._time_epoch()
 
@@ -67,10 +76,12 @@ class Training:
         self.spec = spec
         self._time_epoch()
 
-    def lose_epoch(self, now: float) -> None:
-        """Fall back to the checkpoint at the end of the last epoch."""
+    def fall_back(self, now: float) -> None:
+        """Go back to the last checkpoint: of this stretch, of the placement before, or of the epoch's beginning."""
         self.advance(now)
-        self.fraction = 0.0
+        if self.epoch_s > 0:
+            kept_s = (now - self.stretch_at) // CHECKPOINT_S * CHECKPOINT_S
+            self.fraction = min(self.fraction, self.safe_fraction + max(0.0, kept_s) / self.epoch_s)
 
     def next_end_at(self) -> float:
         """Return when the current epoch ends if nothing changes; infinite while it cannot train."""
@@ -83,6 +94,7 @@ class Training:
         """Begin the next epoch."""
         self.epoch += 1
         self.fraction, self.updated_at, self.is_disturbed = 0.0, now, False
+        self.safe_fraction, self.stretch_at = 0.0, now
         self._time_epoch()
 
     def _time_epoch(self) -> None:

@@ -1,0 +1,130 @@
+"""Whole simulations: the invariants that hold at every event, for every policy and placer, whatever fails."""
+
+import itertools
+
+import pytest
+
+from tests.builders import a_spec
+from voda.controller.follower import catch_up
+from voda.domain.job import Phase
+from voda.domain.state import Settings
+from voda.events.envelope import Event
+from voda.events.types import JobCompleted, PlanAdopted, WorkerStarted
+from voda.placement.registry import placers
+from voda.policies.registry import policies
+from voda.projections.history import History
+from voda.projections.live import Live
+from voda.simulator.compare import Contestant, compare
+from voda.simulator.engine import Options, Run, simulate
+from voda.simulator.failures import FailureRates
+from voda.simulator.profile import Arrival, Workload
+from voda.simulator.workloads.catalogue import load
+from voda.simulator.workloads.nodes import parse_nodes
+from voda.simulator.workloads.request import WorkloadOptions
+
+ROUGH = FailureRates(node_mtbf_s=60_000, node_repair_s=600, worker_mtbf_s=5_000)
+
+
+def a_workload(seed: int = 1) -> Workload:
+    """Return forty drawn jobs that come faster than a mixed cluster can serve them."""
+    return load("poisson", nodes=parse_nodes("2x8,3x4,1x2"), seed=seed, options=WorkloadOptions(jobs=40, rate_per_h=60))
+
+
+async def a_run(policy: str, placer: str = "steady", failures: FailureRates | None = None, seed: int = 1) -> Run:
+    options = Options(settings=Settings(policy=policy, placer=placer), seed=seed, failures=failures or FailureRates())
+    return await simulate(a_workload(seed), options)
+
+
+class Invariants:
+    """Looks at the state after every event of a run."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    def __call__(self, event: Event) -> None:
+        state = self._live.cluster.state("default")
+        held = dict.fromkeys(state.nodes, 0)
+        for job in state.jobs.values():
+            assert (job.phase is Phase.RUNNING) >= bool(job.workers), f"{event}: workers, but {job.phase}"
+            assert job.replicas <= job.spec.max_replicas, f"{event}: above max"
+            for node in job.workers.values():
+                held[node] += job.spec.gpus_per_replica
+        assert all(held[node] <= state.nodes[node].gpus for node in held), f"{event}: GPUs overcommitted"
+        if isinstance(event.data, PlanAdopted):
+            assert event.data.based_on < event.position
+            assert state.plan.number == event.data.number
+            for job_id, nodes in event.data.placed.items():
+                spec = state.jobs[job_id].spec
+                assert spec.min_replicas <= len(nodes) <= spec.max_replicas
+                assert job_id in event.data.reasons
+
+
+@pytest.mark.parametrize("policy", sorted(policies()))
+@pytest.mark.parametrize("failures", [FailureRates(), ROUGH], ids=["quiet", "rough"])
+async def test_every_policy_finishes_every_job_and_never_overcommits(policy: str, failures: FailureRates) -> None:
+    run = await a_run(policy, failures=failures)
+    live, history = Live(), History()
+    await catch_up(run.store, [live, history], after=0, seen=Invariants(live))
+    assert run.unfinished == ()
+    assert len(history.finished) == 40
+    assert {job.outcome for job in history.finished} == {"completed"}
+
+
+@pytest.mark.parametrize("placer", sorted(placers()))
+async def test_every_placer_finishes_every_job_and_never_overcommits(placer: str) -> None:
+    run = await a_run("elastic-srjf", placer, ROUGH)
+    live = Live()
+    await catch_up(run.store, [live], after=0, seen=Invariants(live))
+    assert run.unfinished == ()
+
+
+async def test_same_seed_gives_the_same_log_byte_for_byte_and_another_seed_another() -> None:
+    logs = [
+        await (await a_run("elastic-tiresias", failures=ROUGH, seed=seed)).store.read_sealed(0, 100_000)
+        for seed in (1, 1, 2)
+    ]
+    assert logs[0] == logs[1]
+    assert logs[0] != logs[2]
+
+
+async def test_job_too_large_for_the_cluster_is_reported_and_holds_up_nobody() -> None:
+    profile = load("voda-exp/run_1").arrivals[0].profile
+    specs = [a_spec("huge", min_replicas=9, max_replicas=9), a_spec("small")]
+    arrivals = tuple(Arrival(spec=spec, submitted_s=0, profile=profile) for spec in specs)
+    workload = Workload(name="w", source="", arrivals=arrivals, nodes=parse_nodes("2x4"))
+    run = await simulate(workload, Options())
+    history = History()
+    await catch_up(run.store, [history], after=0)
+    assert [job.job_id for job in history.finished] == ["small"]
+    assert run.unfinished == ("huge",)
+
+
+async def test_rate_limit_keeps_plans_apart() -> None:
+    run = await a_run("elastic-fifo")
+    at = [e.recorded_at for e in await run.store.read(0, 100_000) if isinstance(e.data, PlanAdopted)]
+    assert min(later - earlier for earlier, later in itertools.pairwise(at)) >= 30.0
+
+
+async def test_compared_runs_face_the_same_jobs_and_the_same_failures() -> None:
+    contestants = [Contestant(policy=name, placer="steady") for name in ("fifo", "elastic-fifo")]
+    outcomes = await compare(a_workload(), contestants, Options(failures=ROUGH, seed=3))
+    submitted = [sorted((job.job_id, job.submitted_at) for job in outcome.history.finished) for outcome in outcomes]
+    assert submitted[0] == submitted[1]
+    assert [outcome.result.policy for outcome in outcomes] == ["fifo", "elastic-fifo"]
+
+
+async def test_elastic_policy_uses_gpus_that_a_rigid_one_leaves_idle() -> None:
+    contestants = [Contestant(policy=name, placer="steady") for name in ("fifo", "elastic-fifo")]
+    rigid, elastic = await compare(load("voda-exp/run_1"), contestants, Options())
+    assert elastic.result.utilisation > rigid.result.utilisation
+    assert elastic.result.avg_queueing_s < rigid.result.avg_queueing_s
+
+
+async def test_worker_that_died_is_brought_back() -> None:
+    run = await a_run("fifo", failures=FailureRates(worker_mtbf_s=500))
+    events = await run.store.read(0, 100_000)
+    lost = [e for e in events if e.type == "worker.exited" and getattr(e.data, "cause", "") == "failed"]
+    assert lost
+    for event in lost:
+        later = [e.data for e in events[event.position :] if e.stream == event.stream]
+        assert isinstance(next(fact for fact in later if isinstance(fact, WorkerStarted | JobCompleted)), WorkerStarted)
