@@ -155,6 +155,8 @@ class JobProgressed(JobFact, frozen=True, kw_only=True):
     epoch_s: float | None = None
     """Seconds of the last epoch, as the job timed it; None when a restart or resize fell into it."""
     step_s: float | None = None
+    samples_per_s: float | None = None
+    """Throughput of the last epoch, where the job measures it: it tells sizes apart even if epochs differ in work."""
     metrics: Mapping[str, float] = {}
 
 

@@ -27,7 +27,7 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.projections.beliefs import History, believed, is_material
-from voda.projections.measured import Epochs, Mean
+from voda.projections.measured import Epochs, Mean, Pace
 from voda.projections.restarts import Stretch
 from voda.projections.scaling import Scaling
 
@@ -63,6 +63,7 @@ class Track(Struct, kw_only=True):
     predicted_e1: float | None
     """Seconds of an epoch on one replica, as believed when it was submitted."""
     epochs: Epochs = msgspec.field(default_factory=Epochs)
+    pace: Pace = msgspec.field(default_factory=Pace)
     stretch: Stretch = msgspec.field(default_factory=Stretch)
 
 
@@ -183,7 +184,8 @@ class Learning:
     def _scaling(self, spec: JobSpec) -> Scaling:
         if (track := self._tracks.get(spec.job_id)) is None:
             return self._history(spec.history_category).scaling(spec.max_replicas)
-        return believed(track.epochs, self._history(track.category), spec.max_replicas)
+        scaling = believed(track.epochs, self._history(track.category), spec.max_replicas)
+        return replace(scaling, e1=scaling.e1 * track.pace.settled)
 
     def _history(self, category: str) -> History:
         if (history := self._histories.get(category)) is None:
@@ -240,13 +242,17 @@ def _progressed(learning: Learning, fact: JobProgressed, now: float) -> None:
     workers, epoch_s, stretch = fact.workers, fact.epoch_s, track.stretch
     if epoch_s is not None and _LEAST_EPOCH_S <= epoch_s <= _MOST_EPOCH_S and 0 < workers <= _MOST_WORKERS:
         category, is_spanning = track.category, stretch.is_spanning
+        if (samples_per_s := fact.samples_per_s) is not None and samples_per_s > 0:
+            epoch_s, has_moved = track.pace.even_out(epoch_s, samples_per_s)
+            if has_moved:
+                learning._settled((fact.job_id,))
         if learning._categories[category].epochs.add(workers, epoch_s, is_spanning=is_spanning):
             learning._histories.pop(category, None)
             learning._settled(learning._members[category])
         if track.epochs.add(workers, epoch_s, is_spanning=is_spanning):
             learning._settled((fact.job_id,))
     stretch.report(fact.epochs_done, workers, now)
-    if stretch.sample and (cost_s := stretch.judged(track.epochs)) is not None:
+    if stretch.sample and (cost_s := stretch.judged(track.epochs, track.pace.latest)) is not None:
         _restart_cost(learning, track.category, cost_s)
 
 

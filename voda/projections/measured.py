@@ -34,6 +34,26 @@ class Mean(Struct):
         return True
 
 
+class Pace(Struct):
+    """How the work in an epoch drifts as training goes on, for jobs that report their throughput."""
+
+    samples: float = 0.0
+    """In the first epoch reported; the unit in which the work of the others is counted."""
+    latest: float = 1.0
+    """Work in the last epoch, in that unit."""
+    settled: float = 1.0
+
+    def even_out(self, epoch_s: float, samples_per_s: float) -> tuple[float, bool]:
+        """Return the seconds that the first epoch would take at this throughput, and whether `settled` changed."""
+        samples = epoch_s * samples_per_s
+        self.samples = self.samples or samples
+        self.latest = samples / self.samples
+        has_moved = abs(self.latest - self.settled) > _MOVED * self.settled
+        if has_moved:
+            self.settled = self.latest
+        return self.samples / samples_per_s, has_moved
+
+
 class Point(NamedTuple):
     """Seconds per epoch at one size."""
 

@@ -83,8 +83,13 @@ class Stretch(Struct, kw_only=True):
             self.changes = 0
         self.ran_s, self.counted_at, self.epochs_done = 0.0, now, epochs_done
 
-    def judged(self, own: Epochs) -> float | None:
-        """Return the seconds that the sampled change cost, >= 0, and drop the sample; None while unknown."""
+    def judged(self, own: Epochs, pace: float) -> float | None:
+        """Return the seconds that the sampled change cost, >= 0, and drop the sample; None while unknown.
+
+        Args:
+            own: what the job's own epochs took.
+            pace: what they take now, relative to that.
+        """
         if (sample := self.sample) is None:
             return None
         epoch_s = own.seconds(sample.workers, is_spanning=sample.is_spanning)
@@ -92,8 +97,8 @@ class Stretch(Struct, kw_only=True):
         if epoch_s is None or (before_epoch_s is None and sample.before_s > 0):
             return None
         self.sample = None
-        done_before = sample.before_s / before_epoch_s if before_epoch_s else 0.0
-        return max(0.0, sample.after_s - max(0.0, sample.epochs - done_before) * epoch_s)
+        done_before = sample.before_s / (before_epoch_s * pace) if before_epoch_s else 0.0
+        return max(0.0, sample.after_s - max(0.0, sample.epochs - done_before) * epoch_s * pace)
 
     def _change(self, now: float) -> None:
         self._count(now)

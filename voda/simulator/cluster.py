@@ -161,6 +161,7 @@ class SimulatedCluster:
 
     def _finish_epoch(self, training: Training, at: float) -> None:
         job_id, epoch_s = training.spec.job_id, training.epoch_s
+        samples_per_s = None if training.is_disturbed else training.samples_per_s()
         was_disturbed = training.is_disturbed
         training.finish_epoch(at)
         self._tell(
@@ -169,6 +170,7 @@ class SimulatedCluster:
                 epochs_done=float(training.epoch),
                 workers=len(training.workers),
                 epoch_s=None if was_disturbed else epoch_s,
+                samples_per_s=samples_per_s,
             )
         )
         if training.is_done:

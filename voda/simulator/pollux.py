@@ -192,9 +192,12 @@ class PolluxProfile(Struct, frozen=True, kw_only=True):
 
     def epoch_s(self, epoch: int, per_node: tuple[int, ...]) -> float:
         """Return the seconds of one epoch; a node of more than four GPUs counts as several of four."""
-        if max(per_node) > GPUS_PER_NODE:
-            per_node = tuple(part for replicas in per_node for part in _in_fours(replicas))
-        return self.application.epochs_s(self.batch, per_node)[epoch]
+        return self.application.epochs_s(self.batch, _measured(per_node))[epoch]
+
+    def samples_per_s(self, per_node: tuple[int, ...]) -> float:
+        """Return the samples trained per second, accumulated ones included."""
+        batch = self.application.split(self.batch, sum(per_node)).batch
+        return batch / self.application.iteration_s(self.batch, _measured(per_node))
 
 
 @functools.lru_cache(maxsize=2 * len(EPOCHS))
@@ -226,6 +229,12 @@ def _epochs(path: Path) -> tuple[Epoch, ...]:
         Epoch(float(row["progress"]), int(float(row["iteration"])), float(row["grad_sqr"]), float(row["grad_var"]))
         for row in read_rows(path)
     )
+
+
+def _measured(per_node: tuple[int, ...]) -> tuple[int, ...]:
+    if max(per_node) <= GPUS_PER_NODE:
+        return per_node
+    return tuple(part for replicas in per_node for part in _in_fours(replicas))
 
 
 def _in_fours(replicas: int) -> Iterator[int]:

@@ -3,7 +3,7 @@
 Rule: a profile is data and pure functions; it knows neither clock nor cluster.
 """
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -39,6 +39,15 @@ class Profile(Protocol):
             epoch: 0 <= epoch < epochs.
             per_node: replicas on each node used, in the order of the worker indices; (4, 2) = 6 replicas.
         """
+        ...
+
+
+@runtime_checkable
+class Metered(Protocol):
+    """A profile that also measures its throughput, because its epochs differ in work."""
+
+    def samples_per_s(self, per_node: tuple[int, ...]) -> float:
+        """Return the training throughput on a placement; see Profile.epoch_s for its form."""
         ...
 
 

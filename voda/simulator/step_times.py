@@ -147,7 +147,7 @@ def _triangulated(points: Mapping[Point, Times]) -> Callable[[Point], Times]:
     interpolator = LinearNDInterpolator(list(points), list(points.values()))
 
     def at(point: Point) -> Times:
-        step, sync = map(float, interpolator(*point))
+        step, sync = map(float, interpolator([point])[0])
         if math.isnan(step):
             raise ValueError(f"(nodes, replicas, local batch) {point} lies outside what was measured")
         return step, sync

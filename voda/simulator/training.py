@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from voda.domain.job import JobSpec
-from voda.simulator.profile import Profile
+from voda.simulator.profile import Metered, Profile
 
 EpochEnd = Callable[[float, float], float]
 """(instant from which training goes on, seconds still needed) -> instant of the epoch's end."""
@@ -96,6 +96,10 @@ class Training:
         self.fraction, self.updated_at, self.is_disturbed = 0.0, now, False
         self.safe_fraction, self.stretch_at = 0.0, now
         self._time_epoch()
+
+    def samples_per_s(self) -> float | None:
+        """Return the throughput on the current placement, where the job measures it."""
+        return self.profile.samples_per_s(self._per_node()) if isinstance(self.profile, Metered) else None
 
     def _time_epoch(self) -> None:
         can_train = len(self.workers) >= self.spec.min_replicas and not self.is_done

@@ -313,3 +313,26 @@ def test_dump_when_the_same_was_learned_in_another_order_is_the_same() -> None:
         logs.append(log)
     ab, ba = (folded(log.events) for log in logs)
     assert ab.dump() == ba.dump()
+
+
+def test_scaling_when_epochs_grow_but_throughput_is_reported_is_that_of_the_throughput() -> None:
+    log = a_log()
+    for done, workers in enumerate([1, 1, 2, 2, 4, 4], start=1):
+        samples = 1000.0 * done
+        samples_per_s = 10.0 * 100 / AMDAHL[workers]
+        epoch_s = samples / samples_per_s
+        fact = JobProgressed(
+            job_id="a", epochs_done=done, workers=workers, epoch_s=epoch_s, samples_per_s=samples_per_s
+        )
+        log.add(fact, at=1000 * done)
+    estimate = asked(folded(log.events), done=6)
+    assert [estimate.speedup[n] for n in (1, 2, 4)] == pytest.approx([1.0, 100 / 60, 2.5])
+    assert estimate.remaining_s == pytest.approx(44 * 600), "an epoch takes 600 s on one worker by now"
+
+
+def test_throughput_when_it_is_nonsense_is_not_learned_from() -> None:
+    log = a_log()
+    for done, samples_per_s in enumerate((0.0, -5.0), start=1):
+        fact = JobProgressed(job_id="a", epochs_done=done, workers=1, epoch_s=100.0, samples_per_s=samples_per_s)
+        log.add(fact, at=done)
+    assert asked(folded(log.events), done=2).remaining_s == pytest.approx(48 * 100)
