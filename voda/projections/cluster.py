@@ -144,6 +144,10 @@ def _ended(live: LiveCluster, event: Event, fact: JobCompleted | JobFailed | Job
     if (pool := live._pool_of.pop(fact.job_id, None)) is not None:
         del pool.jobs[fact.job_id]
         pool.undecided.pop(fact.job_id, None)
+        # A plan releases only what it placed, so the reason of a job that never was would stay for ever.
+        if fact.job_id in pool.plan.reasons and fact.job_id not in pool.plan.placement:
+            reasons = {job_id: reason for job_id, reason in pool.plan.reasons.items() if job_id != fact.job_id}
+            pool.plan = replace(pool.plan, reasons=reasons)
 
 
 def _cancel_requested(live: LiveCluster, event: Event, fact: JobCancelRequested) -> None:

@@ -8,6 +8,7 @@ from tests.builders import Log, a_node, a_spec
 from voda.domain.job import Phase
 from voda.events.types import (
     AnyFact,
+    JobCanceled,
     JobCancelRequested,
     JobChanged,
     JobCompleted,
@@ -93,6 +94,17 @@ def test_job_when_ended_leaves_the_live_state(end: AnyFact) -> None:
     log.add(end, at=50)
     log.add(WorkerExited(job_id="a", workers=(0, 1), cause="finished"), at=51)
     assert folded(log).state("default").jobs == {}
+
+
+def test_job_when_it_ends_without_ever_being_placed_leaves_no_reason_behind() -> None:
+    log = Log()
+    log.add(JobSubmitted(spec=a_spec("a")), at=0)
+    plan = PlanAdopted(
+        pool="default", number=1, based_on=1, policy="fifo", placer="steady", cause="x", reasons={"a": "waits"}
+    )
+    log.add(plan, at=1)
+    log.add(JobCanceled(job_id="a"), at=2)
+    assert folded(log).plan("default").reasons == {}
 
 
 def test_job_when_submitted_twice_keeps_its_first_wishes() -> None:
