@@ -106,6 +106,9 @@ class PostgresDatabase:
             await _insert(connection, plan)
         return plan.outcomes
 
+    def commit_at_once(self, group: Sequence[Append]) -> None:
+        """See Database.commit_at_once. A server is never so near."""
+
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
         """See Database.restore."""
         async with self._transaction(is_long=True) as connection:

@@ -14,9 +14,9 @@ import msgspec
 from voda.domain.errors import LogDamaged, StoreUnavailable
 from voda.events.codec import unseal
 from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
-from voda.events.group import Append, EventRow, GroupPlan, Outcome
+from voda.events.group import Append, EventRow, GroupPlan
 from voda.events.sql import schema
-from voda.events.sql.commit import GroupCommit
+from voda.events.sql.commit import Committer, GroupCommit
 from voda.events.store import Snapshot
 
 TAIL_PAGE = 1000
@@ -30,7 +30,7 @@ _decode_heads = msgspec.json.Decoder(dict[str, tuple[int, str, int]]).decode
 Params = Mapping[str, object]
 
 
-class Database(Protocol):
+class Database(Committer, Protocol):
     """What the log needs of a database."""
 
     place: str
@@ -44,10 +44,6 @@ class Database(Protocol):
 
     async def write(self, statements: Sequence[tuple[str, Params]]) -> None:
         """Run the statements in one durable transaction."""
-        ...
-
-    async def commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
-        """Write what `plan_group` says in one durable transaction, alone among all writers."""
         ...
 
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
@@ -72,7 +68,7 @@ class SqlStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._commits = GroupCommit(database.commit)
+        self._commits = GroupCommit(database)
         self._grown = asyncio.Event()
 
     @property
