@@ -6,6 +6,7 @@ Rules: decide from the log alone; one writer decides (its epoch fences former le
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Final
 
 from voda.clock import Clock, stopwatch
@@ -130,9 +131,10 @@ class Controller:
         """Let a policy with queues of its own move jobs between them; each move is an event."""
         if self._clock.now() < self._requeue_at:
             return
-        if not isinstance(policy, Queueing):
+        if not _has_queues(type(policy)):
             self._requeue_at = math.inf
             return
+        assert isinstance(policy, Queueing)
         moves = policy.requeue(self._state(), self._clock.now())
         based_on = self.live.position
         facts = [
@@ -180,3 +182,9 @@ class Controller:
         return Fact(
             data=data, event_id=self._clock.new_id(), recorded_at=self._clock.now(), actor=f"controller/{self._pool}"
         )
+
+
+@cache
+def _has_queues(kind: type) -> bool:
+    """Whether policies of this class are `Queueing`; asked at every step, and slow to find out."""
+    return issubclass(kind, Queueing)

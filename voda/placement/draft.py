@@ -33,6 +33,9 @@ class Draft:
 
     def consolidate(self) -> bool:
         """Bring spanning jobs together, largest first; return whether anything changed."""
+        # At least one worker has to move, so on a full cluster there is nothing to be asked.
+        if not self._may_span or not self._free.most():
+            return False
         changed = False
         for job_id in by_size(self._view, self._may_span, self._replicas):
             changed |= self._bring_together(job_id)
@@ -94,6 +97,8 @@ class Draft:
 
     def _bring_together(self, job_id: str) -> bool:
         nodes, gpus = self.placed.get(job_id, ()), self._gpus(job_id)
+        if self._free.most() < gpus:
+            return False
         own = per_node(nodes)
         if len(own) <= 1:
             del self._may_span[job_id]

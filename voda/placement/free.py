@@ -44,6 +44,11 @@ class FreeGpus:
         """Return the node with the most free GPUs, at least one; ties by name."""
         return next((nodes[0] for nodes in reversed(self._lists()[1:]) if nodes), None)
 
+    def most(self) -> int:
+        """Return the free GPUs of the roomiest node; 0 where there is none."""
+        lists = self._lists()
+        return next((count for count in range(len(lists) - 1, 0, -1) if lists[count]), 0)
+
     def _lists(self) -> list[list[str]]:
         if not self._by_count:
             self._by_count.append([])

@@ -162,12 +162,21 @@ def _gaps(state: ClusterState, observed: Observed) -> list[_Gap]:
     gaps: list[_Gap] = []
     for job_id, planned in state.plan.placement.items():
         workers = observed.workers.get(job_id, {})
-        if len(workers) == len(planned) and tuple(map(workers.get, range(len(planned)))) == planned:
+        if _is_as_planned(workers, planned):
             continue
         job = state.jobs.get(job_id)
         if job is not None and not job.is_canceling:
             gaps.append(_Gap(job_id, job.spec.gpus_per_replica, planned, workers))
     return sorted(gaps, key=lambda gap: (state.jobs[gap.job_id].submitted_at, gap.job_id))
+
+
+def _is_as_planned(workers: Mapping[int, str], planned: tuple[str, ...]) -> bool:
+    if len(workers) != len(planned):
+        return False
+    # Nearly always the indices come in their order; then two tuples are compared rather than many look-ups made.
+    if tuple(workers.values()) == planned and tuple(workers) == tuple(range(len(planned))):
+        return True
+    return all(workers.get(index) == node for index, node in enumerate(planned))
 
 
 def _free(observed: Observed) -> dict[str, int]:

@@ -49,6 +49,12 @@ class Training:
     turn: int = 0
     """Counts changes of the schedule, so that an outdated entry in the heap is recognised."""
 
+    meter: Metered | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Ask once whether the profile measures throughput."""
+        self.meter = self.profile if isinstance(self.profile, Metered) else None
+
     @property
     def is_done(self) -> bool:
         """Whether all epochs are finished."""
@@ -99,7 +105,7 @@ class Training:
 
     def samples_per_s(self) -> float | None:
         """Return the throughput on the current placement, where the job measures it."""
-        return self.profile.samples_per_s(self._per_node()) if isinstance(self.profile, Metered) else None
+        return self.meter.samples_per_s(self._per_node()) if self.meter else None
 
     def _time_epoch(self) -> None:
         can_train = len(self.workers) >= self.spec.min_replicas and not self.is_done

@@ -4,6 +4,7 @@ Rule: up to the position the new log is the old one, byte for byte; from there o
 taken from it. Deaths of single workers are not: they happened to workers that need not exist now.
 """
 
+import dataclasses
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -74,8 +75,7 @@ class Recording(Struct, frozen=True, kw_only=True):
 
 def copied(training: Training) -> Training:
     """Return a training that may be changed without changing this one."""
-    names = Training.__slots__
-    return Training(**{name: getattr(training, name) for name in names})
+    return dataclasses.replace(training)
 
 
 async def record(store: EventStore, position: int, *, pool: str | None = None) -> Recording:
