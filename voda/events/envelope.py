@@ -15,7 +15,7 @@ ANY_VERSION = -1
 """Expected version of a writer who does not care what was written before."""
 
 
-class Fact(Struct, frozen=True, kw_only=True):
+class Fact(Struct, frozen=True, kw_only=True, gc=False):
     """What somebody wants recorded; the store makes an Event of it."""
 
     data: AnyFact

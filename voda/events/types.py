@@ -12,8 +12,8 @@ from voda.domain.job import JobSpec
 from voda.domain.node import Node
 
 
-class Data(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of all facts."""
+class Data(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Base of all facts. Frozen and made of plain values, they form no cycles that a collector had to look for."""
 
     TYPE: ClassVar[str]
     SCHEMA: ClassVar[int] = 1
