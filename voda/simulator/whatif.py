@@ -6,6 +6,7 @@ taken from it. Deaths of single workers are not: they happened to workers that n
 
 import dataclasses
 from collections.abc import Sequence
+from copy import copy
 
 from msgspec import Struct
 from msgspec.structs import replace

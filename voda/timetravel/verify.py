@@ -68,6 +68,21 @@ async def verify(
     return Verification(decisions=verified)
 
 
+async def plans_again(
+    store: EventStore, registries: Registries = DEFAULT
+) -> AsyncIterator[tuple[Event, PlanAdopted | None]]:
+    """Yield every recorded plan with what would be decided today in its place; None = nothing to change.
+
+    Each is decided from the recorded log before it, so one difference does not lead to the next.
+    """
+    live = Live()
+    async for batch in _decisions(store):
+        event, fact = batch[0], batch[0].data
+        if isinstance(fact, PlanAdopted):
+            await catch_up(store, [live], after=live.position, until=_based_on(event))
+            yield event, _recomputed(live, event, fact, registries)
+
+
 async def _decisions(store: EventStore) -> AsyncIterator[Sequence[Event]]:
     """Yield the decisions of all pools, those made together in one batch, in the order of what they rest on."""
     streams = sorted(stream for stream in await store.heads() if stream.startswith(_FAMILY))

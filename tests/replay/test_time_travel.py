@@ -1,0 +1,262 @@
+"""Moments, scenes and explanations of stored logs, and what another policy would have made of them."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.builders import a_job, a_node, a_spec, a_state
+from voda.controller.follower import catch_up, take_snapshot
+from voda.domain.errors import InvalidInput
+from voda.domain.estimate import Estimate
+from voda.domain.job import Phase
+from voda.domain.state import Settings
+from voda.events.envelope import Fact
+from voda.events.memory import MemoryStore
+from voda.events.opening import open_log
+from voda.events.store import EventStore
+from voda.events.types import JobSubmitted
+from voda.placement.registry import placer
+from voda.policies.registry import policies
+from voda.projections.live import Live
+from voda.simulator.engine import Options, simulate
+from voda.simulator.outlook import expected_start
+from voda.simulator.whatif import Choice, compare_with
+from voda.simulator.workloads.catalogue import load
+from voda.timetravel.explanation import explain_live
+from voda.timetravel.moment import At, BeforeLast, Instant, Place, SinceFirst, find, parsed, rfc3339
+from voda.timetravel.past import live_at
+from voda.timetravel.scene import scene, scenes
+from voda.timetravel.witness import explain
+
+LOGS = Path(__file__).parent / "logs"
+
+
+async def stored(name: str = "elastic-fifo") -> EventStore:
+    return await open_log(LOGS / f"{name}.jsonl")
+
+
+async def place(store: EventStore, moment: str) -> Place:
+    return await find(store, parsed(moment))
+
+
+# ---- moments
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("42", At(42)),
+        ("2026-01-31T12:00:00Z", Instant(1769860800.0)),
+        ("2026-01-31T13:00:00+01:00", Instant(1769860800.0)),
+        ("2026-01-31 12:00", Instant(1769860800.0)),
+        ("+1h30m", SinceFirst(5400.0)),
+        ("-10m", BeforeLast(600.0)),
+        ("+2d0.5s", SinceFirst(172800.5)),
+    ],
+)
+def test_moment_when_written_as_people_do_is_understood(text: str, moment: object) -> None:
+    assert parsed(text) == moment
+
+
+@pytest.mark.parametrize("text", ["", "+", "yesterday", "-5", "1e3", "2026-13-01T00:00:00Z", "٤٢"])
+def test_moment_when_it_is_none_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(InvalidInput, match="is no moment: expected a position"):
+        parsed(text)
+
+
+async def test_place_of_a_time_is_the_last_event_by_then() -> None:
+    store = await stored()
+    at_40_s = await place(store, "+40s")
+    assert at_40_s.position == 15
+    assert (await find(store, SinceFirst(40.0), before=True)).position == 11
+    assert (await place(store, "+39s")).position == 11
+    assert (await place(store, "1999-01-01T00:00:00Z")).position == 0
+    assert (await place(store, "-0s")).position == await store.position()
+
+
+async def test_place_beyond_the_end_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="position 999 is beyond the end of the log"):
+        await place(await stored(), "999")
+
+
+def test_instant_when_written_has_the_decimals_it_needs() -> None:
+    assert rfc3339(1769860800.0) == "2026-01-31T12:00:00Z"
+    assert rfc3339(1769860800.25) == "2026-01-31T12:00:00.25Z"
+    assert rfc3339(1769860800.25, decimals=0) == "2026-01-31T12:00:00Z"
+
+
+# ---- the past
+
+
+@settings(max_examples=25)
+@given(data=st.data())
+async def test_state_from_any_snapshot_and_its_tail_equals_the_whole_replay(data: st.DataObject) -> None:
+    store = await stored("elastic-tiresias")
+    position = data.draw(st.integers(0, await store.position()))
+    snapshot = Live()
+    taken = data.draw(st.integers(0, position))
+    await catch_up(store, [snapshot], after=0, until=taken)
+    await take_snapshot(store, snapshot, taken)
+    whole = Live()
+    await catch_up(store, [whole], after=0, until=position)
+    assert (await live_at(store, position)).state_hash() == whole.state_hash()
+
+
+async def test_scene_shows_who_holds_what_and_how_far_each_job_is() -> None:
+    store = await stored()
+    there = await place(store, "+2m")
+    (shown,) = scenes(await live_at(store, there.position), there.at)
+    assert [dict(node.held_gpus) for node in shown.nodes] == [
+        {"alpha-1": 1, "alpha-2": 2, "gamma-1": 1},
+        {"beta-1": 2, "gamma-1": 2},
+    ]
+    assert [node.free_gpus for node in shown.nodes] == [0, 0]
+    alpha = shown.jobs[0]
+    assert (alpha.job_id, alpha.phase, alpha.replicas, alpha.planned) == ("alpha-1", Phase.RUNNING, 1, 1)
+    assert alpha.attained_gpu_s == 40 * 4 + 50 * 2 + 30 * 1
+
+
+async def test_scene_when_the_log_is_empty_is_none() -> None:
+    assert scenes(await live_at(MemoryStore(), 0), 0.0) == ()
+
+
+# ---- explanations
+
+
+async def test_explanation_of_a_waiting_job_gives_numbers_and_a_start_that_comes_true() -> None:
+    store = await stored()
+    there = await place(store, "+14m")
+    told = await explain(store, "gamma-2", there)
+    assert (told.phase, told.queue_position, told.queue_length) == (Phase.WAITING, 3, 3)
+    assert told.reason == "waits: needs 3, 0 free"
+    assert told.shortage is not None
+    assert (told.shortage.needs_gpus, told.shortage.free_gpus, told.shortage.capacity_gpus) == (3, 0, 8)
+    assert [decision.cause for decision in told.decisions] == ["job.submitted"]
+    assert await expected_start(store, "gamma-2", there.position, pool="default") is not None
+
+
+async def test_explanation_of_a_running_job_says_what_was_decided_on_it() -> None:
+    store = await stored()
+    told = await explain(store, "alpha-1", await place(store, "+2m"))
+    assert (told.phase, told.nodes, told.next) == (Phase.RUNNING, ("node-01",), ("node-01",))
+    assert [(len(one.before), len(one.after)) for one in told.decisions] == [(0, 4), (4, 2), (2, 1)]
+    assert told.shortage is None
+
+
+async def test_explanation_of_a_preempted_job_says_that_it_ran_before() -> None:
+    store = await stored("elastic-tiresias")
+    live = Live()
+    preempted: tuple[str, int, float] | None = None
+    for event in await store.read(0, 1000):
+        live.apply(event)
+        for job_id, job in live.cluster.jobs("default").items():
+            if job.phase is Phase.WAITING and job.first_started_at is not None:
+                preempted = preempted or (job_id, event.position, event.recorded_at)
+    assert preempted is not None
+    job_id, position, at = preempted
+    assert (await explain(store, job_id, Place(position=position, at=at))).is_preempted
+
+
+async def test_explanation_of_a_finished_job_is_its_story() -> None:
+    store = await stored()
+    told = await explain(store, "gamma-1", await place(store, "-0s"))
+    assert told.phase is Phase.COMPLETED
+    assert told.ended is not None
+    assert (told.ended.starts, told.ended.resizes, told.ended.queueing_s) == (1, 0, 0.0)
+
+
+async def test_explanation_of_an_unknown_job_names_the_closest() -> None:
+    store = await stored()
+    with pytest.raises(InvalidInput, match=r"'gama-1' is not in this log\. Did you mean 'gamma-1'\?"):
+        await explain(store, "gama-1", await place(store, "-0s"))
+    with pytest.raises(InvalidInput, match="huge-1 was submitted at position"):
+        await explain(store, "huge-1", await place(store, "3"))
+
+
+def test_suggestion_when_a_smaller_minimum_fits_names_the_largest_that_does() -> None:
+    running = a_job("old", workers={0: "n1", 1: "n1"}, min_replicas=2, max_replicas=2)
+    state = a_state(
+        jobs=[running, a_job("new", submitted_at=1.0, min_replicas=3, max_replicas=4)],
+        nodes=[a_node("n1", gpus=4)],
+        placement={"old": ("n1", "n1")},
+        settings=Settings(policy="elastic-fifo"),
+    )
+    told = explain_live(state, "new", 2.0, policies=policies(), placer=placer("steady"))
+    assert "would start at once with min 2" in told.suggestions
+    assert told.shortage is not None
+    assert (told.shortage.free_gpus, told.shortage.largest_free_gpus) == (2, 2)
+
+
+def test_suggestion_when_the_cluster_is_too_small_says_that_it_can_never_start() -> None:
+    state = a_state(jobs=[a_job("big", min_replicas=2, max_replicas=2, gpus_per_replica=8)], nodes=[a_node("n1")])
+    told = explain_live(state, "big", 1.0, policies=policies(), placer=placer("steady"))
+    assert told.suggestions == (
+        "cannot start on this cluster even when it is empty: it needs room for 2 workers of 8 GPUs each, and there is"
+        " room for 0",
+    )
+
+
+# ---- what if
+
+
+async def test_what_if_with_the_same_policy_gives_about_the_recorded_run() -> None:
+    run = await simulate(load("voda-exp/run_1"), Options(settings=Settings(policy="elastic-fifo")))
+    verdict = await compare_with(run.store, 0, Choice(policy="elastic-fifo"))
+    assert (verdict.jobs, verdict.left_out) == (24, 0)
+    assert verdict.resimulated == verdict.what_if
+    assert verdict.what_if.avg_jct_s == pytest.approx(verdict.recorded.avg_jct_s, rel=0.01)
+    assert verdict.what_if.makespan_s == pytest.approx(verdict.recorded.makespan_s, rel=0.02)
+
+
+async def test_what_if_with_another_policy_tells_what_that_policy_would_really_have_done() -> None:
+    workload = load("voda-exp/run_1")
+    # An elastic policy has tried all sizes; after a rigid one, the speeds at other sizes are extrapolated.
+    recorded = await simulate(workload, Options(settings=Settings(policy="elastic-fifo")))
+    truth = await simulate(workload, Options(settings=Settings(policy="afs-l")))
+    told = await compare_with(recorded.store, 0, Choice(policy="afs-l"))
+    really = await compare_with(truth.store, 0, Choice(policy="afs-l"))
+    assert told.what_if.avg_jct_s == pytest.approx(really.recorded.avg_jct_s, rel=0.05)
+    assert told.what_if.avg_jct_s < told.recorded.avg_jct_s
+    assert told.winners
+    assert all(shift.gain_s > 0 for shift in told.winners)
+
+
+@pytest.mark.parametrize("name", ["elastic-fifo", "elastic-tiresias", "tiresias"])
+async def test_what_if_from_any_position_ends_every_job(name: str) -> None:
+    store = await stored(name)
+    for position in range(0, await store.position() + 1, 7):
+        verdict = await compare_with(store, position, Choice(policy="fifo"))
+        assert verdict.left_out == 0, position
+
+
+async def test_what_if_leaves_the_log_alone() -> None:
+    store = await stored()
+    before = await store.heads()
+    await compare_with(store, 50, Choice(policy="srjf"))
+    assert await store.heads() == before
+
+
+async def test_what_if_of_a_pool_that_is_not_there_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="pool 'v100' is not in the log: it has default"):
+        await compare_with(await stored(), 0, Choice(policy="fifo"), pool="v100")
+
+
+async def test_what_if_of_several_pools_asks_which() -> None:
+    store = MemoryStore()
+    for number, pool in enumerate(("a100", "v100")):
+        spec = a_spec(f"job-{pool}", pool=pool)
+        await store.append(
+            f"job.{spec.job_id}", 0, [Fact(data=JobSubmitted(spec=spec), event_id=pool, recorded_at=number)]
+        )
+    with pytest.raises(InvalidInput, match="the log has the pools a100, v100: name one with --pool"):
+        await compare_with(store, 0, Choice(policy="fifo"))
+
+
+def test_estimate_when_unknown_leaves_the_end_open() -> None:
+    state = a_state(jobs=[a_job("a", workers={0: "n1"})], nodes=[a_node("n1")])
+    known = replace(state, estimates={"a": Estimate(speedup=(0.0, 1.0), remaining_s=60.0)})
+    assert scene(state, 5.0).jobs[0].ends_at is None
+    assert scene(known, 5.0).jobs[0].ends_at == 65.0
