@@ -1,11 +1,12 @@
 """Nodes: the machines that carry GPUs."""
 
 from collections.abc import Mapping
+from functools import cached_property
 
 from msgspec import Struct
 
 
-class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """One machine of one pool (accelerator type)."""
 
     name: str
@@ -18,7 +19,7 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_schedulable: bool = True
     labels: Mapping[str, str] = {}
 
-    @property
+    @cached_property
     def usable_gpus(self) -> int:
         """GPUs that a plan may hand out; 0 while the node is not ready or cordoned."""
         return max(0, self.gpus - self.foreign_gpus) if self.is_ready and self.is_schedulable else 0

@@ -1,6 +1,7 @@
 """The frozen view that a decision reads, and the settings that steer it."""
 
 from collections.abc import Mapping
+from functools import cached_property
 
 from msgspec import Struct
 
@@ -31,7 +32,7 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether a growth that saves less time than it costs is left out; if not, the policy's word stands."""
 
 
-class ClusterState(Struct, frozen=True, kw_only=True):
+class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     """One pool at one position of the log. Finished jobs are not in it: a decision costs O(live jobs)."""
 
     pool: str
@@ -42,7 +43,7 @@ class ClusterState(Struct, frozen=True, kw_only=True):
     estimates: Mapping[str, Estimate]
     settings: Settings
 
-    @property
+    @cached_property
     def capacity_gpus(self) -> int:
         """GPUs that a plan may hand out."""
         return sum(node.usable_gpus for node in self.nodes.values())

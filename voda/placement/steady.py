@@ -35,7 +35,7 @@ def _settled(view: ClusterState, replicas: Mapping[str, int]) -> Placement:
     draft = Draft(view, replicas)
     # Bringing a job together makes room elsewhere: go on until nothing fits any better. Each round places more
     # workers or ends a span, so the rounds end.
-    while draft.serve_short() | draft.consolidate():
+    while draft.serve_short() or draft.consolidate():
         pass
     return draft.placed
 

@@ -7,6 +7,7 @@ once; a job waits until all it needs is free, so that it is disturbed once. Repe
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from voda.cluster.port import Observed
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
@@ -162,7 +163,11 @@ def _gaps(state: ClusterState, observed: Observed) -> list[_Gap]:
     gaps: list[_Gap] = []
     for job_id, planned in state.plan.placement.items():
         workers = observed.workers.get(job_id, {})
-        if _is_as_planned(workers, planned):
+        size = len(planned)
+        # Nearly always the indices come in their order: two tuples are compared faster than looked up one by one.
+        if len(workers) == size and tuple(workers.values()) == planned and tuple(workers) == _indices(size):
+            continue
+        if len(workers) == size and all(workers.get(index) == node for index, node in enumerate(planned)):
             continue
         job = state.jobs.get(job_id)
         if job is not None and not job.is_canceling:
@@ -170,13 +175,9 @@ def _gaps(state: ClusterState, observed: Observed) -> list[_Gap]:
     return sorted(gaps, key=lambda gap: (state.jobs[gap.job_id].submitted_at, gap.job_id))
 
 
-def _is_as_planned(workers: Mapping[int, str], planned: tuple[str, ...]) -> bool:
-    if len(workers) != len(planned):
-        return False
-    # Nearly always the indices come in their order; then two tuples are compared rather than many look-ups made.
-    if tuple(workers.values()) == planned and tuple(workers) == tuple(range(len(planned))):
-        return True
-    return all(workers.get(index) == node for index, node in enumerate(planned))
+@cache
+def _indices(size: int) -> tuple[int, ...]:
+    return tuple(range(size))
 
 
 def _free(observed: Observed) -> dict[str, int]:

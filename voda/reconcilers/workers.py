@@ -28,6 +28,8 @@ class WorkerReconciler:
         self._watcher = watcher
         self._clock = clock
         self._timeout_s = timeout_s
+        self.is_settled = False
+        """Whether the last step found everything as planned, nothing waiting for GPUs to become free."""
         self._attempts: dict[str, int] = {}
         self._paused_until: dict[str, float] = {}
 
@@ -39,7 +41,10 @@ class WorkerReconciler:
         """
         observed = await self._observe()
         accepted = 0
-        for action in diff(state, observed):
+        actions = diff(state, observed)
+        planned = sum(map(len, state.plan.placement.values()))
+        self.is_settled = not actions and planned == sum(map(len, observed.workers.values()))
+        for action in actions:
             if self._clock.now() >= self._paused_until.get(action.job_id, 0.0):
                 accepted += await self._try(action)
         return accepted

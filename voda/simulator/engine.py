@@ -22,13 +22,16 @@ from voda.events.types import (
     AnyFact,
     Intent,
     JobChanged,
+    JobCompleted,
     JobProgressed,
     JobSubmitted,
     NodeChanged,
     NodeJoined,
     NodeLeft,
+    Observation,
     PolicyChanged,
     RatelimitChanged,
+    WorkerExited,
 )
 from voda.placement.base import Placer
 from voda.placement.registry import placer
@@ -177,7 +180,7 @@ class Simulation:
     def _may_differ(self) -> bool:
         """Whether plan or workers changed since they were last found alike; spares a look after each epoch."""
         plan = self._controller.live.cluster.plan(self._pool)
-        is_news = self._has_moved or plan.number != self._reconciled_plan or self._reconciler.resume_at() is not None
+        is_news = self._has_moved or plan.number != self._reconciled_plan or not self._reconciler.is_settled
         self._has_moved, self._reconciled_plan = False, plan.number
         return is_news
 
@@ -215,7 +218,7 @@ class Simulation:
         notices = self._cluster.take_notices()
         if await self._watcher.record(notices):
             self._step_at = self._clock.now()
-            self._has_moved = self._has_moved or not all(isinstance(notice, JobProgressed) for notice in notices)
+            self._has_moved = self._has_moved or not all(map(_is_expected, notices))
 
     async def _intend(self, data: AnyFact) -> None:
         fact = Fact(data=data, event_id=self._clock.new_id(), recorded_at=self._clock.now(), actor="workload")
@@ -284,6 +287,13 @@ def _fresh(pool: str, workload: Workload, options: Options) -> Opening:
     facts.append(RatelimitChanged(pool=pool, ratelimit_s=ratelimit_s))
     facts += [NodeJoined(node=node) for node in workload.nodes]
     return Opening(facts=tuple(facts))
+
+
+def _is_expected(notice: Observation) -> bool:
+    """Whether a notice leaves a settled cluster settled: training went on, or a job ended and gave its GPUs back."""
+    if isinstance(notice, WorkerExited):
+        return notice.cause == "finished"
+    return isinstance(notice, JobProgressed | JobCompleted)
 
 
 async def simulate(
