@@ -6,7 +6,6 @@ taken from it. Deaths of single workers are not: they happened to workers that n
 
 import dataclasses
 from collections.abc import Sequence
-from copy import copy
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -40,6 +39,7 @@ from voda.simulator.profile import Arrival, Workload
 from voda.simulator.rehearsal import Rehearsal
 from voda.simulator.training import Training
 from voda.simulator.verdict import Cut, Told, Verdict, judge
+from voda.simulator.watched import Watch
 
 _PAGE = 5_000
 
@@ -90,12 +90,12 @@ async def record(store: EventStore, position: int, *, pool: str | None = None) -
     Raises:
         InvalidInput: the pool is not in the log, or there are several and none is named.
     """
-    hindsight = Hindsight()
+    watch = Watch()
     whole, live = LiveCluster(), LiveCluster()
     tail: list[Event] = []
 
     def see(event: Event) -> None:
-        hindsight.apply(event)
+        watch.apply(event)
         if event.position <= position:
             live.apply(event)
         elif isinstance(event.data, _INPUTS):
@@ -103,8 +103,8 @@ async def record(store: EventStore, position: int, *, pool: str | None = None) -
 
     await catch_up(store, [whole], after=0, seen=see)
     pool = _pool_of(whole, pool)
-    settings = whole.settings(pool)
-    rehearsal = Rehearsal(lambda job_id: hindsight.profile(job_id, settings))
+    hindsight = Hindsight(watch.jobs, whole.settings(pool))
+    rehearsal = Rehearsal(hindsight.profile)
     await catch_up(store, [], after=0, until=position, seen=rehearsal.apply)
     at = await _instant(store, position)
     return Recording(
@@ -118,7 +118,7 @@ async def record(store: EventStore, position: int, *, pool: str | None = None) -
             WorkerExited(job_id=job_id, workers=workers, cause="finished")
             for job_id, workers in rehearsal.strays().items()
         ),
-        arrivals=tuple(_arrivals(tail, pool, at, hindsight, settings)),
+        arrivals=tuple(_arrivals(tail, pool, at, hindsight)),
         happenings=tuple(_happenings(tail, pool, at)),
         rehearsal=rehearsal,
         live=live,
@@ -223,14 +223,12 @@ async def sealed_until(store: EventStore, position: int) -> tuple[Sealed, ...]:
     return tuple(past)
 
 
-def _arrivals(
-    tail: Sequence[Event], pool: str, at: float, hindsight: Hindsight, settings: Settings
-) -> Sequence[Arrival]:
+def _arrivals(tail: Sequence[Event], pool: str, at: float, hindsight: Hindsight) -> Sequence[Arrival]:
     return [
         Arrival(
             spec=event.data.spec,
             submitted_s=max(0.0, event.recorded_at - at),
-            profile=hindsight.profile(event.data.spec.job_id, settings),
+            profile=hindsight.profile(event.data.spec.job_id),
         )
         for event in tail
         if isinstance(event.data, JobSubmitted) and event.data.spec.pool == pool
