@@ -12,13 +12,17 @@ from voda.events.store import Snapshot
 
 _EMPTY = Head()
 _TAIL_PAGE = 1000
+_DIGEST_BYTES = 32
+"""Of SHA-256."""
 
 
 class MemoryStore:
     """An EventStore that forgets everything when the process ends."""
 
     def __init__(self) -> None:
-        self._log: list[Sealed] = []
+        # Bodies and raw digests rather than sealed events: a simulation keeps a million of them.
+        self._bodies: list[bytes] = []
+        self._digests = bytearray()
         self._heads: dict[str, Head] = {}
         self._ids: dict[str, int] = {}
         self._in_stream: dict[str, list[int]] = {}
@@ -29,7 +33,7 @@ class MemoryStore:
         """See EventStore.append."""
         head = self._heads.get(stream, _EMPTY)
         batch = Append(stream, expected_version, facts, epoch)
-        rows, head = seal_batch(batch, head, position=len(self._log), recorded=self._ids)
+        rows, head = seal_batch(batch, head, position=len(self._bodies), recorded=self._ids)
         if rows:
             self._keep(rows)
             self._heads[stream] = head
@@ -42,8 +46,8 @@ class MemoryStore:
         Raises:
             InvalidInput: this log is not empty.
         """
-        if self._log:
-            raise InvalidInput(f"the log is not empty: it has {len(self._log)} events")
+        if self._bodies:
+            raise InvalidInput(f"the log is not empty: it has {len(self._bodies)} events")
         for batch in list(batches):
             self._keep(batch.rows)
             self._heads.update(batch.heads)
@@ -52,14 +56,14 @@ class MemoryStore:
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
         """See EventStore.read."""
         if stream is None:
-            return [unseal(sealed) for sealed in self._log[after : after + limit]]
+            return [unseal(sealed) for sealed in self._sealed(after, limit)]
         positions = self._in_stream.get(stream, [])
         first = bisect_right(positions, after)
-        return [unseal(self._log[position - 1]) for position in positions[first : first + limit]]
+        return [unseal(self._at(position)) for position in positions[first : first + limit]]
 
     async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
         """See EventStore.read_sealed."""
-        return self._log[after : after + limit]
+        return self._sealed(after, limit)
 
     async def tail(self, after: int) -> AsyncIterator[Event]:
         """See EventStore.tail."""
@@ -68,12 +72,12 @@ class MemoryStore:
             for event in await self.read(after, _TAIL_PAGE):
                 after = event.position
                 yield event
-            if after == len(self._log):
+            if after == len(self._bodies):
                 await grown.wait()
 
     async def position(self) -> int:
         """See EventStore.position."""
-        return len(self._log)
+        return len(self._bodies)
 
     async def head(self, stream: str) -> Head:
         """See EventStore.head."""
@@ -98,9 +102,17 @@ class MemoryStore:
 
     def _keep(self, rows: Iterable[EventRow]) -> None:
         for position, stream, _, event_id, _, _, body, digest in rows:
-            self._log.append(Sealed(position, body, digest))
+            self._bodies.append(body)
+            self._digests += bytes.fromhex(digest)
             self._ids[event_id] = position
             self._in_stream.setdefault(stream, []).append(position)
+
+    def _sealed(self, after: int, limit: int) -> list[Sealed]:
+        return [self._at(position) for position in range(after + 1, min(after + limit, len(self._bodies)) + 1)]
+
+    def _at(self, position: int) -> Sealed:
+        digest = self._digests[(position - 1) * _DIGEST_BYTES : position * _DIGEST_BYTES]
+        return Sealed(position, self._bodies[position - 1], digest.hex())
 
     def _wake(self) -> None:
         self._grown.set()
