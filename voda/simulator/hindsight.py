@@ -9,14 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from voda.domain.state import Settings
 from voda.projections.beliefs import History, believed
 from voda.projections.measured import Epochs, Mean
 from voda.projections.scaling import Scaling
-from voda.simulator.pace import Means, Pace, Prices, paced, timed_weights, weight_of
+from voda.simulator.pace import Means, Pace, Prices, paced, timed_weights, weight_of, with_untimed
 from voda.simulator.profile import Costs
-from voda.simulator.watched import Watched
+from voda.simulator.watched import Size, Watched
 
 _UNKNOWN_WORK_S: Final = 3600.0
 """On one replica: of a job that never ran, of a kind that never ran either."""
@@ -37,17 +38,19 @@ class HindsightProfile(Struct, frozen=True, kw_only=True):
 
     def epoch_s(self, epoch: int, per_node: tuple[int, ...]) -> float:
         """Return the seconds of one epoch on this placement."""
-        return self.weights[epoch] * self._mean_s(sum(per_node), len(per_node) > 1)
+        return self.weights[epoch] * self.mean_s((sum(per_node), len(per_node) > 1))
 
-    def _mean_s(self, replicas: int, is_spanning: bool) -> float:
-        if (seconds := self.means.get((replicas, is_spanning))) is not None:
+    def mean_s(self, size: Size) -> float:
+        """Return the mean seconds of an epoch on this size."""
+        replicas, is_spanning = size
+        if (seconds := self.means.get(size)) is not None:
             return seconds
         longer = 1.0 + self.span_penalty
         if (seconds := self.means.get((replicas, not is_spanning))) is not None:
             return seconds * longer if is_spanning else seconds / longer
         # job.changed may raise the maximum beyond what the scaling was made for.
-        size = min(replicas, len(self.scaling.speedup) - 1)
-        return self.scaling.e1 / self.scaling.speedup[size] * (longer if is_spanning else 1.0)
+        speedup = self.scaling.speedup[min(replicas, len(self.scaling.speedup) - 1)]
+        return self.scaling.e1 / speedup * (longer if is_spanning else 1.0)
 
 
 class Hindsight:
@@ -84,14 +87,15 @@ class Hindsight:
             scaling = Scaling(work_s / epochs, scaling.speedup, is_assumed=True)
         costs = self._prices.costs(category, self._settings.resize_cost_s)
         penalty = history.span_penalty
-        return HindsightProfile(
+        mean = HindsightProfile(
             epochs=epochs,
             costs=costs,
             scaling=scaling,
-            means=pace.means[job_id],
-            weights=_weights(job, pace, costs, epochs),
+            means=with_untimed(job, pace, costs),
+            weights=(1.0,) * epochs,
             span_penalty=self._settings.span_penalty if penalty is None else penalty,
         )
+        return replace(mean, weights=_weights(job, pace, mean))
 
 
 def _total_epochs(job: Watched) -> int:
@@ -102,17 +106,15 @@ def _total_epochs(job: Watched) -> int:
     return max(1, done, job.spec.epochs)
 
 
-def _weights(job: Watched, pace: Pace, costs: Costs, epochs: int) -> Sequence[float]:
+def _weights(job: Watched, pace: Pace, mean: HindsightProfile) -> Sequence[float]:
     """Return each epoch's weight: as timed, else from its pieces, else as in other jobs, else as the one before."""
-    means = pace.means[job.spec.job_id]
-    timed = timed_weights(job, means)
+    timed = timed_weights(job, pace.means[job.spec.job_id])
     usual = timed[min(timed)] if timed else 1.0
     weights: list[float] = []
-    for epoch in range(epochs):
+    for epoch in range(mean.epochs):
         usual = timed.get(epoch, pace.trend.get(epoch, usual))
-        pieces = job.disturbed.get(epoch)
-        pieced = weight_of(pieces, means, costs) if pieces and epoch not in timed else None
-        weights.append(usual if pieced is None else pieced)
+        pieces = job.disturbed.get(epoch, ()) if epoch not in timed else ()
+        weights.append(weight_of(pieces, mean.mean_s, mean.costs) or usual)
     return weights
 
 

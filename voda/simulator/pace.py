@@ -6,7 +6,7 @@ Rule: pure functions of timed epochs; where a category has one job, size comes b
 """
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -104,18 +104,30 @@ class Prices:
         return otherwise_s
 
 
-def weight_of(pieces: Sequence[Piece], means: Means, costs: Costs) -> float | None:
-    """Return the weight at which the pieces, less the costs of the changes, make one epoch; None where unknown."""
+def weight_of(pieces: Sequence[Piece], mean_s: Callable[[Size], float], costs: Costs) -> float:
+    """Return the weight at which the pieces, less the costs of the changes, make one epoch."""
+    return sum(_worked_s(piece, costs) / mean_s(piece.size) for piece in pieces)
+
+
+def with_untimed(job: Watched, pace: Pace, costs: Costs) -> Means:
+    """Return the job's means, and those of sizes at which it finished epochs, but never an undisturbed one."""
+    means = dict(pace.means[job.spec.job_id])
+    untimed: dict[Size, list[float]] = {}
+    for epoch, pieces in job.disturbed.items():
+        if (size := pieces[0].size) not in means and all(piece.size == size for piece in pieces):
+            worked_s = sum(_worked_s(piece, costs) for piece in pieces)
+            untimed.setdefault(size, []).append(worked_s / pace.trend.get(epoch, 1.0))
+    return means | {size: seconds for size, all_s in untimed.items() if (seconds := statistics.fmean(all_s)) > 0}
+
+
+def _worked_s(piece: Piece, costs: Costs) -> float:
     cost_s: Mapping[Change | None, float] = {
         None: 0.0,
         "start": costs.start_s,
         "resize": costs.resize_s,
         "migrate": costs.migrate_s,
     }
-    if not all(piece.size in means for piece in pieces):
-        return None
-    weight = sum(max(0.0, piece.seconds - cost_s[piece.change]) / means[piece.size] for piece in pieces)
-    return weight if weight > 0 else None
+    return max(0.0, piece.seconds - cost_s[piece.change])
 
 
 def _expected(epoch: int, weights: Mapping[int, float], trend: Mapping[int, float]) -> tuple[float, bool] | None:
