@@ -1,0 +1,106 @@
+"""Every kind of event has words, and knows whom it is about."""
+
+import pytest
+
+from tests.builders import Log, a_node, a_spec
+from voda.events.types import (
+    ActionFailed,
+    AnyFact,
+    JobCanceled,
+    JobCancelRequested,
+    JobChanged,
+    JobCompleted,
+    JobFailed,
+    JobPriorityChanged,
+    JobProgressed,
+    JobSubmitted,
+    LeaderElected,
+    NodeChanged,
+    NodeJoined,
+    NodeLeft,
+    PlanAdopted,
+    PolicyChanged,
+    RatelimitChanged,
+    WorkerExited,
+    WorkerStarted,
+)
+from voda.timetravel.story import TYPES, describe, jobs_of, subject_of
+
+A_PLAN = PlanAdopted(
+    pool="default",
+    number=7,
+    based_on=3,
+    policy="fifo",
+    placer="steady",
+    cause="job.submitted",
+    placed={"a": ("n1", "n1", "n2")},
+    released=("b",),
+    reasons={"a": "starts", "b": "preempted", "c": "waits"},
+)
+TOLD: list[tuple[AnyFact, str]] = [
+    (
+        JobSubmitted(spec=a_spec("a", max_replicas=4, gpus_per_replica=2, epochs=9, user="eve")),
+        "submitted: 1-4 replicas of 2 GPUs, wishes 1, 9 epochs, by eve",
+    ),
+    (JobCancelRequested(job_id="a", reason="typo"), "cancellation requested: typo"),
+    (JobChanged(job_id="a", max_replicas=2), "changed: max_replicas = 2"),
+    (PolicyChanged(pool="default", policy="fifo"), "changed: policy = fifo"),
+    (RatelimitChanged(pool="default", ratelimit_s=0.0), "plans at once, no rate limit"),
+    (NodeJoined(node=a_node("n1")), "joined with 4 GPUs"),
+    (
+        NodeChanged(node=a_node("n1", is_ready=False, foreign_gpus=1)),
+        "is now 4 GPUs, not ready, 1 used by others",
+    ),
+    (NodeLeft(name="n1"), "left"),
+    (WorkerStarted(job_id="a", workers={0: "n1", 1: "n1", 2: "n2"}), "3 workers started on n1 x2, n2"),
+    (WorkerExited(job_id="a", workers=(1,), cause="failed", exit_code=137), "1 worker failed with exit code 137"),
+    (JobProgressed(job_id="a", epochs_done=1, workers=2), "1 epoch done on 2 workers"),
+    (
+        JobProgressed(job_id="a", epochs_done=2, workers=1, epoch_s=1.5),
+        "2 epochs done on 1 worker, the last in 1.5 s",
+    ),
+    (JobCompleted(job_id="a"), "completed"),
+    (JobFailed(job_id="a", reason="out of memory"), "failed: out of memory"),
+    (JobCanceled(job_id="a"), "canceled"),
+    (
+        ActionFailed(job_id="a", action="StartJob", error="no room", attempt=2),
+        "StartJob failed (attempt 2): no room",
+    ),
+    (LeaderElected(pool="default", leader="voda-0"), "voda-0 leads"),
+    (A_PLAN, "plan 7 after job.submitted (fifo, steady): a on n1 x2, n2; b released; c waits"),
+    (
+        JobPriorityChanged(pool="default", job_id="a", queue_level=1, reason="served long"),
+        "a moved to queue 1: served long",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fact", "words"), TOLD, ids=lambda value: getattr(value, "TYPE", ""))
+def test_event_when_described_says_what_happened(fact: AnyFact, words: str) -> None:
+    assert describe(Log().add(fact, at=0)) == words
+
+
+def test_words_are_tested_for_every_type_of_event() -> None:
+    assert {fact.TYPE for fact, _ in TOLD} == set(TYPES)
+
+
+def test_plan_when_it_changes_many_jobs_names_some_and_counts_the_rest() -> None:
+    placed = {f"job-{number}": ("n1",) for number in range(9)}
+    plan = PlanAdopted(
+        pool="default", number=1, based_on=0, policy="fifo", placer="steady", cause="tick", placed=placed
+    )
+    assert describe(Log().add(plan, at=0)).endswith("; job-3 on n1 and 5 more")
+
+
+@pytest.mark.parametrize(
+    ("fact", "jobs", "subject"),
+    [
+        (A_PLAN, {"a", "b", "c"}, "decisions.default"),
+        (JobSubmitted(spec=a_spec("a")), {"a"}, "a"),
+        (JobPriorityChanged(pool="default", job_id="a", queue_level=1), {"a"}, "decisions.default"),
+        (NodeLeft(name="n1"), set(), "node n1"),
+    ],
+)
+def test_event_knows_whom_it_is_about(fact: AnyFact, jobs: set[str], subject: str) -> None:
+    assert jobs_of(fact) == jobs
+    assert subject_of(Log().add(fact, at=0)) == subject
