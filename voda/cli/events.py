@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from voda.events.store import EventStore
 
 _HELP = """
-Tell what happened, one line per event: position, time, whom it is about, and what.
+Tell what happened, one line per event: position, time, whom it is about, what.
 
 \b
 Examples:

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 _HELP = """
 Explain why a job has what it has, or why it waits; for a job that has ended, tell its story.
 
-The reason is not looked up: the policy is asked again with the state of that moment. A waiting job is told what it
-lacks, what would let it start, and when it is expected to start.
+The reason is not looked up: the policy is asked again with the state of that
+moment. A waiting job is told what it lacks, what would let it start, and when
+it is expected to start.
 
 \b
 Examples:
@@ -34,7 +35,7 @@ def register(app: typer.Typer) -> None:
 def explain(
     log: Annotated[str, typer.Argument(help=LOG)],
     job: Annotated[str, typer.Argument(help="The job's id.")],
-    at: Annotated[str, typer.Option("--at", help=f"At {MOMENT}. [default: the end]")] = "",
+    at: Annotated[str, typer.Option("--at", help=f"At {MOMENT}; by default the end.")] = "",
     output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TABLE,
 ) -> None:
     """Explain one job."""

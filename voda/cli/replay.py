@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 _DIFFERS = 1
 _HELP = """
-Go back in time: show the cluster at a moment, make every decision again, or let another policy decide.
+Go back in time: show the cluster at a moment, make every decision again, or
+let another policy decide.
 
 \b
 Examples:
@@ -25,8 +26,9 @@ Examples:
   voda replay out/demo/log.jsonl --what-if elastic-tiresias
   voda replay voda.db --what-if afs-l --placer packed --from 1200
 
---verify exits with 1 at the first decision that does not follow from the log before it. --what-if simulates the
-recorded submissions, cancellations, changes and nodes again, with the job speeds that the whole log shows.
+--verify exits with 1 at the first decision that does not follow from the
+log before it. --what-if simulates the recorded submissions, cancellations,
+changes and nodes again, with the job speeds that the whole log shows.
 """
 
 
@@ -37,11 +39,13 @@ def register(app: typer.Typer) -> None:
 
 def replay(  # noqa: PLR0913 - a command's options are its parameters
     log: Annotated[str, typer.Argument(help=LOG)],
-    until: Annotated[str, typer.Option("--until", help=f"Show the cluster at {MOMENT}. [default: the end]")] = "",
+    until: Annotated[str, typer.Option("--until", help=f"Show the cluster at {MOMENT}; by default the end.")] = "",
     verify: Annotated[bool, typer.Option("--verify", help="Make every recorded decision again.")] = False,
     policy: Annotated[str, typer.Option("--what-if", metavar="POLICY", help="Let this policy decide instead.")] = "",
-    placer: Annotated[str, typer.Option("--placer", help="What-if: this placer. [default: as recorded]")] = "",
-    begin: Annotated[str, typer.Option("--from", help="What-if: from this moment on. [default: the beginning]")] = "",
+    placer: Annotated[str, typer.Option("--placer", help="What-if: this placer; by default as recorded.")] = "",
+    begin: Annotated[
+        str, typer.Option("--from", help="What-if: from this moment on; by default from the beginning.")
+    ] = "",
     pool: Annotated[str, typer.Option("--pool", help="What-if: of this pool, where there are several.")] = "",
     output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TABLE,
 ) -> None:
