@@ -11,6 +11,7 @@ from tests.builders import a_fact
 from voda.domain.errors import InvalidInput, LogDamaged, LogTooNew, NotALog, PermanentError
 from voda.events.codec import Body
 from voda.events.envelope import GENESIS, Sealed, hash_of
+from voda.events.group import taken_over
 from voda.events.memory import MemoryStore
 from voda.events.transfer import export_log, import_log
 
@@ -106,7 +107,7 @@ async def test_import_of_a_newer_format_is_refused() -> None:
 
 async def test_import_of_events_of_a_newer_version_is_refused() -> None:
     store = MemoryStore()
-    store._log.append(_from_the_future())
+    await store.restore(iter([taken_over([_from_the_future()])]))
     text = await exported(store)
     with pytest.raises(LogTooNew, match=r"position 1 holds 'job\.dreamt' in schema 1"):
         await imported(text)
