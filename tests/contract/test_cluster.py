@@ -7,7 +7,7 @@ import pytest
 from tests.builders import a_node, a_spec
 from voda.clock import VirtualClock
 from voda.domain.errors import ActionRefused
-from voda.domain.plan import HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
+from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
 from voda.events.types import JobCompleted, JobProgressed, NodeChanged, Observation, WorkerExited, WorkerStarted
 from voda.simulator.cluster import SimulatedCluster
 from voda.simulator.profile import Costs
@@ -64,7 +64,7 @@ async def test_start_when_applied_is_observed_and_told(bench: Bench) -> None:
 
 
 async def test_actions_when_repeated_change_nothing_more(bench: Bench) -> None:
-    actions = [
+    actions: list[Action] = [
         StartJob(job_id="a", nodes=("n1",)),
         ResizeJob(job_id="a", nodes=("n1", "n1")),
         MigrateWorkers(job_id="a", moves={1: "n2"}),

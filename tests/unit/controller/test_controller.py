@@ -1,6 +1,7 @@
 """The controller: when it decides, what it records, and that a former leader cannot."""
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import pytest
 
@@ -180,9 +181,9 @@ async def test_nudge_makes_a_decision_due_without_an_event(stage: Stage) -> None
 class Rising:
     """Moves every job to queue 1 at the instant 2000."""
 
-    name = "rising"
-    title = "for the test"
-    paper = "none"
+    name: ClassVar[str] = "rising"
+    title: ClassVar[str] = "for the test"
+    paper: ClassVar[str] = "none"
 
     def allocate(self, view: ClusterState, now: float) -> Allocation:
         return Allocation(replicas=dict.fromkeys(view.jobs, 0), reasons=dict.fromkeys(view.jobs, "waits"))
