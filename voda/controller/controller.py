@@ -12,7 +12,7 @@ from typing import Final
 from voda.clock import Clock, stopwatch
 from voda.controller.follower import catch_up, restore
 from voda.domain.state import ClusterState
-from voda.events.envelope import Event, Fact
+from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.store import EventStore
 from voda.events.types import (
     AnyFact,
@@ -44,7 +44,7 @@ TRIGGERS: Final = frozenset(
         "leader.elected",
     }
 )
-"""Types after which a new plan is due."""
+"""Types after which a new plan of the pool they are about is due."""
 SPEEDUP_CHANGED: Final = "speedup.changed"
 """Cause of a plan that is due because a job's measured speed changed materially; not an event of its own."""
 
@@ -122,9 +122,11 @@ class Controller:
             placer = self._placers(state.settings.placer)
             plan = decide(state, policy, placer, now, cause=cause)
             fact = changes(state.plan, plan, self.live.cluster.undecided(self._pool))
-        self._cause, self._decided_at = None, now
         if fact is not None:
             await self._append(fact)
+        # Not before: a decision that the store did not take is still due.
+        self._cause, self._decided_at = None, now
+        if fact is not None:
             await self.catch_up()
 
     async def _requeue(self, policy: Policy) -> None:
@@ -151,20 +153,27 @@ class Controller:
         jobs = self.live.cluster.jobs(self._pool)
         idle = [job_id for job_id in sorted(self._canceling) if job_id in jobs and not jobs[job_id].workers]
         for job_id in idle:
-            await self._store.append(f"job.{job_id}", -1, [self._fact(JobCanceled(job_id=job_id))])
+            await self._store.append(f"job.{job_id}", ANY_VERSION, [self._fact(JobCanceled(job_id=job_id))])
         self._canceling = {job_id for job_id in self._canceling if job_id in jobs} - set(idle)
         if idle:
             await self.catch_up()
 
     def _note(self, event: Event) -> None:
+        if event.stream == self._stream and event.epoch == self._epoch:
+            # Of an append whose answer was lost, the log is the only one to tell that it was recorded.
+            self._version = event.version
+        if event.stream == self._stream or self._pool in self.live.cluster.touched:
+            self._note_change(event)
+        if self._cause is None and self.live.learning.changed_materially():
+            self._cause = SPEEDUP_CHANGED
+
+    def _note_change(self, event: Event) -> None:
         if not isinstance(event.data, JobProgressed):
             self._requeue_at = -math.inf
         if event.type in TRIGGERS:
             self._cause = self._cause or event.type
-            if isinstance(event.data, JobCancelRequested):
-                self._canceling.add(event.data.job_id)
-        elif self._cause is None and self.live.learning.changed_materially():
-            self._cause = SPEEDUP_CHANGED
+        if isinstance(event.data, JobCancelRequested):
+            self._canceling.add(event.data.job_id)
 
     def _may_decide_at(self) -> float:
         last = max(self._decided_at, self.live.cluster.plan(self._pool).decided_at)

@@ -57,11 +57,14 @@ class LiveCluster:
 
     def __init__(self) -> None:
         self.position = 0
+        self.touched: set[str] = set()
+        """Pools that the last event was about. Not part of the state."""
         self._pools: dict[str, Pool] = {}
         self._pool_of: dict[str, Pool] = {}
 
     def apply(self, event: Event) -> None:
         """Fold one event; events must come in the order of their positions."""
+        self.touched.clear()
         fold = _FOLDS.get(type(event.data))
         if fold is not None:
             fold(self, event, event.data)
@@ -120,10 +123,16 @@ class LiveCluster:
             pool = self._pools[name] = Pool(plan=Plan(pool=name))
         return pool
 
+    def _touched(self, name: str) -> Pool:
+        """Return a pool that the event at hand is about."""
+        self.touched.add(name)
+        return self._pool(name)
+
     def _change(self, job_id: str, **fields: Any) -> None:
         """Change a live job; what is told of a job that is not live is of no consequence here."""
         pool = self._pool_of.get(job_id)
         if pool is not None:
+            self.touched.add(pool.plan.pool)
             pool.jobs[job_id] = replace(pool.jobs[job_id], **fields)
 
     def _job(self, job_id: str) -> Job | None:
@@ -135,13 +144,14 @@ def _submitted(live: LiveCluster, event: Event, fact: JobSubmitted) -> None:
     job_id = fact.spec.job_id
     if job_id in live._pool_of:
         return
-    pool = live._pool_of[job_id] = live._pool(fact.spec.pool)
+    pool = live._pool_of[job_id] = live._touched(fact.spec.pool)
     pool.jobs[job_id] = Job(spec=fact.spec, submitted_at=event.recorded_at, counted_at=event.recorded_at)
     pool.undecided[job_id] = event.position
 
 
 def _ended(live: LiveCluster, event: Event, fact: JobCompleted | JobFailed | JobCanceled) -> None:
     if (pool := live._pool_of.pop(fact.job_id, None)) is not None:
+        live.touched.add(pool.plan.pool)
         del pool.jobs[fact.job_id]
         pool.undecided.pop(fact.job_id, None)
         # A plan releases only what it placed, so the reason of a job that never was would stay for ever.
@@ -213,7 +223,7 @@ def _action_failed(live: LiveCluster, event: Event, fact: ActionFailed) -> None:
 
 def _node_seen(live: LiveCluster, event: Event, fact: NodeJoined | NodeChanged) -> None:
     _forget_node(live, fact.node.name)
-    live._pool(fact.node.pool).nodes[fact.node.name] = fact.node
+    live._touched(fact.node.pool).nodes[fact.node.name] = fact.node
 
 
 def _node_left(live: LiveCluster, event: Event, fact: NodeLeft) -> None:
@@ -223,11 +233,12 @@ def _node_left(live: LiveCluster, event: Event, fact: NodeLeft) -> None:
 def _forget_node(live: LiveCluster, name: str) -> None:
     """A node is in one pool at a time, and its label may change while we look away."""
     for pool in live._pools.values():
-        pool.nodes.pop(name, None)
+        if pool.nodes.pop(name, None) is not None:
+            live.touched.add(pool.plan.pool)
 
 
 def _plan_adopted(live: LiveCluster, event: Event, fact: PlanAdopted) -> None:
-    pool = live._pool(fact.pool)
+    pool = live._touched(fact.pool)
     pool.plan = adopted(pool.plan, fact, event.recorded_at)
     decided = [job_id for job_id, position in pool.undecided.items() if position <= fact.based_on]
     for job_id in decided:
@@ -241,7 +252,7 @@ def _priority_changed(live: LiveCluster, event: Event, fact: JobPriorityChanged)
 
 
 def _settings_changed(live: LiveCluster, event: Event, fact: PolicyChanged | RatelimitChanged) -> None:
-    pool = live._pool(fact.pool)
+    pool = live._touched(fact.pool)
     known = Settings.__struct_fields__
     given = {name: value for name in fact.__struct_fields__ if (value := getattr(fact, name)) is not None}
     pool.settings = replace(pool.settings, **{name: value for name, value in given.items() if name in known})

@@ -1,6 +1,6 @@
 """The controller: when it decides, what it records, and that a former leader cannot."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import pytest
@@ -8,7 +8,7 @@ import pytest
 from tests.builders import a_node, a_spec
 from voda.clock import VirtualClock
 from voda.controller.controller import Controller
-from voda.domain.errors import Fenced
+from voda.domain.errors import Fenced, StoreUnavailable
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
 from voda.events.envelope import ANY_VERSION, Event, Fact
@@ -217,3 +217,56 @@ async def test_progress_alone_makes_no_decision_due(stage: Stage) -> None:
     await stage.add(JobProgressed(job_id="a", epochs_done=1, workers=1))
     await stage.step_at(1200)
     assert len(stage.controller.decision_s) == decisions
+
+
+class FlakyStore(MemoryStore):
+    """Fails once to answer a decision, with or without having recorded it."""
+
+    fails = False
+    records_first = False
+
+    async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
+        if not (self.fails and stream.startswith("decisions.")):
+            return await super().append(stream, expected_version, facts, epoch=epoch)
+        self.fails = False
+        if self.records_first:
+            await super().append(stream, expected_version, facts, epoch=epoch)
+        raise StoreUnavailable("no answer")
+
+
+@pytest.mark.parametrize("records_first", [False, True])
+async def test_decision_when_the_store_did_not_answer_is_made_once_and_the_next_one_too(records_first: bool) -> None:
+    stage = Stage()
+    stage.store = store = FlakyStore()
+    stage.controller = stage.a_controller()
+    await stage.begin(ratelimit_s=0)
+    await stage.add(JobSubmitted(spec=a_spec("a")))
+    store.fails, store.records_first = True, records_first
+    with pytest.raises(StoreUnavailable):
+        await stage.step_at(1100)
+    await stage.step_at(1101)
+    await stage.add(JobSubmitted(spec=a_spec("b")))
+    await stage.step_at(1102)
+    assert [set(plan.placed) for plan in await stage.plans()] == [{"a"}, {"b"}]
+
+
+async def test_event_of_another_pool_neither_makes_a_decision_due_nor_uses_up_the_rate_limit(stage: Stage) -> None:
+    await stage.begin(ratelimit_s=30)
+    decisions = len(stage.controller.decision_s)
+    await stage.add(NodeJoined(node=a_node("x1", pool="other")))
+    await stage.add(JobSubmitted(spec=a_spec("x", pool="other")))
+    await stage.step_at(1100)
+    assert len(stage.controller.decision_s) == decisions
+    await stage.add(JobSubmitted(spec=a_spec("a")))
+    await stage.step_at(1101)
+    assert [set(plan.placed) for plan in await stage.plans()] == [{"a"}]
+
+
+async def test_node_that_goes_over_to_another_pool_makes_a_decision_due_in_both(stage: Stage) -> None:
+    await stage.begin(ratelimit_s=0)
+    decisions = len(stage.controller.decision_s)
+    await stage.add(NodeJoined(node=a_node("n1", pool="other")))
+    await stage.step_at(1100)
+    await stage.add(NodeJoined(node=a_node("n1")))
+    await stage.step_at(1101)
+    assert len(stage.controller.decision_s) == decisions + 2
