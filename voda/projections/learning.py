@@ -34,6 +34,8 @@ from voda.projections.scaling import Scaling
 _LEAST_EPOCH_S: Final = 1e-6
 _MOST_EPOCH_S: Final = 1e9
 """A report outside of this is an error of the reporter: no epoch takes less than a microsecond or 30 years."""
+_LEAST_SAMPLES_PER_S: Final = 1e-9
+_MOST_SAMPLES_PER_S: Final = 1e15
 _MOST_WORKERS: Final = 100_000
 _MOST_EPOCHS: Final = 10**15
 """So that products stay finite."""
@@ -242,8 +244,10 @@ def _progressed(learning: Learning, fact: JobProgressed, now: float) -> None:
     workers, epoch_s, stretch = fact.workers, fact.epoch_s, track.stretch
     if epoch_s is not None and _LEAST_EPOCH_S <= epoch_s <= _MOST_EPOCH_S and 0 < workers <= _MOST_WORKERS:
         category, is_spanning = track.category, stretch.is_spanning
-        if (samples_per_s := fact.samples_per_s) is not None and samples_per_s > 0:
+        samples_per_s = fact.samples_per_s
+        if samples_per_s is not None and _LEAST_SAMPLES_PER_S <= samples_per_s <= _MOST_SAMPLES_PER_S:
             epoch_s, has_moved = track.pace.even_out(epoch_s, samples_per_s)
+            epoch_s = min(max(epoch_s, _LEAST_EPOCH_S), _MOST_EPOCH_S)
             if has_moved:
                 learning._settled((fact.job_id,))
         if learning._categories[category].epochs.add(workers, epoch_s, is_spanning=is_spanning):

@@ -251,6 +251,7 @@ facts = st.one_of(
         epochs_done=st.floats(-5, 60),
         workers=st.integers(-1, 9),
         epoch_s=st.none() | st.sampled_from([50.0, 60.0, 100.0]) | st.floats(-1.0, 1e12),
+        samples_per_s=st.none() | st.sampled_from([5e-324, 1.0, 2.0, 1e308]) | st.floats(-1.0, 1e308),
     ),
     st.builds(JobCompleted, job_id=job_ids),
     st.builds(JobCanceled, job_id=job_ids),
@@ -333,6 +334,15 @@ def test_scaling_when_epochs_grow_but_throughput_is_reported_is_that_of_the_thro
 def test_throughput_when_it_is_nonsense_is_not_learned_from() -> None:
     log = a_log()
     for done, samples_per_s in enumerate((0.0, -5.0), start=1):
+        fact = JobProgressed(job_id="a", epochs_done=done, workers=1, epoch_s=100.0, samples_per_s=samples_per_s)
+        log.add(fact, at=done)
+    assert asked(folded(log.events), done=2).remaining_s == pytest.approx(48 * 100)
+
+
+@pytest.mark.parametrize("rates", [(1e308, 1.0), (5e-324, 100.0), (1e300, 1e-300, 1.0)])
+def test_throughput_when_it_is_beyond_all_bounds_then_the_epochs_count_as_timed(rates: Sequence[float]) -> None:
+    log = a_log()
+    for done, samples_per_s in enumerate(rates, start=1):
         fact = JobProgressed(job_id="a", epochs_done=done, workers=1, epoch_s=100.0, samples_per_s=samples_per_s)
         log.add(fact, at=done)
     assert asked(folded(log.events), done=2).remaining_s == pytest.approx(48 * 100)
