@@ -1,13 +1,17 @@
 """The planner: how many, where and why, from one view; and the fact that records what differs.
 
-Rules: pure, `voda replay --verify` calls it again; no thrash: a growth that does not pay for its resize is left
-out, and what would have been taken away for it stays.
+Rules: pure, `voda replay --verify` calls it again; no GPUs are kept for a job that no nodes can hold now: the policy
+is asked again without it; no thrash: a growth that does not pay for its resize is left out, and what would have
+been taken away for it stays.
 """
 
 from collections.abc import Mapping, Set
 from typing import Final
 
+from msgspec.structs import replace
+
 from voda.domain.estimate import Estimate
+from voda.domain.job import Job
 from voda.domain.plan import Placement, Plan
 from voda.domain.state import ClusterState
 from voda.events.types import PlanAdopted
@@ -15,6 +19,8 @@ from voda.placement.base import Placer
 from voda.policies.base import Policy
 
 _UNKNOWN: Final = Estimate(speedup=())
+_MOST_TRIES: Final = 4
+"""Of one decision. Each one withholds jobs of another shape, and shapes are few; a bound on time, not on truth."""
 
 
 def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, cause: str) -> Plan:
@@ -30,9 +36,18 @@ def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, ca
     Returns:
         The next plan, with one reason for every ready job.
     """
-    wanted = policy.allocate(view, now)
-    replicas, kept = without_thrash(view, wanted.replicas) if view.settings.heeds_resize_cost else (wanted.replicas, {})
-    placement = placer.place(view, replicas, now)
+    asked, withheld = _possible(view)
+    for tries_left in reversed(range(_MOST_TRIES)):
+        wanted = policy.allocate(asked, now)
+        heeds = view.settings.heeds_resize_cost
+        replicas, kept = without_thrash(asked, wanted.replicas) if heeds else (wanted.replicas, {})
+        placement = placer.place(asked, replicas, now)
+        cut = _cut_short(asked, replicas, placement)
+        shut_out = _shut_out(asked, cut.keys() - placement.keys(), placement) if tries_left else ()
+        if not shut_out:
+            break
+        withheld |= {job_id: cut.get(job_id) or _scattered(asked, job_id) for job_id in shut_out}
+        asked = _without(asked, shut_out)
     return Plan(
         pool=view.pool,
         number=view.plan.number + 1,
@@ -42,7 +57,7 @@ def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, ca
         decided_at=now,
         cause=cause,
         placement=placement,
-        reasons={**wanted.reasons, **kept, **_cut_short(view, replicas, placement)},
+        reasons={**wanted.reasons, **kept, **cut, **withheld},
     )
 
 
@@ -167,16 +182,59 @@ def _size_to_keep(view: ClusterState, job_id: str, size: int) -> int:
     return size if is_no_slower else before
 
 
+def _possible(view: ClusterState) -> tuple[ClusterState, dict[str, str]]:
+    """Return the view without the jobs that no nodes could hold, were they empty, and the reasons of those.
+
+    A policy counts GPUs, not nodes: it would keep some for such a job for ever.
+    """
+    slots = {gpus: view.slots(gpus) for gpus in {job.spec.gpus_per_replica for job in view.jobs.values()} if gpus > 1}
+    never = {
+        job_id: f"waits: needs room for {_workers(job.spec.min_replicas, gpus)}, the nodes have it for {slots[gpus]}"
+        for job_id, job in view.jobs.items()
+        if (gpus := job.spec.gpus_per_replica) > 1 and slots[gpus] < job.spec.min_replicas and not job.is_canceling
+    }
+    return (_without(view, never.keys()) if never else view), never
+
+
+def _without(view: ClusterState, job_ids: Set[str]) -> ClusterState:
+    return replace(view, jobs={job_id: job for job_id, job in view.jobs.items() if job_id not in job_ids})
+
+
+def _shut_out(view: ClusterState, unplaced: Set[str], placement: Placement) -> Set[str]:
+    """Return the jobs that found no room, and those that wait and are no easier to place than one of them."""
+    shapes = {(spec.gpus_per_replica, spec.min_replicas) for spec in (view.jobs[job_id].spec for job_id in unplaced)}
+    if not shapes:
+        return frozenset()
+    waiting = view.jobs.keys() - placement.keys() - view.plan.placement.keys()
+    harder = {job_id for job_id in waiting if _is_no_easier(view.jobs[job_id], shapes)}
+    return unplaced | harder
+
+
+def _is_no_easier(job: Job, shapes: Set[tuple[int, int]]) -> bool:
+    spec = job.spec
+    return not job.is_canceling and any(
+        spec.gpus_per_replica >= gpus and spec.min_replicas >= least for gpus, least in shapes
+    )
+
+
 def _cut_short(view: ClusterState, replicas: Mapping[str, int], placement: Placement) -> Mapping[str, str]:
     """Return the reasons of jobs for which the free GPUs are too scattered over the nodes."""
     reasons: dict[str, str] = {}
     for job_id, size in replicas.items():
         placed = len(placement.get(job_id, ()))
         if placed < size:
-            gpus = view.jobs[job_id].spec.gpus_per_replica
-            scattered = f"the free GPUs are too scattered for {_count(size, 'worker')} of {_count(gpus, 'GPU')}"
-            reasons[job_id] = f"runs at {placed}: {scattered}" if placed else f"waits: {scattered}"
+            reasons[job_id] = _scattered(view, job_id, size, placed)
     return reasons
+
+
+def _scattered(view: ClusterState, job_id: str, size: int = 0, placed: int = 0) -> str:
+    spec = view.jobs[job_id].spec
+    workers = _workers(size or spec.min_replicas, spec.gpus_per_replica)
+    return f"{f'runs at {placed}' if placed else 'waits'}: the free GPUs are too scattered for {workers}"
+
+
+def _workers(workers: int, gpus: int) -> str:
+    return f"{_count(workers, 'worker')} of {_count(gpus, 'GPU')}"
 
 
 def _count(number: int, what: str) -> str:

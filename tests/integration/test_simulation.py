@@ -6,7 +6,8 @@ import pytest
 
 from tests.builders import a_spec
 from voda.controller.follower import catch_up
-from voda.domain.job import Phase
+from voda.domain.estimate import linear_speedup
+from voda.domain.job import JobSpec, Phase
 from voda.domain.state import Settings
 from voda.events.envelope import Event
 from voda.events.types import JobCompleted, PlanAdopted, WorkerStarted
@@ -18,6 +19,7 @@ from voda.simulator.compare import Contestant, compare
 from voda.simulator.engine import Options, Run, simulate
 from voda.simulator.failures import FailureRates
 from voda.simulator.profile import Arrival, Workload
+from voda.simulator.speedup_profile import SpeedupProfile
 from voda.simulator.workloads.catalogue import load
 from voda.simulator.workloads.nodes import parse_nodes
 from voda.simulator.workloads.request import WorkloadOptions
@@ -87,15 +89,19 @@ async def test_same_seed_gives_the_same_log_byte_for_byte_and_another_seed_anoth
     assert logs[0] != logs[2]
 
 
-async def test_job_too_large_for_the_cluster_is_reported_and_holds_up_nobody() -> None:
-    profile = load("voda-exp/run_1").arrivals[0].profile
-    specs = [a_spec("huge", min_replicas=9, max_replicas=9), a_spec("small")]
+@pytest.mark.parametrize("policy", sorted(policies()))
+@pytest.mark.parametrize(
+    "huge", [a_spec("huge", min_replicas=9, max_replicas=9), a_spec("huge", gpus_per_replica=8)], ids=["job", "worker"]
+)
+async def test_job_too_large_for_the_cluster_is_reported_and_holds_up_nobody(policy: str, huge: JobSpec) -> None:
+    profile = SpeedupProfile(epochs=2, work_s=1000.0, speedup=linear_speedup(9))
+    specs = [huge, a_spec("small"), a_spec("large", min_replicas=8, max_replicas=8)]
     arrivals = tuple(Arrival(spec=spec, submitted_s=0, profile=profile) for spec in specs)
     workload = Workload(name="w", source="", arrivals=arrivals, nodes=parse_nodes("2x4"))
-    run = await simulate(workload, Options())
+    run = await simulate(workload, Options(settings=Settings(policy=policy)))
     history = History()
     await catch_up(run.store, [history], after=0)
-    assert [job.job_id for job in history.finished] == ["small"]
+    assert {job.job_id for job in history.finished} == {"small", "large"}
     assert run.unfinished == ("huge",)
 
 

@@ -16,6 +16,8 @@ from voda.events.plans import adopted
 from voda.events.types import PlanAdopted
 from voda.placement.steady import Steady
 from voda.planner import changes, decide, without_thrash
+from voda.policies.elastic_fifo import ElasticFifo
+from voda.policies.fifo import Fifo
 
 MAX_REPLICAS = 8
 COST_S = 60.0
@@ -32,7 +34,8 @@ class Dictated:
         self.replicas = replicas
 
     def allocate(self, view: ClusterState, now: float) -> Allocation:
-        return Allocation(replicas=self.replicas, reasons=dict.fromkeys(self.replicas, "as dictated"))
+        replicas = {job_id: size for job_id, size in self.replicas.items() if job_id in view.jobs}
+        return Allocation(replicas=replicas, reasons=dict.fromkeys(replicas, "as dictated"))
 
 
 def a_view(
@@ -174,6 +177,39 @@ def test_decide_when_the_placer_cannot_place_all_then_the_reason_says_so() -> No
     plan = decide(a_state(jobs=jobs, nodes=nodes), Dictated({"a": 2, "b": 1}), Steady(), 0.0, cause="tick")
     assert plan.placement == {"a": ("n1", "n2")}
     assert plan.reasons["b"] == "waits: the free GPUs are too scattered for 1 worker of 4 GPUs"
+
+
+def test_decide_when_the_free_gpus_are_too_scattered_for_a_job_then_later_small_ones_use_them() -> None:
+    # Two nodes of 4, a worker of 3 on each; 1 + 1 GPUs are free, and a worker of 2 fits nowhere.
+    running = [a_job(job_id, gpus_per_replica=3, workers={0: node}) for job_id, node in (("a", "n1"), ("b", "n2"))]
+    waiting = [
+        a_job("large", gpus_per_replica=2, submitted_at=1.0),
+        a_job("large-too", gpus_per_replica=2, submitted_at=2.0),
+        a_job("small", submitted_at=3.0),
+    ]
+    view = a_state(
+        jobs=[*running, *waiting], nodes=[a_node("n1"), a_node("n2")], placement={"a": ("n1",), "b": ("n2",)}
+    )
+    plan = decide(view, ElasticFifo(), Steady(), 5.0, cause="tick")
+    assert plan.placement == {"a": ("n1",), "b": ("n2",), "small": ("n1",)}
+    scattered = "waits: the free GPUs are too scattered for 1 worker of 2 GPUs"
+    assert {plan.reasons["large"], plan.reasons["large-too"]} == {scattered}
+
+
+def test_decide_when_room_for_an_earlier_large_job_can_be_made_then_later_small_ones_give_way() -> None:
+    running = [a_job(f"s{number}", submitted_at=9.0 + number, workers={0: "n1"}) for number in range(4)]
+    jobs = [a_job("large", gpus_per_replica=2, submitted_at=1.0), *running]
+    placement = {job.spec.job_id: ("n1",) for job in running}
+    plan = decide(a_state(jobs=jobs, nodes=[a_node("n1")], placement=placement), Fifo(), Steady(), 20.0, cause="tick")
+    assert sorted(plan.placement) == ["large", "s0", "s1"]
+
+
+def test_decide_when_no_node_could_ever_hold_a_worker_then_the_job_waits_and_keeps_nothing_from_others() -> None:
+    jobs = [a_job("huge", gpus_per_replica=8), a_job("small", submitted_at=1.0, max_replicas=8)]
+    view = a_state(jobs=jobs, nodes=[a_node("n1"), a_node("n2")])
+    plan = decide(view, ElasticFifo(), Steady(), 5.0, cause="tick")
+    assert len(plan.placement["small"]) == 8
+    assert plan.reasons["huge"] == "waits: needs room for 1 worker of 8 GPUs, the nodes have it for 0"
 
 
 def test_decide_when_done_then_the_plan_tells_where_it_comes_from() -> None:

@@ -47,3 +47,7 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     def capacity_gpus(self) -> int:
         """GPUs that a plan may hand out."""
         return sum(node.usable_gpus for node in self.nodes.values())
+
+    def slots(self, gpus_per_replica: int) -> int:
+        """Return how many workers of that many GPUs each the nodes have room for, were they empty."""
+        return sum(node.usable_gpus // gpus_per_replica for node in self.nodes.values())

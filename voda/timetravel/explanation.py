@@ -195,7 +195,7 @@ def _suggestions(
 
 def _never_fits(state: ClusterState, spec: JobSpec) -> str | None:
     """Return why the job cannot start on this cluster, however empty it is; None where it can."""
-    slots = sum(node.usable_gpus // spec.gpus_per_replica for node in state.nodes.values())
+    slots = state.slots(spec.gpus_per_replica)
     if slots >= spec.min_replicas:
         return None
     gpus = f"{spec.min_replicas} workers of {spec.gpus_per_replica} GPUs each"
