@@ -89,10 +89,10 @@ def changes(old: Plan, new: Plan, undecided: Set[str]) -> PlanAdopted | None:
 
 
 def without_thrash(view: ClusterState, wanted: Mapping[str, int]) -> tuple[Mapping[str, int], Mapping[str, str]]:
-    """Leave out growths whose gain does not outweigh the cost, then shrinks that nobody needs any more.
+    """Leave out growths whose gain does not outweigh the cost, then what nobody needs any more.
 
-    Starts, preemptions and shrinks that make room for starts stand: only the GPUs of the growths left out are
-    given back.
+    Starts, and shrinks and preemptions that make room for starts, stand: only the GPUs of the growths left out
+    are given back. They go to preempted jobs first, then to waiting ones, then to shrunk ones.
 
     Args:
         view: the plan in force, the jobs and their estimates.
@@ -110,6 +110,12 @@ def without_thrash(view: ClusterState, wanted: Mapping[str, int]) -> tuple[Mappi
         size = len(view.plan.placement[job_id])
         freed += (wanted[job_id] - size) * view.jobs[job_id].spec.gpus_per_replica
         replicas[job_id] = size
+    served = _served_instead(view, wanted, freed)
+    replicas.update(served)
+    for job_id, size in served.items():
+        done = f"kept at {size}" if job_id in view.plan.placement else f"starts on {size}"
+        reasons[job_id] = f"{done}: to grow other jobs by these GPUs would not pay"
+        freed -= size * view.jobs[job_id].spec.gpus_per_replica
     undone = _shrinks_undone(view, wanted, freed)
     replicas.update(undone)
     for job_id, size in undone.items():
@@ -151,6 +157,24 @@ def _saved_s(estimate: Estimate, before: int, after: int) -> float | None:
         return None
     left_s = estimate.time_left_s(before)
     return left_s - estimate.time_left_s(after) if left_s < float("inf") else None
+
+
+def _served_instead(view: ClusterState, wanted: Mapping[str, int], freed: int) -> Mapping[str, int]:
+    """Return job id -> replicas of jobs that were to have none: those in force first, then by submission."""
+    in_force = view.plan.placement
+
+    def rank(job_id: str) -> tuple[bool, float, str]:
+        return job_id not in in_force, view.jobs[job_id].submitted_at, job_id
+
+    served: dict[str, int] = {}
+    for job_id in sorted((job_id for job_id, size in wanted.items() if not size), key=rank):
+        spec = view.jobs[job_id].spec
+        had = min(len(in_force.get(job_id, ())), spec.max_replicas)
+        size = min(max(had, spec.min_replicas), freed // spec.gpus_per_replica)
+        if size >= spec.min_replicas:
+            served[job_id] = size
+            freed -= size * spec.gpus_per_replica
+    return served
 
 
 def _shrinks_undone(view: ClusterState, wanted: Mapping[str, int], freed: int) -> Mapping[str, int]:

@@ -130,9 +130,28 @@ def test_shrinks_when_not_all_can_be_undone_then_whole_ones_go_before_parts() ->
     assert settled(view, {"a": 2, "b": 1, "c": 3, "d": 2}) == {"a": 3, "b": 2, "c": 1, "d": 2}
 
 
-def test_preemption_when_the_policy_decided_it_then_it_stands() -> None:
+def test_preemption_when_the_growth_it_was_for_is_left_out_then_it_is_undone() -> None:
     view = a_view({"a": 4, "b": 4}, remaining_s={"b": 1.0})
-    assert settled(view, {"a": 0, "b": 8}) == {"a": 0, "b": 4}
+    replicas, reasons = without_thrash(view, {"a": 0, "b": 8})
+    assert replicas == {"a": 4, "b": 4}
+    assert reasons["a"] == "kept at 4: to grow other jobs by these GPUs would not pay"
+
+
+def test_preemption_when_it_makes_room_for_a_start_then_it_stands() -> None:
+    view = a_view({"a": 4, "b": 4}, waiting={"c": 4}, remaining_s={"b": 1.0})
+    assert settled(view, {"a": 0, "b": 4, "c": 4}) == {"a": 0, "b": 4, "c": 4}
+    assert settled(replace(view, nodes={"n1": a_node("n1", gpus=9)}), {"a": 0, "b": 5, "c": 4}) == {
+        "a": 1,
+        "b": 4,
+        "c": 4,
+    }
+
+
+def test_waiting_job_when_a_growth_in_its_place_is_left_out_then_it_starts() -> None:
+    view = a_view({"a": 2}, waiting={"b": 3, "c": 2}, remaining_s={"a": 1.0}, gpus=4)
+    replicas, reasons = without_thrash(view, {"a": 4, "b": 0, "c": 0})
+    assert replicas == {"a": 2, "b": 0, "c": 2}
+    assert reasons["c"] == "starts on 2: to grow other jobs by these GPUs would not pay"
 
 
 @st.composite
@@ -159,13 +178,17 @@ def test_thrash_when_prevented_then_nobody_starves_and_nothing_is_overdrawn(
     view, wanted = decision
     replicas, reasons = without_thrash(view, wanted)
     assert sum(replicas.values()) <= sum(wanted.values()) <= view.capacity_gpus
+    given_back = sum(wanted.values()) - sum(replicas.values())
     for job_id, size in replicas.items():
         before = len(view.plan.placement.get(job_id, ()))
         if size != wanted[job_id]:
-            assert min(before, wanted[job_id]) <= size <= max(before, wanted[job_id])
-            assert before > 0
-            assert wanted[job_id] > 0
+            least = view.jobs[job_id].spec.min_replicas
+            assert min(before, wanted[job_id]) <= size <= max(before, wanted[job_id], least)
+            assert before > 0 or wanted[job_id] == 0
+            assert size > 0
             assert job_id in reasons
+        if size == 0:
+            assert given_back < view.jobs[job_id].spec.min_replicas
 
 
 # ---- the plan
