@@ -1,11 +1,12 @@
 """The worker reconciler: makes the plan so, job by job.
 
 Rules: level, not edge (it acts on the difference it sees now); a job whose action failed is left alone for a
-while, longer each time, and the failure is an event; the other jobs do not wait for it.
+while, longer each time, unless something else is wanted of it; the failure is an event; no other job waits for it.
 """
 
 import asyncio
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 from voda.clock import Clock
 from voda.cluster.port import Cluster, Observed
@@ -20,6 +21,15 @@ _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 300.0
 
 
+class _Setback(NamedTuple):
+    """Why a job is left alone."""
+
+    wanted: Sequence[Action]
+    """All that was to be done about the job when one of it failed."""
+    attempts: int
+    until: float
+
+
 class WorkerReconciler:
     """Applies the difference between plan and cluster."""
 
@@ -30,8 +40,7 @@ class WorkerReconciler:
         self._timeout_s = timeout_s
         self.is_settled = False
         """Whether the last step found everything as planned, nothing waiting for GPUs to become free."""
-        self._attempts: dict[str, int] = {}
-        self._paused_until: dict[str, float] = {}
+        self._setbacks: dict[str, _Setback] = {}
 
     async def step(self, state: ClusterState) -> int:
         """Apply what can be done now, and return the number of actions the cluster accepted.
@@ -44,15 +53,22 @@ class WorkerReconciler:
         actions = diff(state, observed)
         planned = sum(map(len, state.plan.placement.values()))
         self.is_settled = not actions and planned == sum(map(len, observed.workers.values()))
+        wanted = _by_job(actions)
+        for job_id in self._setbacks.keys() - wanted.keys() - state.jobs.keys():
+            del self._setbacks[job_id]
         for action in actions:
-            if self._clock.now() >= self._paused_until.get(action.job_id, 0.0):
-                accepted += await self._try(action)
+            if not self._is_paused(action.job_id, wanted[action.job_id]):
+                accepted += await self._try(action, wanted[action.job_id])
         return accepted
 
     def resume_at(self) -> float | None:
         """Return the instant at which the first paused job is tried again; None when none is paused."""
         now = self._clock.now()
-        return min((until for until in self._paused_until.values() if until > now), default=None)
+        return min((setback.until for setback in self._setbacks.values() if setback.until > now), default=None)
+
+    def _is_paused(self, job_id: str, wanted: Sequence[Action]) -> bool:
+        setback = self._setbacks.get(job_id)
+        return setback is not None and setback.wanted == wanted and self._clock.now() < setback.until
 
     async def _observe(self) -> Observed:
         try:
@@ -61,21 +77,21 @@ class WorkerReconciler:
         except TimeoutError as error:
             raise ClusterUnavailable(f"the cluster did not answer within {self._timeout_s:g} s") from error
 
-    async def _try(self, action: Action) -> bool:
+    async def _try(self, action: Action, wanted: Sequence[Action]) -> bool:
         try:
             async with asyncio.timeout(self._timeout_s):
                 await self._cluster.apply(action)
         except (VodaError, TimeoutError) as error:
-            await self._pause(action, error)
+            await self._pause(action, wanted, error)
             return False
-        self._attempts.pop(action.job_id, None)
-        self._paused_until.pop(action.job_id, None)
+        self._setbacks.pop(action.job_id, None)
         return True
 
-    async def _pause(self, action: Action, error: Exception) -> None:
-        attempt = self._attempts[action.job_id] = self._attempts.get(action.job_id, 0) + 1
+    async def _pause(self, action: Action, wanted: Sequence[Action], error: Exception) -> None:
+        before = self._setbacks.get(action.job_id)
+        attempt = before.attempts + 1 if before else 1
         pause_s = min(_FIRST_PAUSE_S * 2 ** min(attempt - 1, 16), _LONGEST_PAUSE_S)
-        self._paused_until[action.job_id] = self._clock.now() + pause_s
+        self._setbacks[action.job_id] = _Setback(wanted, attempt, self._clock.now() + pause_s)
         failed = ActionFailed(
             job_id=action.job_id,
             action=type(action).__name__,
@@ -83,3 +99,10 @@ class WorkerReconciler:
             attempt=attempt,
         )
         await self._watcher.record([failed])
+
+
+def _by_job(actions: Sequence[Action]) -> Mapping[str, Sequence[Action]]:
+    by_job: dict[str, list[Action]] = {}
+    for action in actions:
+        by_job.setdefault(action.job_id, []).append(action)
+    return by_job

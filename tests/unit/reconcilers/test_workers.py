@@ -1,0 +1,108 @@
+"""The worker reconciler: what is tried when, and what a failure of one job means for the others."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.builders import a_job, a_node, a_spec, a_state
+from voda.clock import VirtualClock
+from voda.domain.errors import ActionRefused
+from voda.domain.estimate import linear_speedup
+from voda.domain.plan import Action, Placement, ResizeJob, StartJob
+from voda.domain.state import ClusterState
+from voda.events.memory import MemoryStore
+from voda.events.types import ActionFailed
+from voda.reconcilers.watcher import Watcher
+from voda.reconcilers.workers import WorkerReconciler
+from voda.simulator.cluster import SimulatedCluster
+from voda.simulator.speedup_profile import SpeedupProfile
+
+PROFILE = SpeedupProfile(epochs=1, work_s=1e6, speedup=linear_speedup(4))
+
+
+class UnwillingCluster(SimulatedCluster):
+    """Refuses actions of some kinds on job `a`."""
+
+    refuses: tuple[type, ...] = ()
+
+    async def apply(self, action: Action) -> None:
+        if isinstance(action, self.refuses) and action.job_id == "a":
+            raise ActionRefused("not today")
+        await super().apply(action)
+
+
+class Stage:
+    """A reconciler before a node of four GPUs, with jobs `a` and `b` made known."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock(1000.0)
+        self.store = MemoryStore()
+        self.cluster = UnwillingCluster([a_node("n1")], now=self.clock.now)
+        for job_id in "ab":
+            self.cluster.admit(a_spec(job_id, max_replicas=4), PROFILE)
+        watcher = Watcher(store=self.store, clock=self.clock)
+        self.reconciler = WorkerReconciler(cluster=self.cluster, watcher=watcher, clock=self.clock)
+
+    async def step(self, placement: Placement, *, jobs: str = "ab") -> int:
+        return await self.reconciler.step(self.state(placement, jobs))
+
+    def state(self, placement: Placement, jobs: str) -> ClusterState:
+        return a_state(
+            jobs=[a_job(job_id, max_replicas=4) for job_id in jobs], nodes=[a_node("n1")], placement=placement
+        )
+
+    def workers(self) -> dict[str, int]:
+        return {job_id: len(indices) for job_id, indices in self.cluster.workers().items()}
+
+    async def attempts(self) -> Sequence[int]:
+        return [event.data.attempt for event in await self.store.read(0, 99) if isinstance(event.data, ActionFailed)]
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+async def test_step_when_an_action_is_refused_then_it_is_an_event_and_the_others_are_done(stage: Stage) -> None:
+    stage.cluster.refuses = (StartJob,)
+    assert await stage.step({"a": ("n1",), "b": ("n1",)}) == 1
+    assert stage.workers() == {"b": 1}
+    assert await stage.attempts() == [1]
+
+
+async def test_step_when_an_action_keeps_failing_then_it_is_tried_less_and_less_often(stage: Stage) -> None:
+    stage.cluster.refuses = (StartJob,)
+    tried_at: list[float] = []
+    for second in range(20):
+        stage.clock.move_to(1000.0 + second)
+        before = await stage.attempts()
+        await stage.step({"a": ("n1",)})
+        tried_at += [second] if await stage.attempts() != before else []
+    assert tried_at == [0, 1, 3, 7, 15]
+    assert stage.reconciler.resume_at() == 1031.0
+
+
+async def test_step_when_a_pause_is_over_and_the_action_succeeds_then_nothing_is_paused(stage: Stage) -> None:
+    stage.cluster.refuses = (StartJob,)
+    await stage.step({"a": ("n1",)})
+    stage.cluster.refuses = ()
+    assert await stage.step({"a": ("n1",)}) == 0
+    stage.clock.move_to(1001.0)
+    assert await stage.step({"a": ("n1",)}) == 1
+    assert stage.reconciler.resume_at() is None
+
+
+async def test_step_when_a_paused_job_shall_do_something_else_then_that_is_done_at_once(stage: Stage) -> None:
+    await stage.step({"a": ("n1",)})
+    stage.cluster.refuses = (ResizeJob,)
+    await stage.step({"a": ("n1", "n1")})
+    assert await stage.attempts() == [1]
+    assert await stage.step({}) == 1
+    assert stage.workers() == {}
+
+
+async def test_pause_when_its_job_has_ended_then_it_is_forgotten(stage: Stage) -> None:
+    stage.cluster.refuses = (StartJob,)
+    await stage.step({"a": ("n1",)})
+    await stage.step({}, jobs="b")
+    assert stage.reconciler.resume_at() is None
