@@ -364,6 +364,41 @@ async def test_append_while_another_process_holds_the_lock_is_to_be_tried_again(
     await store.close()
 
 
+async def test_appends_and_snapshots_at_the_same_time_do_not_meet_in_one_transaction(path: Path) -> None:
+    store = await open_store(path)
+
+    async def append() -> list[int]:
+        return [await store.append("job.c", number, [a_fact(f"new.{number}")]) for number in range(300)]
+
+    async def snapshot(appending: asyncio.Task[list[int]]) -> int:
+        number = 0
+        while not appending.done():
+            await store.save_snapshot(a_snapshot("live-1", number := number + 1, bytes(50_000)))
+        return number
+
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
+        appending = group.create_task(append())
+        snapshots = group.create_task(snapshot(appending))
+    assert appending.result() == list(range(7, 307))
+    assert [found.position async for found in store.snapshots()][-1] == snapshots.result()
+    await store.close()
+
+
+async def test_append_is_answered_even_if_whoever_closes_the_log_gives_up(path: Path) -> None:
+    store = await open_store(path)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    appending = asyncio.ensure_future(store.append("job.c", 0, [a_fact("new")]))
+    await asyncio.sleep(0)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await store.close()
+    other.close()
+    async with asyncio.timeout(WAIT_S):
+        assert await appending == 7
+    await store.close()
+
+
 async def test_new_log_made_by_two_at_once_is_one_log(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     stores = await asyncio.gather(*(open_store(path) for _ in range(4)))

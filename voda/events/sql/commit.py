@@ -57,8 +57,9 @@ class GroupCommit:
 
     async def close(self) -> None:
         """Wait until all that was appended is answered."""
-        if self._drain is not None:
-            await self._drain
+        while self._is_led:
+            # Whoever gives up closing must not take the answers from those who appended.
+            await (asyncio.shield(self._drain) if self._drain else asyncio.sleep(0))
 
     async def _lead(self) -> None:
         """See to it that what waits is written: at once if it is one append alone, else by a task."""

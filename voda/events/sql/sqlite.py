@@ -1,17 +1,18 @@
 """A log in an SQLite file: one connection that writes and one that reads, each with a thread of its own.
 
-Rule: what an append is answered with is on the disk (WAL, synchronous=FULL), and other processes may write too.
+Rule: what an append is answered with is on the disk (WAL, synchronous=FULL), and other processes may write too. The
+event loop borrows the writing connection for a quick commit, but only while the thread does not use it.
 """
 
 import asyncio
 import json
-import math
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar
 
 from voda.domain.errors import InvalidInput, StoreNotWritable
@@ -22,7 +23,9 @@ from voda.events.sql.sqlite_errors import explained, is_busy
 from voda.events.sql.store import Params
 
 INLINE_BELOW_S = 0.002
-"""A commit is made on the event loop while the last one took less: waking a thread would cost a third of it."""
+"""A commit is made on the event loop while recent ones took less: waking a thread would cost a third of it."""
+_FORGOTTEN = 0.2
+"""Share of a slow commit that each later one makes forgotten: after a second's stall, 28 go by the thread."""
 INLINE_FACTS = 128
 """More facts than this always go to the thread."""
 HEADS_CACHED = 100_000
@@ -54,7 +57,8 @@ class SqliteDatabase:
         self._reader, self._frozen_at = sqlite_file.open_reader(path)
         self._reads = ThreadPoolExecutor(1, "voda-log-read")
         self._writes = ThreadPoolExecutor(1, "voda-log-write")
-        self._last_commit_s = math.inf
+        # Not known yet; a few commits in the thread will tell.
+        self._recent_commit_s = 2 * INLINE_BELOW_S
 
     async def fetch(self, sql: str, params: Params) -> Sequence[tuple[Any, ...]]:
         """See Database.fetch."""
@@ -71,18 +75,18 @@ class SqliteDatabase:
         try:
             return await self._in_writer(lambda writer: writer.commit(group))
         finally:
-            self._last_commit_s = loop.time() - began_s
+            self._took(loop.time() - began_s)
 
     def commit_at_once(self, group: Sequence[Append]) -> Sequence[Outcome] | None:
         """See Database.commit_at_once."""
-        if not self._writer or self._last_commit_s > INLINE_BELOW_S or not _is_small(group):
+        if not self._writer or self._recent_commit_s > INLINE_BELOW_S or not _is_small(group):
             return None
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         try:
             return self._writer.commit_at_once(group)
         finally:
-            self._last_commit_s = loop.time() - began_s
+            self._took(loop.time() - began_s)
 
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
         """See Database.restore."""
@@ -105,6 +109,9 @@ class SqliteDatabase:
         if self._writer:
             self._writer.close()
 
+    def _took(self, commit_s: float) -> None:
+        self._recent_commit_s = max(commit_s, self._recent_commit_s * (1 - _FORGOTTEN))
+
     async def _in_writer(self, call: Callable[["_Writer"], T]) -> T:
         if self._writer is None:
             raise StoreNotWritable(f"{self.place} was opened for reading only")
@@ -125,13 +132,17 @@ class _Writer:
         self._path = path
         self._connection = sqlite_file.open_writer(path)
         self._timeout_ms = round(timeout_s * 1000)
+        # The connection knows one transaction at a time, whichever thread began it.
+        self._in_use = Lock()
         self._set_timeout(0)
         self._data_version = -1
         self._position = 0
         self._heads: dict[str, Head] = {}
 
     def commit_at_once(self, group: Sequence[Append]) -> list[Outcome] | None:
-        """Write the group, or nothing and return None if another process holds the lock."""
+        """Write the group, or nothing and return None if another thread or process is writing."""
+        if not self._in_use.acquire(blocking=False):
+            return None
         with explained(self._path):
             try:
                 return self._commit(group)
@@ -139,22 +150,24 @@ class _Writer:
                 if is_busy(error):
                     return None
                 raise
+            finally:
+                self._in_use.release()
 
     def commit(self, group: Sequence[Append]) -> list[Outcome]:
         """Write the group, waiting for other processes."""
-        with explained(self._path), self._patience():
+        with self._patience():
             return self._commit(group)
 
     def write(self, statements: Sequence[tuple[str, Params]]) -> None:
         """See Database.write."""
-        with explained(self._path), self._patience(), self._transaction():
+        with self._patience(), self._transaction():
             for sql, params in statements:
                 self._connection.execute(sql, params)
             self._connection.execute("COMMIT")
 
     def restore(self, batches: Iterator[GroupPlan]) -> None:
         """See Database.restore."""
-        with explained(self._path), self._patience(), self._transaction():
+        with self._patience(), self._transaction():
             if self._position:
                 raise InvalidInput(f"{self._path} is not empty: it has {self._position} events")
             for batch in batches:
@@ -165,7 +178,8 @@ class _Writer:
 
     def close(self) -> None:
         """Close the connection."""
-        self._connection.close()
+        with self._in_use:
+            self._connection.close()
 
     def _commit(self, group: Sequence[Append]) -> list[Outcome]:
         # Nearly always every fact is new; to look each of them up first would cost a search per fact.
@@ -213,6 +227,10 @@ class _Writer:
         try:
             self._catch_up()
             yield
+        except BaseException:
+            # What a failed transaction left behind is looked up, not guessed.
+            self._data_version = -1
+            raise
         finally:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
@@ -227,11 +245,13 @@ class _Writer:
 
     @contextmanager
     def _patience(self) -> Iterator[None]:
-        self._set_timeout(self._timeout_ms)
-        try:
-            yield
-        finally:
-            self._set_timeout(0)
+        """Use the connection alone, and wait for other processes."""
+        with self._in_use, explained(self._path):
+            self._set_timeout(self._timeout_ms)
+            try:
+                yield
+            finally:
+                self._set_timeout(0)
 
     def _set_timeout(self, timeout_ms: int) -> None:
         self._connection.execute(f"PRAGMA busy_timeout = {timeout_ms}")
