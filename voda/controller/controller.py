@@ -176,7 +176,10 @@ class Controller:
             self._canceling.add(event.data.job_id)
 
     def _may_decide_at(self) -> float:
-        last = max(self._decided_at, self.live.cluster.plan(self._pool).decided_at)
+        now = self._clock.now()
+        # A former leader's clock may have been ahead of this one: a plan of the future holds up nobody.
+        decided_at = (self._decided_at, self.live.cluster.plan(self._pool).decided_at)
+        last = max((at for at in decided_at if at <= now), default=-math.inf)
         return last + self.live.cluster.settings(self._pool).ratelimit_s
 
     def _state(self) -> ClusterState:

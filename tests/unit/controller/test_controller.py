@@ -270,3 +270,15 @@ async def test_node_that_goes_over_to_another_pool_makes_a_decision_due_in_both(
     await stage.add(NodeJoined(node=a_node("n1")))
     await stage.step_at(1101)
     assert len(stage.controller.decision_s) == decisions + 2
+
+
+async def test_leader_whose_predecessors_clock_was_ahead_does_not_wait_for_its_time(stage: Stage) -> None:
+    await stage.begin()
+    await stage.add(JobSubmitted(spec=a_spec("a")))
+    await stage.step_at(9000)
+    stage.clock = VirtualClock(2000.0, prefix="later-")
+    stage.controller = stage.a_controller()
+    await stage.controller.lead("successor")
+    await stage.add(JobSubmitted(spec=a_spec("b")))
+    await stage.step_at(2001)
+    assert [set(plan.placed) for plan in await stage.plans()] == [{"a"}, {"b"}]
