@@ -5,7 +5,7 @@ while, longer each time, unless something else is wanted of it; the failure is a
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from voda.clock import Clock
@@ -42,13 +42,18 @@ class WorkerReconciler:
         """Whether the last step found everything as planned, nothing waiting for GPUs to become free."""
         self._setbacks: dict[str, _Setback] = {}
 
-    async def step(self, state: ClusterState) -> int:
+    async def step(self, current: Callable[[], Awaitable[ClusterState]]) -> int:
         """Apply what can be done now, and return the number of actions the cluster accepted.
+
+        Args:
+            current: reads the log to its end and returns the state. It is asked once the cluster is observed, so
+                that every job seen at work is in it: one that is not would be stopped for good.
 
         Raises:
             ClusterUnavailable: the cluster could not be observed; nothing was done.
         """
         observed = await self._observe()
+        state = await current()
         accepted = 0
         actions = diff(state, observed)
         planned = sum(map(len, state.plan.placement.values()))

@@ -13,7 +13,7 @@ from voda.clock import VirtualClock, stopwatch
 from voda.controller.controller import Controller
 from voda.domain.errors import InvalidInput
 from voda.domain.job import Job
-from voda.domain.state import Settings
+from voda.domain.state import ClusterState, Settings
 from voda.events.envelope import ANY_VERSION, Fact, Sealed
 from voda.events.group import taken_over
 from voda.events.memory import MemoryStore
@@ -186,10 +186,13 @@ class Simulation:
 
     async def _reconcile(self) -> None:
         """Act until the cluster shows the plan, or nothing more can be done at this instant."""
-        while await self._reconciler.step(self._controller.live.cluster.state(self._pool)):
+        while await self._reconciler.step(self._current):
             await self._record()
-            await self._controller.catch_up()
         await self._record()
+
+    async def _current(self) -> ClusterState:
+        await self._controller.catch_up()
+        return self._controller.live.cluster.state(self._pool)
 
     async def _submit(self) -> None:
         while self._arrived < len(self._workload.arrivals) and self._arrival_at() <= self._clock.now():

@@ -6,6 +6,7 @@ import pytest
 
 from tests.builders import a_job, a_node, a_spec, a_state
 from voda.clock import VirtualClock
+from voda.cluster.port import Observed
 from voda.domain.errors import ActionRefused
 from voda.domain.estimate import linear_speedup
 from voda.domain.plan import Action, Placement, ResizeJob, StartJob
@@ -44,12 +45,11 @@ class Stage:
         self.reconciler = WorkerReconciler(cluster=self.cluster, watcher=watcher, clock=self.clock)
 
     async def step(self, placement: Placement, *, jobs: str = "ab") -> int:
-        return await self.reconciler.step(self.state(placement, jobs))
+        async def current() -> ClusterState:
+            live = [a_job(job_id, max_replicas=4) for job_id in jobs]
+            return a_state(jobs=live, nodes=[a_node("n1")], placement=placement)
 
-    def state(self, placement: Placement, jobs: str) -> ClusterState:
-        return a_state(
-            jobs=[a_job(job_id, max_replicas=4) for job_id in jobs], nodes=[a_node("n1")], placement=placement
-        )
+        return await self.reconciler.step(current)
 
     def workers(self) -> dict[str, int]:
         return {job_id: len(indices) for job_id, indices in self.cluster.workers().items()}
@@ -106,3 +106,31 @@ async def test_pause_when_its_job_has_ended_then_it_is_forgotten(stage: Stage) -
     await stage.step({"a": ("n1",)})
     await stage.step({}, jobs="b")
     assert stage.reconciler.resume_at() is None
+
+
+async def test_job_that_is_started_by_a_successor_just_before_the_cluster_is_observed_is_not_stopped(
+    stage: Stage,
+) -> None:
+    log = ["b"]
+
+    class Successor(SimulatedCluster):
+        """Submits and starts job `a` while the reconciler under test is on its way to look."""
+
+        async def observe(self) -> Observed:
+            log.append("a")
+            await super().apply(StartJob(job_id="a", nodes=("n1",)))
+            return await super().observe()
+
+    async def current() -> ClusterState:
+        return a_state(
+            jobs=[a_job(job_id) for job_id in log], nodes=[a_node("n1")], placement=dict.fromkeys(log, ("n1",))
+        )
+
+    cluster = Successor([a_node("n1")], now=stage.clock.now)
+    for job_id in "ab":
+        cluster.admit(a_spec(job_id), PROFILE)
+    reconciler = WorkerReconciler(
+        cluster=cluster, watcher=Watcher(store=stage.store, clock=stage.clock), clock=stage.clock
+    )
+    await reconciler.step(current)
+    assert set(cluster.workers()) == {"a", "b"}
