@@ -17,7 +17,7 @@ from voda.events.memory import MemoryStore
 from voda.events.opening import open_store
 from voda.events.sql.postgres import PostgresDatabase
 from voda.events.store import EventStore
-from voda.events.verify import verify_log
+from voda.events.verify import Verdict, verify_log
 
 WAIT_S = 20
 KINDS = ["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
@@ -313,6 +313,33 @@ async def test_latest_snapshot_is_the_newest_not_beyond_the_position_asked_for(s
         await store.save_snapshot(a_snapshot("live-1", position, b"%d" % position))
     found = [await store.latest_snapshot("live-1", at_most=at_most) for at_most in (2, 3, 8, 9, None)]
     assert [snapshot and snapshot.position for snapshot in found] == [None, 3, 6, 9, 9]
+
+
+async def test_snapshot_taken_while_others_append_is_no_damage(store: EventStore) -> None:
+    await store.append("job.a", 0, [a_fact("1")])
+    # Its state is at 1, but by the time it asks for the heads there are three events.
+    await store.append("job.b", 0, [a_fact("2"), a_fact("3")])
+    await store.save_snapshot(a_snapshot("live-1", 1, b"state", heads=await store.heads()))
+    await store.append("job.a", 1, [a_fact("4")])
+    assert (await verify_log(store)).problem == ""
+
+
+async def test_verification_of_a_log_that_grows_meanwhile_finds_nothing(open_log: OpenLog) -> None:
+    store, other = await open_log(), await open_log()
+    await store.append("job.a", 0, [a_fact(str(number)) for number in range(5000)])
+
+    async def write(verifying: asyncio.Task[Verdict]) -> None:
+        number = 0
+        while not verifying.done():
+            await other.append("job.b", number, [a_fact(f"b.{number}")])
+            number += 1
+            await asyncio.sleep(0.001)
+
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
+        verifying = group.create_task(verify_log(store))
+        group.create_task(write(verifying))
+    assert verifying.result().problem == ""
+    assert verifying.result().events >= 5000
 
 
 # ---- all stores alike

@@ -10,8 +10,9 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,11 +27,11 @@ from voda.domain.errors import (
     StoreUnavailable,
     VodaError,
 )
-from voda.events.envelope import GENESIS, hash_of
+from voda.events.envelope import GENESIS, Head, hash_of
 from voda.events.opening import open_log, open_store
 from voda.events.sql.sqlite import SqliteDatabase
 from voda.events.sql.store import SqlStore
-from voda.events.store import EventStore
+from voda.events.store import EventStore, Snapshot
 from voda.events.verify import verify_log
 
 WAIT_S = 30
@@ -434,6 +435,8 @@ def _statement(statement: str, *parameters: object) -> Damage:
         (_statement("UPDATE events SET type = 'x' WHERE position = 3"), 3, "column type"),
         (_statement("UPDATE events SET recorded_at = 5 WHERE position = 3"), 3, "column recorded_at"),
         (_statement("UPDATE events SET recorded_at = 'x' WHERE position = 3"), 3, "column recorded_at"),
+        (_statement("UPDATE events SET stream = CAST(x'ff41' AS TEXT) WHERE position = 3"), 3, "cannot be read"),
+        (_statement("UPDATE events SET hash = CAST(x'ff41' AS TEXT) WHERE position = 5"), 5, "cannot be read"),
         (_statement("DELETE FROM events WHERE position > 4"), 5, "stream job.0 is at version 3"),
         (_statement("UPDATE streams SET version = 2 WHERE stream = 'job.1'"), None, "stream job.1 is at version 2"),
         (_statement("DELETE FROM streams WHERE stream = 'job.1'"), None, "stream job.1 is at version 0"),
@@ -502,6 +505,33 @@ async def test_log_cut_with_its_heads_is_betrayed_by_a_snapshot(path: Path) -> N
     assert "position 2: the log ends at 1, but there is a snapshot of position 6" in await verified(path)
 
 
+async def test_damaged_event_is_named_though_snapshots_are_damaged_too(path: Path) -> None:
+    await with_store(path, lambda store: store.save_snapshot(a_snapshot("live-1", 3, b"state")))
+    await with_store(path, lambda store: store.save_snapshot(a_snapshot("live-2", 3, b"state")))
+    behind_vodas_back(path, "UPDATE snapshots SET state = 'other' WHERE name = 'live-2'")
+    assert "snapshot live-2 at position 3: the checksum does not fit" in await verified(path)
+    behind_vodas_back(path, "UPDATE events SET body = x'' WHERE position = 5")
+    assert await verified(path) == "position 5: the checksum does not fit the event"
+
+
+async def test_each_of_two_snapshots_at_one_position_is_compared(path: Path) -> None:
+    await with_store(path, _snapshot_at_end)
+    sound = await heads_of(path)
+    for name, heads in (("live-0", {**sound, "job.1": Head(3, GENESIS)}), ("live-2", sound)):
+        snapshot = a_snapshot(name, 6, b"state", heads=heads)
+        await with_store(path, partial(_save, snapshot))
+    assert "the snapshot at position 6 says that stream job.1" in await verified(path)
+
+
+async def test_log_cut_after_a_snapshot_whose_heads_were_further_is_found(path: Path) -> None:
+    heads = await heads_of(path)
+    await with_store(path, lambda store: store.save_snapshot(a_snapshot("live-1", 2, b"state", heads=heads)))
+    behind_vodas_back(path, "DELETE FROM events WHERE position > 4")
+    behind_vodas_back(path, "UPDATE streams SET version = 2, position = position - 2")
+    behind_vodas_back(path, "UPDATE streams SET hash = (SELECT hash FROM events e WHERE e.position = streams.position)")
+    assert "position 5: the log ends at 4, but there is a snapshot of position 6" in await verified(path)
+
+
 async def test_snapshot_whose_heads_are_others_is_found(path: Path) -> None:
     await with_store(path, lambda store: store.save_snapshot(a_snapshot("live-1", 3, b"state")))
     assert "the snapshot at position 3 says that stream job.0 is at version 0" in await verified(path)
@@ -522,8 +552,20 @@ async def test_snapshot_that_is_damaged_is_passed_over_for_an_older_one(path: Pa
     assert "snapshot live-1 at position 4: the checksum" in await verified(path)
 
 
+async def _save(snapshot: Snapshot, store: EventStore) -> None:
+    await store.save_snapshot(snapshot)
+
+
 async def _snapshot_at_end(store: EventStore) -> None:
     await store.save_snapshot(a_snapshot("live-1", 6, b"state", heads=await store.heads()))
+
+
+async def heads_of(path: Path) -> Mapping[str, Head]:
+    store = await open_store(path, read_only=True)
+    try:
+        return await store.heads()
+    finally:
+        await store.close()
 
 
 async def with_store(path: Path, call: Callable[[EventStore], Awaitable[None]]) -> None:

@@ -26,6 +26,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     state_hash: str
     """SHA-256 of `state`."""
     heads: Mapping[str, Head]
+    """All seen at one instant, when the log was at `position` or further."""
 
 
 class EventStore(Protocol):
@@ -74,7 +75,7 @@ class EventStore(Protocol):
         ...
 
     async def heads(self) -> Mapping[str, Head]:
-        """Return the head of every stream."""
+        """Return the head of every stream, all seen at one instant."""
         ...
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:

@@ -47,6 +47,10 @@ class Verdict(NamedTuple):
 class Audited(Protocol):
     """A store that keeps more than bodies: columns, snapshots, files."""
 
+    async def ends(self) -> tuple[int, Mapping[str, Head]]:
+        """Return the position of the last event and every stream's head, both seen at one instant."""
+        ...
+
     async def read_rows(self, after: int, limit: int) -> Sequence[EventRow]:
         """Return events with the columns that stand beside their bodies."""
         ...
@@ -96,34 +100,72 @@ class Walk:
 
 
 async def verify_log(store: EventStore, *, progress: Progress | None = None) -> Verdict:
-    """Walk the whole log and compare it with everything that is kept beside it."""
+    """Walk the whole log and compare it with everything that is kept beside it.
+
+    What others append meanwhile is left out. Damage beside the events is told only where the events have none.
+    """
     walk = Walk()
-    snapshots = 0
+    marks = _Marks()
     try:
-        marks = await _snapshot_heads(store)
-        snapshots = len(marks)
-        async for sealed, row in _events(store, progress):
+        await marks.collect(store)
+        end, heads = await _ends(store)
+        async for sealed, row in _events(store, end, progress):
             body = walk.step(sealed)
             if row:
                 _compare_columns(row, body)
-            if walk.position in marks:
-                _compare_heads(marks[walk.position], walk, f"the snapshot at position {walk.position}")
-        await _compare_ends(store, walk, marks)
+            marks.compare(walk)
+        marks.refuse_cut(walk.position)
+        _compare_heads(heads, walk, "the list of streams")
+        marks.refuse_problem()
+        if isinstance(store, Audited) and (found := await store.damage()):
+            raise LogDamaged(f"the events are intact, but the database's file is not: {found}")
     except LogDamaged as error:
-        return Verdict(walk.position, len(walk.heads), snapshots, error.position, str(error))
-    return Verdict(walk.position, len(walk.heads), snapshots, None, "")
+        return Verdict(walk.position, len(walk.heads), marks.snapshots, error.position, str(error))
+    return Verdict(walk.position, len(walk.heads), marks.snapshots, None, "")
 
 
-async def _compare_ends(store: EventStore, walk: Walk, marks: Mapping[int, Mapping[str, Head]]) -> None:
-    if marks and (furthest := max(marks)) > walk.position:
-        cut_at = walk.position + 1
-        raise LogDamaged(
-            f"position {cut_at}: the log ends at {walk.position}, but there is a snapshot of position {furthest}",
-            cut_at,
-        )
-    _compare_heads(await store.heads(), walk, "the list of streams")
-    if isinstance(store, Audited) and (found := await store.damage()):
-        raise LogDamaged(f"the events are intact, but the database's file is not: {found}")
+class _Marks:
+    """What snapshots say about the log: the heads of all streams at some positions."""
+
+    def __init__(self) -> None:
+        self.snapshots = 0
+        self._heads: dict[int, list[Snapshot]] = {}
+        self._problem: LogDamaged | None = None
+
+    async def collect(self, store: EventStore) -> None:
+        """Load the snapshots, up to the first that is damaged."""
+        if not isinstance(store, Audited):
+            return
+        try:
+            async for snapshot in store.snapshots():
+                self.snapshots += 1
+                # Others may have appended between the state's position and the look at the heads. Their versions
+                # add up to the position at which they were seen.
+                seen_at = max(snapshot.position, sum(head.version for head in snapshot.heads.values()))
+                self._heads.setdefault(seen_at, []).append(snapshot)
+        except LogDamaged as error:
+            self._problem = error
+
+    def compare(self, walk: Walk) -> None:
+        """Compare with the heads that the walk has come to, and keep the first difference."""
+        for snapshot in self._heads.get(walk.position, ()):
+            try:
+                _compare_heads(snapshot.heads, walk, f"the snapshot at position {snapshot.position}")
+            except LogDamaged as error:
+                # Of no event: the walk goes on, to look for one that is damaged.
+                self._problem = self._problem or LogDamaged(str(error))
+
+    def refuse_cut(self, end: int) -> None:
+        """Raise if a snapshot has seen the log go on after position `end`."""
+        if self._heads and (furthest := max(self._heads)) > end:
+            raise LogDamaged(
+                f"position {end + 1}: the log ends at {end}, but there is a snapshot of position {furthest}", end + 1
+            )
+
+    def refuse_problem(self) -> None:
+        """Raise what was found wrong with a snapshot, if anything was."""
+        if self._problem:
+            raise self._problem
 
 
 def _compare_heads(expected: Mapping[str, Head], walk: Walk, source: str) -> None:
@@ -141,25 +183,23 @@ def _compare_heads(expected: Mapping[str, Head], walk: Walk, source: str) -> Non
     )
 
 
-async def _snapshot_heads(store: EventStore) -> dict[int, Mapping[str, Head]]:
-    if not isinstance(store, Audited):
-        return {}
-    return {snapshot.position: snapshot.heads async for snapshot in store.snapshots()}
+async def _ends(store: EventStore) -> tuple[int, Mapping[str, Head]]:
+    if isinstance(store, Audited):
+        return await store.ends()
+    return await store.position(), await store.heads()
 
 
-async def _events(store: EventStore, progress: Progress | None) -> AsyncIterator[_Found]:
-    """Yield the events up to where the log ended when asked first."""
-    total = await store.position()
+async def _events(store: EventStore, end: int, progress: Progress | None) -> AsyncIterator[_Found]:
     done = 0
-    while done < total:
-        page = await _page(store, done, min(PAGE, total - done))
+    while done < end:
+        page = await _page(store, done, min(PAGE, end - done))
         if not page:
             raise LogDamaged(f"position {done + 1}: the event is missing", done + 1)
         for found in page:
             yield found
         done += len(page)
         if progress:
-            progress(done, total)
+            progress(done, end)
 
 
 async def _page(store: EventStore, after: int, limit: int) -> Sequence[_Found]:

@@ -67,6 +67,10 @@ READ_ROWS = (
 POSITION = "SELECT coalesce(max(position), 0) FROM events"
 HEAD = "SELECT version, hash, epoch FROM streams WHERE stream = :stream"
 HEADS = "SELECT stream, version, hash, epoch FROM streams"
+ENDS = (
+    "SELECT ends.position, streams.stream, streams.version, streams.hash, streams.epoch"
+    " FROM (SELECT coalesce(max(position), 0) AS position FROM events) AS ends LEFT JOIN streams ON true"
+)
 SAVE_SNAPSHOT = (
     "INSERT INTO snapshots (name, position, state, state_hash, heads)"
     " VALUES (:name, :position, :state, :state_hash, :heads) ON CONFLICT (name, position)"

@@ -9,6 +9,8 @@ from voda.domain.errors import LogDamaged, NotALog, StoreNotWritable, StoreUnava
 
 # The low byte of an extended error code is the kind of error.
 _KIND = 0xFF
+# Python's own, without a code; what follows quotes the bytes.
+_NO_TEXT = "Could not decode to UTF-8"
 
 
 @contextmanager
@@ -27,6 +29,8 @@ def is_busy(error: sqlite3.Error) -> bool:
 
 def explain(error: sqlite3.Error, path: Path) -> VodaError:
     """Return voda's error for one of SQLite's."""
+    if str(error).startswith(_NO_TEXT):
+        return LogDamaged(f"{path} is damaged ({_NO_TEXT}): run 'voda log verify {path}', restore it from a copy")
     match _kind(error):
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return StoreUnavailable(f"{path} is locked by another process; try again")

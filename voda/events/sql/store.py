@@ -99,6 +99,11 @@ class SqlStore:
         """Return up to `limit` events with the columns that stand beside their bodies, gaps and all."""
         return await self._database.fetch(schema.READ_ROWS, {"after": after, "limit": limit})
 
+    async def ends(self) -> tuple[int, Mapping[str, Head]]:
+        """Return the position of the last event and every stream's head, both seen at one instant."""
+        rows = await self._database.fetch(schema.ENDS, {})
+        return rows[0][0], {stream: Head(*head) for _, stream, *head in rows if stream is not None}
+
     async def tail(self, after: int) -> AsyncIterator[Event]:
         """See EventStore.tail. Goes on by itself once a database that went away is back."""
         while True:
@@ -161,7 +166,9 @@ class SqlStore:
         """
         for name, position in await self._database.fetch(schema.SNAPSHOTS, {}):
             params = {"name": name, "at_most": position}
-            yield _snapshot(*(await self._database.fetch(schema.LATEST_SNAPSHOT, params))[0])
+            # A writer may have dropped it meanwhile.
+            for row in await self._database.fetch(schema.LATEST_SNAPSHOT, params):
+                yield _snapshot(*row)
 
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
         """Fill the empty log with events of another, byte for byte, all or nothing.
