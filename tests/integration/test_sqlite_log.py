@@ -154,7 +154,7 @@ def test_file_that_is_no_log_is_refused_in_one_sentence_and_left_as_it_is(
     make(path)
     before = path.read_bytes() if path.is_file() else b""
     with pytest.raises(error, match=said) as caught:
-        asyncio.run(open_store(path, read_only=read_only))
+        asyncio.run(open_log(path) if read_only else open_store(path))
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert (path.read_bytes() if path.is_file() else b"") == before
@@ -226,6 +226,31 @@ async def test_log_opened_for_reading_follows_a_writer_that_comes_and_goes(path:
             assert (await waiting).event_id == f"new.{round_}"
         await writing.close()
     await reader.close()
+
+
+async def test_read_that_a_writer_comes_in_between_is_made_again(path: Path) -> None:
+    database = SqliteDatabase(path, read_only=True)
+
+    def write() -> int:
+        database._reader.set_progress_handler(None, 0)
+        behind_vodas_back(path, "UPDATE events SET event_id = 'new.' || event_id")
+        return 0
+
+    # After so many steps the first event has been read.
+    database._reader.set_progress_handler(write, 20)
+    rows = await database.fetch("SELECT event_id FROM events ORDER BY position", {})
+    assert [row[0] for row in rows] == [f"new.{number}" for number in range(6)]
+    await database.close()
+
+
+async def test_log_behind_a_link_is_the_log_itself(path: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.db"
+    link.symlink_to(path)
+    store = await open_store(link)
+    await store.append("job.c", 0, [a_fact("new")])
+    assert await store.position() == 7
+    assert await position_of(link) == 7
+    await store.close()
 
 
 async def test_log_of_a_killed_writer_copied_without_its_index_is_read_to_its_end(path: Path, tmp_path: Path) -> None:

@@ -89,6 +89,9 @@ def sqlite_path(location: str | Path) -> Path | None:
 
 
 def _is_export(path: Path) -> bool:
+    # Whoever opens a pipe waits until somebody writes to it.
+    if not path.is_file():
+        return False
     try:
         with path.open("rb") as file:
             return file.read(len(BEGINNING)) == BEGINNING

@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 
-from voda.domain.errors import InvalidInput, StoreNotWritable
+from voda.domain.errors import InvalidInput, StoreNotWritable, VodaError
 from voda.events.envelope import Head
 from voda.events.group import Append, GroupPlan, Outcome, plan_group
 from voda.events.sql import schema, sqlite_file
@@ -118,11 +118,22 @@ class SqliteDatabase:
         return await asyncio.get_running_loop().run_in_executor(self._writes, call, self._writer)
 
     def _fetch(self, sql: str, params: Params) -> list[tuple[Any, ...]]:
-        if self._frozen_at and self._frozen_at != sqlite_file.stamp(self._path):
+        while True:
+            try:
+                with explained(self._path):
+                    rows = self._reader.execute(sql, params).fetchall()
+            except VodaError:
+                if not self._is_outdated():
+                    raise
+            else:
+                if not self._is_outdated():
+                    return rows
             self._reader.close()
             self._reader, self._frozen_at = sqlite_file.open_reader(self._path)
-        with explained(self._path):
-            return self._reader.execute(sql, params).fetchall()
+
+    def _is_outdated(self) -> bool:
+        """Whether a file that was read as if nobody wrote to it has been written to: what was read may be half new."""
+        return self._frozen_at is not None and self._frozen_at != sqlite_file.stamp(self._path)
 
 
 class _Writer:

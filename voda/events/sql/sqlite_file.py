@@ -115,7 +115,9 @@ def stamp(path: Path) -> Stamp | None:
 
 
 def _journal(path: Path) -> Path:
-    return path.with_name(f"{path.name}-wal")
+    # SQLite puts it beside the file that a link leads to.
+    found = path.resolve()
+    return found.with_name(f"{found.name}-wal")
 
 
 def _connect(path: Path, options: str) -> sqlite3.Connection:
