@@ -172,6 +172,8 @@ async def test_explanation_of_an_unknown_job_names_the_closest() -> None:
     store = await stored()
     with pytest.raises(InvalidInput, match=r"'gama-1' is not in this log\. Did you mean 'gamma-1'\?"):
         await explain(store, "gama-1", await place(store, "-0s"))
+    with pytest.raises(InvalidInput, match=r"'JOB' is not in this log\. It knows \S+, \S+, \S+ and \d+ others\.$"):
+        await explain(store, "JOB", await place(store, "-0s"))
     with pytest.raises(InvalidInput, match="huge-1 was submitted at position"):
         await explain(store, "huge-1", await place(store, "3"))
 

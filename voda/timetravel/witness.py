@@ -24,6 +24,8 @@ from voda.timetravel.registries import DEFAULT, Registries
 _FAMILY = "job."
 _CAUSE_REACH = 500
 """Events before a decision among which its cause is looked for."""
+_NAMED = 3
+"""Jobs named to somebody who asks for an unknown one."""
 
 
 async def explain(
@@ -127,5 +129,12 @@ async def unknown_job(store: EventStore, job_id: str) -> InvalidInput:
     """Return the error that says so, with the closest job that the log knows."""
     known = [stream.removeprefix(_FAMILY) for stream in await store.heads() if stream.startswith(_FAMILY)]
     close = get_close_matches(job_id, known, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else f" It knows {len(known)} jobs."
+    hint = f" Did you mean {close[0]!r}?" if close else _some_of(known)
     return InvalidInput(f"job {job_id[:80]!r} is not in this log.{hint}")
+
+
+def _some_of(known: Sequence[str]) -> str:
+    if not known:
+        return " It knows no job."
+    more = f" and {len(known) - _NAMED} others" if len(known) > _NAMED else ""
+    return f" It knows {', '.join(sorted(known)[:_NAMED])}{more}."
