@@ -5,11 +5,14 @@ imports at its top only what `--help` needs; whatever is slow to import is impor
 """
 
 import importlib
+import os
 import pkgutil
 import sys
+from typing import Annotated
 
 import typer
 
+from voda import __version__
 from voda.domain.errors import TransientError, VodaError
 
 EXIT_PERMANENT = 2
@@ -27,8 +30,7 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    # A callback keeps the sub-command's name in force even while there is only one.
-    app.callback()(lambda: None)
+    app.callback()(_common)
     for found in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name):
         if not found.name.startswith("_"):
             importlib.import_module(f"{__name__}.{found.name}").register(app)
@@ -38,9 +40,38 @@ def build_app() -> typer.Typer:
 def main() -> None:
     """Run the command line and exit: 0 done, 2 permanent error, 75 try again later, 130 interrupted."""
     try:
-        build_app()()
+        try:
+            build_app()()
+        finally:
+            sys.stdout.flush()
     except VodaError as error:
         print(f"voda: {error}", file=sys.stderr)
         sys.exit(EXIT_TRANSIENT if isinstance(error, TransientError) else EXIT_PERMANENT)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
+    except OSError as error:
+        _give_up_output()
+        if not isinstance(error, BrokenPipeError):
+            where = f"{error.filename}: " if error.filename else "the output cannot be written: "
+            print(f"voda: {where}{error.strerror or error}", file=sys.stderr)
+        sys.exit(EXIT_PERMANENT)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"voda {__version__}")
+        raise typer.Exit
+
+
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Hold what stands before a command."""
+
+
+def _give_up_output() -> None:
+    # The interpreter flushes once more as it exits, and would complain of the same error again.
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())

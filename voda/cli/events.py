@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from voda.events.store import EventStore
 
 _HELP = """
-Tell what happened, one line per event: position, time, whom it is about, what.
+Tell what happened, a line per event: position, time, whom it concerns, what.
 
 \b
 Examples:
-  voda events out/demo/log.jsonl
+  voda events out/mine/elastic-fifo/log.jsonl
   voda events voda.db --job resnet-7 --relative
   voda events voda.db --type plan.adopted --from -1h -o json
   voda events voda.db --from 2026-01-31T12:00:00Z --to 2026-01-31T13:00:00Z

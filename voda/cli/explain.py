@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from voda.timetravel.moment import Place
 
 _HELP = """
-Explain why a job has what it has, or why it waits; for a job that has ended, tell its story.
+Explain why a job has what it has, or waits; of a job that ended, the story.
 
 The reason is not looked up: the policy is asked again with the state of that
 moment. A waiting job is told what it lacks, what would let it start, and when
@@ -22,7 +22,7 @@ it is expected to start.
 \b
 Examples:
   voda explain voda.db resnet-7
-  voda explain out/demo/log.jsonl vgg16-19 --at +30m
+  voda explain out/mine/elastic-fifo/log.jsonl vgg16-19 --at +30m
   voda explain voda.db resnet-7 --at 2026-01-31T12:00:00Z -o json
 """
 

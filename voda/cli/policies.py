@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 _HELP = """
 List the policies with their papers.
 
-A policy says how many replicas each job gets. One file in voda/policies/ adds one.
+A policy says how many replicas each job gets. One file in voda/policies/
+adds one.
 
 \b
 Examples:

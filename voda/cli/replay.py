@@ -15,15 +15,14 @@ if TYPE_CHECKING:
 
 _DIFFERS = 1
 _HELP = """
-Go back in time: show the cluster at a moment, make every decision again, or
-let another policy decide.
+Show the cluster at a moment, check every decision, or try another policy.
 
 \b
 Examples:
   voda replay voda.db --until -10m
   voda replay voda.db --until 2026-01-31T12:00:00Z -o json
   voda replay voda.db --verify
-  voda replay out/demo/log.jsonl --what-if elastic-tiresias
+  voda replay out/mine/elastic-fifo/log.jsonl --what-if elastic-tiresias
   voda replay voda.db --what-if afs-l --placer packed --from 1200
 
 --verify exits with 1 at the first decision that does not follow from the

@@ -17,22 +17,24 @@ if TYPE_CHECKING:
     from voda.simulator.report.outcome import RunOutcome
 
 _HELP = """
-Run a workload through the scheduler on a simulated cluster, and compare policies.
+Run a workload on a simulated cluster, and compare policies.
 
-It is the scheduler itself that runs, on a virtual clock: event log, projections, policy, placement, plan and
-reconciler are those of production; only the cluster is simulated.
+It is the scheduler itself that runs, on a virtual clock: event log, policy,
+placement, plan and reconciler are those of production; only the cluster is
+simulated.
 
 \b
 Examples:
   voda simulate --workload voda-exp/run_1 --all --out out/voda-exp
-  voda simulate --workload pollux/workload-6 --policy afs-l --policy elastic-tiresias
+  voda simulate --workload pollux/workload-6 --policy afs-l --policy ffdl
   voda simulate --workload philly --jobs 2000 --nodes 32x8 --json
   voda simulate --workload poisson --node-mtbf 20000 --seed 7
   voda simulate --workload my-jobs.csv --nodes 4x8
 
 \b
-Workloads: voda-exp/run_1, pollux/workload-N, pollux-2x/workload-N, philly, poisson, or a path to a CSV file;
-docs/workloads.md tells their columns and where the public data are to be had.
+Workloads: voda-exp/run_1, pollux/workload-N, pollux-2x/workload-N, philly,
+poisson, or a path to a CSV file. docs/workloads.md tells its columns and how
+to get the public data, docs/metrics.md what the figures mean.
 """
 
 
@@ -43,18 +45,26 @@ def register(app: typer.Typer) -> None:
 
 def simulate(  # noqa: PLR0913 - a command's options are its parameters
     workload: Annotated[str, typer.Option("--workload", "-w", help="Which jobs.")] = "voda-exp/run_1",
-    policy: Annotated[list[str] | None, typer.Option("--policy", "-p", help="Policy; repeatable.")] = None,
+    policy: Annotated[
+        list[str] | None, typer.Option("--policy", "-p", help="Policy; repeatable; elastic-fifo if none is named.")
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="Every policy there is.")] = False,
-    placer: Annotated[list[str] | None, typer.Option(help="Placer; repeatable. [default: steady]")] = None,
-    nodes: Annotated[str, typer.Option(help="Cluster such as 16x4 or 2x8,4x4. [default: the workload's]")] = "",
+    placer: Annotated[
+        list[str] | None, typer.Option(help="Placer: steady, packed; repeatable; steady if none is named.")
+    ] = None,
+    nodes: Annotated[str, typer.Option(help="Cluster such as 16x4 or 2x8,4x4; by default the workload's.")] = "",
     seed: Annotated[int, typer.Option(help="Of whatever is drawn.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for logs, results.json and index.html.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
-    data: Annotated[Path | None, typer.Option(help="Folder of the public data sets.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of the public data sets; by default VODA_DATA, ./data, ../shared/data.")
+    ] = None,
     begins: Annotated[str, typer.Option("--from", help="Philly: first day or instant.")] = "",
     ends: Annotated[str, typer.Option("--to", help="Philly: day or instant to stop before.")] = "",
-    jobs: Annotated[int, typer.Option(min=0, help="Philly, poisson: number of jobs.")] = 0,
-    rate: Annotated[float, typer.Option(min=0, help="Poisson: submissions per hour.")] = 0.0,
+    jobs: Annotated[
+        int, typer.Option(min=0, help="Philly, poisson: number of jobs; 0 = all of Philly, 200 of poisson.")
+    ] = 0,
+    rate: Annotated[float, typer.Option(min=0, help="Poisson: submissions per hour; 0 = as --load needs.")] = 0.0,
     load: Annotated[float, typer.Option(min=0.01, help="Poisson: GPU time asked for / there is.")] = 0.7,
     ratelimit: Annotated[float, typer.Option(min=0, help="Seconds between two plans; 0 = at once.")] = 30.0,
     node_mtbf: Annotated[float, typer.Option(min=0, help="Mean seconds between failures of a node; 0 = never.")] = 0.0,

@@ -1,0 +1,49 @@
+"""Claims about the program around the commands: its version, and output that cannot be written."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from voda import __version__
+from voda.cli import EXIT_PERMANENT, build_app
+
+MAIN = [sys.executable, "-c", "from voda.cli import main; main()"]
+FULL = Path("/dev/full")
+WIDEST = 78
+"""80 columns less the margins; wider lines would be broken in the middle of a sentence."""
+
+
+def test_version_when_asked_for_is_shown() -> None:
+    result = CliRunner().invoke(build_app(), ["--version"])
+    assert (result.exit_code, result.stdout) == (0, f"voda {__version__}\n")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+def test_output_when_the_disk_is_full_fails_in_one_sentence() -> None:
+    with FULL.open("wb") as full:
+        done = subprocess.run([*MAIN, "policies"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == EXIT_PERMANENT
+    assert done.stderr == "voda: the output cannot be written: No space left on device\n"
+
+
+def test_output_when_nobody_reads_it_ends_without_a_word() -> None:
+    with subprocess.Popen([*MAIN, "policies"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout is not None
+        assert reader.stderr is not None
+        reader.stdout.close()
+        assert reader.stderr.read() == ""
+        assert reader.wait(timeout=60) != 0
+
+
+def test_help_texts_fit_a_terminal_of_80_columns() -> None:
+    texts = [command.help or "" for command in build_app().registered_commands]
+    assert [line for text in texts for line in text.splitlines() if len(line) > WIDEST] == []
+
+
+def test_help_of_simulate_tells_the_defaults() -> None:
+    shown = CliRunner().invoke(build_app(), ["simulate", "--help"], env={"COLUMNS": "200"}).stdout
+    for default in ("elastic-fifo if none is named", "steady if none is named", "by default the workload's"):
+        assert default in shown
