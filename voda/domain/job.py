@@ -14,6 +14,8 @@ from voda.domain.errors import InvalidInput
 
 # A job id is one token of a stream name (and of a NATS subject later), hence no dots or blanks.
 _JOB_ID = re.compile(r"[a-z0-9]([a-z0-9_-]{0,126}[a-z0-9])?")
+MOST_REPLICAS = 4_096
+"""Of one job. Estimates hold a figure for every size a job can have, so a wish without bounds would fill the memory."""
 _SUFFIX = re.compile(r"-(\d[\dt-]*|[0-9a-f]{8,})$")
 
 
@@ -149,6 +151,8 @@ def validated(spec: JobSpec) -> JobSpec:
         _refuse_below(spec, field, 1)
     _refuse_below(spec, "max_replicas", spec.min_replicas)
     _refuse_below(spec, "epochs", 0)
+    if spec.max_replicas > MOST_REPLICAS:
+        raise InvalidInput(f"job {spec.job_id}: max_replicas is {spec.max_replicas}, expected {MOST_REPLICAS} or less")
     if not spec.min_replicas <= spec.requested <= spec.max_replicas:
         raise InvalidInput(
             f"job {spec.job_id}: requested_replicas is {spec.requested}, expected"

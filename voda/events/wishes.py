@@ -2,15 +2,15 @@
 
 from msgspec.structs import replace
 
-from voda.domain.job import JobSpec
+from voda.domain.job import MOST_REPLICAS, JobSpec
 from voda.events.types import JobChanged
 
 
 def respecified(spec: JobSpec, fact: JobChanged) -> JobSpec:
-    """Return the spec after the change: bounds win over the request, bounds that exclude each other change nothing."""
+    """Return the spec after the change: bounds win over the request, impossible bounds change nothing."""
     least = fact.min_replicas or spec.min_replicas
     most = fact.max_replicas or spec.max_replicas
-    if not 1 <= least <= most:
+    if not 1 <= least <= most <= MOST_REPLICAS:
         return spec
     return replace(
         spec,

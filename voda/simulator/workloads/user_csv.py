@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from voda.domain.errors import InvalidInput
-from voda.domain.job import JobSpec, validated
+from voda.domain.job import MOST_REPLICAS, JobSpec, validated
 from voda.domain.node import Node
 from voda.simulator.profile import Arrival, Costs, Workload
 from voda.simulator.speedup_profile import SpeedupProfile, speedup_law
@@ -33,7 +33,6 @@ COLUMNS = (
     "span_penalty",
     "restart_s",
 )
-MOST_REPLICAS = 4_096
 MOST_EPOCHS = 1_000_000
 LONGEST_S = 1e9
 """About 30 years."""

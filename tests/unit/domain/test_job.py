@@ -1,0 +1,67 @@
+"""What a job may wish for, at its submission and later."""
+
+from typing import Any
+
+import pytest
+
+from tests.builders import a_spec
+from voda.domain.errors import InvalidInput
+from voda.domain.job import MOST_REPLICAS, category_of, validated
+from voda.events.types import JobChanged
+from voda.events.wishes import respecified
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"min_replicas": 0}, "min_replicas is 0"),
+        ({"gpus_per_replica": 0}, "gpus_per_replica is 0"),
+        ({"min_replicas": 3, "max_replicas": 2}, "max_replicas is 2"),
+        ({"max_replicas": MOST_REPLICAS + 1}, f"max_replicas is {MOST_REPLICAS + 1}"),
+        ({"epochs": -1}, "epochs is -1"),
+        ({"max_replicas": 4, "requested_replicas": 5}, "requested_replicas is 5"),
+        ({"min_replicas": 2, "max_replicas": 4, "requested_replicas": 1}, "requested_replicas is 1"),
+    ],
+)
+def test_spec_when_a_bound_is_impossible_is_refused_by_name(fields: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidInput, match=f"job a: {field}, expected"):
+        validated(a_spec("a", **fields))
+
+
+@pytest.mark.parametrize("job_id", ["", "A", "a.b", "-a", "a-", "a b", "a" * 129])
+def test_spec_when_its_id_is_no_token_of_a_stream_is_refused(job_id: str) -> None:
+    with pytest.raises(InvalidInput, match="a job id has"):
+        validated(a_spec(job_id))
+
+
+def test_spec_when_all_is_possible_is_returned_as_it_is() -> None:
+    spec = a_spec("a-1_b", min_replicas=1, requested_replicas=2, max_replicas=MOST_REPLICAS)
+    assert validated(spec) is spec
+
+
+@pytest.mark.parametrize(
+    "wish", [{"min_replicas": 5}, {"max_replicas": MOST_REPLICAS + 1}, {"min_replicas": -1}, {"max_replicas": -1}]
+)
+def test_wish_when_its_bounds_are_impossible_changes_nothing(wish: dict[str, int]) -> None:
+    spec = a_spec("a", min_replicas=1, max_replicas=4)
+    assert respecified(spec, JobChanged(job_id="a", **wish)) == spec
+
+
+def test_wish_when_its_bounds_exclude_the_request_moves_it_inside() -> None:
+    spec = a_spec("a", min_replicas=1, requested_replicas=3, max_replicas=4)
+    assert respecified(spec, JobChanged(job_id="a", max_replicas=2)).requested == 2
+    assert respecified(spec, JobChanged(job_id="a", min_replicas=4)).requested == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "category"),
+    [
+        ("resnet", "resnet"),
+        ("resnet-12", "resnet"),
+        ("resnet-2026-11-21t10-00-00", "resnet"),
+        ("resnet-0123abcd-7", "resnet"),
+        ("resnet50", "resnet50"),
+    ],
+)
+def test_category_of_a_name_is_the_name_without_number_time_or_hash(name: str, category: str) -> None:
+    assert category_of(name) == category
