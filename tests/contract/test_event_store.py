@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.builders import a_fact, a_snapshot
 from voda.domain.errors import Fenced, InvalidInput, VersionConflict, VodaError
 from voda.events.codec import body_of
-from voda.events.envelope import ANY_VERSION, GENESIS, Event, Head
+from voda.events.envelope import ANY_VERSION, GENESIS, Event, Fact, Head
 from voda.events.memory import MemoryStore
 from voda.events.opening import open_store
 from voda.events.sql.postgres import PostgresDatabase
@@ -164,6 +164,33 @@ async def test_append_that_fails_leaves_its_neighbours_alone(store: EventStore) 
     )
     assert [type(outcome) for outcome in outcomes] == [int, VersionConflict, InvalidInput, ValueError, int]
     assert await ids(store) == ["1", "4"]
+
+
+@pytest.mark.parametrize(
+    ("stream", "fact", "epoch"),
+    [
+        ("job.\0", a_fact("bad"), 0),
+        ("job.\ud800", a_fact("bad"), 0),
+        ("job.a", a_fact("\0"), 0),
+        ("job.a", a_fact("\udfff"), 0),
+        ("job.a", a_fact("bad", actor="\ud800"), 0),
+        ("job.a", a_fact("bad", at=math.nan), 0),
+        ("job.a", a_fact("bad", at=1e18), 0),
+        ("job.a", a_fact("bad", at=-1e11), 0),
+        ("job.a", a_fact("bad"), 2**63),
+        ("job.a", a_fact("bad"), -1),
+    ],
+)
+async def test_append_that_cannot_be_stored_is_refused_and_its_neighbour_is_not(
+    store: EventStore, stream: str, fact: Fact, epoch: int
+) -> None:
+    outcomes = await asyncio.gather(
+        store.append(stream, ANY_VERSION, [fact], epoch=epoch),
+        store.append("job.b", 0, [a_fact("good")]),
+        return_exceptions=True,
+    )
+    assert [type(outcome) for outcome in outcomes] == [InvalidInput, int]
+    assert await ids(store) == ["good"]
 
 
 @pytest.mark.parametrize("victim", [0, 3])

@@ -45,28 +45,31 @@ def encode_body(fact: Fact, *, stream: str, version: int, prev: str, epoch: int)
     """Return the stored form of a fact that follows the event of hash `prev` in `stream`.
 
     Raises:
-        InvalidInput: the fact holds a value that JSON cannot carry (NaN, infinity).
+        InvalidInput: the fact holds what JSON cannot carry (NaN, infinity, half a character), or no time of our era.
     """
     fact_data = fact.data
-    data = _encode(fact_data)
-    if b"null" in data:
-        _refuse_lossy(fact, data)
-    return _encode(
-        Body(
-            stream=stream,
-            version=version,
-            event_id=fact.event_id,
-            type=fact_data.TYPE,
-            schema=fact_data.SCHEMA,
-            recorded_at=_from_timestamp(fact.recorded_at, UTC),
-            prev=prev,
-            actor=fact.actor,
-            correlation_id=fact.correlation_id,
-            causation_id=fact.causation_id,
-            epoch=epoch,
-            data=Raw(data),
+    try:
+        data = _encode(fact_data)
+        if b"null" in data:
+            _refuse_lossy(fact)
+        return _encode(
+            Body(
+                stream=stream,
+                version=version,
+                event_id=fact.event_id,
+                type=fact_data.TYPE,
+                schema=fact_data.SCHEMA,
+                recorded_at=_from_timestamp(fact.recorded_at, UTC),
+                prev=prev,
+                actor=fact.actor,
+                correlation_id=fact.correlation_id,
+                causation_id=fact.causation_id,
+                epoch=epoch,
+                data=Raw(data),
+            )
         )
-    )
+    except (ValueError, OverflowError, OSError) as error:
+        raise InvalidInput(f"{fact_data.TYPE} {fact.event_id!a} cannot be written down: {error}") from error
 
 
 def seal(fact: Fact, *, stream: str, head: Head, epoch: int, position: int) -> Sealed:
@@ -153,7 +156,7 @@ def _lifted(body: Body, position: int) -> Data:
     return msgspec.convert(data, fact)
 
 
-def _refuse_lossy(fact: Fact, data: bytes) -> None:
+def _refuse_lossy(fact: Fact) -> None:
     """NaN and infinity become null in JSON, and a log with them in could never be read again."""
     if (path := _not_finite(msgspec.to_builtins(fact.data))) is not None:
         raise InvalidInput(f"{fact.data.TYPE}: {path or 'a value'} is not a finite number")

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from voda.domain.errors import Fenced, VersionConflict
+from voda.domain.errors import Fenced, InvalidInput, VersionConflict
 from voda.events.codec import Body, body_of, encode_body, head_after
 from voda.events.envelope import ANY_VERSION, Fact, Head, Sealed, hash_of
 
 _EMPTY = Head()
+_MAX_EPOCH = 2**63 - 1
 
 
 class Append(NamedTuple):
@@ -55,6 +56,27 @@ class GroupPlan(NamedTuple):
     def has_failures(self) -> bool:
         """Whether an append of the group was refused."""
         return any(isinstance(outcome, Exception) for outcome in self.outcomes)
+
+
+def refuse_unstorable(append: Append) -> None:
+    """Raise for names and numbers that not every database can keep; one in a group would fail its neighbours too.
+
+    Raises:
+        InvalidInput: the stream or an event id holds NUL or half a character, or the epoch is out of range.
+    """
+    names = "".join([append.stream, *[fact.event_id for fact in append.facts]])
+    if "\0" in names or not _is_encodable(names):
+        raise InvalidInput(f"stream {append.stream!a}: a name holds a character that cannot be stored")
+    if not 0 <= append.epoch <= _MAX_EPOCH:
+        raise InvalidInput(f"stream {append.stream}: expected an epoch of 0 to {_MAX_EPOCH}, got {append.epoch}")
+
+
+def _is_encodable(names: str) -> bool:
+    try:
+        names.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_append(stream: str, head: Head, expected_version: int, epoch: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from voda.domain.errors import InvalidInput
 from voda.events.codec import unseal
 from voda.events.envelope import Event, Fact, Head, Sealed
-from voda.events.group import Append, EventRow, GroupPlan, seal_batch
+from voda.events.group import Append, EventRow, GroupPlan, refuse_unstorable, seal_batch
 from voda.events.store import Snapshot
 
 _EMPTY = Head()
@@ -33,6 +33,7 @@ class MemoryStore:
         """See EventStore.append."""
         head = self._heads.get(stream, _EMPTY)
         batch = Append(stream, expected_version, facts, epoch)
+        refuse_unstorable(batch)
         rows, head = seal_batch(batch, head, position=len(self._bodies), recorded=self._ids)
         if rows:
             self._keep(rows)

@@ -44,6 +44,7 @@ class EventStore(Protocol):
         Raises:
             VersionConflict: the stream is at another version.
             Fenced: the stream has seen a higher epoch.
+            InvalidInput: a name, a number or a time cannot be stored.
             StoreUnavailable: try again.
             StoreNotWritable: disk full or read-only.
         """

@@ -14,7 +14,7 @@ import msgspec
 from voda.domain.errors import LogDamaged, StoreUnavailable
 from voda.events.codec import unseal
 from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
-from voda.events.group import Append, EventRow, GroupPlan
+from voda.events.group import Append, EventRow, GroupPlan, refuse_unstorable
 from voda.events.sql import schema
 from voda.events.sql.commit import Committer, GroupCommit
 from voda.events.store import Snapshot
@@ -78,7 +78,9 @@ class SqlStore:
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
         """See EventStore.append."""
-        position = await self._commits.append(Append(stream, expected_version, facts, epoch))
+        append = Append(stream, expected_version, facts, epoch)
+        refuse_unstorable(append)
+        position = await self._commits.append(append)
         self._wake()
         return position
 
