@@ -82,6 +82,15 @@ def test_replay_until_shows_nodes_and_jobs_in_80_columns() -> None:
     assert max(map(len, shown.splitlines())) <= 80
 
 
+def test_replay_at_the_end_tells_how_well_times_were_predicted(tmp_path: Path) -> None:
+    voda("simulate", "--workload", "voda-exp/run_1", "--out", str(tmp_path))
+    log = str(tmp_path / "elastic-fifo" / "log.jsonl")
+    assert "Time of an epoch on one replica, predicted at submission against measured:" in voda("replay", log).output
+    estimates = json.loads(voda("replay", log, "-o", "json").output)["estimates"]
+    assert estimates["vgg16"]["jobs"] > 0
+    assert 0 <= estimates["vgg16"]["mean_error"] < 0.5
+
+
 def test_replay_until_as_json_is_the_same_scene() -> None:
     told = json.loads(voda("replay", LOG, "--until", "+2m", "-o", "json").output)
     (pool,) = told["pools"]

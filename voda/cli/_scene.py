@@ -1,6 +1,6 @@
 """One moment of a cluster as tables for a terminal of 80 columns."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
@@ -12,12 +12,21 @@ from voda.simulator.report.units import counted, span
 from voda.timetravel.moment import rfc3339
 
 if TYPE_CHECKING:
+    from voda.projections.learning import Accuracy
     from voda.timetravel.scene import JobRow, NodeRow, Scene
 
 
 def scene_tables(scene: "Scene") -> RenderableType:
     """Return who holds what, and how far every job is."""
     return Group(Text(_title(scene)), _nodes(scene.nodes), _jobs(scene.jobs, scene.at))
+
+
+def accuracy_table(accuracy: "Mapping[str, Accuracy]") -> RenderableType:
+    """Return how far the work of finished jobs was from what was predicted when they were submitted."""
+    table = _table("kind of job", "predicted", "mean error")
+    for category, one in accuracy.items():
+        table.add_row(Text(category), counted(one.jobs, "job"), f"{one.mean_error:.0%}")
+    return Group(Text("Time of an epoch on one replica, predicted at submission against measured:"), table)
 
 
 def _title(scene: "Scene") -> str:

@@ -67,19 +67,23 @@ async def _show_scenes(log: str, until: str, output: Output) -> None:
     import msgspec
     from rich.console import Console
 
-    from voda.cli._scene import scene_tables
+    from voda.cli._scene import accuracy_table, scene_tables
     from voda.timetravel.past import live_at
     from voda.timetravel.scene import scenes
 
     async with opened(log) as store:
         place = await place_of(store, until)
-        found = scenes(await live_at(store, place.position), place.at)
+        live = await live_at(store, place.position)
+    found, accuracy = scenes(live, place.at), live.learning.accuracy()
     if output is Output.JSON:
-        print(msgspec.json.encode({"position": place.position, "pools": found}).decode())
+        estimates = {category: one._asdict() for category, one in accuracy.items()}
+        print(msgspec.json.encode({"position": place.position, "pools": found, "estimates": estimates}).decode())
         return
     console = Console(highlight=False)
     for scene in found:
         console.print(scene_tables(scene))
+    if accuracy:
+        console.print(accuracy_table(accuracy))
     if not found:
         print(EMPTY if not until else "Nothing had happened by then.", file=sys.stderr)
 
