@@ -61,7 +61,8 @@ def _simulated(workload: str) -> tuple[float, float]:
 def _main(workload: str) -> None:
     import asyncio
 
-    from voda.simulator.engine import Options, simulate
+    from voda.simulator.engine import simulate
+    from voda.simulator.run import Options
     from voda.simulator.workloads.catalogue import load
 
     outcome = asyncio.run(simulate(load(workload), Options()))

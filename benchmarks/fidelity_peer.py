@@ -25,7 +25,8 @@ from voda.controller.follower import catch_up
 from voda.domain.state import Settings
 from voda.projections.history import History
 from voda.simulator.data import POLLUX, find_folder
-from voda.simulator.engine import Options, Run, simulate
+from voda.simulator.engine import simulate
+from voda.simulator.run import Options, Run
 from voda.simulator.workloads.catalogue import load
 
 WORKLOADS: Final = (1, 3, 4, 6, 8)

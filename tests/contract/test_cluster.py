@@ -112,6 +112,16 @@ async def test_training_when_started_pays_the_start_then_reports_each_epoch(benc
     assert bench.at(130) == [JobProgressed(job_id="a", epochs_done=2, workers=2, epoch_s=50)]
 
 
+async def test_two_changes_at_one_instant_cost_as_much_as_the_longer(bench: Bench) -> None:
+    await bench.cluster.apply(StartJob(job_id="a", nodes=("n1",)))
+    bench.at(30)
+    await bench.cluster.apply(ResizeJob(job_id="a", nodes=("n1", "n1")))
+    await bench.cluster.apply(MigrateWorkers(job_id="a", moves={0: "n2", 1: "n2"}))
+    bench.cluster.take_notices()
+    assert bench.at(30 + 20 + 49) == []
+    assert len(bench.at(30 + 20 + 50)) == 1
+
+
 async def test_training_when_halted_keeps_its_progress(bench: Bench) -> None:
     await bench.cluster.apply(StartJob(job_id="a", nodes=("n1",)))
     bench.at(80)

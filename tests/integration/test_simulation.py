@@ -16,9 +16,10 @@ from voda.policies.registry import policies
 from voda.projections.history import History
 from voda.projections.live import Live
 from voda.simulator.compare import Contestant, compare
-from voda.simulator.engine import Options, Run, simulate
+from voda.simulator.engine import simulate
 from voda.simulator.failures import FailureRates
 from voda.simulator.profile import Arrival, Workload
+from voda.simulator.run import Options, Run
 from voda.simulator.speedup_profile import SpeedupProfile
 from voda.simulator.workloads.catalogue import load
 from voda.simulator.workloads.nodes import parse_nodes

@@ -21,8 +21,9 @@ from voda.events.types import JobSubmitted
 from voda.placement.registry import placer
 from voda.policies.registry import policies
 from voda.projections.live import Live
-from voda.simulator.engine import Options, simulate
+from voda.simulator.engine import simulate
 from voda.simulator.outlook import expected_start
+from voda.simulator.run import Options
 from voda.simulator.whatif import Choice, compare_with
 from voda.simulator.workloads.catalogue import load
 from voda.timetravel.explanation import explain_live

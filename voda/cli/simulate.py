@@ -11,10 +11,10 @@ import typer
 
 if TYPE_CHECKING:
     from voda.simulator.compare import Contestant
-    from voda.simulator.engine import Options
-    from voda.simulator.engine import Progress as Told
     from voda.simulator.profile import Workload
     from voda.simulator.report.outcome import RunOutcome
+    from voda.simulator.run import Options
+    from voda.simulator.run import Progress as Told
 
 _HELP = """
 Run a workload on a simulated cluster, and compare policies.
@@ -97,8 +97,8 @@ def simulate(  # noqa: PLR0913 - a command's options are its parameters
 
 def _options(*, seed: int, ratelimit: float, node_mtbf: float, node_repair: float, worker_mtbf: float) -> "Options":
     from voda.domain.state import Settings
-    from voda.simulator.engine import Options
     from voda.simulator.failures import FailureRates
+    from voda.simulator.run import Options
 
     never = float("inf")
     rates = FailureRates(node_mtbf_s=node_mtbf or never, node_repair_s=node_repair, worker_mtbf_s=worker_mtbf or never)

@@ -18,11 +18,12 @@ from voda.policies.registry import policies as known_policies
 from voda.policies.registry import policy as chosen_policy
 from voda.projections.history import History
 from voda.projections.timeline import Timeline
-from voda.simulator.engine import Options, Progress, Run, simulate
+from voda.simulator.engine import simulate
 from voda.simulator.ideal import IdealTimes
 from voda.simulator.metrics import Execution, measure
 from voda.simulator.profile import Workload
 from voda.simulator.report.outcome import RunOutcome
+from voda.simulator.run import Options, Progress, Run
 
 
 class Contestant(Struct, frozen=True, kw_only=True):

@@ -4,23 +4,18 @@ Rule: this module plugs ports together and moves the clock to the next instant; 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-
-from msgspec import Struct
-from msgspec.structs import asdict
+from collections.abc import Callable, Mapping
 
 from voda.clock import VirtualClock, stopwatch
 from voda.controller.controller import Controller
 from voda.domain.errors import InvalidInput
 from voda.domain.job import Job
-from voda.domain.state import ClusterState, Settings
-from voda.events.envelope import ANY_VERSION, Fact, Sealed
+from voda.domain.state import ClusterState
+from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.group import taken_over
 from voda.events.memory import MemoryStore
-from voda.events.store import EventStore
 from voda.events.types import (
     AnyFact,
-    Intent,
     JobChanged,
     JobCompleted,
     JobProgressed,
@@ -29,8 +24,6 @@ from voda.events.types import (
     NodeJoined,
     NodeLeft,
     Observation,
-    PolicyChanged,
-    RatelimitChanged,
     WorkerExited,
 )
 from voda.placement.base import Placer
@@ -40,57 +33,9 @@ from voda.policies.registry import policy
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
 from voda.simulator.cluster import SimulatedCluster
-from voda.simulator.failures import Failure, FailureRates, FailureSchedule
+from voda.simulator.failures import Failure, FailureSchedule
 from voda.simulator.profile import Workload
-from voda.simulator.training import EpochEnd, Training, exact_end
-
-Progress = Callable[[int, int], None]
-"""(jobs finished, jobs in all) -> nothing."""
-
-
-class Options(Struct, frozen=True, kw_only=True):
-    """How a workload is run."""
-
-    settings: Settings = Settings()
-    seed: int = 0
-    failures: FailureRates = FailureRates()
-    tick_s: float = 0.0
-    """Decide only at whole multiples of this many seconds; 0 = whenever something happens."""
-    end_of: EpochEnd = exact_end
-
-
-class Happening(Struct, frozen=True, kw_only=True):
-    """Something that people or nodes do, whatever is decided; arrivals are told by the workload."""
-
-    at: float
-    """Seconds since the epoch."""
-    fact: Intent | NodeJoined | NodeChanged | NodeLeft
-
-
-class Opening(Struct, frozen=True, kw_only=True):
-    """How a simulation begins; by default with an empty log and idle nodes."""
-
-    facts: tuple[AnyFact, ...]
-    """Recorded before anything else."""
-    log: tuple[Sealed, ...] = ()
-    """What is recorded already, from position 1 on."""
-    trainings: tuple[Training, ...] = ()
-    """Jobs that the log knows, as they stand at the workload's beginning."""
-    happenings: tuple[Happening, ...] = ()
-    """By time."""
-
-
-class Run(Struct, frozen=True, kw_only=True):
-    """What a simulation leaves behind."""
-
-    workload: Workload
-    options: Options
-    store: EventStore
-    decision_s: Sequence[float]
-    """Seconds of wall time that each decision took."""
-    wall_s: float
-    unfinished: tuple[str, ...]
-    """Jobs that could never run to their end on this cluster."""
+from voda.simulator.run import Opening, Options, Progress, Run, fresh
 
 
 class Simulation:
@@ -111,7 +56,7 @@ class Simulation:
         self._workload = workload
         self._options = options
         self._pool = next(iter(pools), "default")
-        self._opening = opening or _fresh(self._pool, workload, options)
+        self._opening = opening or fresh(self._pool, workload, options)
         past = self._opening.log
         # Ids are numbers, and must not be those that the log holds already.
         self._clock = VirtualClock(workload.begins_at, prefix=f"after-{past[-1].position}-" if past else "")
@@ -281,15 +226,6 @@ class Simulation:
 
     def _live_jobs(self) -> Mapping[str, Job]:
         return self._controller.live.cluster.jobs(self._pool)
-
-
-def _fresh(pool: str, workload: Workload, options: Options) -> Opening:
-    settings = asdict(options.settings)
-    ratelimit_s = settings.pop("ratelimit_s")
-    facts: list[AnyFact] = [PolicyChanged(pool=pool, **settings)]
-    facts.append(RatelimitChanged(pool=pool, ratelimit_s=ratelimit_s))
-    facts += [NodeJoined(node=node) for node in workload.nodes]
-    return Opening(facts=tuple(facts))
 
 
 def _is_expected(notice: Observation) -> bool:

@@ -38,6 +38,7 @@ class Training:
     updated_at: float = 0.0
     resumes_at: float = 0.0
     """Until then it stands still: starting, resizing or moving."""
+    placed_at: float = -math.inf
     safe_fraction: float = 0.0
     """Of the current epoch, in the checkpoint that the current stretch began from."""
     stretch_at: float = 0.0
@@ -70,8 +71,10 @@ class Training:
     def place(self, workers: Mapping[int, str], now: float, *, cost_s: float) -> None:
         """Go on with other workers, after standing still for `cost_s`."""
         self.advance(now)
-        self.workers = workers
-        self.resumes_at = self.stretch_at = now + cost_s
+        # Two changes at one instant are one restart, as long as the longer of the two.
+        begun = self.resumes_at if now == self.placed_at else now
+        self.workers, self.placed_at = workers, now
+        self.resumes_at = self.stretch_at = max(begun, now + cost_s)
         self.safe_fraction = self.fraction
         self.is_disturbed = True
         self._time_epoch()

@@ -1,0 +1,75 @@
+"""What goes into a simulation and what comes out of it.
+
+Rule: values only; the loop that runs them is engine.py.
+"""
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from voda.domain.state import Settings
+from voda.events.envelope import Sealed
+from voda.events.store import EventStore
+from voda.events.types import AnyFact, Intent, NodeChanged, NodeJoined, NodeLeft, PolicyChanged, RatelimitChanged
+from voda.simulator.failures import FailureRates
+from voda.simulator.profile import Workload
+from voda.simulator.training import EpochEnd, Training, exact_end
+
+Progress = Callable[[int, int], None]
+"""(jobs finished, jobs in all) -> nothing."""
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """How a workload is run."""
+
+    settings: Settings = Settings()
+    seed: int = 0
+    failures: FailureRates = FailureRates()
+    tick_s: float = 0.0
+    """Decide only at whole multiples of this many seconds; 0 = whenever something happens."""
+    end_of: EpochEnd = exact_end
+
+
+class Happening(Struct, frozen=True, kw_only=True):
+    """Something that people or nodes do, whatever is decided; arrivals are told by the workload."""
+
+    at: float
+    """Seconds since the epoch."""
+    fact: Intent | NodeJoined | NodeChanged | NodeLeft
+
+
+class Opening(Struct, frozen=True, kw_only=True):
+    """How a simulation begins; by default with an empty log and idle nodes."""
+
+    facts: tuple[AnyFact, ...]
+    """Recorded before anything else."""
+    log: tuple[Sealed, ...] = ()
+    """What is recorded already, from position 1 on."""
+    trainings: tuple[Training, ...] = ()
+    """Jobs that the log knows, as they stand at the workload's beginning."""
+    happenings: tuple[Happening, ...] = ()
+    """By time."""
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """What a simulation leaves behind."""
+
+    workload: Workload
+    options: Options
+    store: EventStore
+    decision_s: Sequence[float]
+    """Seconds of wall time that each decision took."""
+    wall_s: float
+    unfinished: tuple[str, ...]
+    """Jobs that could never run to their end on this cluster."""
+
+
+def fresh(pool: str, workload: Workload, options: Options) -> Opening:
+    """Return a beginning with an empty log: the pool's settings, then its nodes."""
+    settings = asdict(options.settings)
+    ratelimit_s = settings.pop("ratelimit_s")
+    facts: list[AnyFact] = [PolicyChanged(pool=pool, **settings)]
+    facts.append(RatelimitChanged(pool=pool, ratelimit_s=ratelimit_s))
+    facts += [NodeJoined(node=node) for node in workload.nodes]
+    return Opening(facts=tuple(facts))
