@@ -2,17 +2,22 @@
 
 import asyncio
 import json
+import os
 import sqlite3
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from tests.builders import a_fact
-from tests.postgres import Server
+from tests.postgres import PASSWORD, Server
 from voda.cli import main
+from voda.events.group import GroupPlan
 from voda.events.opening import open_store
+from voda.events.sql.sqlite import SqliteDatabase
+from voda.events.sql.store import SqlStore
 
 
 class Said(NamedTuple):
@@ -74,6 +79,18 @@ def test_export_does_not_replace_a_file_unless_told_to(voda: Voda, log: Path, tm
     assert there.read_text().startswith('{"format":"voda-log"')
 
 
+def test_export_never_replaces_its_log_or_what_is_no_file(voda: Voda, log: Path, tmp_path: Path) -> None:
+    before, link, pipe = log.read_bytes(), tmp_path / "link", tmp_path / "pipe"
+    link.symlink_to(log)
+    os.mkfifo(pipe)
+    for output, said in ((log, "is the log itself"), (link, "is the log itself"), (pipe, "is no regular file")):
+        refused = voda("log", "export", log, "-o", output, "--force")
+        assert (refused.status, refused.out) == (2, "")
+        assert refused.err.startswith(f"voda: {output} {said}")
+    assert log.read_bytes() == before
+    assert pipe.is_fifo()
+
+
 def test_export_of_a_damaged_log_leaves_no_file(voda: Voda, log: Path, tmp_path: Path) -> None:
     _damage(log, 3)
     said = voda("log", "export", log, "-o", tmp_path / "out.jsonl")
@@ -92,6 +109,29 @@ def test_import_of_a_bad_file_leaves_no_log(voda: Voda, log: Path, tmp_path: Pat
     assert said.err.startswith(f"voda: {export}")
     assert len(said.err.splitlines()) == 1
     assert not target.exists()
+
+
+def test_import_that_fails_leaves_what_another_began_to_write_meanwhile(
+    voda: Voda, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export, target = tmp_path / "out.jsonl", tmp_path / "new.db"
+    voda("log", "export", log, "-o", export)
+
+    async def as_another_process(store: SqlStore, batches: Iterator[GroupPlan]) -> None:
+        await store.append("job.a", 0, [a_fact("theirs")])
+        await SqliteDatabase.restore(store._database, batches)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SqlStore, "restore", as_another_process)
+    said = voda("log", "import", export, target)
+    assert (said.status, said.err) == (2, f"voda: {target} is not empty: it has 1 events\n")
+    assert json.loads(voda("log", "verify", target, "-o", "json").out)["events"] == 1
+
+
+def test_import_of_what_never_ends_is_refused_at_once(voda: Voda, tmp_path: Path) -> None:
+    said = voda("log", "import", "/dev/zero", tmp_path / "new.db")
+    assert said.status == 2
+    assert "/dev/zero is not an exported log" in said.err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_import_into_a_log_that_has_events_leaves_it_as_it_is(voda: Voda, log: Path, tmp_path: Path) -> None:
@@ -154,8 +194,10 @@ def test_log_moves_from_sqlite_to_postgresql(
     export = tmp_path / "out.jsonl"
     voda("log", "export", log, "-o", export)
     assert "run 'voda log migrate" in voda("log", "import", export, postgres_database).err
-    assert voda("log", "migrate", postgres_database).status == 0
-    assert voda("log", "import", export, postgres_database).status == 0
+    said = [voda("log", "migrate", postgres_database), voda("log", "import", export, postgres_database)]
+    said += [voda("log", "verify", postgres_database), voda("log", "verify", postgres_database, "-o", "json")]
+    assert [each.status for each in said] == [0, 0, 0, 0]
+    assert all(":***@" in each.out + each.err and PASSWORD not in each.out + each.err for each in said)
     assert voda("log", "export", postgres_database).out.encode() == export.read_bytes()
 
 

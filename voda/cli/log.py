@@ -48,7 +48,9 @@ def export_command(
 
     Example: voda log export voda.db -o voda.jsonl
     """
-    with _exported_file(output, force) as file:
+    if output and output.exists():
+        _refuse_to_replace(output, log, force)
+    with _exported_file(output) as file:
         events = asyncio.run(_export(log, file))
     print(f"{events:,} events exported to {output or 'standard output'}", file=sys.stderr)
 
@@ -62,14 +64,17 @@ def import_command(
 
     Example: voda log import voda.jsonl copy.db
     """
+    from voda.events.opening import shown
+
     try:
-        with file.open("rb") as opened:
-            events = asyncio.run(_import(opened, log))
+        opened = file.open("rb")
     except FileNotFoundError:
         raise InvalidInput(f"{file}: there is no such file") from None
     except OSError as error:
         raise InvalidInput(f"{file} cannot be read: {error.strerror}") from error
-    print(f"{events:,} events imported into {log}", file=sys.stderr)
+    with opened:
+        events = asyncio.run(_import(opened, log))
+    print(f"{events:,} events imported into {shown(log)}", file=sys.stderr)
 
 
 @app.command("verify")
@@ -81,7 +86,9 @@ def verify_command(
 
     Example: voda log verify voda.db
     """
-    verdict = asyncio.run(_verify(log))
+    from voda.events.opening import shown
+
+    verdict, log = asyncio.run(_verify(log)), shown(log)
     if output is Output.JSON:
         import msgspec
 
@@ -108,8 +115,10 @@ def migrate_command(
 
     Example: voda log migrate postgresql://voda@db.example/voda
     """
+    from voda.events.opening import shown
+
     asyncio.run(_migrate(log))
-    print(f"{log} is ready for this version", file=sys.stderr)
+    print(f"{shown(log)} is ready for this version", file=sys.stderr)
 
 
 async def _export(log: str, file: BinaryIO) -> int:
@@ -135,8 +144,10 @@ async def _import(file: BinaryIO, log: str) -> int:
         with bar("import") as progress:
             events = await import_log(file, store, progress=progress)
     except BaseException:
+        # Somebody else may have begun to write to it, now that it is there.
+        is_empty = await store.position() == 0
         await store.close()
-        if path and is_new:
+        if path and is_new and is_empty:
             path.unlink()
         raise
     await store.close()
@@ -144,9 +155,14 @@ async def _import(file: BinaryIO, log: str) -> int:
 
 
 async def _verify(log: str) -> "Verdict":
-    from voda.events.opening import open_log
+    from voda.events.opening import is_export, open_log, sqlite_path
+    from voda.events.transfer import verify_export
     from voda.events.verify import Verdict, verify_log
 
+    path = sqlite_path(log)
+    if path and is_export(path):
+        with path.open("rb") as file, bar("verify") as progress:
+            return verify_export(file, progress=progress)
     try:
         store = await open_log(log)
     except LogDamaged as error:
@@ -171,15 +187,27 @@ async def _migrate(log: str) -> None:
         await (await open_store(path)).close()
 
 
+def _refuse_to_replace(output: Path, log: str, force: bool) -> None:
+    from voda.events.opening import sqlite_path
+
+    if not force:
+        raise InvalidInput(f"{output} is there already: choose another file, or replace it with --force")
+    if not output.is_file():
+        raise InvalidInput(
+            f"{output} is no regular file: choose another, or leave --output out to write to the terminal"
+        )
+    path = sqlite_path(log)
+    if path and path.exists() and output.samefile(path):
+        raise InvalidInput(f"{output} is the log itself, which its export must not replace: choose another file")
+
+
 @contextmanager
-def _exported_file(output: Path | None, force: bool) -> Iterator[BinaryIO]:
+def _exported_file(output: Path | None) -> Iterator[BinaryIO]:
     """Open the file under another name, and give it its own only when it is complete."""
     if output is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    if output.exists() and not force:
-        raise InvalidInput(f"{output} is there already: choose another file, or replace it with --force")
     part = output.with_name(f"{output.name}.part")
     try:
         with part.open("wb") as file:

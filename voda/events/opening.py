@@ -59,7 +59,7 @@ async def open_log(location: str | Path) -> EventStore:
         InvalidInput, NotALog, LogDamaged, LogTooNew, StoreUnavailable: see open_store.
     """
     path = sqlite_path(location)
-    if path is None or not _is_export(path):
+    if path is None or not is_export(path):
         return await open_store(location, read_only=True)
     store = MemoryStore()
     with path.open("rb") as file:
@@ -88,7 +88,8 @@ def sqlite_path(location: str | Path) -> Path | None:
     raise InvalidInput(f"a log lies in SQLite or PostgreSQL, got {url.render_as_string()}")
 
 
-def _is_export(path: Path) -> bool:
+def is_export(path: Path) -> bool:
+    """Return whether the file is an exported log, by its first bytes."""
     # Whoever opens a pipe waits until somebody writes to it.
     if not path.is_file():
         return False
@@ -98,6 +99,11 @@ def _is_export(path: Path) -> bool:
     except OSError:
         # What is wrong with it is said by those who open it in earnest.
         return False
+
+
+def shown(location: str | Path) -> str:
+    """Return what to call a log in front of others: its path, or its URL without the password."""
+    return str(location) if sqlite_path(location) else make_url(str(location)).render_as_string()
 
 
 def _open_sqlite(path: Path, read_only: bool, timeout_s: float) -> SqliteDatabase:

@@ -15,7 +15,7 @@ from voda.events.codec import refuse_newer
 from voda.events.envelope import Head, Sealed
 from voda.events.group import EventRow, GroupPlan, row_of
 from voda.events.store import EventStore
-from voda.events.verify import PAGE, Progress, Walk
+from voda.events.verify import PAGE, Progress, Verdict, Walk
 
 FORMAT = "voda-log"
 FORMAT_VERSION = 1
@@ -23,6 +23,7 @@ FORMAT_VERSION = 1
 
 BEGINNING = b'{"format":"voda-log"'
 """First bytes of every export, whatever its version."""
+_HEADER_ROOM_BYTES = 1000
 
 
 class Target(Protocol):
@@ -103,9 +104,24 @@ async def import_log(file: BinaryIO, store: Target, *, progress: Progress | None
     return walk.position
 
 
+def verify_export(file: BinaryIO, *, progress: Progress | None = None) -> Verdict:
+    """Prove an export as import_log does, without keeping it.
+
+    Raises:
+        NotALog, LogTooNew: the file is no export that this version knows.
+    """
+    walk = Walk()
+    try:
+        for _ in _groups(file, walk, progress):
+            pass
+    except LogDamaged as error:
+        return Verdict(walk.position, len(walk.heads), 0, error.position, str(error))
+    return Verdict(walk.position, len(walk.heads), 0, None, "")
+
+
 def _groups(file: BinaryIO, walk: Walk, progress: Progress | None) -> Iterator[GroupPlan]:
     name = str(getattr(file, "name", "the export"))
-    _check_header(file.readline(), name)
+    _check_header(file.readline(_HEADER_ROOM_BYTES), name)
     events = _events(file, name, walk)
     while rows := list(islice(events, PAGE)):
         yield GroupPlan(rows, {row[1]: walk.heads[row[1]] for row in rows}, [])
