@@ -29,12 +29,15 @@ def jct_picture(runs: Sequence[RunOutcome]) -> str:
     low = max(0.05, min(float(jct_s[0]) for jct_s in jcts if len(jct_s)))
     high = max(low * 1.01, *(float(jct_s[-1]) for jct_s in jcts if len(jct_s)))
     names = labels(runs)
+    legend = _corner(runs)
+    is_inside = len(runs) <= _MOST_INSIDE and _is_free(legend, [jct_s for jct_s in jcts if len(jct_s)], (low, high))
     parts = [*_axes(low, high)]
     for i, jct_s in enumerate(jcts):
         if len(jct_s):
             parts.append(_line(jct_s, i, f"{names[i]}: {_told(runs[i])}", (low, high)))
-    parts += _legend(runs)
-    return picture(_WIDTH, _height(runs), "Share of jobs completed within a time, one line per run", parts)
+    parts += _legend(runs, legend, is_inside=is_inside)
+    height = _HEIGHT if is_inside else _HEIGHT + _LEGEND_LINE * (1 + (len(runs) - 1) // _across(legend) + 1)
+    return picture(_WIDTH, height, "Share of jobs completed within a time, one line per run", parts)
 
 
 def _jcts(run: RunOutcome) -> Floats:
@@ -78,24 +81,35 @@ def _line(jct_s: Floats, number: int, told: str, limits: tuple[float, float]) ->
     return element("g", element("title", text(told)), wide, element("path", class_=f"line {line_class(number)}", d=d))
 
 
-def _legend(runs: Sequence[RunOutcome]) -> Iterable[str]:
-    """Yield the names, the shortest average first: in the lower right corner, where no distribution runs."""
+def _corner(runs: Sequence[RunOutcome]) -> Box:
+    """Return the lower right corner, as large as the names of the runs need it."""
+    width = 38 + 6.6 * max(len(name) for name in labels(runs)) + 10
+    height = _LEGEND_LINE * len(runs) + 6
+    return Box(_BOX.right - width - 10, _BOX.bottom - 8 - height, width, height)
+
+
+def _across(corner: Box) -> int:
+    return max(1, int(_BOX.width // corner.width))
+
+
+def _is_free(corner: Box, jcts: Sequence[Floats], limits: tuple[float, float]) -> bool:
+    """Tell whether every distribution, which never falls, is above the corner where the corner begins."""
+    low, high = limits
+    left_s = low * (high / low) ** ((corner.x - _BOX.x) / _BOX.width)
+    least = (_BOX.bottom - corner.y) / _BOX.height
+    return all(np.searchsorted(jct_s, left_s) / len(jct_s) > least for jct_s in jcts)
+
+
+def _legend(runs: Sequence[RunOutcome], corner: Box, *, is_inside: bool) -> Iterable[str]:
+    """Yield the names, the shortest average first: in the corner, or below the picture."""
     names = labels(runs)
     order = sorted(range(len(runs)), key=lambda i: runs[i].result.avg_jct_s)
-    width = 38 + 6.6 * max(len(name) for name in names) + 10
-    if len(runs) <= _MOST_INSIDE:
-        height = _LEGEND_LINE * len(runs) + 6
-        corner = Box(_BOX.right - width - 10, _BOX.bottom - 8 - height, width, height)
-        yield element("rect", class_="legend", x=corner.x, y=corner.y, width=width, height=height, rx="4")
+    if is_inside:
+        yield element("rect", class_="legend", x=corner.x, y=corner.y, width=corner.width, height=corner.height, rx="4")
         places = [(corner.x, corner.y + 14 + _LEGEND_LINE * row) for row in range(len(runs))]
     else:
-        across = max(1, int(_BOX.width // width))
-        places = [(_BOX.x + width * (n % across), _HEIGHT + _LEGEND_LINE * (n // across)) for n in range(len(runs))]
+        across, top = _across(corner), _HEIGHT + _LEGEND_LINE
+        places = [(_BOX.x + corner.width * (n % across), top + _LEGEND_LINE * (n // across)) for n in range(len(runs))]
     for i, (x, y) in zip(order, places, strict=True):
         yield element("line", class_=f"line {line_class(i)}", x1=x + 8, x2=x + 30, y1=y - 1, y2=y - 1)
         yield element("text", text(names[i]), class_="key", x=x + 38, y=y + 3)
-
-
-def _height(runs: Sequence[RunOutcome]) -> float:
-    """Return the height of the picture; from ten runs on the names go below it."""
-    return _HEIGHT if len(runs) <= _MOST_INSIDE else _HEIGHT + _LEGEND_LINE * (len(runs) / 3 + 1)

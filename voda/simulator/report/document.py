@@ -80,9 +80,11 @@ def _verdict(runs: Sequence[RunOutcome]) -> str:
         return f"Jobs took {average} on average, from submission to end."
     saved = percent(1 - first.result.avg_jct_s / last.result.avg_jct_s)
     shortest = min(runs, key=lambda run: run.result.makespan_s)
+    is_tied = len({span(run.result.makespan_s) for run in runs}) == 1
     return (
         f"{name(first)} has the shortest average job completion time, {average}: {saved} below {name(last)}"
-        f" ({span(last.result.avg_jct_s)}). The whole workload is done first under {name(shortest)},"
+        f" ({span(last.result.avg_jct_s)}). The whole workload is done"
+        f" {'under each of them' if is_tied else f'first under {name(shortest)},'}"
         f" after {span(shortest.result.makespan_s)}."
     )
 
@@ -108,12 +110,12 @@ def _comparison(runs: Sequence[RunOutcome]) -> str:
         link = element("a", text(label), href=f"#run{number}")
         cells = (_cell(column, runs, run, champion) for column, champion in zip(ALL, champions, strict=True))
         rows.append(element("tr", element("th", link, scope="row"), *cells))
-    caption = element(
-        "caption", "The best of each column is marked. JCT = job completion time. Point at a heading for its meaning."
-    )
+    marked = "The best of each column is marked. " if len(runs) > 1 else ""
+    caption = element("caption", f"{marked}JCT = job completion time. Point at a heading for its meaning.")
     head = element("thead", element("tr", element("th", "policy", scope="col"), *heads))
     table = element("table", caption, head, element("tbody", *rows))
-    return element("h2", "The policies compared") + element("div", table, class_="scroll", tabindex="0")
+    title = "The policies compared" if len(runs) > 1 else "The run in figures"
+    return element("h2", title) + element("div", table, class_="scroll", tabindex="0")
 
 
 def _cell(column: Column, runs: Sequence[RunOutcome], run: RunOutcome, champion: str | None) -> str:

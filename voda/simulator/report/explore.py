@@ -25,7 +25,8 @@ def exploring(run: RunOutcome, log: str | None) -> Iterable[str]:
     if log is None:
         return
     link = element("a", text(log), href=quote(log))
-    yield element("p", f"Every event of this run, decisions and reasons included: {link}", class_="soft")
+    words = f"Every event of this run, decisions and reasons included: {link}. To be called in the folder of this page:"
+    yield element("p", words, class_="soft")
     waited = [job for job in nlargest(_LONGEST, run.history.finished, key=attrgetter("queueing_s")) if job.queueing_s]
     commands = [*(_explain(log, job) for job in waited), f"voda replay {shlex.quote(log)} --verify"]
     yield element("pre", element("code", text("\n".join(commands))))

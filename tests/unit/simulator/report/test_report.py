@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from tests.builders import Log, a_node, a_spec
@@ -136,6 +137,31 @@ def test_page_tells_how_to_repeat_and_explore_the_run(tmp_path: Path) -> None:
 
 def test_page_of_a_run_without_jobs_is_a_page(tmp_path: Path) -> None:
     assert "0 jobs on 1 node with 4 GPUs" in page_of(tmp_path, [a_run(jobs=0)])
+
+
+def test_names_of_runs_leave_the_picture_where_they_would_hide_a_line(tmp_path: Path) -> None:
+    log, history = Log(), History()
+    for number, jct_s in enumerate((1, 3500, 3600)):
+        log.add(JobSubmitted(spec=a_spec(f"job{number}")), at=0)
+        log.add(JobCompleted(job_id=f"job{number}"), at=jct_s)
+    for event in log.events:
+        history.apply(event)
+    late = [replace(a_run(f"policy-{number}"), history=history) for number in range(8)]
+    assert 'class="legend"' in page_of(tmp_path, late[:1])
+    assert 'class="legend"' not in page_of(tmp_path, late)
+
+
+def test_lead_when_all_runs_end_together_names_none_as_the_first(tmp_path: Path) -> None:
+    slow, fast = a_run("fifo"), a_run("srjf")
+    fast = replace(fast, result=replace(fast.result, avg_jct_s=fast.result.avg_jct_s / 2))
+    page = page_of(tmp_path, [slow, fast])
+    assert "The whole workload is done under each of them after 3h 00m." in page
+
+
+def test_page_of_one_run_compares_nothing(tmp_path: Path) -> None:
+    page = page_of(tmp_path, [a_run()])
+    assert "The policies compared" not in page
+    assert "The best of each column" not in page
 
 
 def test_many_runs_are_named_below_the_distribution(tmp_path: Path) -> None:
