@@ -23,6 +23,12 @@ _ROWS: "Sequence[tuple[str, Callable[[Figures], float], Callable[[float], str]]]
     ("utilisation", lambda run: run.utilisation, percent),
 )
 
+_MOST_ERROR = 0.1
+_FAR_OFF = (
+    " So large an error has a cause: deaths of single workers are not repeated, and sizes that jobs never ran at are"
+    " guessed (docs/time-travel.md)."
+)
+
 
 def verdict_tables(verdict: "Verdict") -> RenderableType:
     """Return the three runs side by side, and the jobs for which it matters most."""
@@ -66,6 +72,7 @@ def _model_error(verdict: "Verdict") -> str:
     return (
         f"The model gives the recorded run's average JCT with an error of {error:.1%}:"
         " differences between policies that are not clearly larger mean nothing."
+        + (_FAR_OFF if error > _MOST_ERROR else "")
     )
 
 
