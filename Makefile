@@ -22,7 +22,8 @@ demo: setup ## Compare all policies on a measured workload; pictures under out/d
 ifneq ($(DATA),)
 	$(BIN)/voda simulate --workload pollux/workload-6 --all --out out/demo/pollux-6
 else
-	@echo "The Pollux workloads are not on this machine, so only voda-exp/run_1 was simulated."
+	@echo "The Pollux workloads are not on this machine, so only voda-exp/run_1 was simulated"
+	@echo "(docs/workloads.md tells how to get them)."
 endif
 
 test: setup ## Run the whole test suite.

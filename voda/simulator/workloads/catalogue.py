@@ -55,6 +55,9 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
 }
 
+_SPELLED = {"begins": "from", "ends": "to", "rate_per_h": "rate"}
+"""Options that users call by another name than the field's, which is a word of the language or lacks its unit."""
+
 
 def load(
     name: str,
@@ -105,5 +108,5 @@ def _refuse_unheeded(name: str, entry: Entry, options: WorkloadOptions) -> None:
     defaults = WorkloadOptions()
     for field in WorkloadOptions.__struct_fields__:
         if field not in entry.options and getattr(options, field) != getattr(defaults, field):
-            heeded = ", ".join(sorted(entry.options)) or "none"
-            raise InvalidInput(f"workload {name} has no option {field}: it has {heeded}")
+            heeded = ", ".join(sorted(_SPELLED.get(option, option) for option in entry.options)) or "none"
+            raise InvalidInput(f"workload {name} has no option {_SPELLED.get(field, field)}: it has {heeded}")
