@@ -3,15 +3,20 @@
 # ruff: noqa: ASYNC240 - a test may wait for its own disk
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import asyncpg
 import pytest
+from sqlalchemy import text
 
 from tests.builders import a_fact
 from tests.postgres import Server
 from voda.domain.errors import InvalidInput, LogTooNew, NotALog, StoreNotWritable, StoreUnavailable
+from voda.events.codec import seal
+from voda.events.envelope import Head
+from voda.events.group import GroupPlan, taken_over
 from voda.events.memory import MemoryStore
 from voda.events.opening import open_store
 from voda.events.sql import schema
@@ -142,7 +147,46 @@ async def test_tail_goes_on_after_the_server_was_away(store: SqlStore, postgres_
         assert (await waiting).event_id == "1"
 
 
+async def test_writer_frozen_with_the_lock_in_its_hand_stops_the_others_only_for_its_timeout(
+    url: str, store: SqlStore
+) -> None:
+    frozen = await PostgresDatabase.open(url, timeout_s=0.4)
+    connection = await frozen._engine.connect()
+    await connection.execute(text(f"SELECT pg_advisory_xact_lock({schema.APPLICATION_ID})"))
+    assert await store.append("job.a", 0, [a_fact("1")]) == 1
+    await connection.invalidate()
+    await connection.close()
+    await frozen.close()
+
+
+async def test_long_import_may_wait_for_its_input(url: str) -> None:
+    def batches() -> Iterator[GroupPlan]:
+        yield taken_over([seal(a_fact("1"), stream="job.a", head=Head(), epoch=0, position=1)])
+        time.sleep(0.9)
+        yield taken_over([seal(a_fact("2"), stream="job.b", head=Head(), epoch=0, position=2)])
+
+    store = await open_store(url, timeout_s=0.6)
+    await store.restore(batches())
+    assert await store.position() == 2
+    await store.close()
+
+
 # ---- databases that are not ready
+
+
+async def test_url_may_ask_for_encryption_in_the_words_of_postgresql(url: str) -> None:
+    store = await open_store(f"{url}?sslmode=prefer")
+    assert await store.position() == 0
+    assert store.place.endswith("?sslmode=prefer")
+    await store.close()
+    with pytest.raises(StoreUnavailable, match="rejected SSL upgrade"):
+        await open_store(f"{url}?sslmode=require")
+
+
+async def test_url_with_an_unknown_option_is_refused_without_its_value(url: str) -> None:
+    with pytest.raises(InvalidInput, match="option 'password' is unknown, expected sslmode, host, port") as caught:
+        await open_store(f"{url}?password=hidden")
+    assert "hidden" not in str(caught.value)
 
 
 async def test_database_without_tables_is_refused_with_the_command_that_makes_them(postgres_database: str) -> None:

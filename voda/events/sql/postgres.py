@@ -5,7 +5,7 @@ committed in their order and a reader never finds one that an earlier one is sti
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from typing import Any, Self
@@ -33,6 +33,10 @@ _UPSERT_HEAD = (
     " ON CONFLICT (stream) DO UPDATE SET version = excluded.version, hash = excluded.hash, epoch = excluded.epoch,"
     " position = excluded.position"
 )
+_OPTIONS = {"sslmode": "ssl", "host": "host", "port": "port"}
+"""What may stand behind the question mark of a URL, in PostgreSQL's words, and the driver's word for it."""
+# The writer of a long transaction may wait for its own input.
+_NO_IDLE_LIMIT = "SET LOCAL idle_in_transaction_session_timeout = 0"
 _HAS_TABLE = "SELECT count(*) FROM pg_tables WHERE schemaname = current_schema() AND tablename = ANY(:names)"
 
 
@@ -41,11 +45,11 @@ class PostgresDatabase:
 
     poll_s = 1.0
 
-    def __init__(self, engine: AsyncEngine, timeout_s: float) -> None:
-        self.place = engine.url.set(drivername="postgresql").render_as_string()
-        self._engine = engine
+    def __init__(self, url: URL, *, read_only: bool, timeout_s: float) -> None:
+        self.place = url.set(drivername="postgresql").render_as_string()
+        self._engine = _engine(url, read_only=read_only, timeout_s=timeout_s)
         self._timeout_s = timeout_s
-        self._listener = Listener(engine)
+        self._listener = Listener(self._engine)
 
     @classmethod
     async def open(cls, url: str, *, read_only: bool = False, timeout_s: float = 10.0) -> Self:
@@ -55,7 +59,7 @@ class PostgresDatabase:
             NotALog: its tables are missing or old: they are made by command only.
             InvalidInput, LogTooNew, StoreUnavailable: see their descriptions.
         """
-        database = cls(_engine(make_url(url), read_only=read_only, timeout_s=timeout_s), timeout_s)
+        database = cls(make_url(url), read_only=read_only, timeout_s=timeout_s)
         try:
             await database._refuse_other_tables()
         except BaseException:
@@ -71,7 +75,7 @@ class PostgresDatabase:
             NotALog: tables of the same names belong to somebody else.
             InvalidInput, LogTooNew, StoreNotWritable, StoreUnavailable: see their descriptions.
         """
-        database = cls(_engine(make_url(url), read_only=False, timeout_s=timeout_s), timeout_s)
+        database = cls(make_url(url), read_only=False, timeout_s=timeout_s)
         try:
             async with database._transaction() as connection:
                 await connection.execute(_sql(_LOCK))
@@ -135,6 +139,8 @@ class PostgresDatabase:
     async def _transaction(self, *, is_long: bool = False) -> AsyncIterator[AsyncConnection]:
         timeout_s = None if is_long else self._timeout_s
         async with explained(self.place), asyncio.timeout(timeout_s), self._engine.begin() as connection:
+            if is_long:
+                await connection.execute(_sql(_NO_IDLE_LIMIT))
             yield connection
 
     async def _refuse_other_tables(self) -> None:
@@ -146,15 +152,28 @@ class PostgresDatabase:
 
 
 def _engine(url: URL, *, read_only: bool, timeout_s: float) -> AsyncEngine:
-    settings = {"application_name": "voda", "default_transaction_read_only": "on" if read_only else "off"}
+    settings = {
+        "application_name": "voda",
+        "default_transaction_read_only": "on" if read_only else "off",
+        # A writer that freezes while it holds the lock must not stop all others for good.
+        "idle_in_transaction_session_timeout": str(round(timeout_s * 1000)),
+    }
     return create_async_engine(
-        url.set(drivername="postgresql+asyncpg"),
+        url.set(drivername="postgresql+asyncpg", query=_options(url)),
         # A server may be set to repeatable read, under which the lock's winner would not see the loser's events.
         isolation_level="READ COMMITTED",
         pool_pre_ping=True,
         pool_timeout=timeout_s,
         connect_args={"timeout": timeout_s, "command_timeout": timeout_s, "server_settings": settings},
     )
+
+
+def _options(url: URL) -> Mapping[str, str | tuple[str, ...]]:
+    """Return the URL's options in the driver's words."""
+    if unknown := sorted(set(url.query) - _OPTIONS.keys()):
+        place = url.set(query={}).render_as_string()
+        raise InvalidInput(f"{place}: the URL's option {unknown[0]!r} is unknown, expected {', '.join(_OPTIONS)}")
+    return {_OPTIONS[option]: value for option, value in url.query.items()}
 
 
 @lru_cache
