@@ -79,6 +79,7 @@ def test_replay_until_shows_nodes_and_jobs_in_80_columns() -> None:
     shown = voda("replay", LOG, "--until", "+2m").output
     assert "gamma-1 x2" in shown
     assert "3/3-3" in shown
+    assert "size: replicas/min-max" in shown
     assert max(map(len, shown.splitlines())) <= 80
 
 

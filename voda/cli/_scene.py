@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from voda.projections.learning import Accuracy
     from voda.timetravel.scene import JobRow, NodeRow, Scene
 
+_LEGEND = "size: replicas/min-max (>planned); served: GPU hours; prio: priority/queue"
+
 
 def scene_tables(scene: "Scene") -> RenderableType:
     """Return who holds what, and how far every job is."""
-    return Group(Text(_title(scene)), _nodes(scene.nodes), _jobs(scene.jobs, scene.at))
+    parts: list[RenderableType] = [Text(_title(scene)), _nodes(scene.nodes), _jobs(scene.jobs, scene.at)]
+    return Group(*parts, Text(_LEGEND)) if scene.jobs else Group(*parts)
 
 
 def accuracy_table(accuracy: "Mapping[str, Accuracy]") -> RenderableType:

@@ -138,4 +138,6 @@ def _show(runs: "Sequence[RunOutcome]", *, seed: int, out: Path | None, as_json:
     console.print(comparison(runs, console.width))
     if page is not None:
         console.print(f"Pictures: {page}", soft_wrap=True, highlight=False)
-        console.print(f"Explore:  voda explain {runs[0].log} JOB", soft_wrap=True, highlight=False)
+        waited = max(runs[0].history.finished, key=lambda job: job.queueing_s, default=None)
+        command = shlex.join(["voda", "explain", str(runs[0].log), waited.job_id if waited else "JOB"])
+        console.print(f"Explore:  {command}", soft_wrap=True, highlight=False, markup=False)

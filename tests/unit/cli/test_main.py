@@ -1,5 +1,6 @@
 """Claims about the program around the commands: its version, and output that cannot be written."""
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -47,3 +48,11 @@ def test_help_of_simulate_tells_the_defaults() -> None:
     shown = CliRunner().invoke(build_app(), ["simulate", "--help"], env={"COLUMNS": "200"}).stdout
     for default in ("elastic-fifo if none is named", "steady if none is named", "by default the workload's"):
         assert default in shown
+
+
+def test_simulate_ends_with_a_command_that_runs_as_written(tmp_path: Path) -> None:
+    arguments = ["simulate", "--workload", "poisson", "--jobs", "3", "--out", str(tmp_path / "my runs")]
+    last = CliRunner().invoke(build_app(), arguments).stdout.splitlines()[-1]
+    _, program, *explain = shlex.split(last)
+    assert program == "voda"
+    assert CliRunner().invoke(build_app(), explain).exit_code == 0
