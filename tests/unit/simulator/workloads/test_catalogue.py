@@ -79,5 +79,5 @@ def test_workload_of_an_unknown_name_is_refused_with_the_known_ones(name: str) -
 def test_workload_with_an_option_it_does_not_heed_is_refused() -> None:
     with pytest.raises(InvalidInput, match="voda-exp/run_1 has no option jobs: it has none"):
         load("voda-exp/run_1", options=WorkloadOptions(jobs=3))
-    with pytest.raises(InvalidInput, match="poisson has no option from: it has gpu_mix, jobs, load, rate$"):
+    with pytest.raises(InvalidInput, match=r"poisson has no option from: .* rate$"):
         load("poisson", options=WorkloadOptions(begins="2017-10-01"))
