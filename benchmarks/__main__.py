@@ -12,14 +12,20 @@ import benchmarks
 from benchmarks.table import Row, show
 
 
+def names() -> list[str]:
+    """Return the names of all benchmarks."""
+    found = sorted(module.name for module in pkgutil.iter_modules(benchmarks.__path__))
+    return [name.removeprefix("bench_") for name in found if name.startswith("bench_")]
+
+
 def main(wanted: list[str]) -> None:
     """Run the benchmarks whose names contain one of `wanted`; all when there is none."""
+    chosen = [name for name in names() if not wanted or any(part in name for part in wanted)]
+    if not chosen:
+        sys.exit(f"there is no benchmark {' or '.join(wanted)}: expected some of {', '.join(names())}, or nothing")
     rows: list[Row] = []
-    for found in sorted(pkgutil.iter_modules(benchmarks.__path__), key=lambda module: module.name):
-        name = found.name.removeprefix("bench_")
-        if name == found.name or (wanted and not any(part in name for part in wanted)):
-            continue
-        module = importlib.import_module(f"benchmarks.{found.name}")
+    for name in chosen:
+        module = importlib.import_module(f"benchmarks.bench_{name}")
         print(f"running {name} ...", file=sys.stderr, flush=True)
         measured = module.run()
         show(measured, getattr(module, "TITLE", name))
