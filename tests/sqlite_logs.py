@@ -1,0 +1,42 @@
+"""SQLite logs on disk for tests: filled, looked at, and altered behind voda's back."""
+
+import sqlite3
+from pathlib import Path
+
+from tests.builders import a_fact
+from voda.events.opening import open_store
+from voda.events.verify import verify_log
+
+
+async def fill(path: Path, events: int) -> None:
+    """Append so many events to two streams of a log, and close it."""
+    store = await open_store(path)
+    for number in range(events):
+        await store.append(f"job.{number % 2}", -1, [a_fact(str(number))])
+    await store.close()
+
+
+def behind_vodas_back(path: Path, statement: str, *parameters: object) -> None:
+    """Run a statement on the file, as a foreign program would."""
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute(statement, parameters)
+    connection.close()
+
+
+async def position_of(path: Path) -> int:
+    """Return the last position that a reader finds."""
+    store = await open_store(path, read_only=True)
+    try:
+        return await store.position()
+    finally:
+        await store.close()
+
+
+async def verified(path: Path) -> str:
+    """Return what is wrong with the log; empty where nothing is."""
+    store = await open_store(path, read_only=True)
+    try:
+        return (await verify_log(store)).problem
+    finally:
+        await store.close()
