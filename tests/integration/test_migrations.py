@@ -1,15 +1,73 @@
 """The revisions in migrations/ lead to the tables that the code speaks of."""
 
+import asyncio
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
-from voda.events.sql import schema, sqlite_file
+from tests.builders import a_fact
+from tests.sqlite_logs import fill, verified
+from voda.domain.errors import InvalidInput, NotALog
+from voda.events.opening import open_store
+from voda.events.sql import migrate, schema, sqlite_file
 from voda.events.sql.migrate import revisions_folder
+from voda.events.sql.postgres import PostgresDatabase
+
+
+@pytest.fixture
+def tomorrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Makes this version the next one, which has a revision more; its tables differ by an index."""
+    folder = tmp_path / "migrations"
+    shutil.copytree(revisions_folder(), folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "versions" / "0002_tomorrow.py").write_text(
+        "from alembic import op\n\nrevision = '0002'\ndown_revision = '0001'\n\n\n"
+        "def upgrade():\n    op.create_index('tomorrow', 'events', ['type'])\n"
+    )
+
+    def come() -> None:
+        monkeypatch.setattr(schema, "REVISIONS", ("0001", "0002"))
+        monkeypatch.setattr(migrate, "revisions_folder", lambda: folder)
+
+    return come
+
+
+async def test_older_sqlite_log_is_migrated_when_opened_for_writing_and_not_before(
+    tmp_path: Path, tomorrow: Callable[[], None]
+) -> None:
+    path = tmp_path / "log.db"
+    await fill(path, 3)
+    before = path.read_bytes()
+    tomorrow()
+    with pytest.raises(InvalidInput, match=f"written by an older voda: run 'voda log migrate {path}' first"):
+        await open_store(path, read_only=True)
+    assert path.read_bytes() == before
+    opened = await asyncio.gather(open_store(path), open_store(path))
+    assert await opened[0].append("job.new", 0, [a_fact("new")]) == 4
+    for store in opened:
+        await store.close()
+    assert await verified(path) == ""
+
+
+@pytest.mark.postgres
+async def test_older_postgresql_log_is_migrated_by_command_alone(
+    postgres_database: str, tomorrow: Callable[[], None]
+) -> None:
+    await PostgresDatabase.migrate(postgres_database)
+    tomorrow()
+    for read_only in (True, False):
+        with pytest.raises(NotALog, match="holds the log of an older voda: run 'voda log migrate"):
+            await open_store(postgres_database, read_only=read_only)
+    await PostgresDatabase.migrate(postgres_database)
+    store = await open_store(postgres_database)
+    assert await store.append("job.new", 0, [a_fact("new")]) == 1
+    await store.close()
 
 
 def test_revisions_in_the_code_are_those_in_the_folder() -> None:

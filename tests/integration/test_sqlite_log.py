@@ -4,6 +4,7 @@
 
 import asyncio
 import os
+import resource
 import shutil
 import signal
 import sqlite3
@@ -210,6 +211,17 @@ def test_writer_at_its_file_size_limit_loses_nothing_that_was_acknowledged(tmp_p
     )
     assert "StoreNotWritable" in done.stderr
     assert asyncio.run(position_of(path)) == len(done.stdout.splitlines()) > 0
+
+
+async def test_log_that_finds_no_room_to_be_made_is_not_there_afterwards(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    try:
+        with pytest.raises(StoreNotWritable, match=f"^{tmp_path}/log.db cannot be"):
+            await open_store(tmp_path / "log.db")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
 
 
 # ---- other processes

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from sqlalchemy.exc import DBAPIError
+
 from voda.domain.errors import LogDamaged, NotALog, StoreNotWritable, StoreUnavailable, VodaError
 
 # The low byte of an extended error code is the kind of error.
@@ -20,6 +22,11 @@ def explained(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise explain(error, path) from error
+    except DBAPIError as error:
+        # Of a migration, which Alembic runs through SQLAlchemy.
+        if not isinstance(error.orig, sqlite3.Error):
+            raise
+        raise explain(error.orig, path) from error
 
 
 def is_busy(error: sqlite3.Error) -> bool:

@@ -37,7 +37,8 @@ def create(path: Path) -> None:
     try:
         with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
             new = Path(folder) / "new"
-            _fill(new)
+            with explained(path):
+                _fill(new)
             _publish(new, path)
     except OSError as error:
         raise StoreNotWritable(
@@ -149,13 +150,12 @@ def _migrate(connection: sqlite3.Connection) -> None:
 
 
 def _fill(path: Path) -> None:
-    with explained(path):
-        connection = _connect(path, "mode=rwc")
-        try:
-            _migrate(connection)
-            connection.execute("PRAGMA journal_mode = WAL")
-        finally:
-            connection.close()
+    connection = _connect(path, "mode=rwc")
+    try:
+        _migrate(connection)
+        connection.execute("PRAGMA journal_mode = WAL")
+    finally:
+        connection.close()
 
 
 def _publish(new: Path, path: Path) -> None:
