@@ -27,7 +27,7 @@ from voda.events.types import JobCompleted
 from voda.simulator.cluster import SimulatedCluster
 from voda.simulator.data import VODA_EXP, find_folder, intact
 from voda.simulator.profile import Costs
-from voda.simulator.speedup_profile import SpeedupProfile
+from voda.simulator.profiles.speedup import SpeedupProfile
 from voda.simulator.workloads.voda_exp import read_experiment
 
 MOST_ERROR: Final = 0.06

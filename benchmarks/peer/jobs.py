@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from voda.domain.job import Job
-from voda.simulator.pollux import Application, PolluxProfile
 from voda.simulator.profile import Workload
-from voda.simulator.step_times import GPUS_PER_NODE
+from voda.simulator.profiles.pollux import Application, PolluxProfile
+from voda.simulator.profiles.step_times import GPUS_PER_NODE
 
 
 class PeerJobs:

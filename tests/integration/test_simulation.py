@@ -19,8 +19,8 @@ from voda.simulator.compare import Contestant, compare
 from voda.simulator.engine import simulate
 from voda.simulator.failures import FailureRates
 from voda.simulator.profile import Arrival, Workload
+from voda.simulator.profiles.speedup import SpeedupProfile
 from voda.simulator.run import Options, Run
-from voda.simulator.speedup_profile import SpeedupProfile
 from voda.simulator.workloads.catalogue import load
 from voda.simulator.workloads.nodes import parse_nodes
 from voda.simulator.workloads.request import WorkloadOptions

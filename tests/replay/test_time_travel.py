@@ -22,9 +22,9 @@ from voda.placement.registry import placer
 from voda.policies.registry import policies
 from voda.projections.live import Live
 from voda.simulator.engine import simulate
-from voda.simulator.outlook import expected_start
 from voda.simulator.run import Options
-from voda.simulator.whatif import Choice, compare_with
+from voda.simulator.whatif.outlook import expected_start
+from voda.simulator.whatif.trial import Choice, compare_with
 from voda.simulator.workloads.catalogue import load
 from voda.timetravel.explanation import explain_live
 from voda.timetravel.moment import At, BeforeLast, Instant, Place, SinceFirst, find, parsed, rfc3339

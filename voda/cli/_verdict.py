@@ -11,7 +11,7 @@ from rich.text import Text
 from voda.simulator.report.units import counted, number, percent, span
 
 if TYPE_CHECKING:
-    from voda.simulator.verdict import Figures, Shift, Verdict
+    from voda.simulator.whatif.verdict import Figures, Shift, Verdict
 
 _ROWS: "Sequence[tuple[str, Callable[[Figures], float], Callable[[float], str]]]" = (
     ("average JCT", lambda run: run.avg_jct_s, span),

@@ -10,7 +10,7 @@ from voda.cli._log import EMPTY, LOG, MOMENT, Output, opened, place_of
 
 if TYPE_CHECKING:
     from voda.events.store import EventStore
-    from voda.simulator.verdict import Verdict
+    from voda.simulator.whatif.verdict import Verdict
     from voda.timetravel.verify import Verification
 
 _DIFFERS = 1
@@ -121,7 +121,7 @@ def _show_verification(found: "Verification", output: Output) -> None:
 async def _what_if(log: str, *, policy: str, placer: str, begin: str, pool: str) -> "Verdict":
     from voda.placement.registry import placer as known_placer
     from voda.policies.registry import policy as known_policy
-    from voda.simulator.whatif import Choice, compare_with
+    from voda.simulator.whatif.trial import Choice, compare_with
 
     choice = Choice(policy=known_policy(policy).name, placer=known_placer(placer).name if placer else None)
     async with opened(log) as store:

@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from voda.cli._verdict import verdict_tables
-from voda.simulator.verdict import Figures, Verdict
+from voda.simulator.whatif.verdict import Figures, Verdict
 
 
 def figures(avg_jct_s: float) -> Figures:

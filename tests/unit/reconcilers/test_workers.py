@@ -16,7 +16,7 @@ from voda.events.types import ActionFailed
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
 from voda.simulator.cluster import SimulatedCluster
-from voda.simulator.speedup_profile import SpeedupProfile
+from voda.simulator.profiles.speedup import SpeedupProfile
 
 PROFILE = SpeedupProfile(epochs=1, work_s=1e6, speedup=linear_speedup(4))
 

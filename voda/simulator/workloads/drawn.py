@@ -10,7 +10,7 @@ from msgspec import Struct
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.simulator.profile import Arrival, Costs
-from voda.simulator.speedup_profile import SpeedupProfile, speedup_law
+from voda.simulator.profiles.speedup import SpeedupProfile, speedup_law
 from voda.simulator.workloads.nodes import total_gpus
 
 EFFICIENCY = (0.6, 0.95)

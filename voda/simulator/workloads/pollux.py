@@ -11,9 +11,9 @@ from msgspec import Struct
 from voda.domain.errors import InvalidInput
 from voda.domain.job import JobSpec
 from voda.simulator.data import POLLUX, find_folder, intact
-from voda.simulator.pollux import Application, PolluxProfile, load_application
 from voda.simulator.profile import Arrival, Workload
-from voda.simulator.step_times import read_rows
+from voda.simulator.profiles.pollux import Application, PolluxProfile, load_application
+from voda.simulator.profiles.step_times import read_rows
 from voda.simulator.workloads.nodes import parse_nodes, total_gpus
 from voda.simulator.workloads.request import WorkloadRequest
 

@@ -12,7 +12,7 @@ from voda.domain.errors import InvalidInput
 from voda.domain.job import MOST_REPLICAS, JobSpec, validated
 from voda.domain.node import Node
 from voda.simulator.profile import Arrival, Costs, Workload
-from voda.simulator.speedup_profile import SpeedupProfile, speedup_law
+from voda.simulator.profiles.speedup import SpeedupProfile, speedup_law
 from voda.simulator.workloads.nodes import parse_nodes
 from voda.simulator.workloads.request import WorkloadOptions, WorkloadRequest
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from voda.domain.job import JobSpec
 from voda.simulator.profile import Arrival, Costs, Workload
-from voda.simulator.speedup_profile import SpeedupProfile
+from voda.simulator.profiles.speedup import SpeedupProfile
 from voda.simulator.workloads.nodes import parse_nodes
 from voda.simulator.workloads.request import WorkloadRequest
 

@@ -9,7 +9,7 @@ from tests.public_data import folder_or_skip
 from voda.domain.errors import InvalidInput
 from voda.simulator.data import PHILLY
 from voda.simulator.profile import Workload
-from voda.simulator.speedup_profile import SpeedupProfile
+from voda.simulator.profiles.speedup import SpeedupProfile
 from voda.simulator.workloads.catalogue import load
 from voda.simulator.workloads.nodes import parse_nodes
 from voda.simulator.workloads.request import WorkloadOptions

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from voda.domain.errors import InvalidInput
 from voda.simulator.profile import Workload
-from voda.simulator.speedup_profile import SpeedupProfile
+from voda.simulator.profiles.speedup import SpeedupProfile
 from voda.simulator.workloads.catalogue import load
 from voda.simulator.workloads.drawn import EFFICIENCY, SPAN_PENALTY
 from voda.simulator.workloads.nodes import parse_nodes

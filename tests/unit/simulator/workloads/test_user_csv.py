@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from voda.domain.errors import InvalidInput
 from voda.simulator.profile import Costs, Workload
-from voda.simulator.speedup_profile import SpeedupProfile, speedup_law
+from voda.simulator.profiles.speedup import SpeedupProfile, speedup_law
 from voda.simulator.workloads.catalogue import load
 from voda.simulator.workloads.nodes import parse_nodes
 from voda.simulator.workloads.request import WorkloadOptions

@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from voda.simulator.profile import Costs
-from voda.simulator.step_times import GPUS_PER_NODE, StepTimes, load_interpolated, load_step_times, read_rows
+from voda.simulator.profiles.step_times import GPUS_PER_NODE, StepTimes, load_interpolated, load_step_times, read_rows
 
 EPOCHS: Mapping[str, int] = {
     "bert": 2,

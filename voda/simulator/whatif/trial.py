@@ -34,13 +34,13 @@ from voda.projections.cluster import LiveCluster
 from voda.projections.history import History
 from voda.projections.timeline import Timeline
 from voda.simulator.engine import Simulation
-from voda.simulator.hindsight import Hindsight
 from voda.simulator.profile import Arrival, Workload
-from voda.simulator.rehearsal import Rehearsal
 from voda.simulator.run import Happening, Opening, Options, Run
 from voda.simulator.training import Training
-from voda.simulator.verdict import Cut, Told, Verdict, judge
-from voda.simulator.watched import Watch
+from voda.simulator.whatif.hindsight import Hindsight
+from voda.simulator.whatif.rehearsal import Rehearsal
+from voda.simulator.whatif.verdict import Cut, Told, Verdict, judge
+from voda.simulator.whatif.watched import Watch
 
 _PAGE = 5_000
 

@@ -9,7 +9,7 @@ from voda.events.group import taken_over
 from voda.events.memory import MemoryStore
 from voda.events.store import EventStore
 from voda.events.types import WorkerStarted
-from voda.simulator.whatif import Choice, record, sealed_until, what_if
+from voda.simulator.whatif.trial import Choice, record, sealed_until, what_if
 
 _MOST_EPOCHS: Final = 20_000
 """Still to be simulated; beyond that nobody wants to wait for the answer."""

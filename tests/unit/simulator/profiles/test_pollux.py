@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.public_data import folder_or_skip
 from voda.simulator.data import POLLUX
-from voda.simulator.pollux import (
+from voda.simulator.profiles.pollux import (
     EPOCHS,
     Application,
     BatchLimits,
@@ -17,7 +17,7 @@ from voda.simulator.pollux import (
     load_application,
     split,
 )
-from voda.simulator.step_times import StepTimes, canonical, load_step_times
+from voda.simulator.profiles.step_times import StepTimes, canonical, load_step_times
 
 LIMITS = {
     "bert": BatchLimits(initial=12, largest=384, local_smallest=4, local_largest=12),

@@ -15,11 +15,11 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.simulator.hindsight import Hindsight, HindsightProfile
 from voda.simulator.profile import Costs
-from voda.simulator.rehearsal import Rehearsal
-from voda.simulator.speedup_profile import SpeedupProfile, speedup_law
-from voda.simulator.watched import Watch
+from voda.simulator.profiles.speedup import SpeedupProfile, speedup_law
+from voda.simulator.whatif.hindsight import Hindsight, HindsightProfile
+from voda.simulator.whatif.rehearsal import Rehearsal
+from voda.simulator.whatif.watched import Watch
 
 
 def profile_of(log: Log, job_id: str = "a") -> HindsightProfile:

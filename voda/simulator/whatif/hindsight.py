@@ -15,9 +15,9 @@ from voda.domain.state import Settings
 from voda.projections.beliefs import History, believed
 from voda.projections.measured import Epochs, Mean
 from voda.projections.scaling import Scaling
-from voda.simulator.pace import Means, Pace, Prices, paced, timed_weights, weight_of, with_untimed
 from voda.simulator.profile import Costs
-from voda.simulator.watched import Size, Watched
+from voda.simulator.whatif.pace import Means, Pace, Prices, paced, timed_weights, weight_of, with_untimed
+from voda.simulator.whatif.watched import Size, Watched
 
 _UNKNOWN_WORK_S: Final = 3600.0
 """On one replica: of a job that never ran, of a kind that never ran either."""

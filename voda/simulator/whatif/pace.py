@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from voda.simulator.profile import Costs
-from voda.simulator.watched import Change, Piece, Size, Watched
+from voda.simulator.whatif.watched import Change, Piece, Size, Watched
 
 Means = Mapping[Size, float]
 """Size -> seconds of an epoch on it, were the trend 1."""
