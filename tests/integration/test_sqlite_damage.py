@@ -17,6 +17,7 @@ from voda.events.envelope import GENESIS, Head, hash_of
 from voda.events.opening import open_log, open_store
 from voda.events.store import EventStore, Snapshot
 from voda.events.verify import verify_log
+from voda.timetravel.past import events_between
 
 
 @pytest.fixture
@@ -160,6 +161,7 @@ def _statement(statement: str, *parameters: object) -> Damage:
         (_statement("UPDATE events SET hash = CAST(x'ff41' AS TEXT) WHERE position = 5"), 5, "cannot be read"),
         (_statement("DELETE FROM events WHERE position > 4"), 5, "stream job.0 is at version 3"),
         (_statement("UPDATE streams SET version = 2 WHERE stream = 'job.1'"), None, "stream job.1 is at version 2"),
+        (_statement("UPDATE streams SET version = 'x' WHERE stream = 'job.1'"), None, "stream job.1 is at version x"),
         (_statement("DELETE FROM streams WHERE stream = 'job.1'"), None, "stream job.1 is at version 0"),
         (_statement("UPDATE streams SET hash = 'x', version = 9"), 7, "stream job.0 is at version 9"),
     ],
@@ -175,6 +177,15 @@ async def test_damage_to_one_place_is_found_and_the_first_position_named(
     assert verdict.damaged_at == position
     assert said in verdict.problem
     assert position is None or f"position {position}" in verdict.problem
+
+
+async def test_events_before_a_damaged_one_are_read_and_none_beyond(path: Path) -> None:
+    behind_vodas_back(path, "UPDATE events SET body = CAST(body AS TEXT) WHERE position = 5")
+    store = await open_log(path)
+    assert [event.position async for event in events_between(store, until=4)] == [1, 2, 3, 4]
+    with pytest.raises(LogDamaged, match="position 5: the checksum"):
+        await store.read(4, 1)
+    await store.close()
 
 
 async def test_two_events_swapped_are_found(path: Path) -> None:

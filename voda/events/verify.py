@@ -80,7 +80,7 @@ class Walk:
         expected = self.position + 1
         if sealed.position != expected:
             raise LogDamaged(f"position {expected}: the event is missing, {sealed.position} follows", expected)
-        if not _is_a(bytes, sealed.body) or not sealed.is_intact:
+        if not sealed.is_intact:
             raise LogDamaged(f"position {expected}: the checksum does not fit the event", expected)
         body = body_of(sealed)
         before = self.heads.get(body.stream, _EMPTY)
@@ -174,10 +174,10 @@ def _compare_heads(expected: Mapping[str, Head], walk: Walk, source: str) -> Non
         return
     stream = min(name for name in {*expected, *walk.heads} if expected.get(name) != walk.heads.get(name))
     wanted, found = expected.get(stream, _EMPTY), walk.heads.get(stream, _EMPTY)
-    cut_at = walk.position + 1 if wanted.version > found.version else None
+    cut_at = walk.position + 1 if _is_a(int, wanted.version) and wanted.version > found.version else None
     where = f"position {cut_at}: " if cut_at else ""
     raise LogDamaged(
-        f"{where}{source} says that stream {stream} is at version {wanted.version} ({wanted.hash[:12]}),"
+        f"{where}{source} says that stream {stream} is at version {wanted.version} ({str(wanted.hash)[:12]}),"
         f" its events end at version {found.version} ({found.hash[:12]})",
         cut_at,
     )

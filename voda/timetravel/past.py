@@ -26,11 +26,13 @@ async def events_between(
 ) -> AsyncIterator[Event]:
     """Yield the events with `after` < position <= `until`, in order, page by page; of one stream where given."""
     while until is None or after < until:
-        page = await store.read(after, _PAGE, stream=stream)
+        # Not an event further than asked for: it may be the damaged one.
+        limit = _PAGE if until is None else min(_PAGE, until - after)
+        page = await store.read(after, limit, stream=stream)
         for event in page:
             if until is not None and event.position > until:
                 return
             yield event
-        if len(page) < _PAGE:
+        if len(page) < limit:
             return
         after = page[-1].position
