@@ -11,6 +11,7 @@ from typing import Final
 
 from voda.clock import Clock, stopwatch
 from voda.controller.follower import catch_up, restore
+from voda.domain.catalogue import first_known
 from voda.domain.state import ClusterState
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.store import EventStore
@@ -107,7 +108,8 @@ class Controller:
         """
         await self.catch_up()
         await self._cancel_idle()
-        policy = self._policies(self.live.cluster.settings(self._pool).policy)
+        cluster = self.live.cluster
+        policy = first_known(self._policies, cluster.settings(self._pool).policy, cluster.plan(self._pool).policy)
         await self._requeue(policy)
         if self._cause is not None and self._clock.now() >= self._may_decide_at():
             await self._decide(policy, self._cause)
@@ -119,7 +121,7 @@ class Controller:
         now = self._clock.now()
         with stopwatch(self.decision_s):
             state = self.live.state(self._pool)
-            placer = self._placers(state.settings.placer)
+            placer = first_known(self._placers, state.settings.placer, state.plan.placer)
             plan = decide(state, policy, placer, now, cause=cause)
             fact = changes(state.plan, plan, self.live.cluster.undecided(self._pool))
         if fact is not None:

@@ -5,7 +5,7 @@ Rule: to add a part is to add a file; there is no list to edit. A wrong name is 
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from types import ModuleType
 from typing import TypeVar
@@ -58,6 +58,27 @@ def chosen(name: str, known: Mapping[str, Part], *, what: str) -> Part:
     close = get_close_matches(name.lower(), known, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     raise InvalidInput(f"{what} {name[:80]!r} is not known.{hint} Known: {', '.join(known)}.")
+
+
+def first_known(choose: Callable[[str], Part], wanted: str, in_force: str) -> Part:
+    """Return the wanted part, or the one in force where the wanted one is not known.
+
+    A log may name a part that this version lacks; the pool then goes on as it was, rather than not at all.
+
+    Args:
+        choose: returns the part of a name, or raises InvalidInput.
+        wanted: as set.
+        in_force: of the last decision; "" = there was none.
+
+    Raises:
+        InvalidInput: `wanted` is not known, and nothing is in force.
+    """
+    try:
+        return choose(wanted)
+    except InvalidInput:
+        if in_force in ("", wanted):
+            raise
+        return choose(in_force)
 
 
 def _is_part(candidate: object, method: str, module: str) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from msgspec import Struct
 
 from voda.controller.follower import catch_up
+from voda.domain.catalogue import first_known
 from voda.events.envelope import Event
 from voda.events.store import EventStore
 from voda.events.types import JobPriorityChanged, LeaderElected, PlanAdopted
@@ -139,7 +140,8 @@ def _difference(live: Live, batch: Sequence[Event], registries: Registries) -> D
 
 def _recomputed(live: Live, event: Event, fact: PlanAdopted, registries: Registries) -> PlanAdopted | None:
     state = live.state(fact.pool)
-    policy, placer = registries.policies(state.settings.policy), registries.placers(state.settings.placer)
+    policy = first_known(registries.policies, state.settings.policy, state.plan.policy)
+    placer = first_known(registries.placers, state.settings.placer, state.plan.placer)
     plan = decide(state, policy, placer, event.recorded_at, cause=fact.cause)
     return changes(state.plan, plan, live.cluster.undecided(fact.pool))
 
@@ -191,7 +193,7 @@ def _queue_difference(live: Live, batch: Sequence[Event], registries: Registries
     facts = [event.data for event in batch if isinstance(event.data, JobPriorityChanged)]
     pool = facts[0].pool
     state = live.cluster.state(pool)
-    policy = registries.policies(state.settings.policy)
+    policy = first_known(registries.policies, state.settings.policy, state.plan.policy)
     moves: Mapping[str, tuple[int, str]] = {}
     if isinstance(policy, Queueing):
         moves = policy.requeue(state, batch[0].recorded_at)

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 
 from msgspec.structs import replace
 
+from voda.domain.catalogue import first_known
 from voda.domain.errors import InvalidInput
 from voda.domain.job import JobSpec
 from voda.events.envelope import Event
@@ -49,13 +50,13 @@ async def explain(
     if (pool := live.cluster.pool_of(job_id)) is None:
         return await _ended(store, spec, place, decisions)
     state = live.state(pool)
-    policy = registries.policies(state.settings.policy)
+    policy = first_known(registries.policies, state.settings.policy, state.plan.policy)
     explanation = explain_live(
         state,
         job_id,
         place.at,
         policies={**policies(), policy.name: policy},
-        placer=registries.placers(state.settings.placer),
+        placer=first_known(registries.placers, state.settings.placer, state.plan.placer),
     )
     return replace(explanation, decisions=tuple(decisions))
 

@@ -8,7 +8,7 @@ import pytest
 from tests.builders import a_node, a_spec
 from voda.clock import VirtualClock
 from voda.controller.controller import Controller
-from voda.domain.errors import Fenced, StoreUnavailable
+from voda.domain.errors import Fenced, InvalidInput, StoreUnavailable
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
 from voda.events.envelope import ANY_VERSION, Event, Fact
@@ -207,6 +207,25 @@ async def test_policy_with_queues_is_asked_at_the_instant_it_named() -> None:
     assert isinstance(moved.data, JobPriorityChanged)
     assert (moved.data.job_id, moved.data.queue_level, moved.data.reason) == ("a", 1, "it is late")
     assert len(stage.controller.decision_s) == decisions + 1
+
+
+async def test_policy_or_placer_that_nobody_knows_leaves_the_one_in_force() -> None:
+    stage = Stage()
+    await stage.begin(ratelimit_s=0)
+    await stage.add(JobSubmitted(spec=a_spec("a")))
+    await stage.step_at(1100)
+    await stage.add(PolicyChanged(pool="default", policy="dice", placer="darts"))
+    await stage.add(JobSubmitted(spec=a_spec("b")))
+    await stage.step_at(1200)
+    first, second = await stage.plans()
+    assert (second.policy, second.placer) == (first.policy, first.placer) == ("fifo", "steady")
+    assert set(second.placed) == {"b"}
+
+
+async def test_policy_that_nobody_knows_is_refused_where_none_is_in_force() -> None:
+    stage = Stage()
+    with pytest.raises(InvalidInput, match="policy 'dice' is not known"):
+        await stage.begin(policy="dice")
 
 
 async def test_progress_alone_makes_no_decision_due(stage: Stage) -> None:
