@@ -15,6 +15,9 @@ from voda.events.group import Append, Outcome
 LARGEST_GROUP = 10_000
 """Facts after which a group takes no further append, so that a commit stays within fractions of a second."""
 
+ALONE_AT_MOST = 8
+"""Appends in a row that are written at once before others get their turn: a turn costs a twentieth of a commit."""
+
 
 class Committer(Protocol):
     """The half of a database that writes groups."""
@@ -40,16 +43,26 @@ class GroupCommit:
         self._database = database
         self._waiting: deque[_Waiting] = deque()
         self._is_led = False
+        self._since_turn = ALONE_AT_MOST
+        """Appends written at once since others last had their turn."""
         # Lives while appends wait; close() awaits it.
         self._drain: asyncio.Task[None] | None = None
 
     async def append(self, append: Append) -> int:
         """Wait until the append is durable and return the position of its last fact."""
+        came_first = not self._is_led
+        if came_first:
+            outcome = await self._lead(append)
+            if isinstance(outcome, Exception):
+                raise outcome
+            if outcome is not None:
+                return outcome
         waiting = _Waiting(append, asyncio.get_running_loop().create_future())
-        self._waiting.append(waiting)
+        # Those who joined while it led come after it.
+        self._waiting.insert(0 if came_first else len(self._waiting), waiting)
         try:
             if not self._is_led:
-                await self._lead()
+                self._start()
             return await waiting.answer
         except asyncio.CancelledError:
             waiting.answer.cancel()
@@ -61,28 +74,26 @@ class GroupCommit:
             # Whoever gives up closing must not take the answers from those who appended.
             await (asyncio.shield(self._drain) if self._drain else asyncio.sleep(0))
 
-    async def _lead(self) -> None:
-        """See to it that what waits is written: at once if it is one append alone, else by a task."""
+    async def _lead(self, append: Append) -> Outcome | None:
+        """Write an append that is alone at once, or return None: then it is to wait with the others."""
         self._is_led = True
         try:
-            # All who are ready to append now get their turn to join.
-            await asyncio.sleep(0)
-            if len(self._waiting) == 1:
-                self._write_at_once(self._waiting[0])
+            if self._since_turn >= ALONE_AT_MOST:
+                # All who are ready to append now get their turn to join.
+                await asyncio.sleep(0)
+                self._since_turn = 0
+            self._since_turn += 1
+            outcomes = None if self._waiting else self._database.commit_at_once([append])
+            return outcomes[0] if outcomes else None
         finally:
+            self._is_led = False
             if self._waiting:
-                self._drain = asyncio.get_running_loop().create_task(self._run())
-            else:
-                self._is_led = False
+                self._start()
 
-    def _write_at_once(self, waiting: _Waiting) -> None:
-        try:
-            outcomes = self._database.commit_at_once([waiting.append])
-        except Exception as error:  # its caller gets it
-            outcomes = [error]
-        if outcomes is not None:
-            self._waiting.clear()
-            _answer(waiting.answer, outcomes[0])
+    def _start(self) -> None:
+        self._is_led = True
+        self._since_turn = ALONE_AT_MOST
+        self._drain = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
         try:

@@ -19,7 +19,7 @@ from voda.domain.errors import InvalidInput, StoreNotWritable, VodaError
 from voda.events.envelope import Head
 from voda.events.group import Append, GroupPlan, Outcome, plan_group
 from voda.events.sql import schema, sqlite_file
-from voda.events.sql.sqlite_errors import explained, is_busy
+from voda.events.sql.sqlite_errors import explain, explained, is_busy
 from voda.events.sql.store import Params
 
 INLINE_BELOW_S = 0.002
@@ -136,6 +136,21 @@ class SqliteDatabase:
         return self._frozen_at is not None and self._frozen_at != sqlite_file.stamp(self._path)
 
 
+class _Transaction:
+    """Holds the write lock. A class, because a generator would cost every append a hundredth of its commit."""
+
+    __slots__ = ("_writer",)
+
+    def __init__(self, writer: "_Writer") -> None:
+        self._writer = writer
+
+    def __enter__(self) -> None:
+        self._writer.begin()
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        self._writer.end(has_failed=kind is not None)
+
+
 class _Writer:
     """The writing connection, and what it remembers of the log as long as nobody else writes."""
 
@@ -154,15 +169,14 @@ class _Writer:
         """Write the group, or nothing and return None if another thread or process is writing."""
         if not self._in_use.acquire(blocking=False):
             return None
-        with explained(self._path):
-            try:
-                return self._commit(group)
-            except sqlite3.OperationalError as error:
-                if is_busy(error):
-                    return None
-                raise
-            finally:
-                self._in_use.release()
+        try:
+            return self._commit(group)
+        except sqlite3.Error as error:
+            if is_busy(error):
+                return None
+            raise explain(error, self._path) from error
+        finally:
+            self._in_use.release()
 
     def commit(self, group: Sequence[Append]) -> list[Outcome]:
         """Write the group, waiting for other processes."""
@@ -231,20 +245,25 @@ class _Writer:
         self._connection.executemany(INSERT_EVENT, plan.rows[in_hundreds:])
         self._connection.executemany(UPSERT_HEAD, plan.head_rows())
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """Hold the write lock, the cache up to date; whatever is not committed by the end is undone."""
+    def _transaction(self) -> "_Transaction":
+        return _Transaction(self)
+
+    def begin(self) -> None:
+        """Take the write lock and bring the cache up to date."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             self._catch_up()
-            yield
         except BaseException:
+            self.end(has_failed=True)
+            raise
+
+    def end(self, *, has_failed: bool) -> None:
+        """Undo whatever is not committed."""
+        if has_failed:
             # What a failed transaction left behind is looked up, not guessed.
             self._data_version = -1
-            raise
-        finally:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
 
     def _catch_up(self) -> None:
         """Forget what is remembered if another process wrote meanwhile."""
