@@ -89,7 +89,6 @@ async def _ours(
         plan = taken_over(await store.read_sealed(length + first, batch))
         written.append((plan.rows, plan.head_rows()))
     await store.close()
-    path.unlink()
     return took_s, written
 
 
@@ -160,7 +159,7 @@ def _facts(count: int) -> list[Fact]:
 
 
 def _copy(path: Path) -> None:
-    """Begin with the log so far, and nothing of it still on its way to the disk."""
+    """Begin with the log so far, whatever lay there before, and nothing of it still on its way to the disk."""
     shutil.copy(path.with_name(_SO_FAR), path)
     with path.open("rb+") as file:
         os.fsync(file.fileno())
