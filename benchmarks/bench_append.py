@@ -113,7 +113,6 @@ def _bare(path: Path, batches: Sequence[Written]) -> float:
         connection.execute("COMMIT")
     took_s = perf_counter() - begun
     connection.close()
-    path.unlink()
     return took_s
 
 
@@ -160,6 +159,7 @@ def _facts(count: int) -> list[Fact]:
 
 def _copy(path: Path) -> None:
     """Begin with the log so far, whatever lay there before, and nothing of it still on its way to the disk."""
+    path.unlink(missing_ok=True)
     shutil.copy(path.with_name(_SO_FAR), path)
     with path.open("rb+") as file:
         os.fsync(file.fileno())
