@@ -8,7 +8,7 @@ import pytest
 from tests.builders import a_fact
 from voda.domain.errors import StoreNotWritable, StoreUnavailable
 from voda.events.group import Append, Outcome
-from voda.events.sql.commit import LARGEST_GROUP, GroupCommit
+from voda.events.sql.commit import ALONE_AT_MOST, LARGEST_GROUP, GroupCommit
 
 
 class SlowDisk:
@@ -62,8 +62,26 @@ async def test_appends_ready_at_the_same_time_share_a_commit_even_where_commits_
     disk = SlowDisk(is_quick=True)
     disk.may_write.set()
     commits = GroupCommit(disk)
-    await asyncio.gather(*(commits.append(an_append()) for _ in range(7)))
+    answers = await asyncio.gather(*(commits.append(an_append()) for _ in range(7)))
     assert disk.groups == [7]
+    assert answers == [1, 2, 3, 4, 5, 6, 7], "in the order in which they arrived, the first one included"
+
+
+async def test_appends_in_a_tight_loop_leave_others_their_turn() -> None:
+    disk = SlowDisk(is_quick=True)
+    disk.may_write.set()
+    commits = GroupCommit(disk)
+    stood_at: list[int] = []
+
+    async def other() -> None:
+        stood_at.append(len(disk.groups))
+        await commits.append(an_append())
+
+    waiting = asyncio.ensure_future(other())
+    for _ in range(10 * ALONE_AT_MOST):
+        await commits.append(an_append())
+    assert stood_at[0] <= ALONE_AT_MOST
+    assert waiting.done()
 
 
 async def test_group_takes_no_more_once_it_is_large() -> None:
