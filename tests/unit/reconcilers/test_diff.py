@@ -218,5 +218,6 @@ def test_diff_when_given_then_what_frees_gpus_comes_before_what_uses_them(
     order = (HaltJob | StopJob, ResizeJob, MigrateWorkers, StartJob, ResizeJob)
     rank = 0
     for action in diff(wanted(placement), seen(workers, nodes)):
-        while not isinstance(action, order[rank]):
+        while rank < len(order) and not isinstance(action, order[rank]):
             rank += 1
+        assert rank < len(order), f"{action} comes too late"
