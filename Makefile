@@ -50,7 +50,7 @@ format: setup ## Rewrite the sources in the common format.
 
 lock: setup ## Resolve the dependencies again (UPGRADE=--upgrade for newer ones).
 	$(BIN)/uv pip compile $(LOCKED) pyproject.toml --output-file requirements.lock
-	$(BIN)/uv pip compile $(LOCKED) pyproject.toml --extra dev --constraints requirements.lock \
+	$(BIN)/uv pip compile $(LOCKED) pyproject.toml --extra dev --extra examples --constraints requirements.lock \
 	  --output-file requirements-dev.lock
 
 LOCKED = --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \

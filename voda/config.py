@@ -4,10 +4,38 @@ Rule: every variable voda knows is read by one function here, and what was found
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 
 def data_folder() -> Path | None:
     """Return the folder of public data sets that VODA_DATA names; None where it is unset or empty."""
-    named = os.environ.get("VODA_DATA", "").strip()
+    named = _named("VODA_DATA")
     return Path(named).expanduser() if named else None
+
+
+def home_folder() -> Path:
+    """Return the folder of this machine's voda: VODA_HOME, else the user's data folder by the XDG convention."""
+    if named := _named("VODA_HOME"):
+        return Path(named).expanduser()
+    data = _named("XDG_DATA_HOME")
+    return (Path(data) if data else Path.home() / ".local" / "share") / "voda"
+
+
+def server_url() -> str:
+    """Return the server that VODA_SERVER names; empty where it is unset."""
+    return _named("VODA_SERVER")
+
+
+def token() -> str:
+    """Return the access token in VODA_TOKEN; empty where it is unset."""
+    return _named("VODA_TOKEN")
+
+
+def environment() -> Mapping[str, str]:
+    """Return the whole environment, for the processes that are started here."""
+    return dict(os.environ)
+
+
+def _named(variable: str) -> str:
+    return os.environ.get(variable, "").strip()

@@ -4,14 +4,14 @@ What every adapter promises (tests/contract/test_cluster.py): an action can be r
 on a job that is gone does nothing; what `observe` shows is what holds GPUs now, wished for or not.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
 
 from voda.domain.node import Node
 from voda.domain.plan import Action
-from voda.events.types import Observation
+from voda.events.types import JobCompleted, JobFailed, Observation
 
 
 class Observed(Struct, frozen=True, kw_only=True):
@@ -22,6 +22,8 @@ class Observed(Struct, frozen=True, kw_only=True):
     """job id -> worker index -> node, for every worker that holds GPUs, starting and ending ones too."""
     gpus_per_replica: Mapping[str, int]
     """job id -> GPUs held by each of its workers; for every job in `workers`."""
+    ended: Mapping[str, JobCompleted | JobFailed] = {}
+    """job id -> how it ended, of the jobs whose end the cluster still remembers."""
 
 
 class Cluster(Protocol):
@@ -46,4 +48,26 @@ class Cluster(Protocol):
 
     def watch(self) -> AsyncIterator[Observation]:
         """Yield what happens, as facts for the log, in the order it happened."""
+        ...
+
+
+class Outputs(Protocol):
+    """What the replicas of a cluster's jobs print."""
+
+    async def replicas(self, job_id: str) -> Sequence[str]:
+        """Return the names of the replicas that have output, the most telling one first; empty where none has."""
+        ...
+
+    def read(self, job_id: str, replica: str, *, tail_bytes: int | None, follow: bool) -> AsyncIterator[bytes]:
+        """Yield a replica's output.
+
+        Args:
+            job_id: of a job that is or was here.
+            replica: one of `replicas`.
+            tail_bytes: begin that far before the end, at a line's beginning; None = at the beginning.
+            follow: go on until the job has ended.
+
+        Raises:
+            InvalidInput: there is no such replica.
+        """
         ...

@@ -47,6 +47,31 @@ class DataNotFound(InvalidInput):
     """A public data set is not on this machine."""
 
 
+class InvalidField(InvalidInput):
+    """One field of a manifest or a request is wrong.
+
+    Args:
+        field: its path, as a user would write it: spec.mpiReplicaSpecs.Worker.replicas.
+        message: the sentence for the user, which names the field too.
+    """
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class NotFound(PermanentError):
+    """There is nothing of that name."""
+
+
+class AlreadyExists(PermanentError):
+    """There is something of that name already."""
+
+
+class NotAllowed(PermanentError):
+    """The caller's role does not allow this."""
+
+
 class VersionConflict(PermanentError):
     """The stream's head is not where the writer believed it to be."""
 

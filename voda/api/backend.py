@@ -1,0 +1,54 @@
+"""What the API is given to work with; built by the composition root, or by a test from memory adapters.
+
+Rule: routes reach the world through this record alone.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from voda.api.access import Access
+from voda.api.view import View
+from voda.clock import Clock
+from voda.cluster.port import Outputs
+from voda.events.store import EventStore
+from voda.manifests.parsed import Omission
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one caller may ask for."""
+
+    body_bytes: int = 1_000_000
+    jobs_per_user: int = 1_000
+    """Live ones; admins may have more."""
+    page: int = 500
+    """Most items of a list."""
+    request_s: float = 30.0
+    """Longest time for a request to arrive in full, and for an answer that is not a stream to be taken."""
+    idle_s: float = 60.0
+    """A connection that asks nothing is closed after this."""
+
+
+def nothing_omitted(_manifest: Mapping[str, Any]) -> Sequence[Omission]:
+    """Tell of a cluster that honours every part of a manifest."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """The ports behind the API."""
+
+    store: EventStore
+    clock: Clock
+    view: View
+    access: Access
+    pools: Sequence[str]
+    """To which jobs can be submitted; the first is the default."""
+    outputs: Mapping[str, Outputs] = field(default_factory=dict)
+    """pool -> what its jobs print."""
+    omissions: Callable[[Mapping[str, Any]], Sequence[Omission]] = nothing_omitted
+    """What of a manifest the cluster behind does not honour."""
+    not_ready: Callable[[], str] = str
+    """Why the service is not ready, one sentence; empty when it is."""
+    limits: Limits = Limits()

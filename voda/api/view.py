@@ -1,0 +1,84 @@
+"""What the API reads: the log's state, folded as it grows, and what was forecast from it.
+
+Rule: whoever appended and waits for `reached` sees what it wrote (read your writes).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from voda.controller.follower import catch_up, restore
+from voda.domain.errors import StoreUnavailable
+from voda.events.envelope import Event
+from voda.events.store import EventStore
+from voda.projections.live import Live
+from voda.projections.roster import Roster
+from voda.simulator.whatif.forecast import Forecast
+
+
+class View:
+    """The projections behind the API, moved by one task."""
+
+    def __init__(self, store: EventStore) -> None:
+        self.live = Live()
+        self.roster = Roster()
+        self.forecasts: Mapping[str, Forecast] = {}
+        """job id -> what is expected of it; replaced as a whole."""
+        self.forecast_at: float | None = None
+        self._store = store
+        self._seen: list[Callable[[Event], None]] = []
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @property
+    def position(self) -> int:
+        """Position up to which the log is folded."""
+        return self.live.position
+
+    def each(self, seen: Callable[[Event], None]) -> None:
+        """Have every event shown to `seen` once it is folded; to be asked before `open`."""
+        self._seen.append(seen)
+
+    async def open(self) -> None:
+        """Load the newest snapshots and fold the log to its end."""
+        after = await restore(self._store, self.roster)
+        # Both must stand at one position; where a snapshot is missing, both begin anew.
+        if after != await restore(self._store, self.live) or not after:
+            self.live, self.roster, after = Live(), Roster(), 0
+        await catch_up(self._store, [self.live, self.roster], after=after, seen=self._show)
+
+    async def run(self) -> None:
+        """Follow the log for ever."""
+        async for event in self._store.tail(self.position):
+            self.live.apply(event)
+            self.roster.apply(event)
+            self._show(event)
+            self._wake()
+
+    async def reached(self, position: int, *, timeout_s: float = 10.0) -> None:
+        """Return once the log is folded up to `position`.
+
+        Raises:
+            StoreUnavailable: it was not within `timeout_s`; what was appended is recorded all the same.
+        """
+        if self.position >= position:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((position, future))
+        try:
+            await asyncio.wait_for(future, timeout_s)
+        except TimeoutError as error:
+            raise StoreUnavailable(
+                f"position {position} is recorded, but was not read back within {timeout_s:g} s: ask again"
+            ) from error
+
+    def _show(self, event: Event) -> None:
+        for seen in self._seen:
+            seen(event)
+
+    def _wake(self) -> None:
+        # Appends are answered in the order of their positions, all but exactly: a look at the first is enough,
+        # and who stands behind a later one is woken a moment later.
+        while self._waiting and self._waiting[0][0] <= self.position:
+            _, future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(None)
