@@ -5,7 +5,7 @@ Rule: the core takes `now` as a parameter; the shell takes a `Clock`.
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -31,11 +31,34 @@ def stopwatch(laps: list[float]) -> Iterator[None]:
 
 
 class SystemClock:
-    """The wall clock."""
+    """The wall clock, less its steps back: it never shows less than before.
+
+    Where the wall clock is set back, time goes on from the last reading at its usual pace until the wall clock has
+    caught up, so that spans stay right and nothing waits for an hour to come round again.
+
+    Args:
+        not_before: the least it shows, seconds since the epoch: an instant that is in the log already.
+        wall: the time of day, seconds since the epoch.
+        steady: seconds that only ever grow.
+    """
+
+    def __init__(
+        self,
+        not_before: float = 0.0,
+        *,
+        wall: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._wall = wall
+        self._steady = steady
+        self._ahead = not_before - steady()
+        """What is added to the steady seconds; it only ever grows."""
 
     def now(self) -> float:
         """Return the time of day; whole microseconds, because that is what the log keeps."""
-        return round(time.time(), 6)
+        steady = self._steady()
+        self._ahead = max(self._ahead, self._wall() - steady)
+        return round(steady + self._ahead, 6)
 
     def new_id(self) -> str:
         """Return a random UUID."""

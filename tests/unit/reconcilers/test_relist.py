@@ -1,0 +1,107 @@
+"""The relist: facts that lead from what the log believes to what the cluster shows."""
+
+from collections.abc import Mapping
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import Log, a_job, a_node, a_spec, a_state
+from voda.cluster.port import Observed
+from voda.domain.state import ClusterState
+from voda.events.types import (
+    JobCompleted,
+    JobSubmitted,
+    NodeChanged,
+    NodeJoined,
+    NodeLeft,
+    WorkerExited,
+    WorkerStarted,
+)
+from voda.projections.cluster import LiveCluster
+from voda.reconcilers.relist import overlooked
+
+_JOBS = ("a", "b")
+_NODES = ("n1", "n2")
+_WORKERS = st.dictionaries(st.integers(0, 3), st.sampled_from(_NODES), max_size=4)
+
+
+def showing(
+    workers: Mapping[str, Mapping[int, str]], nodes: tuple[str, ...] = _NODES, ended: tuple[str, ...] = ()
+) -> Observed:
+    return Observed(
+        nodes={name: a_node(name) for name in nodes},
+        workers=workers,
+        gpus_per_replica=dict.fromkeys(workers, 1),
+        ended={job_id: JobCompleted(job_id=job_id) for job_id in ended},
+    )
+
+
+def believing(workers: Mapping[int, str], planned: tuple[str, ...]) -> ClusterState:
+    return a_state(
+        jobs=[a_job("a", workers=workers)],
+        nodes=[a_node("n1"), a_node("n2")],
+        placement={"a": planned} if planned else {},
+    )
+
+
+def test_relist_when_the_log_is_right_finds_nothing() -> None:
+    assert overlooked(believing({0: "n1"}, ("n1",)), showing({"a": {0: "n1"}})) == ()
+
+
+def test_relist_when_nodes_differ_tells_of_each() -> None:
+    state = a_state(nodes=[a_node("gone"), a_node("n1", gpus=2)])
+    assert overlooked(state, showing({})) == (
+        NodeLeft(name="gone", reason="not there any more"),
+        NodeChanged(node=a_node("n1")),
+        NodeJoined(node=a_node("n2")),
+    )
+
+
+def test_relist_when_a_job_ended_unseen_tells_its_end_then_its_workers() -> None:
+    state = believing({0: "n1", 1: "n2"}, ("n1", "n2"))
+    assert overlooked(state, showing({}, ended=("a",))) == (
+        JobCompleted(job_id="a"),
+        WorkerExited(job_id="a", workers=(0, 1), cause="finished"),
+    )
+
+
+def test_relist_when_workers_are_gone_says_why_as_far_as_can_be_seen() -> None:
+    state = believing({0: "n1", 1: "lost", 2: "n1", 3: "n1"}, ("n1", "lost", "n2"))
+    seen = showing({"a": {2: "n2"}})
+    facts = [fact for fact in overlooked(state, seen) if isinstance(fact, WorkerExited)]
+    assert {fact.cause: fact.workers for fact in facts} == {
+        "failed": (0,),
+        "node_lost": (1,),
+        "migrated": (2,),
+        "stopped": (3,),
+    }
+
+
+def test_relist_when_a_worker_moved_tells_that_it_left_before_it_came() -> None:
+    facts = overlooked(believing({0: "n1"}, ("n2",)), showing({"a": {0: "n2"}}))
+    assert facts == (
+        WorkerExited(job_id="a", workers=(0,), cause="migrated"),
+        WorkerStarted(job_id="a", workers={0: "n2"}),
+    )
+
+
+def test_relist_when_a_job_is_not_live_leaves_its_workers_to_the_reconciler() -> None:
+    assert overlooked(a_state(nodes=[a_node("n1"), a_node("n2")]), showing({"ghost": {0: "n1"}})) == ()
+
+
+@given(
+    before=st.fixed_dictionaries(dict.fromkeys(_JOBS, _WORKERS)),
+    after=st.dictionaries(st.sampled_from(_JOBS), _WORKERS),
+)
+def test_relist_when_its_facts_are_recorded_finds_nothing_more(
+    before: Mapping[str, Mapping[int, str]], after: Mapping[str, Mapping[int, str]]
+) -> None:
+    log, live = Log(), LiveCluster()
+    for job_id in _JOBS:
+        live.apply(log.add(JobSubmitted(spec=a_spec(job_id, max_replicas=4)), at=0))
+        if before[job_id]:
+            live.apply(log.add(WorkerStarted(job_id=job_id, workers=before[job_id]), at=1))
+    seen = showing(after)
+    for fact in overlooked(live.state("default"), seen):
+        live.apply(log.add(fact, at=2))
+    assert overlooked(live.state("default"), seen) == ()

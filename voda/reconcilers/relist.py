@@ -1,0 +1,100 @@
+"""What happened while nobody looked: the facts that the log lacks, told from what the cluster shows.
+
+Rule: pure. It heals a log after a restart and whatever notice was missed; where the log is right it finds nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from voda.cluster.port import Observed
+from voda.domain.job import Job
+from voda.domain.node import Node
+from voda.domain.state import ClusterState
+from voda.events.types import (
+    ExitCause,
+    JobCompleted,
+    JobFailed,
+    NodeChanged,
+    NodeJoined,
+    NodeLeft,
+    Observation,
+    WorkerExited,
+    WorkerStarted,
+)
+
+
+def overlooked(state: ClusterState, observed: Observed) -> tuple[Observation, ...]:
+    """Return the facts that lead from what the log believes to what the cluster shows.
+
+    Args:
+        state: one pool as the log has it.
+        observed: what the pool's cluster shows.
+
+    Returns:
+        Nodes first, then job by job: its end, workers gone, workers come. Workers of jobs that are not live are
+        the reconciler's business, which stops them.
+    """
+    facts: list[Observation] = [*_nodes(state.nodes, observed.nodes)]
+    for job_id in sorted(state.jobs):
+        facts += _job(state, state.jobs[job_id], observed)
+    return tuple(facts)
+
+
+def _nodes(believed: Mapping[str, Node], seen: Mapping[str, Node]) -> Iterator[Observation]:
+    for name in sorted({*believed, *seen}):
+        match believed.get(name), seen.get(name):
+            case None, Node() as node:
+                yield NodeJoined(node=node)
+            case Node() as node, None:
+                yield NodeLeft(name=name, pool=node.pool, reason="not there any more")
+            case before, Node() as node if before != node:
+                yield NodeChanged(node=node)
+
+
+def _job(state: ClusterState, job: Job, observed: Observed) -> Iterator[Observation]:
+    job_id = job.spec.job_id
+    seen = observed.workers.get(job_id, {})
+    end = observed.ended.get(job_id)
+    if end is not None:
+        yield end
+    yield from _gone(state, job, seen, observed, end)
+    come = {index: node for index, node in seen.items() if job.workers.get(index) != node}
+    if come:
+        yield WorkerStarted(job_id=job_id, workers=come)
+
+
+def _gone(
+    state: ClusterState,
+    job: Job,
+    seen: Mapping[int, str],
+    observed: Observed,
+    end: JobCompleted | JobFailed | None,
+) -> Iterator[WorkerExited]:
+    """Yield one fact per cause, for the workers that are not where the log has them."""
+    planned = state.plan.placement.get(job.spec.job_id, ())
+    causes: dict[ExitCause, list[int]] = {}
+    for index, node in sorted(job.workers.items()):
+        if seen.get(index) != node:
+            cause = _ended_cause(end) or _cause(index, node, planned, seen, observed)
+            causes.setdefault(cause, []).append(index)
+    for cause, indices in causes.items():
+        yield WorkerExited(job_id=job.spec.job_id, workers=tuple(indices), cause=cause)
+
+
+def _ended_cause(end: JobCompleted | JobFailed | None) -> ExitCause | None:
+    match end:
+        case None:
+            return None
+        case JobCompleted():
+            return "finished"
+        case JobFailed():
+            return "failed"
+
+
+def _cause(
+    index: int, node: str, planned: Sequence[str], seen: Mapping[int, str], observed: Observed
+) -> ExitCause:
+    if index in seen:
+        return "migrated"
+    if node not in observed.nodes:
+        return "node_lost"
+    return "failed" if index < len(planned) and planned[index] == node else "stopped"
