@@ -7,7 +7,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from voda.controller.follower import catch_up, restore
+from voda.controller.follower import Projection, catch_up, restore
 from voda.domain.errors import StoreUnavailable
 from voda.events.envelope import Event
 from voda.events.store import EventStore
@@ -35,23 +35,25 @@ class View:
         return self.live.position
 
     def each(self, seen: Callable[[Event], None]) -> None:
-        """Have every event shown to `seen` once it is folded; to be asked before `open`."""
+        """Have every event that is appended from now on shown to `seen` once it is folded."""
         self._seen.append(seen)
 
     async def open(self) -> None:
         """Load the newest snapshots and fold the log to its end."""
-        after = await restore(self._store, self.roster)
-        # Both must stand at one position; where a snapshot is missing, both begin anew.
-        if after != await restore(self._store, self.live) or not after:
-            self.live, self.roster, after = Live(), Roster(), 0
-        await catch_up(self._store, [self.live, self.roster], after=after, seen=self._show)
+        projections: tuple[Projection, ...] = (self.live, self.roster)
+        reached = [await restore(self._store, projection) for projection in projections]
+        level = max(reached)
+        for projection, after in zip(projections, reached, strict=True):
+            await catch_up(self._store, [projection], after=after, until=level)
+        await catch_up(self._store, projections, after=level)
 
     async def run(self) -> None:
         """Follow the log for ever."""
         async for event in self._store.tail(self.position):
             self.live.apply(event)
             self.roster.apply(event)
-            self._show(event)
+            for seen in self._seen:
+                seen(event)
             self._wake()
 
     async def reached(self, position: int, *, timeout_s: float = 10.0) -> None:
@@ -70,10 +72,6 @@ class View:
             raise StoreUnavailable(
                 f"position {position} is recorded, but was not read back within {timeout_s:g} s: ask again"
             ) from error
-
-    def _show(self, event: Event) -> None:
-        for seen in self._seen:
-            seen(event)
 
     def _wake(self) -> None:
         # Appends are answered in the order of their positions, all but exactly: a look at the first is enough,

@@ -1,0 +1,92 @@
+"""The folder of this machine's voda: its log, its lock, its secrets, and where the command line finds the server.
+
+Rule: one `voda up` at a time works on a folder; the lock ends with the process, however that ends.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from voda.domain.errors import AlreadyExists, InvalidInput, StoreNotWritable
+
+
+class Server(Struct, frozen=True, kw_only=True):
+    """What is written down of a running server, for the command line to find it."""
+
+    url: str
+    pid: int
+    version: str
+
+
+class Home:
+    """A folder of mode 0700 and the names in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.log = folder / "voda.db"
+        self.jobs = folder / "jobs"
+        self._lock = folder / "lock"
+        self._server = folder / "server.json"
+
+    def make(self) -> None:
+        """Create the folder where it is missing.
+
+        Raises:
+            InvalidInput: something else is there, or it cannot be entered.
+            StoreNotWritable: it cannot be written.
+        """
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.jobs.mkdir(mode=0o700, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise InvalidInput(f"{error.filename or self.folder} is no folder; name another with --home") from error
+        except OSError as error:
+            raise StoreNotWritable(
+                f"the folder {self.folder} cannot be made: {error.strerror}; name another with --home"
+            ) from error
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep every other `voda up` out for the length of the block.
+
+        Raises:
+            AlreadyExists: another one is at work here.
+            StoreNotWritable: the lock cannot be written.
+        """
+        try:
+            # Inheritable by nobody: a training process must not keep the lock of a voda that is gone.
+            handle = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreNotWritable(f"{self._lock} cannot be written: {error.strerror}") from error
+        try:
+            self._take(handle)
+            yield
+        finally:
+            os.close(handle)
+
+    def publish(self, server: Server) -> None:
+        """Write down where the server is; atomically, because others read it at any time."""
+        draft = self._server.with_suffix(".new")
+        draft.write_bytes(msgspec.json.encode(server))
+        draft.replace(self._server)
+
+    def withdraw(self) -> None:
+        """Forget where the server was."""
+        self._server.unlink(missing_ok=True)
+
+    def _take(self, handle: int) -> None:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
+            raise AlreadyExists(
+                f"a voda (process {holder}) works on {self.folder} already; use it, stop it, or name another folder"
+                " with --home"
+            ) from error
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)

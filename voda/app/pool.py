@@ -1,0 +1,164 @@
+"""One pool at work: records what the cluster shows, decides, and makes it so, for as long as it runs.
+
+Rule: level, not edge. Whatever wakes the loop, it acts on what the log and the cluster show by then.
+"""
+
+import asyncio
+import logging
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+from voda.clock import Clock
+from voda.cluster.port import Cluster
+from voda.controller.controller import Controller
+from voda.domain.errors import TransientError, VersionConflict
+from voda.domain.state import ClusterState
+from voda.events.envelope import Event
+from voda.events.types import Observation
+from voda.reconcilers.relist import overlooked
+from voda.reconcilers.watcher import Watcher
+from voda.reconcilers.workers import WorkerReconciler
+
+_log = logging.getLogger(__name__)
+
+QUIET: Final = frozenset({"job.submitted", "job.progressed", "action.failed"})
+"""Types after which the cluster needs no look: nothing that is planned or shown has changed by them."""
+RELIST_S: Final = 30.0
+_RETRY_S: Final = 1.0
+
+
+class PoolLoop:
+    """Controller, reconciler and watcher of one pool, driven by the log and the cluster."""
+
+    def __init__(
+        self,
+        *,
+        pool: str,
+        clock: Clock,
+        cluster: Cluster,
+        controller: Controller,
+        reconciler: WorkerReconciler,
+        watcher: Watcher,
+    ) -> None:
+        self.is_leading = False
+        self.trouble = ""
+        """Why the pool stands still, one sentence; empty while it does not."""
+        self._pool = pool
+        self._clock = clock
+        self._cluster = cluster
+        self._controller = controller
+        self._reconciler = reconciler
+        self._watcher = watcher
+        self._wake = asyncio.Event()
+        self._notices: deque[Observation] = deque()
+        self._is_stale = True
+        """Whether the cluster may differ from the plan."""
+        self._suspects: tuple[Observation, ...] = ()
+        """Facts that the last relist found missing."""
+        self._relist_at = math.inf
+
+    def see(self, event: Event) -> None:
+        """Take note of an event that was appended by anybody."""
+        if event.type not in QUIET:
+            self._is_stale = True
+        self._wake.set()
+
+    async def run(self, leader: str) -> None:
+        """Lead the pool until cancelled.
+
+        Raises:
+            Fenced: another leader took over.
+        """
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._listen())
+            await self._again(lambda: self._begin(leader))
+            while True:
+                self._wake.clear()
+                await self._sleep_until(await self._again(self._step))
+
+    async def _listen(self) -> None:
+        """Take the cluster's notices as they come."""
+        while True:
+            try:
+                async for notice in self._cluster.watch():
+                    self._notices.append(notice)
+                    self._wake.set()
+            except TransientError as error:
+                _log.warning("watch broke pool=%s reason=%s", self._pool, error)
+            await asyncio.sleep(_RETRY_S)
+
+    async def _begin(self, leader: str) -> float:
+        """Take the lead, and bring the log level with what the cluster shows before anything is decided."""
+        epoch = await self._controller.lead(leader)
+        observed = await self._cluster.observe()
+        # What was told before this look is in it already.
+        self._notices.clear()
+        facts = overlooked(await self._state(), observed)
+        await self._watcher.record(facts)
+        self.is_leading = True
+        self._relist_at = self._clock.now() + RELIST_S
+        _log.info("leads pool=%s epoch=%d overlooked=%d", self._pool, epoch, len(facts))
+        return self._clock.now()
+
+    async def _step(self) -> float:
+        """Record, decide and carry out what is due, and return when to look again if nothing happens."""
+        await self._record()
+        next_at = await self._controller.step()
+        if self._clock.now() >= self._relist_at:
+            await self._relist()
+        if self._is_stale or not self._reconciler.is_settled:
+            self._is_stale = False
+            # Once only: what an action comes to is told by the cluster, which wakes the loop again.
+            await self._reconciler.step(self._state)
+        resume_at = self._reconciler.resume_at()
+        return min(next_at, self._relist_at, math.inf if resume_at is None else resume_at)
+
+    async def _record(self) -> None:
+        """Write down what the cluster told; what could not be written is told again."""
+        while self._notices:
+            await self._watcher.record([self._notices[0]])
+            self._notices.popleft()
+            self._is_stale = True
+
+    async def _relist(self) -> None:
+        """Heal what notices missed: a fact that two looks in a row find missing is recorded."""
+        observed = await self._cluster.observe()
+        await self._record()
+        found = overlooked(await self._state(), observed)
+        missing = [fact for fact in found if fact in self._suspects]
+        if missing:
+            _log.warning("healed pool=%s facts=%d", self._pool, len(missing))
+            await self._watcher.record(missing)
+        self._suspects = tuple(fact for fact in found if fact not in missing)
+        self._is_stale = True
+        self._relist_at = self._clock.now() + RELIST_S
+
+    async def _state(self) -> ClusterState:
+        await self._controller.catch_up()
+        return self._controller.live.cluster.state(self._pool)
+
+    async def _again(self, act: Callable[[], Awaitable[float]]) -> float:
+        """Try until nothing outside stands in the way."""
+        while True:
+            try:
+                result = await act()
+            except (TransientError, VersionConflict) as error:
+                self.trouble = f"pool {self._pool}: {error}"
+                _log.warning("stands still pool=%s reason=%s", self._pool, error)
+                await asyncio.sleep(_RETRY_S)
+            else:
+                self.trouble = ""
+                return result
+
+    async def _sleep_until(self, instant: float) -> None:
+        span_s = instant - self._clock.now()
+        if span_s <= 0:
+            # Others must get their turn even where a step is always due.
+            await asyncio.sleep(0)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(span_s if span_s < math.inf else None):
+                await self._wake.wait()
