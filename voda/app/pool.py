@@ -36,7 +36,6 @@ class PoolLoop:
     def __init__(
         self,
         *,
-        pool: str,
         clock: Clock,
         cluster: Cluster,
         controller: Controller,
@@ -46,7 +45,7 @@ class PoolLoop:
         self.is_leading = False
         self.trouble = ""
         """Why the pool stands still, one sentence; empty while it does not."""
-        self._pool = pool
+        self._pool = controller.pool
         self._clock = clock
         self._cluster = cluster
         self._controller = controller

@@ -64,7 +64,7 @@ class Controller:
     ) -> None:
         self.live = Live()
         self.decision_s: list[float] = []
-        self._pool = pool
+        self.pool = pool
         self._store = store
         self._clock = clock
         self._policies = policies
@@ -86,9 +86,9 @@ class Controller:
         await restore(self._store, self.live)
         head = await self._store.head(self._stream)
         self._version, self._epoch = head.version, head.epoch + 1
-        await self._append(LeaderElected(pool=self._pool, leader=leader))
+        await self._append(LeaderElected(pool=self.pool, leader=leader))
         await self.catch_up()
-        jobs = self.live.cluster.jobs(self._pool)
+        jobs = self.live.cluster.jobs(self.pool)
         self._canceling = {job_id for job_id, job in jobs.items() if job.is_canceling}
         return self._epoch
 
@@ -109,7 +109,7 @@ class Controller:
         await self.catch_up()
         await self._cancel_idle()
         cluster = self.live.cluster
-        policy = first_known(self._policies, cluster.settings(self._pool).policy, cluster.plan(self._pool).policy)
+        policy = first_known(self._policies, cluster.settings(self.pool).policy, cluster.plan(self.pool).policy)
         await self._requeue(policy)
         if self._cause is not None and self._clock.now() >= self._may_decide_at():
             await self._decide(policy, self._cause)
@@ -120,10 +120,10 @@ class Controller:
     async def _decide(self, policy: Policy, cause: str) -> None:
         now = self._clock.now()
         with stopwatch(self.decision_s):
-            state = self.live.state(self._pool)
+            state = self.live.state(self.pool)
             placer = first_known(self._placers, state.settings.placer, state.plan.placer)
             plan = decide(state, policy, placer, now, cause=cause)
-            fact = changes(state.plan, plan, self.live.cluster.undecided(self._pool))
+            fact = changes(state.plan, plan, self.live.cluster.undecided(self.pool))
         if fact is not None:
             await self._append(fact)
         # Not before: a decision that the store did not take is still due.
@@ -142,7 +142,7 @@ class Controller:
         moves = policy.requeue(self._state(), self._clock.now())
         based_on = self.live.position
         facts = [
-            JobPriorityChanged(pool=self._pool, job_id=job_id, queue_level=level, reason=reason, based_on=based_on)
+            JobPriorityChanged(pool=self.pool, job_id=job_id, queue_level=level, reason=reason, based_on=based_on)
             for job_id, (level, reason) in sorted(moves.items())
         ]
         if facts:
@@ -152,7 +152,7 @@ class Controller:
 
     async def _cancel_idle(self) -> None:
         """End canceled jobs that hold no workers (any more)."""
-        jobs = self.live.cluster.jobs(self._pool)
+        jobs = self.live.cluster.jobs(self.pool)
         idle = [job_id for job_id in sorted(self._canceling) if job_id in jobs and not jobs[job_id].workers]
         for job_id in idle:
             await self._store.append(f"job.{job_id}", ANY_VERSION, [self._fact(JobCanceled(job_id=job_id))])
@@ -164,7 +164,7 @@ class Controller:
         if event.stream == self._stream and event.epoch == self._epoch:
             # Of an append whose answer was lost, the log is the only one to tell that it was recorded.
             self._version = event.version
-        if event.stream == self._stream or self._pool in self.live.cluster.touched:
+        if event.stream == self._stream or self.pool in self.live.cluster.touched:
             self._note_change(event)
         if self._cause is None and self.live.learning.changed_materially():
             self._cause = SPEEDUP_CHANGED
@@ -180,12 +180,12 @@ class Controller:
     def _may_decide_at(self) -> float:
         now = self._clock.now()
         # A former leader's clock may have been ahead of this one: a plan of the future holds up nobody.
-        decided_at = (self._decided_at, self.live.cluster.plan(self._pool).decided_at)
+        decided_at = (self._decided_at, self.live.cluster.plan(self.pool).decided_at)
         last = max((at for at in decided_at if at <= now), default=-math.inf)
-        return last + self.live.cluster.settings(self._pool).ratelimit_s
+        return last + self.live.cluster.settings(self.pool).ratelimit_s
 
     def _state(self) -> ClusterState:
-        return self.live.cluster.state(self._pool)
+        return self.live.cluster.state(self.pool)
 
     async def _append(self, *data: AnyFact) -> None:
         facts = [self._fact(one) for one in data]
@@ -194,7 +194,7 @@ class Controller:
 
     def _fact(self, data: AnyFact) -> Fact:
         return Fact(
-            data=data, event_id=self._clock.new_id(), recorded_at=self._clock.now(), actor=f"controller/{self._pool}"
+            data=data, event_id=self._clock.new_id(), recorded_at=self._clock.now(), actor=f"controller/{self.pool}"
         )
 
 
