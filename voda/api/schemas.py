@@ -5,9 +5,9 @@ Rule: times are RFC 3339 in UTC; spans end in `_s`; a field is never renamed wit
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from voda.domain.job import Phase
 
@@ -177,6 +177,12 @@ class Node(Wire, frozen=True, kw_only=True):
     """job id -> GPUs it holds here."""
 
 
+class NodeList(Wire, frozen=True, kw_only=True):
+    """All nodes that were asked for, by name."""
+
+    items: tuple[Node, ...]
+
+
 class Settings(Wire, frozen=True, kw_only=True):
     """How a pool is decided."""
 
@@ -191,17 +197,21 @@ class Settings(Wire, frozen=True, kw_only=True):
     heeds_resize_cost: bool
 
 
+DAY_S = 86_400
+SpanOfADay = Annotated[float, Meta(ge=0, le=DAY_S)]
+
+
 class SettingsChange(Asked, frozen=True, kw_only=True, omit_defaults=True):
     """New settings of a pool: a JSON merge patch."""
 
     policy: str | UnsetType = UNSET
     placer: str | UnsetType = UNSET
-    ratelimit_s: float | UnsetType = UNSET
-    tiresias_demote_gpu_s: float | UnsetType = UNSET
-    tiresias_promote_knob: float | UnsetType = UNSET
-    tiresias_compact_pending: int | UnsetType = UNSET
-    resize_cost_s: float | UnsetType = UNSET
-    span_penalty: float | UnsetType = UNSET
+    ratelimit_s: SpanOfADay | UnsetType = UNSET
+    tiresias_demote_gpu_s: Annotated[float, Meta(ge=0, le=1e9)] | UnsetType = UNSET
+    tiresias_promote_knob: Annotated[float, Meta(ge=0, le=1e6)] | UnsetType = UNSET
+    tiresias_compact_pending: Annotated[int, Meta(ge=0, le=1_000_000)] | UnsetType = UNSET
+    resize_cost_s: SpanOfADay | UnsetType = UNSET
+    span_penalty: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
     heeds_resize_cost: bool | UnsetType = UNSET
 
 
@@ -219,6 +229,12 @@ class Pool(Wire, frozen=True, kw_only=True):
     """Number of the plan in force."""
     settings: Settings
     revision: str
+
+
+class PoolList(Wire, frozen=True, kw_only=True):
+    """All pools, by name."""
+
+    items: tuple[Pool, ...]
 
 
 class Plan(Wire, frozen=True, kw_only=True):
@@ -260,6 +276,96 @@ class EventList(Wire, frozen=True, kw_only=True):
     items: tuple[Event, ...]
     last_position: int
     """Ask with after=last_position for what follows."""
+    end: int
+    """Where the log ends: there is more to ask for while last_position < end, even if this page is not full."""
+
+
+class Decision(Wire, frozen=True, kw_only=True):
+    """One plan that was about the job."""
+
+    position: int
+    decided_at: datetime
+    plan: int
+    policy: str
+    before: tuple[str, ...]
+    """Nodes by worker index, in the plan before; empty = none."""
+    after: tuple[str, ...]
+    reason: str
+    cause: str
+    """Type of the event that made the decision due."""
+    cause_position: int | None = None
+
+
+class Shortage(Wire, frozen=True, kw_only=True):
+    """What a waiting job needs, and what there is, in GPUs."""
+
+    needs_gpus: int
+    """For its minimum."""
+    wishes_gpus: int
+    """For what it requested."""
+    capacity_gpus: int
+    free_gpus: int
+    """That the next plan would leave to nobody."""
+    largest_free_gpus: int
+    """Most of those on one node."""
+    jobs_served: int
+    """Jobs among which the next plan shares the others."""
+
+
+class Story(Wire, frozen=True, kw_only=True):
+    """What became of a job that ended. queueing_s + running_s = jct_s."""
+
+    outcome: Literal["completed", "failed", "canceled"]
+    submitted_at: datetime
+    started_at: datetime | None
+    """First start; None: it never had a worker."""
+    finished_at: datetime
+    jct_s: float
+    """Submission to end."""
+    queueing_s: float
+    running_s: float
+    gpu_s: float
+    starts: int
+    resizes: int
+    migrations: int
+    workers_moved: int
+    was_spanning: bool
+
+
+class Explanation(Wire, frozen=True, kw_only=True):
+    """Why a job has what it has, or waits, at one moment; of a job that ended, its story."""
+
+    job_id: str
+    pool: str
+    position: int
+    at: datetime
+    phase: Phase
+    is_preempted: bool
+    since: datetime
+    """Instant from which it has been in this phase."""
+    min_replicas: int
+    max_replicas: int
+    requested_replicas: int
+    gpus_per_replica: int
+    policy: str
+    placer: str
+    nodes: tuple[str, ...]
+    """Of its workers as observed, by index."""
+    planned: tuple[str, ...]
+    """By the plan in force."""
+    next: tuple[str, ...]
+    """By the plan that would be decided now."""
+    reason: str
+    queue_level: int
+    queue_position: int
+    """1 = first of those that wait; 0 = does not wait."""
+    queue_length: int
+    shortage: Shortage | None
+    suggestions: tuple[str, ...]
+    expected_start_at: datetime | None
+    decisions: tuple[Decision, ...]
+    """Oldest first."""
+    ended: Story | None
 
 
 class Who(Wire, frozen=True, kw_only=True):
