@@ -151,3 +151,15 @@ def test_command_when_misused_answers_in_one_sentence(
     arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert sentence in refused(capsys, monkeypatch, *arguments)
+
+
+def test_timeline_when_asked_draws_the_log_as_one_page(tmp_path: Path) -> None:
+    page = tmp_path / "pictures" / "timeline.html"
+    assert voda("timeline", LOG, "--out", str(page)).exit_code == 0
+    assert "<svg" in page.read_text()
+
+
+def test_timeline_when_the_log_is_empty_says_so(
+    empty_log: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "nothing to draw" in refused(capsys, monkeypatch, "timeline", empty_log)

@@ -38,16 +38,21 @@ def document(runs: Sequence[RunOutcome], origin: Origin, logs: Sequence[str | No
         logs: of each run, the path of its log relative to the page; None where it was not kept.
     """
     title = f"{runs[0].result.workload}: {counted(len(runs), 'run')} compared"
-    head = (
+    head = head_of(title)
+    body = (*_introduction(runs), _facts(runs, origin), _comparison(runs), *_distribution(runs), *_runs(runs, logs))
+    return "\n".join(
+        ("<!doctype html>", '<html lang="en">', "<head>", *head, "</head>", "<body>", *body, "</body></html>\n")
+    )
+
+
+def head_of(title: str) -> Sequence[str]:
+    """Return what stands in a page's head."""
+    return (
         '<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f'<meta http-equiv="Content-Security-Policy" content="{_SECURITY}">',
         element("title", text(title)),
         f"<style>{_style()}</style>",
-    )
-    body = (*_introduction(runs), _facts(runs, origin), _comparison(runs), *_distribution(runs), *_runs(runs, logs))
-    return "\n".join(
-        ("<!doctype html>", '<html lang="en">', "<head>", *head, "</head>", "<body>", *body, "</body></html>\n")
     )
 
 

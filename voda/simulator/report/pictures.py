@@ -28,7 +28,7 @@ class RunPictures:
     """Draws each run of a page, all to the same scales."""
 
     def __init__(self, runs: Sequence[RunOutcome]) -> None:
-        spans = [span_of(run.history) for run in runs]
+        spans = [_shown_span(run) for run in runs]
         begin, end = min(first for first, _ in spans), max(last for _, last in spans)
         self.frame = Frame(begin, max(end, begin + 1.0), _LEFT, _WIDTH - _LEFT - _RIGHT)
         self.colours = JobColours(runs)
@@ -127,6 +127,16 @@ def _curve(values: Floats, box: Box, top: float, name: str) -> Iterable[str]:
         "text", f"{top:,.3g}" if top < 100 else count(top), class_="tick", x=box.x - 8, y=box.y + 4, text_anchor="end"
     )
     yield element("text", "0", class_="tick", x=box.x - 8, y=box.bottom + 4, text_anchor="end")
+
+
+def _shown_span(run: RunOutcome) -> tuple[float, float]:
+    """Return the first submission and the last end; the log's end where jobs are still live."""
+    history = run.history
+    if not history.live:
+        return span_of(history)
+    first, last = span_of(history)
+    submitted = min(history.live.values())
+    return min(first, submitted) if history.finished else submitted, max(last, run.timeline.ends_at)
 
 
 def _count(things: Iterable[object]) -> int:
