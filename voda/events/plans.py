@@ -19,12 +19,7 @@ def adopted(old: Plan, fact: PlanAdopted, decided_at: float) -> Plan:
     """
     placement = dict(old.placement)
     reasons = dict(old.reasons)
-    for job_id in fact.released:
-        placement.pop(job_id, None)
-        # Released without a word means that the job has ended: nobody will ask any more.
-        reasons.pop(job_id, None)
-    placement.update(fact.placed)
-    reasons.update(fact.reasons)
+    fold(fact, placement, reasons)
     return Plan(
         pool=fact.pool,
         number=fact.number,
@@ -36,3 +31,13 @@ def adopted(old: Plan, fact: PlanAdopted, decided_at: float) -> Plan:
         placement=placement,
         reasons=reasons,
     )
+
+
+def fold(fact: PlanAdopted, placement: dict[str, tuple[str, ...]], reasons: dict[str, str]) -> None:
+    """Change a plan's placement and reasons in place; for those who fold many plans and want the last one only."""
+    for job_id in fact.released:
+        placement.pop(job_id, None)
+        # Released without a word means that the job has ended: nobody will ask any more.
+        reasons.pop(job_id, None)
+    placement.update(fact.placed)
+    reasons.update(fact.reasons)

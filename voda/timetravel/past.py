@@ -22,17 +22,17 @@ async def live_at(store: EventStore, position: int) -> Live:
 
 
 async def events_between(
-    store: EventStore, *, after: int = 0, until: int | None = None, stream: str | None = None
+    store: EventStore, *, after: int = 0, until: int | None = None, stream: str | None = None, page: int = _PAGE
 ) -> AsyncIterator[Event]:
     """Yield the events with `after` < position <= `until`, in order, page by page; of one stream where given."""
     while until is None or after < until:
         # Not an event further than asked for: it may be the damaged one.
-        limit = _PAGE if until is None else min(_PAGE, until - after)
-        page = await store.read(after, limit, stream=stream)
-        for event in page:
+        limit = page if until is None else min(page, until - after)
+        events = await store.read(after, limit, stream=stream)
+        for event in events:
             if until is not None and event.position > until:
                 return
             yield event
-        if len(page) < limit:
+        if len(events) < limit:
             return
-        after = page[-1].position
+        after = events[-1].position
