@@ -3,20 +3,23 @@
 Rule: only the job's own stream, its pool's decisions and one snapshot with its tail are read.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Sequence
 from difflib import get_close_matches
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from voda.domain.catalogue import first_known
 from voda.domain.errors import InvalidInput
 from voda.domain.job import JobSpec
+from voda.domain.state import ClusterState
 from voda.events.envelope import Event
 from voda.events.store import EventStore
 from voda.events.types import JobSubmitted, PlanAdopted
 from voda.policies.registry import policies
-from voda.projections.history import History
+from voda.projections.history import FinishedJob, History
 from voda.timetravel.explanation import Decision, Explanation, explain_ended, explain_live
 from voda.timetravel.moment import Place
 from voda.timetravel.past import events_between, live_at
@@ -25,13 +28,22 @@ from voda.timetravel.registries import DEFAULT, Registries
 _FAMILY = "job."
 _CAUSE_REACH = 500
 """Events before a decision among which its cause is looked for."""
+_LAST = 5
+"""Decisions named."""
+_PAGE = 500
+"""Events folded before others get a turn: a few milliseconds."""
 _NAMED = 3
 """Jobs named to somebody who asks for an unknown one."""
 
 
-async def explain(
-    store: EventStore, job_id: str, place: Place, *, registries: Registries = DEFAULT, last: int = 5
-) -> Explanation:
+class Submission(NamedTuple):
+    """What was submitted, and where in the log."""
+
+    spec: JobSpec
+    position: int
+
+
+async def explain(store: EventStore, job_id: str, place: Place, *, registries: Registries = DEFAULT) -> Explanation:
     """Explain a job at a moment.
 
     Args:
@@ -39,29 +51,48 @@ async def explain(
         job_id: of a job that the log knows.
         place: the moment.
         registries: of the policies and placers that the log names.
-        last: decisions to name at most, >= 1.
 
     Raises:
         InvalidInput: the log knows no such job, or not yet at that moment.
     """
-    spec = await submission_of(store, job_id, place.position)
-    decisions = await decisions_on(store, job_id, pool=spec.pool, until=place.position, last=last)
-    live = await live_at(store, place.position)
-    if (pool := live.cluster.pool_of(job_id)) is None:
-        return await _ended(store, spec, place, decisions)
-    state = live.state(pool)
+    submission = await submission_of(store, job_id, place.position)
+    if (ended := await _end_of(store, submission, place.position)) is None:
+        live = await live_at(store, place.position)
+        if (pool := live.cluster.pool_of(job_id)) is not None:
+            return await explain_in(store, live.state(pool), job_id, place.at, registries=registries)
+    decisions = await decisions_on(store, submission, until=place.position)
+    assert ended is not None, f"job {job_id} is neither live nor ended at position {place.position}"
+    return explain_ended(ended, submission.spec, position=place.position, at=place.at, decisions=decisions)
+
+
+async def explain_in(
+    store: EventStore, state: ClusterState, job_id: str, at: float, *, registries: Registries = DEFAULT
+) -> Explanation:
+    """Explain a job that is live in this state; for whoever has the state already.
+
+    Args:
+        store: the log that the state was folded from.
+        state: of the job's pool.
+        job_id: of a job in `state.jobs`.
+        at: seconds since the epoch.
+        registries: of the policies and placers that the log names.
+    """
+    submission = await submission_of(store, job_id, state.position)
     policy = first_known(registries.policies, state.settings.policy, state.plan.policy)
-    explanation = explain_live(
+    # In a thread: with thousands of jobs every question to a policy takes longer than others should wait.
+    explanation = await asyncio.to_thread(
+        explain_live,
         state,
         job_id,
-        place.at,
+        at,
         policies={**policies(), policy.name: policy},
         placer=first_known(registries.placers, state.settings.placer, state.plan.placer),
     )
+    decisions = await decisions_on(store, submission, until=state.position)
     return replace(explanation, decisions=tuple(decisions))
 
 
-async def submission_of(store: EventStore, job_id: str, position: int) -> JobSpec:
+async def submission_of(store: EventStore, job_id: str, position: int) -> Submission:
     """Return what was submitted under this id.
 
     Raises:
@@ -75,14 +106,15 @@ async def submission_of(store: EventStore, job_id: str, position: int) -> JobSpe
             f"job {job_id} was submitted at position {first[0].position} only: at position {position} there is"
             " nothing to explain"
         )
-    return fact.spec
+    return Submission(fact.spec, first[0].position)
 
 
-async def decisions_on(store: EventStore, job_id: str, *, pool: str, until: int, last: int) -> Sequence[Decision]:
+async def decisions_on(store: EventStore, submission: Submission, *, until: int) -> Sequence[Decision]:
     """Return the last plans, oldest first, that changed the job's assignment or were the first to consider it."""
-    found: deque[Decision] = deque(maxlen=last)
+    found: deque[Decision] = deque(maxlen=_LAST)
     nodes: tuple[str, ...] = ()
-    async for event in events_between(store, until=until, stream=f"decisions.{pool}"):
+    job_id, stream = submission.spec.job_id, f"decisions.{submission.spec.pool}"
+    async for event in events_between(store, after=submission.position, until=until, stream=stream, page=_PAGE):
         fact = event.data
         if not isinstance(fact, PlanAdopted) or not _is_about(fact, job_id):
             continue
@@ -118,12 +150,13 @@ async def _with_cause(store: EventStore, decision: Decision) -> Decision:
     return replace(decision, cause_position=cause)
 
 
-async def _ended(store: EventStore, spec: JobSpec, place: Place, decisions: Sequence[Decision]) -> Explanation:
+async def _end_of(store: EventStore, submission: Submission, position: int) -> FinishedJob | None:
+    """Return what became of the job by then; None while it is live."""
     history = History()
-    async for event in events_between(store, until=place.position, stream=f"{_FAMILY}{spec.job_id}"):
+    stream = f"{_FAMILY}{submission.spec.job_id}"
+    async for event in events_between(store, until=position, stream=stream, page=_PAGE):
         history.apply(event)
-    (ended,) = history.finished
-    return explain_ended(ended, spec, position=place.position, at=place.at, decisions=decisions)
+    return next(iter(history.finished), None)
 
 
 async def unknown_job(store: EventStore, job_id: str) -> InvalidInput:
