@@ -1,0 +1,113 @@
+"""Access: who is told by which token, and what of it is written down."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from voda.api.access import Access
+from voda.api.problems import Unauthorized
+from voda.clock import VirtualClock
+from voda.domain.errors import AlreadyExists, InvalidInput, NotFound
+
+CLOCK = VirtualClock(1_700_000_000.0)
+
+
+def an_access(folder: Path) -> Access:
+    return Access.open(folder, CLOCK)
+
+
+def test_admin_token_when_opened_twice_is_written_once_for_its_owner_alone(tmp_path: Path) -> None:
+    an_access(tmp_path)
+    token = (tmp_path / "admin.token").read_text()
+    again = an_access(tmp_path)
+    assert (tmp_path / "admin.token").read_text() == token
+    assert token.startswith("voda_")
+    assert stat.S_IMODE(os.stat(tmp_path / "admin.token").st_mode) == 0o600
+    assert stat.S_IMODE(os.stat(tmp_path / "secret").st_mode) == 0o600
+    assert again.identify(token.strip()).role == "admin"
+
+
+def test_token_when_made_is_known_by_its_hash_alone(tmp_path: Path) -> None:
+    access = an_access(tmp_path)
+    token = access.add("anna", "user")
+    who = access.identify(token)
+    assert (who.user, who.role) == ("anna", "user")
+    assert token not in (tmp_path / "tokens.json").read_text()
+    assert stat.S_IMODE(os.stat(tmp_path / "tokens.json").st_mode) == 0o600
+    assert [(known.name, known.role) for known in access.list()] == [("anna", "user")]
+
+
+def test_token_when_revoked_by_another_process_is_refused_at_once(tmp_path: Path) -> None:
+    serving, other = an_access(tmp_path), an_access(tmp_path)
+    token = other.add("anna", "viewer")
+    assert serving.identify(token).user == "anna"
+    other.remove("anna")
+    with pytest.raises(Unauthorized, match="revoked"):
+        serving.identify(token)
+
+
+def test_tokens_when_their_file_is_damaged_let_nobody_in_but_the_admin(tmp_path: Path) -> None:
+    access = an_access(tmp_path)
+    token = access.add("anna", "user")
+    (tmp_path / "tokens.json").write_text("{")
+    with pytest.raises(Unauthorized):
+        access.identify(token)
+    assert access.identify((tmp_path / "admin.token").read_text().strip()).user == "admin"
+    with pytest.raises(InvalidInput, match="does not hold tokens"):
+        an_access(tmp_path)
+
+
+@pytest.mark.parametrize("token", [None, "", "voda_", "voda_guess", "vjob_", "vjob_a.", "é", "\udc80", "x" * 100_000])
+def test_identify_when_the_token_is_foreign_is_refused(tmp_path: Path, token: str | None) -> None:
+    with pytest.raises(Unauthorized):
+        an_access(tmp_path).identify(token)
+
+
+def test_job_token_when_shown_stands_for_its_job_alone_also_after_a_restart(tmp_path: Path) -> None:
+    token = an_access(tmp_path).job_token("digits-2")
+    who = an_access(tmp_path).identify(token)
+    assert (who.role, who.job_id) == ("job", "digits-2")
+    with pytest.raises(Unauthorized, match="not from here"):
+        an_access(tmp_path).identify(token.replace("digits-2", "digits-3"))
+
+
+def test_job_token_when_from_another_folder_is_refused(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    token = an_access(tmp_path / "one").job_token("a")
+    with pytest.raises(Unauthorized):
+        an_access(tmp_path / "other").identify(token)
+
+
+def test_add_when_the_user_has_a_token_or_no_name_is_refused(tmp_path: Path) -> None:
+    access = an_access(tmp_path)
+    access.add("anna", "user")
+    with pytest.raises(AlreadyExists, match="revoke it first"):
+        access.add("anna", "admin")
+    with pytest.raises(AlreadyExists):
+        access.add("admin", "admin")
+    for name in ("", "Anna", "a b", "../a", "a\n", "x" * 64):
+        with pytest.raises(InvalidInput, match="user's name"):
+            access.add(name, "user")
+
+
+def test_remove_when_nobody_has_that_name_tells_who_has_tokens(tmp_path: Path) -> None:
+    access = an_access(tmp_path)
+    access.add("anna", "user")
+    with pytest.raises(NotFound, match="tokens of anna"):
+        access.remove("bob")
+
+
+def test_none_lets_everybody_in_as_admin() -> None:
+    access = Access.none()
+    assert access.identify(None).role == "admin"
+    assert access.identify(access.job_token("a")).role == "admin"
+
+
+def test_secret_when_left_empty_by_a_full_disk_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"")
+    access = an_access(tmp_path)
+    assert access.identify(access.job_token("a")).job_id == "a"
+    assert (tmp_path / "secret").read_text().strip()
