@@ -37,6 +37,7 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.events.wishes import respecified
+from voda.projections.accounts import exited, started
 
 
 class Pool(Struct, kw_only=True):
@@ -130,10 +131,14 @@ class LiveCluster:
 
     def _change(self, job_id: str, **fields: Any) -> None:
         """Change a live job; what is told of a job that is not live is of no consequence here."""
-        pool = self._pool_of.get(job_id)
-        if pool is not None:
-            self.touched.add(pool.plan.pool)
-            pool.jobs[job_id] = replace(pool.jobs[job_id], **fields)
+        if (job := self._job(job_id)) is not None:
+            self._keep(replace(job, **fields))
+
+    def _keep(self, job: Job) -> None:
+        """Let a live job be as given."""
+        pool = self._pool_of[job.spec.job_id]
+        self.touched.add(pool.plan.pool)
+        pool.jobs[job.spec.job_id] = job
 
     def _job(self, job_id: str) -> Job | None:
         pool = self._pool_of.get(job_id)
@@ -169,45 +174,14 @@ def _changed(live: LiveCluster, event: Event, fact: JobChanged) -> None:
         live._change(fact.job_id, spec=respecified(job.spec, fact))
 
 
-def _counted(job: Job, now: float) -> dict[str, Any]:
-    """Return the totals carried on to `now`, to be taken whenever the number of replicas changes."""
-    span_s = now - job.counted_at
-    if not job.workers:
-        return {"counted_at": now, "waiting_s": job.waiting_s + span_s}
-    service = job.gpus * span_s
-    return {
-        "counted_at": now,
-        "running_s": job.running_s + span_s,
-        "attained_service_gpu_s": job.attained_service_gpu_s + service,
-        "served_since_start_gpu_s": job.served_since_start_gpu_s + service,
-    }
-
-
 def _worker_started(live: LiveCluster, event: Event, fact: WorkerStarted) -> None:
-    if (job := live._job(fact.job_id)) is None:
-        return
-    now = event.recorded_at
-    fields = _counted(job, now)
-    if job.phase is not Phase.RUNNING:
-        fields |= {"phase": Phase.RUNNING, "last_started_at": now, "served_since_start_gpu_s": 0.0}
-        if job.first_started_at is None:
-            fields["first_started_at"] = now
-        else:
-            fields["restarts"] = job.restarts + 1
-    live._change(fact.job_id, workers={**job.workers, **fact.workers}, **fields)
+    if (job := live._job(fact.job_id)) is not None:
+        live._keep(started(job, fact.workers, event.recorded_at))
 
 
 def _worker_exited(live: LiveCluster, event: Event, fact: WorkerExited) -> None:
-    if (job := live._job(fact.job_id)) is None:
-        return
-    now = event.recorded_at
-    fields = _counted(job, now)
-    workers = {index: node for index, node in job.workers.items() if index not in fact.workers}
-    # A job whose workers all move is on its way, not halted: it keeps its start and its service.
-    if job.workers and not workers and fact.cause != "migrated":
-        started_at = now if job.last_started_at is None else job.last_started_at
-        fields |= {"phase": Phase.WAITING, "last_halted_at": now, "last_run_s": now - started_at}
-    live._change(fact.job_id, workers=workers, **fields)
+    if (job := live._job(fact.job_id)) is not None:
+        live._keep(exited(job, fact.workers, fact.cause, event.recorded_at))
 
 
 def _progressed(live: LiveCluster, event: Event, fact: JobProgressed) -> None:

@@ -22,6 +22,7 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.events.wishes import respecified
+from voda.projections.tenure import Tenure
 
 Outcome = Literal["completed", "failed", "canceled"]
 
@@ -62,27 +63,14 @@ class FinishedJob(Struct, frozen=True, kw_only=True):
     gpus_per_replica: int
 
 
-class _Tenure(Struct, kw_only=True):
+class _Tenure(Tenure, kw_only=True):
     """A job that is live or still holds workers."""
 
     spec: JobSpec
     submitted_at: float
     counted_at: float
-    workers: dict[int, str] = {}
-    moving: dict[int, str] = {}
-    """Workers that left to be moved -> node they left; they count as being there until they arrive."""
-    settled: dict[int, str] = {}
-    """Workers before the changes of the instant `changed_at`."""
-    changed_at: float = 0.0
-    first_started_at: float | None = None
     running_s: float = 0.0
     gpu_s: float = 0.0
-    starts: int = 0
-    resizes: int = 0
-    migrations: int = 0
-    workers_moved: int = 0
-    restarts: int = 0
-    was_spanning: bool = False
     end: tuple[Outcome, float] | None = None
 
     def count_to(self, now: float) -> None:
@@ -94,25 +82,9 @@ class _Tenure(Struct, kw_only=True):
         self.counted_at = now
 
     def settle(self) -> None:
-        """Count what the changes of the last instant came to in the end."""
-        before, after = self.settled, self.moving | self.workers
-        if before == after or self.end is not None:
-            return
-        self.settled = after
-        if not after:
-            return
-        self.was_spanning = self.was_spanning or len(set(after.values())) > 1
-        if self.first_started_at is None:
-            self.first_started_at = self.changed_at
-        else:
-            self.restarts += 1
-        if not before:
-            self.starts += 1
-            return
-        moved = sum(1 for index, node in after.items() if before.get(index, node) != node)
-        self.resizes += len(before) != len(after)
-        self.migrations += moved > 0
-        self.workers_moved += moved
+        """Count what the changes of the last instant came to in the end; what follows the job's end is none."""
+        if self.end is None:
+            Tenure.settle(self)
 
 
 class _State(Struct):
@@ -168,31 +140,19 @@ def _at(history: History, job_id: str, now: float) -> _Tenure | None:
     """Return the job, ready for a change at `now`."""
     if (job := history._tenures.get(job_id)) is not None:
         job.count_to(now)
-        if now != job.changed_at:
-            job.settle()
-            job.changed_at = now
+        job.begin(now)
     return job
 
 
 def _started(history: History, fact: WorkerStarted, now: float) -> None:
     if (job := _at(history, fact.job_id, now)) is not None:
-        for index in fact.workers:
-            job.moving.pop(index, None)
-        job.workers.update(fact.workers)
+        job.come(fact.workers)
 
 
 def _exited(history: History, fact: WorkerExited, now: float) -> None:
     if (job := _at(history, fact.job_id, now)) is None:
         return
-    for index in fact.workers:
-        node = job.workers.pop(index, None)
-        if fact.cause == "finished":
-            # A worker that is done is no loss that would cost the others a restart.
-            job.settled.pop(index, None)
-        if fact.cause != "migrated":
-            job.moving.pop(index, None)
-        elif node is not None:
-            job.moving[index] = node
+    job.go(fact.workers, fact.cause)
     if job.end is not None:
         _conclude(history, job)
 

@@ -1,0 +1,271 @@
+"""The roster: what users see of each job, that it says what decisions and statistics say, and what it forgets."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import Log, a_spec
+from voda.domain.job import Phase
+from voda.events.types import (
+    ActionFailed,
+    AnyFact,
+    JobCanceled,
+    JobCancelRequested,
+    JobChanged,
+    JobCompleted,
+    JobFailed,
+    JobPriorityChanged,
+    JobProgressed,
+    JobSubmitted,
+    PlanAdopted,
+    WorkerExited,
+    WorkerStarted,
+)
+from voda.projections.cluster import LiveCluster
+from voda.projections.history import History
+from voda.projections.records import JobRecord
+from voda.projections.roster import Roster
+
+
+def folded(log: Log, roster: Roster | None = None) -> Roster:
+    roster = roster or Roster()
+    for event in log.events:
+        roster.apply(event)
+    return roster
+
+
+def the(log: Log, job_id: str = "a") -> JobRecord:
+    record = folded(log).job(job_id)
+    assert record is not None
+    return record
+
+
+def a_submitted_job(job_id: str = "a", **fields: object) -> Log:
+    log = Log()
+    log.add(JobSubmitted(spec=a_spec(job_id, **fields)), at=0)
+    return log
+
+
+def a_plan(number: int, based_on: int, **fields: object) -> PlanAdopted:
+    given = {"pool": "default", "policy": "fifo", "placer": "steady", "cause": "tick", **fields}
+    return PlanAdopted(number=number, based_on=based_on, **given)  # type: ignore[arg-type]
+
+
+def test_job_from_submission_to_completion_is_told_as_it_happened() -> None:
+    log = a_submitted_job(max_replicas=4, gpus_per_replica=2)
+    log.add(a_plan(1, 1, placed={"a": ("n1", "n1")}, reasons={"a": "room for 2"}), at=1)
+    log.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1"}), at=10)
+    log.add(JobProgressed(job_id="a", epochs_done=1, workers=2, epoch_s=5.0, metrics={"loss": 0.5}), at=15)
+    log.add(WorkerExited(job_id="a", workers=(1,)), at=20)
+    log.add(JobProgressed(job_id="a", epochs_done=2, workers=1, metrics={"accuracy": 0.9}), at=28)
+    record = the(log)
+    assert (record.phase, record.planned, record.reason) == (Phase.RUNNING, ("n1", "n1"), "room for 2")
+    assert (record.started_at, record.resizes, record.workers, record.revision) == (10, 1, {0: "n1"}, 6)
+    assert (record.epochs_done, record.epoch_s, record.reported_at) == (2, 5.0, 28)
+    assert record.metrics == {"loss": 0.5, "accuracy": 0.9}
+    assert [(one.epochs_done, one.workers) for one in record.reports] == [(1, 2), (2, 1)]
+    log.add(JobCompleted(job_id="a"), at=30)
+    log.add(WorkerExited(job_id="a", workers=(0,), cause="finished"), at=31)
+    record = the(log)
+    assert (record.phase, record.finished_at, record.planned, record.workers) == (Phase.COMPLETED, 30, (), {})
+    assert (record.waiting_s, record.running_s, record.gpu_s) == (10, 20, 10 * 4 + 11 * 2)
+
+
+def test_job_when_preempted_waits_again_and_says_so() -> None:
+    log = a_submitted_job()
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=1)
+    log.add(a_plan(1, 1, released=("a",), reasons={"a": "b goes first"}), at=2)
+    log.add(WorkerExited(job_id="a", workers=(0,)), at=3)
+    record = the(log)
+    assert (record.is_preempted, record.planned, record.reason) == (True, (), "b goes first")
+
+
+def test_job_that_failed_or_was_canceled_says_why() -> None:
+    log = a_submitted_job()
+    log.add(JobSubmitted(spec=a_spec("b")), at=1)
+    log.add(JobCancelRequested(job_id="b", reason="not needed"), at=2)
+    assert the(log, "b").is_canceling
+    log.add(JobFailed(job_id="a", reason="out of memory"), at=3)
+    log.add(JobCanceled(job_id="b"), at=3)
+    assert (the(log, "a").phase, the(log, "a").reason) == (Phase.FAILED, "out of memory")
+    record = the(log, "b")
+    assert (record.phase, record.reason, record.is_canceling) == (Phase.CANCELED, "not needed", False)
+
+
+def test_action_that_failed_is_counted_and_told() -> None:
+    log = a_submitted_job()
+    log.add(ActionFailed(job_id="a", action="start", error="no such command"), at=7)
+    record = the(log)
+    assert (record.failures, record.last_error, record.last_error_at) == (1, "start: no such command", 7)
+
+
+def test_touched_names_the_jobs_of_the_last_event_alone() -> None:
+    log = a_submitted_job("a")
+    log.add(JobSubmitted(spec=a_spec("b")), at=1)
+    roster = folded(log)
+    assert roster.touched == {"b"}
+    roster.apply(log.add(a_plan(1, 2, placed={"a": ("n1",)}), at=2))
+    assert roster.touched == {"a", "b"}  # b waits from now on
+    roster.apply(log.add(JobProgressed(job_id="unknown", epochs_done=1, workers=1), at=3))
+    assert roster.touched == set()
+
+
+def test_find_prefers_the_id_and_then_the_latest_of_that_name_in_its_namespace() -> None:
+    log = a_submitted_job("train", name="train")
+    log.add(JobCompleted(job_id="train"), at=1)
+    log.add(JobSubmitted(spec=a_spec("train-2", name="train")), at=2)
+    log.add(JobSubmitted(spec=a_spec("lab_train", name="train", namespace="lab")), at=3)
+    log.add(JobSubmitted(spec=a_spec("x", name="y")), at=4)
+    roster = folded(log)
+
+    def found(name: str, namespace: str = "default") -> str | None:
+        record = roster.find(name, namespace)
+        return record.spec.job_id if record else None
+
+    assert (found("train"), found("train-2"), found("y")) == ("train", "train-2", "x")
+    assert (found("train", "lab"), found("nobody"), found("y", "lab")) == ("train", None, None)
+    assert roster.live_named("default", "train") == "train-2"
+    assert roster.live_named("lab", "train") == "lab_train"
+    roster.apply(log.add(JobCompleted(job_id="train-2"), at=5))
+    assert roster.live_named("default", "train") is None
+
+
+def test_live_jobs_are_counted_by_user() -> None:
+    log = a_submitted_job("a", user="ann")
+    log.add(JobSubmitted(spec=a_spec("b", user="ann")), at=1)
+    log.add(JobCompleted(job_id="a"), at=2)
+    log.add(JobCompleted(job_id="a"), at=3)
+    roster = folded(log)
+    assert (roster.live_of("ann"), roster.live_of("bob")) == (1, 0)
+
+
+def test_manifest_is_left_in_the_event_and_found_by_its_position() -> None:
+    log = Log()
+    log.add(JobSubmitted(spec=a_spec("b")), at=0)
+    log.add(JobSubmitted(spec=a_spec("a", manifest={"kind": "MPIJob"})), at=0)
+    record = the(log)
+    assert record.spec.manifest is None
+    fact = log.events[record.submitted_position - 1].data
+    assert isinstance(fact, JobSubmitted)
+    assert fact.spec.manifest == {"kind": "MPIJob"}
+
+
+def test_forgotten_jobs_are_known_and_their_submissions_are_found() -> None:
+    log, roster = Log(), Roster(most_ended=2)
+    for number in range(6):
+        log.add(JobSubmitted(spec=a_spec(f"j{number}", name="n")), at=number)
+    for number in (3, 0, 1, 2):
+        log.add(JobCompleted(job_id=f"j{number}"), at=10)
+    folded(log, roster)
+    assert list(roster.jobs()) == ["j1", "j2", "j4", "j5"]
+    assert [roster.is_known(f"j{number}") for number in range(7)] == [True] * 6 + [False]
+    assert [roster.submission(f"e{number}") for number in range(1, 7)] == [f"j{number}" for number in range(6)]
+    assert roster.submission("e7") is None
+    again = Roster(most_ended=2)
+    again.load(roster.dump())
+    assert again.submission("e1") == "j0"
+    assert again.dump() == roster.dump()
+
+
+def test_reports_when_there_are_many_are_the_newest_thousand() -> None:
+    log = a_submitted_job()
+    for epoch in range(1, 1_102):
+        log.add(JobProgressed(job_id="a", epochs_done=epoch, workers=1), at=epoch)
+    reports = the(log).reports
+    assert (len(reports), reports[0].epochs_done, reports[-1].epochs_done) == (1_000, 102, 1_101)
+
+
+JOBS = st.sampled_from(["a", "b", "c"])
+NODES = st.sampled_from(["n1", "n2"])
+CAUSES = st.sampled_from(["stopped", "migrated", "finished", "failed"])
+INDICES = st.lists(st.integers(0, 4), unique=True, max_size=4).map(tuple)
+FACTS: st.SearchStrategy[AnyFact] = st.one_of(
+    st.builds(WorkerStarted, job_id=JOBS, workers=st.dictionaries(st.integers(0, 4), NODES, min_size=1)),
+    st.builds(WorkerExited, job_id=JOBS, workers=INDICES, cause=CAUSES),
+    st.builds(JobProgressed, job_id=JOBS, epochs_done=st.floats(0, 100), workers=st.integers(0, 8)),
+    st.builds(JobChanged, job_id=JOBS, min_replicas=st.integers(-1, 9), max_replicas=st.integers(-1, 9)),
+    st.builds(JobPriorityChanged, pool=st.just("default"), job_id=JOBS, queue_level=st.integers(0, 1)),
+    st.builds(JobCompleted, job_id=JOBS),
+    st.builds(JobFailed, job_id=JOBS, reason=st.just("oom")),
+    st.builds(JobCanceled, job_id=JOBS),
+    st.builds(JobCancelRequested, job_id=JOBS),
+    st.builds(ActionFailed, job_id=JOBS, action=st.just("start"), error=st.just("no")),
+    st.builds(
+        a_plan,
+        st.integers(1, 9),
+        st.integers(0, 60),
+        placed=st.dictionaries(JOBS, st.lists(NODES, min_size=1, max_size=4).map(tuple)),
+        released=st.lists(JOBS, unique=True).map(tuple),
+        reasons=st.dictionaries(JOBS, st.sampled_from(["because", "therefore"])),
+    ),
+)
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> Log:
+    """Facts in any order, some at one instant; every job is submitted once at most."""
+    facts: list[AnyFact] = draw(st.lists(FACTS, max_size=40))
+    for job_id in draw(st.lists(JOBS, unique=True)):
+        spec = a_spec(job_id, max_replicas=4, gpus_per_replica=2, user="u", name=draw(st.sampled_from(["", "n"])))
+        facts.insert(draw(st.integers(0, len(facts))), JobSubmitted(spec=spec))
+    log, at = Log(), 0
+    for fact in facts:
+        at += draw(st.integers(0, 3))
+        log.add(fact, at=at)
+    return log
+
+
+@given(logs())
+def test_roster_says_of_live_jobs_what_decisions_read(log: Log) -> None:
+    live, roster = LiveCluster(), Roster()
+    for event in log.events:
+        live.apply(event)
+        roster.apply(event)
+        jobs, plan = live.jobs("default"), live.plan("default")
+        assert {job_id: record.job for job_id, record in roster.jobs().items() if record.is_live} == jobs
+        assert roster.live_of("u") == len(jobs)
+        for job_id in jobs:
+            record = roster.job(job_id)
+            assert record is not None
+            if record.revision == event.position:
+                assert job_id in roster.touched
+            # A plan may place a job before it is submitted, in logs like these: the roster cannot know it yet.
+            if record.submitted_position < plan.based_on and all(
+                not isinstance(one.data, PlanAdopted) for one in log.events[: record.submitted_position]
+            ):
+                assert record.planned == plan.placement.get(job_id, ())
+                assert record.reason == plan.reasons.get(job_id, "")
+
+
+@given(logs())
+def test_roster_says_of_ended_jobs_what_the_history_says(log: Log) -> None:
+    history, roster = History(), Roster()
+    for event in log.events:
+        history.apply(event)
+        roster.apply(event)
+    ended = {record.spec.job_id: record for record in roster.jobs().values() if not record.is_live}
+    assert set(ended) == {job.job_id for job in history.finished}
+    for job in history.finished:
+        record = ended[job.job_id]
+        assert record.phase.lower() == job.outcome
+        assert (record.finished_at, record.resizes, record.migrations) == (
+            job.finished_at,
+            job.resizes,
+            job.migrations,
+        )
+        assert record.running_s == job.running_s
+        assert record.waiting_s == pytest.approx(job.queueing_s)
+        if not record.workers:
+            assert record.gpu_s == pytest.approx(job.gpu_s)
+
+
+@given(logs(), st.integers(0, 43))
+def test_snapshot_and_tail_give_the_state_of_a_full_fold(log: Log, cut: int) -> None:
+    whole, tail = folded(log, Roster(most_ended=1)), Roster(most_ended=1)
+    tail.load(folded(log.until(cut), Roster(most_ended=1)).dump())
+    for event in log.events[cut:]:
+        tail.apply(event)
+    assert tail.dump() == whole.dump()
+    assert tail.live_of("u") == whole.live_of("u")
+    assert tail.live_named("default", "n") == whole.live_named("default", "n")
+    assert [tail.is_known(job_id) for job_id in "abc"] == [whole.is_known(job_id) for job_id in "abc"]
