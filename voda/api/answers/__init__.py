@@ -1,0 +1,1 @@
+"""What is known, as the records that travel over HTTP; pure."""
