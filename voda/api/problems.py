@@ -20,3 +20,7 @@ class TooManyJobs(PermanentError):
 
 class UnreadableBody(PermanentError):
     """The body of a request cannot be read as what it says it is."""
+
+
+class WrongMediaType(PermanentError):
+    """The body of a request is of a type that is not read here."""

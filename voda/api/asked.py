@@ -1,0 +1,152 @@
+"""What a request holds, read with limits, and how records become answers.
+
+Rule: what is sent is checked before it is used; whatever is wrong with it is told with the field's path.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterable
+from typing import Final, TypeVar
+
+import msgspec
+from aiohttp import web
+from msgspec import Struct
+
+from voda.api.backend import Limits
+from voda.api.operation import JSON
+from voda.api.problems import UnreadableBody, WrongMediaType
+from voda.domain.errors import InvalidField
+
+S = TypeVar("S", bound=Struct)
+_encode: Final = msgspec.json.Encoder().encode
+_AT: Final = re.compile(r" - at `(?P<path>[^`]*)`$")
+_LISTS: Final[dict[type[Struct], frozenset[str]]] = {}
+"""query -> its parameters that may be given more than once."""
+
+
+def answered(value: object, *, status: int = 200, etag: str = "") -> web.Response:
+    """Return a record as JSON.
+
+    Args:
+        value: of schemas.py.
+        status: of the answer.
+        etag: without its quotes; empty = none.
+    """
+    return as_json(_encode(value), status=status, etag=etag)
+
+
+def as_json(body: bytes, *, status: int = 200, etag: str = "") -> web.Response:
+    """Return bytes that are JSON already."""
+    headers = {"Content-Type": JSON}
+    if etag:
+        headers["ETag"] = f'"{etag}"'
+    return web.Response(body=body, status=status, headers=headers)
+
+
+def query_of(request: web.Request, query: type[S]) -> S:
+    """Return the parameters of the query.
+
+    Raises:
+        InvalidField: one is unknown, given twice, or wrong.
+    """
+    if not request.rel_url.raw_query_string:
+        return msgspec.convert({}, query)
+    several = _LISTS.get(query)
+    if several is None:
+        several = _LISTS[query] = frozenset(_lists(query))
+    given = request.query
+    found: dict[str, object] = {}
+    for name in given:
+        values = given.getall(name)
+        if name not in several and len(values) > 1:
+            raise InvalidField(name, f"{name} is given {len(values)} times, expected once")
+        found[name] = values if name in several else values[0]
+    try:
+        return msgspec.convert(found, query, strict=False)
+    except msgspec.ValidationError as error:
+        raise _wrong(error, "the query") from error
+
+
+async def raw_body(request: web.Request, limits: Limits) -> bytes:
+    """Return the body as sent.
+
+    Raises:
+        HTTPRequestEntityTooLarge: it is larger than the server takes.
+        HTTPRequestTimeout: it does not arrive in time.
+        WrongMediaType: it is compressed.
+    """
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise WrongMediaType("a compressed body is not read here: send it as it is, without Content-Encoding")
+    try:
+        async with asyncio.timeout(limits.request_s):
+            return await request.read()
+    except TimeoutError as error:
+        raise web.HTTPRequestTimeout from error
+
+
+async def body_of(request: web.Request, record: type[S], limits: Limits) -> S:
+    """Return the JSON body as a record.
+
+    Raises:
+        UnreadableBody: it is not JSON.
+        InvalidField: a field is unknown or wrong.
+        WrongMediaType: it says that it is something else.
+    """
+    refuse_other_types(request, (JSON, "application/merge-patch+json"))
+    content = await raw_body(request, limits)
+    try:
+        return msgspec.json.decode(content, type=record)
+    except msgspec.ValidationError as error:
+        raise _wrong(error, "the body") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnreadableBody(f"the body is not JSON: {error}") from error
+
+
+def refuse_other_types(request: web.Request, expected: Iterable[str]) -> None:
+    """Refuse a body that says to be of none of the expected types; one that says nothing is taken.
+
+    Raises:
+        WrongMediaType: as said.
+    """
+    # What curl says of --data-binary where nobody told it otherwise.
+    if "Content-Type" in request.headers and request.content_type not in (
+        *expected,
+        "application/x-www-form-urlencoded",
+        "application/octet-stream",
+    ):
+        raise WrongMediaType(
+            f"the body is of type {request.content_type[:80]!r}, expected {' or '.join(expected)}: set Content-Type"
+        )
+
+
+def is_unchanged(request: web.Request, etag: str) -> bool:
+    """Return whether the caller has the resource as it is (If-None-Match); `etag` without its quotes."""
+    return (known := request.headers.get("If-None-Match")) is not None and _names(known, etag)
+
+
+def is_expected(request: web.Request, etag: str) -> bool:
+    """Return whether the resource is as the caller believes it to be (If-Match), or the caller does not care."""
+    return (believed := request.headers.get("If-Match")) is None or _names(believed, etag)
+
+
+def _names(tags: str, etag: str) -> bool:
+    return tags.strip() == "*" or any(tag.strip().removeprefix("W/") == f'"{etag}"' for tag in tags.split(","))
+
+
+def _lists(query: type[Struct]) -> Iterable[str]:
+    for field in msgspec.structs.fields(query):
+        kind = msgspec.inspect.type_info(field.type)
+        if isinstance(kind, msgspec.inspect.ListType | msgspec.inspect.VarTupleType | msgspec.inspect.SetType):
+            yield field.encode_name
+
+
+def _wrong(error: msgspec.ValidationError, where: str) -> InvalidField:
+    """Return the error with the field's path as a user writes it."""
+    text = str(error)
+    at = _AT.search(text)
+    path = at["path"].removeprefix("$").removeprefix(".") if at else ""
+    message = text[: at.start()] if at else text
+    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", message, re.DOTALL):
+        path = f"{path}.{unknown[1]}".removeprefix(".")
+        return InvalidField(path[:200], f"{where} has {path[:200]!r}, which is unknown here")
+    return InvalidField(path, f"{path or where}: {message[0].lower()}{message[1:]}")
