@@ -9,6 +9,9 @@ from msgspec import Struct
 
 from voda.domain.job import JobSpec
 
+POD_NAME = "VODA_POD_NAME"
+"""Variable with the name of the replica's pod, such as digits-worker-0, which fieldRef metadata.name stands for."""
+
 
 class Omission(Struct, frozen=True, kw_only=True):
     """A part of a manifest that a cluster does not honour; told to the user, never dropped without a word."""
@@ -51,3 +54,24 @@ class RunPolicy(Struct, frozen=True, kw_only=True):
     restart_policy: Mapping[str, str] = {}
     """role -> Never, OnFailure, Always or ExitCode."""
     is_suspended: bool = False
+
+
+class ElasticPolicy(Struct, frozen=True, kw_only=True):
+    """How the torch agents of a PyTorchJob find each other, with the operator's defaults filled in."""
+
+    min_replicas: int
+    """Of elasticPolicy alone; what the job may have in the end is in its spec."""
+    max_replicas: int
+    rdzv_backend: str = "c10d"
+    """c10d, etcd or etcd-v2."""
+    rdzv_host: str = ""
+    """Empty: the first worker."""
+    rdzv_port: int = 0
+    """0: the port of the first worker."""
+    rdzv_id: str = ""
+    rdzv_conf: tuple[tuple[str, str], ...] = ()
+    max_restarts: int | None = None
+    """None: not said, so torchrun takes its own default. TorchElastic counts resizes against it too."""
+    nproc_per_node: str = "auto"
+    """auto, cpu, gpu or a number."""
+    is_standalone: bool = False
