@@ -1,0 +1,36 @@
+"""The ledger remembers every job in little memory, also beyond the newest ones."""
+
+from voda.projections.ledger import Ledger
+
+
+def filled(jobs: int) -> Ledger:
+    ledger = Ledger()
+    for number in range(jobs):
+        ledger.add(f"job-{number}", f"event-{number}")
+    return ledger
+
+
+def test_every_job_and_its_submission_is_found_and_no_other() -> None:
+    # Enough for several tiers beside the tail.
+    ledger = filled(30_000)
+    for number in range(0, 30_000, 97):
+        assert ledger.has(f"job-{number}")
+        assert ledger.submitted_by(f"event-{number}") == f"job-{number}"
+        assert not ledger.has(f"event-{number}")
+        assert ledger.submitted_by(f"job-{number}") is None
+    assert not ledger.has("job-30000")
+    assert len(ledger) == 30_000
+
+
+def test_state_when_dumped_and_loaded_goes_on_as_before() -> None:
+    ledger, again = filled(20_000), Ledger()
+    again.load(ledger.dump())
+    for one in (ledger, again):
+        one.add("émile", "event-x")
+    assert again.dump() == ledger.dump()
+    assert again.submitted_by("event-19999") == "job-19999"
+    assert again.submitted_by("event-x") == "émile"
+
+
+def test_memory_is_some_fifty_bytes_a_job() -> None:
+    assert len(filled(30_000).dump()) < 30_000 * 60
