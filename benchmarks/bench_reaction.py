@@ -1,0 +1,126 @@
+"""How soon the machine follows: from a submit to the process, and from a plan to the workers at their new size."""
+
+import sqlite3
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from benchmarks.served import Served, manifest, serving
+from benchmarks.table import Row
+
+TITLE = "voda up, from decision to process"
+_STARTS = 60
+_RESIZES = 12
+_WAIT_S = 30.0
+_RANK = """
+import os, signal, sys, time
+from pathlib import Path
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+comm.Barrier()
+if comm.rank == 0:
+    with open(Path(os.environ["VODA_JOB_DIR"]) / "sizes", "a") as file:
+        file.write(f"{time.time()} {comm.size}\\n")
+while True:
+    time.sleep(0.1)
+"""
+
+
+def run() -> Sequence[Row]:
+    """Return both delays, p95."""
+    with serving("--slots", "4", "--ratelimit", "0") as served:
+        starts = [_start(served, number) for number in range(_STARTS)]
+    with serving("--slots", "4", "--ratelimit", "0") as served:
+        resizes = _resizes(served)
+    return [
+        Row(what="submit to worker process, p95", figure=_p95(starts) * 1e3, unit="ms", goal=150),
+        Row(what="the same, p50", figure=float(np.median(starts)) * 1e3, unit="ms"),
+        Row(what="plan to mpirun's ranks at the new size, p95", figure=_p95(resizes), unit="s", goal=3.0),
+        Row(what="the same, p50", figure=float(np.median(resizes)), unit="s"),
+    ]
+
+
+def _start(served: Served, number: int) -> float:
+    """Return the seconds from the submit to the first thing that the job's program does."""
+    begun = time.time()  # noqa: TID251 - compared with what another process writes
+    _post(served, manifest(f"start-{number}", "date +%s.%N > $VODA_JOB_DIR/began"))
+    began = served.home / "jobs" / f"start-{number}" / "began"
+    _until(lambda: began.exists() and began.read_text().endswith("\n"), f"job start-{number} to start")
+    _until(lambda: served.get(f"/api/v1/jobs/start-{number}")["phase"] == "Completed", f"job start-{number} to end")
+    return float(began.read_text()) - begun
+
+
+def _resizes(served: Served) -> Sequence[float]:
+    """Change a job's bounds again and again; return the seconds from each plan to the ranks that came of it."""
+    program = served.home / "rank.py"
+    program.write_text(_RANK)
+    script = f"exec voda run --host-discovery-script /etc/mpi/discover_hosts.sh -- {sys.executable} {program}"
+    body = manifest("sizes", script, least=1, most=1)
+    container = body["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
+    # Kubernetes-like paths are replaced in command and args; a shell script is an argument like any other.
+    container["command"] = ["/bin/sh", "-c", script]
+    _post(served, body)
+    sizes = served.home / "jobs" / "sizes" / "sizes"
+    _until(lambda: _lines(sizes) == 1, "the job to start")
+    for number in range(_RESIZES):
+        size = 1 + (number + 1) % 3
+        _patch(served, "sizes", {"min_replicas": size, "max_replicas": size, "requested_replicas": size})
+        _until(partial(_has_lines, sizes, number + 2), f"the job to run on {size}")
+    return _delays(served, sizes)
+
+
+def _delays(served: Served, sizes: Path) -> Sequence[float]:
+    ran = [(float(at), int(size)) for at, size in (line.split() for line in sizes.read_text().splitlines())]
+    with sqlite3.connect(served.home / "voda.db") as log:
+        rows = log.execute("SELECT recorded_at, body FROM events WHERE type = 'plan.adopted' ORDER BY position")
+        planned = [
+            (float(at), len(placed["sizes"]))
+            for at, body in rows
+            if "sizes" in (placed := msgspec.json.decode(body)["data"].get("placed", {}))
+        ]
+    return [
+        next(at for at, size in ran if at > decided_at and size == wanted) - decided_at
+        for decided_at, wanted in planned[1:]
+    ]
+
+
+def _has_lines(path: Path, count: int) -> bool:
+    return _lines(path) >= count
+
+
+def _lines(path: Path) -> int:
+    return path.read_text().count("\n") if path.exists() else 0
+
+
+def _post(served: Served, body: object) -> None:
+    _send(served, "POST", "/api/v1/jobs", body)
+
+
+def _patch(served: Served, job_id: str, body: object) -> None:
+    _send(served, "PATCH", f"/api/v1/jobs/{job_id}", body)
+
+
+def _send(served: Served, method: str, path: str, body: object) -> None:
+    headers = {**served.headers, "Content-Type": "application/json"}
+    request = urllib.request.Request(served.url + path, msgspec.json.encode(body), headers, method=method)
+    urllib.request.urlopen(request, timeout=30).close()
+
+
+def _until(is_so: Callable[[], bool], what: str) -> None:
+    deadline = time.perf_counter() + _WAIT_S
+    while not is_so():
+        if time.perf_counter() > deadline:
+            raise RuntimeError(f"waited {_WAIT_S:.0f} s for {what}")
+        time.sleep(0.005)
+
+
+def _p95(laps: Sequence[float]) -> float:
+    return float(np.percentile(laps, 95))

@@ -1,0 +1,156 @@
+"""The service on one machine: builds the adapters, lets everything run together, and takes it down in order.
+
+Rule: nothing is decided here; what is built here is only wired.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from voda import __version__
+from voda.api.access import Access
+from voda.api.backend import Backend, Limits
+from voda.api.metrics import Metrics
+from voda.api.serve import serving
+from voda.api.server import application
+from voda.api.view import View
+from voda.app.forecaster import Forecaster
+from voda.app.home import Home, Server
+from voda.app.machine import Machine
+from voda.app.options import Options, is_loopback, refuse_contradictions
+from voda.app.pool import PoolLoop
+from voda.app.settings import settle
+from voda.app.snapshots import Snapshots
+from voda.clock import SystemClock
+from voda.cluster.local.cluster import LocalCluster
+from voda.controller.controller import Controller
+from voda.domain.job import JobSpec
+from voda.events.opening import open_store
+from voda.events.store import EventStore
+from voda.manifests.omissions import on_this_machine
+from voda.placement.registry import placer
+from voda.policies.registry import policy
+from voda.reconcilers.watcher import Watcher
+from voda.reconcilers.workers import WorkerReconciler
+
+_log = logging.getLogger(__name__)
+
+
+class Service:
+    """A running voda."""
+
+    def __init__(self, options: Options, home: Home, store: EventStore, clock: SystemClock) -> None:
+        self.url = ""
+        self.options = options
+        self.home = home
+        self.store = store
+        self.clock = clock
+        self.view = View(store)
+        self.access = Access.open(home.folder, clock) if options.has_tokens else Access.none()
+        self.clusters: Mapping[str, LocalCluster] = {}
+        self.loops: Sequence[PoolLoop] = ()
+
+    def trouble(self) -> str:
+        """Return why the service is not ready, one sentence; empty when it is."""
+        for loop in self.loops:
+            if loop.trouble or not loop.is_leading:
+                return loop.trouble or "starting: the log is being read"
+        return "" if self.loops else "starting: the log is being read"
+
+    def environment(self, spec: JobSpec) -> Mapping[str, str]:
+        """Return what the processes of a job are told of us."""
+        return {
+            "VODA_JOB_ID": spec.job_id,
+            "VODA_JOB_NAME": spec.name or spec.job_id,
+            "VODA_API_URL": self.url,
+            "VODA_JOB_TOKEN": self.access.job_token(spec.job_id),
+        }
+
+    def backend(self) -> Backend:
+        """Return what the API works with."""
+        return Backend(
+            store=self.store,
+            clock=self.clock,
+            view=self.view,
+            access=self.access,
+            pools=tuple(self.clusters),
+            outputs=self.clusters,
+            omissions=on_this_machine,
+            not_ready=self.trouble,
+            limits=Limits(jobs_per_user=self.options.jobs_per_user),
+        )
+
+
+@asynccontextmanager
+async def running(options: Options) -> AsyncIterator[Service]:
+    """Run the service for the length of the block.
+
+    Raises:
+        AlreadyExists: another one works on the folder.
+        InvalidInput: an option cannot be meant, or names what is not there.
+        VodaError: the log cannot be used; see open_store.
+    """
+    refuse_contradictions(options)
+    home = Home(options.home)
+    home.make()
+    async with AsyncExitStack() as stack:
+        stack.enter_context(home.locked())
+        store = await open_store(options.log or home.log)
+        stack.push_async_callback(store.close)
+        service = Service(options, home, store, SystemClock(not_before=await _last_at(store)))
+        await service.view.open()
+        await _build(service, stack)
+        # What is there by now stays: the collector need not look at it again and again.
+        gc.collect()
+        gc.freeze()
+        yield service
+
+
+async def _build(service: Service, stack: AsyncExitStack) -> None:
+    """Start everything, each after what it needs, so that the stack ends it before."""
+    options, view, store, clock = service.options, service.view, service.store, service.clock
+    service.clusters = clusters_of_this_machine(service)
+    for pool in service.clusters:
+        await settle(store, clock, view.live.cluster, pool, options)
+    snapshots = Snapshots(store, view)
+    stack.push_async_callback(snapshots.take)
+    group = await stack.enter_async_context(asyncio.TaskGroup())
+    service.loops = [_loop(service, pool, cluster) for pool, cluster in service.clusters.items()]
+    forecaster = Forecaster(view, clock, tuple(service.clusters))
+    for see in (*(loop.see for loop in service.loops), forecaster.see):
+        view.each(see)
+    app = application(service.backend())
+    service.url = await stack.enter_async_context(serving(app, options.host, options.port, tls=options.tls))
+    for cluster in service.clusters.values():
+        await cluster.open()
+        stack.push_async_callback(cluster.close)
+    leader = f"up/{os.getpid()}"
+    tasks = [
+        group.create_task(work)
+        for work in (view.run(), snapshots.run(), forecaster.run(), *(loop.run(leader) for loop in service.loops))
+    ]
+    stack.callback(lambda: [task.cancel() for task in tasks])
+    service.home.publish(Server(url=service.url, pid=os.getpid(), version=__version__))
+    stack.callback(service.home.withdraw)
+
+
+def _loop(service: Service, pool: str, cluster: LocalCluster) -> PoolLoop:
+    watcher = Watcher(store=service.store, clock=service.clock, actor=f"cluster/{pool}")
+    return PoolLoop(
+        clock=service.clock,
+        cluster=cluster,
+        controller=Controller(
+            pool=pool, store=service.store, clock=service.clock, policies=policy, placers=placer
+        ),
+        reconciler=WorkerReconciler(cluster=cluster, watcher=watcher, clock=service.clock),
+        watcher=watcher,
+    )
+
+
+async def _last_at(store: EventStore) -> float:
+    """Return the instant of the log's last event: time goes on from there, whatever the wall clock shows."""
+    events = await store.read(max(0, await store.position() - 1), 1)
+    return events[-1].recorded_at if events else 0.0
