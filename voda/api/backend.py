@@ -28,6 +28,10 @@ class Limits:
     """Longest time for a request to arrive in full, and for an answer that is not a stream to be taken."""
     idle_s: float = 60.0
     """A connection that asks nothing is closed after this."""
+    heartbeat_s: float = 15.0
+    """A stream that has nothing to say says so this often, so that both sides learn when the other is gone."""
+    write_s: float = 20.0
+    """A reader of a stream that takes nothing for so long is cut off."""
 
 
 def nothing_omitted(_manifest: Mapping[str, Any]) -> Sequence[Omission]:

@@ -21,7 +21,13 @@ from voda.policies.registry import policy
 _ATTEMPTS = 5
 
 
-async def changed(backend: Backend, pool: str, change: SettingsChange, *, actor: str, seen: str = "") -> Settings:
+def _whatever(_revision: str) -> bool:
+    return True
+
+
+async def changed(
+    backend: Backend, pool: str, change: SettingsChange, *, actor: str, is_expected: Callable[[str], bool] = _whatever
+) -> Settings:
     """Record a change of the pool's settings and return what is in force then.
 
     Args:
@@ -29,7 +35,7 @@ async def changed(backend: Backend, pool: str, change: SettingsChange, *, actor:
         pool: known.
         change: what is to be different.
         actor: who wants it.
-        seen: revision of the settings that the change was made for; empty = whatever they are.
+        is_expected: told the revision of the settings that are to be changed, whether they are what the caller saw.
 
     Raises:
         InvalidField: a policy or placer is unknown.
@@ -43,7 +49,7 @@ async def changed(backend: Backend, pool: str, change: SettingsChange, *, actor:
         # From here on the view is at least as new as the head; were it newer, the append would be refused.
         await backend.view.reached(await backend.store.position())
         current = settings_of(pools.state(backend, pool).settings)
-        if seen and seen != revision_of(current):
+        if not is_expected(revision_of(current)):
             raise PreconditionFailed(
                 f"the settings of pool {pool} are not those that were to be changed: somebody else changed them."
                 " Get them again, and decide again"

@@ -1,0 +1,177 @@
+"""Events: what happened, a page at a time, and what happens, as server-sent events.
+
+Rule: a watcher sees every event it wants once and in order, over as many connections as it takes: the id of an
+event is its position, and who comes back with it goes on behind it.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Final
+
+from aiohttp import web
+from msgspec import Meta, Struct
+
+from voda.api import history
+from voda.api.answers.events import framed, shown
+from voda.api.asked import answered, query_of
+from voda.api.backend import Backend
+from voda.api.history import Wanted
+from voda.api.hub import Hub
+from voda.api.lookup import spec_of
+from voda.api.operation import Answer, Operation
+from voda.api.schemas import EventList, Who
+from voda.api.streams import Stream
+from voda.domain.errors import InvalidField
+from voda.timetravel.story import TYPES
+
+SSE: Final = "text/event-stream"
+_RESUME: Final = "Last-Event-ID"
+_RETRY_MS = 2_000
+"""How long a browser waits before it comes back."""
+_PAGE = 200
+"""Past events that are put into one write."""
+_MOST_POSITION = 2**53
+
+
+class EventsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which events."""
+
+    after: Annotated[
+        int | None,
+        Meta(
+            description="Position behind which to begin; by default the beginning, or the end when watching.",
+            ge=0,
+            le=_MOST_POSITION,
+        ),
+    ] = None
+    limit: Annotated[int, Meta(description="Most events of a page; means nothing when watching.", ge=1, le=500)] = 100
+    job: Annotated[str, Meta(description="Only events about this job, plans that name it included.")] = ""
+    type: Annotated[
+        list[Annotated[str, Meta(extra_json_schema={"enum": list(TYPES)})]],
+        Meta(description="Only events of these types."),
+    ] = []
+    manifests: Annotated[bool, Meta(description="Whether submitted jobs are shown with their manifests.")] = False
+    watch: Annotated[bool, Meta(description="Go on with what happens, as if text/event-stream was accepted.")] = False
+
+
+def routes(backend: Backend) -> Sequence[Operation]:
+    """Return the operation on events."""
+    hub = Hub(backend.view)
+
+    async def get_events(request: web.Request, _who: Who) -> web.StreamResponse:
+        query = query_of(request, EventsQuery)
+        wanted = await _wanted(backend, query)
+        if query.watch or SSE in request.headers.get("Accept", ""):
+            return await _watched(backend, hub, request, query, wanted)
+        found = await history.page(backend.store, wanted, after=query.after or 0, limit=query.limit)
+        items = tuple(shown(event, with_manifest=query.manifests) for event in found.events)
+        return answered(EventList(items=items, last_position=found.last_position, end=found.end))
+
+    return [
+        Operation(
+            method="GET",
+            path="/api/v1/events",
+            handler=get_events,
+            name="listEvents",
+            summary="Read what happened, or watch what happens",
+            description=(
+                "A page of the log. With `Accept: text/event-stream` or `watch=true`: server-sent events, each with its"
+                " position as `id`, its type as `event` and its JSON as `data`; a client that comes back with"
+                " `Last-Event-ID` goes on behind it."
+            ),
+            tag="Events",
+            query=EventsQuery,
+            headers={_RESUME: "Position of the last event seen; wins over `after`. When watching."},
+            answers=[Answer(of=EventList), Answer(media_type=SSE, description="When watching.")],
+            problems=[404],
+        )
+    ]
+
+
+async def _wanted(backend: Backend, query: EventsQuery) -> Wanted:
+    for kind in query.type:
+        if kind not in TYPES:
+            raise InvalidField("type", f"type {kind[:80]!r} is not known; expected one of {', '.join(TYPES)}")
+    if not query.job:
+        return Wanted(types=frozenset(query.type))
+    spec = await spec_of(backend, query.job)
+    return Wanted(types=frozenset(query.type), job_id=spec.job_id, pool=spec.pool)
+
+
+async def _watched(
+    backend: Backend, hub: Hub, request: web.Request, query: EventsQuery, wanted: Wanted
+) -> web.StreamResponse:
+    after = await _begin(backend, request, query)
+    stream = Stream(request, backend.limits, {"Content-Type": f"{SSE}; charset=utf-8"})
+    watch = Watch(backend, hub, stream, wanted, with_manifest=query.manifests)
+    return await stream.run(watch.run(after))
+
+
+async def _begin(backend: Backend, request: web.Request, query: EventsQuery) -> int:
+    """Return the position behind which a watcher begins."""
+    after = query.after
+    if resume := request.headers.get(_RESUME, ""):
+        if not (resume.isascii() and resume.isdigit() and len(resume) <= 15):
+            raise InvalidField(_RESUME, f"{_RESUME} is {resume[:80]!r}, expected the id of an event: its position")
+        after = int(resume)
+    if after is None:
+        return backend.view.position
+    if after > backend.view.position and after > (end := await backend.store.position()):
+        raise InvalidField(
+            "after", f"position {after} is beyond the end of the log, which is at {end}: it is of another log"
+        )
+    return after
+
+
+class Watch:
+    """One watcher's way along the log: from its beginning to the end by pages, from then on with everybody."""
+
+    def __init__(self, backend: Backend, hub: Hub, stream: Stream, wanted: Wanted, *, with_manifest: bool) -> None:
+        self._backend = backend
+        self._hub = hub
+        self._stream = stream
+        self._wanted = wanted
+        self._with_manifest = with_manifest
+
+    async def run(self, after: int) -> None:
+        """Send everything behind `after`, for ever."""
+        await self._stream.write(b"retry: %d\n%s" % (_RETRY_MS, _mark(after)))
+        while True:
+            after = await self._past(after)
+            after = await self._live(after)
+
+    async def _past(self, after: int) -> int:
+        """Send what is in the log, and return the position reached."""
+        while after < self._hub.position:
+            found = await history.page(self._backend.store, self._wanted, after=after, limit=_PAGE)
+            frames = [framed(event, with_manifest=self._with_manifest) for event in found.events]
+            after = found.last_position
+            await self._stream.write(b"".join(frames) or _mark(after))
+        return after
+
+    async def _live(self, after: int) -> int:
+        """Send what happens, until there is too much of it; return the position reached."""
+        # Nothing is awaited between the last look at the hub's position and this.
+        with self._hub.watcher(self._wanted) as watcher:
+            while not watcher.is_late:
+                events = await watcher.next(self._backend.limits.heartbeat_s)
+                if events:
+                    await self._send(
+                        one.full_frame if self._with_manifest else one.frame
+                        for one in events
+                        if one.event.position > after
+                    )
+                    after = max(after, events[-1].event.position)
+                elif not watcher.is_late:
+                    after = max(after, self._hub.position)
+                    await self._stream.write(b": nothing new\n" + _mark(after))
+        return after
+
+    async def _send(self, frames: Iterable[bytes]) -> None:
+        every = list(frames)
+        for begin in range(0, len(every), _PAGE):
+            await self._stream.write(b"".join(every[begin : begin + _PAGE]))
+
+
+def _mark(position: int) -> bytes:
+    """Return a frame that is no event: it tells where to resume, though nothing wanted happened since."""
+    return b"id: %d\n\n" % position

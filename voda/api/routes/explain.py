@@ -1,0 +1,80 @@
+"""Why a job has what it has, or waits; now, or at any moment of the past."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated
+
+from aiohttp import web
+from msgspec import Meta, Struct
+
+from voda.api.answers.explanations import explanation_of
+from voda.api.asked import answered, query_of
+from voda.api.backend import Backend
+from voda.api.lookup import spec_of
+from voda.api.operation import Answer, Operation
+from voda.api.schemas import Explanation, Who
+from voda.domain.errors import InvalidField, InvalidInput
+from voda.timetravel.explanation import Explanation as Told
+from voda.timetravel.moment import Place, find, parsed
+from voda.timetravel.witness import explain, explain_in
+
+_AT_ONCE = 2
+"""Explanations worked on at a time: each keeps a core busy while it asks policies."""
+
+
+class ExplainQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """At which moment."""
+
+    at: Annotated[
+        str,
+        Meta(
+            description="A position (42), a time (2026-01-31T12:00:00Z), a span after the first event (+1h30m) or"
+            " before the last one (-10m); by default now.",
+            max_length=80,
+        ),
+    ] = ""
+
+
+def routes(backend: Backend) -> Sequence[Operation]:
+    """Return the operation that explains."""
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def explain_job(request: web.Request, _who: Who) -> web.StreamResponse:
+        query = query_of(request, ExplainQuery)
+        job_id = (await spec_of(backend, request.match_info["job_id"])).job_id
+        place = await _place(backend, query.at) if query.at else None
+        async with turns:
+            told = await _now(backend, job_id) if place is None else await explain(backend.store, job_id, place)
+        forecast = backend.view.forecasts.get(job_id)
+        expected = forecast.starts_at if forecast is not None and place is None and told.shortage else None
+        return answered(explanation_of(told, expected_start_at=expected))
+
+    return [
+        Operation(
+            method="GET",
+            path="/api/v1/jobs/{job_id}/explain",
+            handler=explain_job,
+            name="explainJob",
+            summary="Explain why a job has what it has, or waits",
+            description="The reason is not looked up: the policy is asked again, with the state of that moment.",
+            tag="Jobs",
+            path_parameters={"job_id": "Id of the job, or its name: the latest job of that name."},
+            query=ExplainQuery,
+            answers=[Answer(of=Explanation)],
+            problems=[404],
+        )
+    ]
+
+
+async def _now(backend: Backend, job_id: str) -> Told:
+    live, now = backend.view.live, backend.clock.now()
+    if (pool := live.cluster.pool_of(job_id)) is not None:
+        return await explain_in(backend.store, live.state(pool), job_id, now)
+    return await explain(backend.store, job_id, Place(position=backend.view.position, at=now))
+
+
+async def _place(backend: Backend, at: str) -> Place:
+    try:
+        return await find(backend.store, parsed(at))
+    except InvalidInput as error:
+        raise InvalidField("at", str(error)) from error

@@ -1,0 +1,74 @@
+"""Nodes: which there are, and who holds their GPUs."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from aiohttp import web
+from msgspec import Meta, Struct
+
+from voda.api import pools
+from voda.api.answers.nodes import nodes_of
+from voda.api.asked import answered, query_of
+from voda.api.backend import Backend
+from voda.api.operation import Answer, Operation
+from voda.api.schemas import Node, NodeList, Who
+from voda.domain.errors import NotFound
+
+_TAG = "Nodes"
+
+
+class NodesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which nodes."""
+
+    pool: Annotated[str, Meta(description="Only those of this pool.")] = ""
+
+
+def routes(backend: Backend) -> Sequence[Operation]:
+    """Return the operations on nodes."""
+
+    async def list_nodes(request: web.Request, _who: Who) -> web.StreamResponse:
+        pool = query_of(request, NodesQuery).pool
+        return answered(NodeList(items=_nodes(backend, [pools.known(backend, pool)] if pool else None)))
+
+    async def get_node(request: web.Request, _who: Who) -> web.StreamResponse:
+        name = request.match_info["name"]
+        nodes = _nodes(backend)
+        found = next((node for node in nodes if node.name == name), None)
+        if found is None:
+            there_are = ", ".join(node.name for node in nodes) or "none"
+            raise NotFound(f"node {name[:80]!r} is not known. Known: {there_are[:400]}.")
+        return answered(found)
+
+    return [
+        Operation(
+            method="GET",
+            path="/api/v1/nodes",
+            handler=list_nodes,
+            name="listNodes",
+            summary="List nodes with their GPUs and who holds them",
+            tag=_TAG,
+            query=NodesQuery,
+            answers=[Answer(of=NodeList)],
+            problems=[404],
+        ),
+        Operation(
+            method="GET",
+            path="/api/v1/nodes/{name}",
+            handler=get_node,
+            name="getNode",
+            summary="Get one node",
+            tag=_TAG,
+            path_parameters={"name": "Of the node."},
+            answers=[Answer(of=Node)],
+            problems=[404],
+        ),
+    ]
+
+
+def _nodes(backend: Backend, of: Sequence[str] | None = None) -> tuple[Node, ...]:
+    """Return the nodes of these pools, or of all, by name."""
+    found: list[Node] = []
+    for pool in pools.names(backend) if of is None else of:
+        state = pools.state(backend, pool)
+        found += nodes_of(state.nodes.values(), state.jobs.values())
+    return tuple(sorted(found, key=lambda node: node.name))

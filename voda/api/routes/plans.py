@@ -1,0 +1,81 @@
+"""Plans: the one in force, and any before it."""
+
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from voda.api import pools
+from voda.api.answers.plans import plan_of
+from voda.api.asked import answered
+from voda.api.backend import Backend
+from voda.api.operation import Answer, Operation
+from voda.api.schemas import Plan, Who
+from voda.domain import plan as domain
+from voda.domain.errors import InvalidField, NotFound
+from voda.timetravel.plans import plan_numbered, position_of
+
+_TAG = "Pools"
+_MOST_DIGITS = 15
+
+
+def routes(backend: Backend) -> Sequence[Operation]:
+    """Return the operations on plans."""
+
+    async def get_plan(request: web.Request, _who: Who) -> web.StreamResponse:
+        pool = pools.known(backend, request.match_info["pool"])
+        plan = pools.state(backend, pool).plan
+        return answered(plan_of(plan, position=await position_of(backend.store, plan)))
+
+    async def get_past_plan(request: web.Request, _who: Who) -> web.StreamResponse:
+        pool = pools.known(backend, request.match_info["pool"])
+        number = _number(request.match_info["number"])
+        last = pools.state(backend, pool).plan.number
+        found = await plan_numbered(backend.store, pool, number) if number <= last else None
+        if found is None:
+            there_are = f"plans 1 to {last}" if last else "no plan yet"
+            raise NotFound(f"pool {pool} has {there_are}, and none of number {number}")
+        plan = _without_ended(backend, found.plan)
+        return answered(plan_of(plan, position=found.position, changed=found.changed))
+
+    return [
+        Operation(
+            method="GET",
+            path="/api/v1/pools/{pool}/plan",
+            handler=get_plan,
+            name="getPlan",
+            summary="Get the plan in force: who gets which nodes, and why",
+            tag=_TAG,
+            path_parameters={"pool": "Name of the pool."},
+            answers=[Answer(of=Plan)],
+            problems=[404],
+        ),
+        Operation(
+            method="GET",
+            path="/api/v1/pools/{pool}/plans/{number}",
+            handler=get_past_plan,
+            name="getPlanByNumber",
+            summary="Get a plan of the past, and what it changed",
+            tag=_TAG,
+            path_parameters={"pool": "Name of the pool.", "number": "Of the plan; the first is 1."},
+            answers=[Answer(of=Plan)],
+            problems=[404],
+        ),
+    ]
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
+        raise InvalidField("number", f"{text[:80]!r} is no number of a plan: expected a whole one such as 12")
+    return int(text)
+
+
+def _without_ended(backend: Backend, plan: domain.Plan) -> domain.Plan:
+    """Return the plan without reasons of jobs that had ended by then: they were not in force any more."""
+    jobs = backend.view.roster.jobs()
+
+    def had_ended(job_id: str) -> bool:
+        record = jobs.get(job_id)
+        return record is not None and record.finished_at is not None and record.finished_at <= plan.decided_at
+
+    kept = {job: reason for job, reason in plan.reasons.items() if job in plan.placement or not had_ended(job)}
+    return domain.Plan(**{**{name: getattr(plan, name) for name in plan.__struct_fields__}, "reasons": kept})

@@ -1,0 +1,98 @@
+"""Pools and their settings."""
+
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from voda.api import pools
+from voda.api.answers.pools import pool_of, revision_of, settings_of
+from voda.api.asked import answered, body_of, is_expected, is_unchanged
+from voda.api.backend import Backend
+from voda.api.operation import ADMINS, JSON, Answer, Body, Operation
+from voda.api.schemas import Pool, PoolList, Settings, SettingsChange, Who
+from voda.api.settings import changed
+
+_TAG = "Pools"
+_POOL = {"pool": "Name of the pool."}
+_ETAG = {"ETag": "Changes with the content; send it back as If-Match or If-None-Match."}
+_MERGE_PATCH = "application/merge-patch+json"
+
+
+def routes(backend: Backend) -> Sequence[Operation]:
+    """Return the operations on pools."""
+
+    async def list_pools(_request: web.Request, _who: Who) -> web.StreamResponse:
+        return answered(PoolList(items=tuple(pool_of(pools.state(backend, name)) for name in pools.names(backend))))
+
+    async def get_pool(request: web.Request, _who: Who) -> web.StreamResponse:
+        pool = pool_of(pools.state(backend, pools.known(backend, request.match_info["pool"])))
+        return _answered(request, pool, pool.revision)
+
+    async def get_settings(request: web.Request, _who: Who) -> web.StreamResponse:
+        settings = settings_of(pools.state(backend, pools.known(backend, request.match_info["pool"])).settings)
+        return _answered(request, settings, revision_of(settings))
+
+    async def change_settings(request: web.Request, who: Who) -> web.StreamResponse:
+        pool = pools.known(backend, request.match_info["pool"])
+        change = await body_of(request, SettingsChange, backend.limits)
+        settings = await changed(
+            backend, pool, change, actor=who.user, is_expected=lambda revision: is_expected(request, revision)
+        )
+        return answered(settings, etag=revision_of(settings))
+
+    return [
+        Operation(
+            method="GET",
+            path="/api/v1/pools",
+            handler=list_pools,
+            name="listPools",
+            summary="List pools with their GPUs, jobs and settings",
+            tag=_TAG,
+            answers=[Answer(of=PoolList)],
+        ),
+        Operation(
+            method="GET",
+            path="/api/v1/pools/{pool}",
+            handler=get_pool,
+            name="getPool",
+            summary="Get one pool",
+            tag=_TAG,
+            path_parameters=_POOL,
+            headers={"If-None-Match": "Answer 304 if the pool is still this one."},
+            answers=[Answer(of=Pool, headers=_ETAG), Answer(status=304, media_type="")],
+            problems=[404],
+        ),
+        Operation(
+            method="GET",
+            path="/api/v1/pools/{pool}/settings",
+            handler=get_settings,
+            name="getSettings",
+            summary="Get how a pool is decided",
+            tag=_TAG,
+            path_parameters=_POOL,
+            headers={"If-None-Match": "Answer 304 if the settings are still these."},
+            answers=[Answer(of=Settings, headers=_ETAG), Answer(status=304, media_type="")],
+            problems=[404],
+        ),
+        Operation(
+            method="PATCH",
+            path="/api/v1/pools/{pool}/settings",
+            handler=change_settings,
+            name="changeSettings",
+            summary="Change how a pool is decided: policy, placer, rate limit",
+            description="A JSON merge patch: what is absent stays. The next plan heeds it.",
+            tag=_TAG,
+            roles=ADMINS,
+            path_parameters=_POOL,
+            headers={"If-Match": "Change them only if they are still these (412 otherwise)."},
+            body=Body(of=SettingsChange, media_types=(JSON, _MERGE_PATCH)),
+            answers=[Answer(of=Settings, headers=_ETAG)],
+            problems=[400, 404, 412, 413, 415],
+        ),
+    ]
+
+
+def _answered(request: web.Request, record: Pool | Settings, revision: str) -> web.Response:
+    if is_unchanged(request, revision):
+        return web.Response(status=304, headers={"ETag": f'"{revision}"'})
+    return answered(record, etag=revision)
