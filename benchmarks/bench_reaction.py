@@ -3,7 +3,6 @@
 import sqlite3
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -51,7 +50,7 @@ def run() -> Sequence[Row]:
 def _start(served: Served, number: int) -> float:
     """Return the seconds from the submit to the first thing that the job's program does."""
     begun = time.time()  # noqa: TID251 - compared with what another process writes
-    _post(served, manifest(f"start-{number}", "date +%s.%N > $VODA_JOB_DIR/began"))
+    served.ask("POST", "/api/v1/jobs", manifest(f"start-{number}", "date +%s.%N > $VODA_JOB_DIR/began"))
     began = served.home / "jobs" / f"start-{number}" / "began"
     _until(lambda: began.exists() and began.read_text().endswith("\n"), f"job start-{number} to start")
     _until(lambda: served.get(f"/api/v1/jobs/start-{number}")["phase"] == "Completed", f"job start-{number} to end")
@@ -67,12 +66,14 @@ def _resizes(served: Served) -> Sequence[float]:
     container = body["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
     # Kubernetes-like paths are replaced in command and args; a shell script is an argument like any other.
     container["command"] = ["/bin/sh", "-c", script]
-    _post(served, body)
+    served.ask("POST", "/api/v1/jobs", body)
     sizes = served.home / "jobs" / "sizes" / "sizes"
     _until(lambda: _lines(sizes) == 1, "the job to start")
     for number in range(_RESIZES):
         size = 1 + (number + 1) % 3
-        _patch(served, "sizes", {"min_replicas": size, "max_replicas": size, "requested_replicas": size})
+        served.ask(
+            "PATCH", "/api/v1/jobs/sizes", {"min_replicas": size, "max_replicas": size, "requested_replicas": size}
+        )
         _until(partial(_has_lines, sizes, number + 2), f"the job to run on {size}")
     return _delays(served, sizes)
 
@@ -98,20 +99,6 @@ def _has_lines(path: Path, count: int) -> bool:
 
 def _lines(path: Path) -> int:
     return path.read_text().count("\n") if path.exists() else 0
-
-
-def _post(served: Served, body: object) -> None:
-    _send(served, "POST", "/api/v1/jobs", body)
-
-
-def _patch(served: Served, job_id: str, body: object) -> None:
-    _send(served, "PATCH", f"/api/v1/jobs/{job_id}", body)
-
-
-def _send(served: Served, method: str, path: str, body: object) -> None:
-    headers = {**served.headers, "Content-Type": "application/json"}
-    request = urllib.request.Request(served.url + path, msgspec.json.encode(body), headers, method=method)
-    urllib.request.urlopen(request, timeout=30).close()
 
 
 def _until(is_so: Callable[[], bool], what: str) -> None:

@@ -94,9 +94,7 @@ async def _steady(served: Served) -> Sequence[Row]:
 async def _submit(session: aiohttp.ClientSession, served: Served, name: str) -> float:
     body = msgspec.json.encode(manifest(name, "true", least=_TOO_LARGE, most=_TOO_LARGE))
     begun = time.perf_counter()
-    async with session.post(
-        f"{served.url}/api/v1/jobs", data=body, headers={"Content-Type": "application/json"}
-    ) as answer:
+    async with session.post(f"{served.url}/api/v1/jobs", data=body) as answer:
         if answer.status != 201:
             raise RuntimeError(f"a submit was answered with {answer.status}: {await answer.text()}")
         await answer.read()

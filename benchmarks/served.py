@@ -13,67 +13,106 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
 from voda import config
 
 _START_S = 60.0
 
 
-class Served(Struct, frozen=True, kw_only=True):
+class Served:
     """A running service."""
 
-    url: str
-    home: Path
-    pid: int
-    token: str
+    def __init__(self, home: Path, process: "subprocess.Popen[bytes]") -> None:
+        self.home = home
+        self.process = process
+        self.url = json.loads((home / "server.json").read_text())["url"]
+        self.token = (home / "admin.token").read_text().strip()
+
+    @property
+    def pid(self) -> int:
+        """Of the service's main process."""
+        return self.process.pid
 
     @property
     def headers(self) -> Mapping[str, str]:
         """What a request of the admin carries."""
-        return {"Authorization": f"Bearer {self.token}"}
+        return {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+
+    def ask(self, method: str, path: str, body: object = None, **headers: str) -> Any:
+        """Return what is answered, decoded.
+
+        Raises:
+            HTTPError: the answer is no success.
+        """
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, {**self.headers, **headers}, method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            said = answer.read()
+        return json.loads(said) if said.startswith((b"{", b"[")) else said
 
     def get(self, path: str) -> Any:
         """Return what GET answers, decoded."""
-        with urllib.request.urlopen(
-            urllib.request.Request(self.url + path, headers=dict(self.headers)), timeout=30
-        ) as got:
-            return json.load(got)
+        return self.ask("GET", path)
+
+    def kill(self) -> None:
+        """End it as kill -9 does."""
+        self.process.kill()
+        self.process.wait(timeout=30)
+
+    def stop(self) -> None:
+        """Ask it to end, and wait."""
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(timeout=90)
+
+
+def start(home: Path, *options: str) -> Served:
+    """Run `voda up` on a folder, and return once it is ready.
+
+    Raises:
+        RuntimeError: it ended, or is not ready in time; with what it said.
+    """
+    deadline = time.perf_counter() + _START_S
+    (home / "server.json").unlink(missing_ok=True)
+    with (home / "up.log").open("ab") as log:
+        process = subprocess.Popen(command("up", *options), env=environment(home), stdout=log, stderr=log)
+    while time.perf_counter() < deadline and process.poll() is None:
+        time.sleep(0.02)
+        if (home / "server.json").exists() and _is_ready(served := Served(home, process)):
+            return served
+    process.kill()
+    raise RuntimeError(f"voda up did not start; it said:\n{(home / 'up.log').read_text()}")
+
+
+def command(*arguments: str) -> list[str]:
+    """Return the command line of the voda beside this interpreter."""
+    return [str(Path(sys.executable).with_name("voda")), *arguments]
+
+
+def environment(home: Path) -> Mapping[str, str]:
+    """Return the environment in which the voda of this folder is found, with its programs on the path."""
+    inherited = dict(config.environment())
+    for name in ("VODA_SERVER", "VODA_TOKEN"):
+        inherited.pop(name, None)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{inherited.get('PATH', '')}"
+    return {**inherited, "VODA_HOME": str(home), "PATH": path}
+
+
+def _is_ready(served: Served) -> bool:
+    try:
+        urllib.request.urlopen(f"{served.url}/readyz", timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager
 def serving(*options: str) -> Iterator[Served]:
-    """Run `voda up` with these options for the length of the block; its jobs are halted at the end."""
+    """Run `voda up` in a new folder for the length of the block; its jobs are halted at the end."""
     with tempfile.TemporaryDirectory(prefix="voda-bench-") as folder:
-        home = Path(folder)
-        binaries = Path(sys.executable).parent
-        inherited = config.environment()
-        env = {**inherited, "VODA_HOME": folder, "PATH": f"{binaries}{os.pathsep}{inherited.get('PATH', '')}"}
-        command = [str(binaries / "voda"), "up", "--port", "0", "--halt-on-exit", *options]
-        with (home / "up.log").open("wb") as log:
-            process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
+        served = start(Path(folder), "--port", "0", "--halt-on-exit", *options)
         try:
-            yield _started(process, home)
+            yield served
         finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(timeout=90)
-
-
-def _started(process: "subprocess.Popen[bytes]", home: Path) -> Served:
-    deadline = time.perf_counter() + _START_S
-    while time.perf_counter() < deadline and process.poll() is None:
-        if (home / "server.json").exists():
-            url = json.loads((home / "server.json").read_text())["url"]
-            served = Served(url=url, home=home, pid=process.pid, token=(home / "admin.token").read_text().strip())
-            try:
-                served_ready = urllib.request.urlopen(f"{url}/readyz", timeout=5)
-            except OSError:
-                time.sleep(0.05)
-                continue
-            served_ready.close()
-            return served
-        time.sleep(0.05)
-    raise RuntimeError(f"voda up did not start; it said:\n{(home / 'up.log').read_text()}")
+            served.stop()
 
 
 def manifest(name: str, script: str, *, least: int = 1, most: int = 1) -> dict[str, Any]:
