@@ -81,6 +81,11 @@ class Access:
         """Return the access to a service without tokens: everybody is admin."""
         return cls(None, None, secrets.token_hex(_SECRET_BYTES))
 
+    @property
+    def has_tokens(self) -> bool:
+        """Whether callers are told apart."""
+        return self._folder is not None
+
     def identify(self, token: str | None) -> Who:
         """Return whom the token stands for.
 

@@ -5,8 +5,7 @@ Rule: what a record does not say is refused: a role, a parameter of the query, a
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from aiohttp import web
@@ -29,7 +28,6 @@ JSON: Final = "application/json"
 YAML: Final = "application/yaml"
 PROBLEM: Final = "application/problem+json"
 TEXT: Final = "text/plain"
-_NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +51,7 @@ class Answer:
     media_type: str = JSON
     """Empty: no body."""
     description: str = ""
-    headers: Mapping[str, str] = _NONE
+    headers: Mapping[str, str] = field(default_factory=dict)
     """name -> description."""
 
 
@@ -76,9 +74,9 @@ class Operation:
     query: type[Struct] | None = None
     """Its fields are the parameters of the query: their types, defaults and `Meta` (bounds, description) are theirs;
     a list may be given more than once. None: it takes none."""
-    path_parameters: Mapping[str, str] = _NONE
+    path_parameters: Mapping[str, str] = field(default_factory=dict)
     """name -> description."""
-    headers: Mapping[str, str] = _NONE
+    headers: Mapping[str, str] = field(default_factory=dict)
     """Headers of the request that it heeds: name -> description."""
     body: Body | None = None
     answers: Sequence[Answer] = (Answer(),)

@@ -3,7 +3,32 @@
 Rule: whoever asked learns what, which, expected, got and what to do next; nobody learns what is inside.
 """
 
-from voda.domain.errors import PermanentError
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from voda.api.schemas import Problem
+from voda.domain.errors import (
+    ActionRefused,
+    AlreadyExists,
+    InvalidField,
+    InvalidInput,
+    NotAllowed,
+    NotFound,
+    PermanentError,
+    StoreNotWritable,
+    TransientError,
+    VersionConflict,
+    VodaError,
+)
+
+_log = logging.getLogger(__name__)
 
 
 class Unauthorized(PermanentError):
@@ -12,6 +37,10 @@ class Unauthorized(PermanentError):
 
 class PreconditionFailed(PermanentError):
     """The resource is not what the caller believed it to be (If-Match)."""
+
+
+class WrongState(PermanentError):
+    """The resource is in a state in which this cannot be done, such as a job that has ended."""
 
 
 class TooManyJobs(PermanentError):
@@ -24,3 +53,120 @@ class UnreadableBody(PermanentError):
 
 class WrongMediaType(PermanentError):
     """The body of a request is of a type that is not read here."""
+
+
+_STATUSES: Final[Mapping[type[VodaError], HTTPStatus]] = {
+    UnreadableBody: HTTPStatus.BAD_REQUEST,
+    Unauthorized: HTTPStatus.UNAUTHORIZED,
+    NotAllowed: HTTPStatus.FORBIDDEN,
+    NotFound: HTTPStatus.NOT_FOUND,
+    AlreadyExists: HTTPStatus.CONFLICT,
+    VersionConflict: HTTPStatus.CONFLICT,
+    WrongState: HTTPStatus.CONFLICT,
+    ActionRefused: HTTPStatus.CONFLICT,
+    PreconditionFailed: HTTPStatus.PRECONDITION_FAILED,
+    WrongMediaType: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    InvalidInput: HTTPStatus.UNPROCESSABLE_ENTITY,
+    TooManyJobs: HTTPStatus.TOO_MANY_REQUESTS,
+    TransientError: HTTPStatus.SERVICE_UNAVAILABLE,
+    StoreNotWritable: HTTPStatus.INSUFFICIENT_STORAGE,
+    VodaError: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+_HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
+    HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": 'Bearer realm="voda"'},
+    HTTPStatus.TOO_MANY_REQUESTS: {"Retry-After": "30"},
+    HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": "1"},
+}
+_KEPT_HEADERS: Final = ("Allow", "Location", "WWW-Authenticate", "Retry-After")
+_SENTENCES: Final[Mapping[int, str]] = {
+    HTTPStatus.BAD_REQUEST: "the request cannot be read as HTTP",
+    HTTPStatus.NOT_FOUND: "there is nothing at {path}; GET /openapi.json tells what there is",
+    HTTPStatus.METHOD_NOT_ALLOWED: "{path} does not know {method}, expected {allowed}",
+    HTTPStatus.REQUEST_TIMEOUT: "the request did not arrive in time: send it faster, or in smaller parts",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "the body is larger than this server takes",
+    HTTPStatus.EXPECTATION_FAILED: "the header Expect asks for something unknown: leave it out",
+}
+
+
+def problems(new_id: Callable[[], str]) -> Middleware:
+    """Return the middleware that answers with a problem whatever was raised.
+
+    Args:
+        new_id: makes the id under which an error of our own is logged, and which the caller is told.
+    """
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPException as error:
+            return _of_http(request, error)
+        except (ConnectionError, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            _break_off_if_begun(request, error)
+            return answer_of(request, error, new_id)
+
+    return middleware
+
+
+def answer_of(request: web.BaseRequest, error: Exception, new_id: Callable[[], str]) -> web.Response:
+    """Return the problem that an error is told as; what is no fault of the caller is logged."""
+    status = status_of(error)
+    if not isinstance(error, VodaError):
+        known_as = new_id()
+        _log.error("failed id=%s method=%s path=%r", known_as, request.method, request.path, exc_info=error)
+        return told(status, f"something went wrong in here; whoever runs this service finds it logged as {known_as}")
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        _log.warning("refused method=%s path=%r status=%d reason=%s", request.method, request.path, status, error)
+    return told(status, str(error), field=error.field if isinstance(error, InvalidField) else "")
+
+
+def status_of(error: Exception) -> int:
+    """Return the status that an error is told with."""
+    for kind in type(error).__mro__:
+        if (status := _STATUSES.get(kind)) is not None:
+            return status
+    return HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def told(status: int, detail: str, *, field: str = "", headers: Mapping[str, str] | None = None) -> web.Response:
+    """Return a problem as an answer."""
+    problem = Problem(title=HTTPStatus(status).phrase, status=status, detail=_plain(detail), field=_plain(field))
+    content_type = {"Content-Type": "application/problem+json", **_HEADERS.get(status, {}), **(headers or {})}
+    return web.Response(body=msgspec.json.encode(problem), status=status, headers=content_type)
+
+
+def _of_http(request: web.Request, error: web.HTTPException) -> web.Response:
+    """Return the problem for what aiohttp raises itself, such as an unknown path."""
+    headers = {name: error.headers[name] for name in _KEPT_HEADERS if name in error.headers}
+    if error.status < HTTPStatus.BAD_REQUEST:
+        return web.Response(status=error.status, headers=headers)
+    allowed = ", ".join(sorted(error.allowed_methods)) if isinstance(error, web.HTTPMethodNotAllowed) else ""
+    sentence = _SENTENCES.get(error.status, error.reason)
+    path = repr(request.rel_url.raw_path[:200])
+    detail = sentence.replace("{method}", request.method).replace("{allowed}", allowed).replace("{path}", path)
+    if isinstance(error, web.HTTPRequestEntityTooLarge):
+        detail = f"{detail}: {error.text}" if error.text else detail
+    response = told(error.status, detail, headers=headers)
+    if error.status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_ENTITY_TOO_LARGE):
+        # What is still on its way is not worth waiting for.
+        response.force_close()
+    return response
+
+
+def _break_off_if_begun(request: web.Request, error: Exception) -> None:
+    """Close the connection if a part of the answer is out already: it can only be cut short, not taken back."""
+    if request.writer.output_size == 0:
+        return
+    _log.warning(
+        "broke off method=%s path=%r reason=%s", request.method, request.path, f"{type(error).__name__}: {error}"
+    )
+    if request.transport is not None:
+        request.transport.abort()
+    raise ConnectionResetError("the answer was broken off") from error
+
+
+def _plain(text: str) -> str:
+    """Return the text without half characters, which JSON cannot carry."""
+    return text.encode("utf-8", "replace").decode()

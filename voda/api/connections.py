@@ -1,0 +1,136 @@
+"""Connections that cost us no more than they may: whoever sends or takes too slowly is cut off.
+
+Rules: the head of a request arrives within a time limit, counted from its first byte or from the connection's
+beginning; an answer, a stream too, is taken at a pace that lets the writer go on within that limit. (Bodies have
+their limit where they are read.)
+"""
+
+import asyncio
+import logging
+from typing import Final
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from aiohttp.web_protocol import RequestHandler
+
+from voda.api.backend import Limits
+from voda.api.problems import told
+
+_log = logging.getLogger(__name__)
+
+_HEAD_BYTES: Final = 16_384
+"""Of the longest line of a request's head."""
+_HEADERS: Final = 100
+_LOOKS: Final = 10
+"""Per limit."""
+
+
+class Connection(RequestHandler):
+    """One connection that keeps the time."""
+
+    __slots__ = ("_asking_since", "_is_busy", "_stuck_since")
+
+    def __init__(self, server: web.Server, loop: asyncio.AbstractEventLoop, limits: Limits) -> None:
+        super().__init__(
+            server,
+            loop=loop,
+            keepalive_timeout=limits.idle_s,
+            lingering_time=2.0,
+            max_line_size=_HEAD_BYTES,
+            max_field_size=_HEAD_BYTES,
+            max_headers=_HEADERS,
+            # A small body that unpacks to a huge one is refused, not unpacked.
+            auto_decompress=False,
+            access_log=None,  # type: ignore[arg-type]  # none, which the signature forgets
+            logger=_log,
+        )
+        self._is_busy = False
+        self._asking_since: float | None = None
+        """Instant from which the head of a request is awaited; None while none is."""
+        self._stuck_since: float | None = None
+        """Instant from which the other side takes nothing; None while it does."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        self._asking_since = self._loop.time()
+        super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        if self._asking_since is None and not self._is_busy:
+            self._asking_since = self._loop.time()
+        super().data_received(data)
+
+    def pause_writing(self) -> None:
+        """See asyncio.Protocol."""
+        self._stuck_since = self._loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """See asyncio.Protocol."""
+        self._stuck_since = None
+        super().resume_writing()
+
+    def begin(self) -> None:
+        """Take note that a request's head is here."""
+        self._is_busy, self._asking_since = True, None
+
+    def end(self) -> None:
+        """Take note that a request is answered."""
+        self._is_busy = False
+
+    def cut_off_if_slow(self, limit_s: float) -> None:
+        """Close the connection if the other side took too long."""
+        waits = [since for since in (self._asking_since, self._stuck_since) if since is not None]
+        if waits and self._loop.time() - min(waits) > limit_s and isinstance(self.transport, asyncio.Transport):
+            _log.info("cut off peer=%s waited_s=%.0f", self.peername, self._loop.time() - min(waits))
+            self.transport.abort()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what cannot be read as HTTP; whoever sends it fills no log."""
+        _log.debug("unreadable peer=%s status=%d", self.peername, status)
+        first = (message or "the request cannot be read as HTTP").strip().splitlines()[0][:200]
+        response = told(status, first if status < 500 else "something went wrong in here")
+        response.force_close()
+        return response
+
+
+@web.middleware
+async def in_progress(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Tell the connection that a request is here; the outermost middleware."""
+    connection = request.protocol
+    if not isinstance(connection, Connection):
+        return await handler(request)
+    connection.begin()
+    try:
+        return await handler(request)
+    finally:
+        connection.end()
+
+
+class Sweeper:
+    """Looks at all connections again and again."""
+
+    def __init__(self, server: web.Server, loop: asyncio.AbstractEventLoop, limits: Limits) -> None:
+        self._server = server
+        self._loop = loop
+        self._limit_s = limits.request_s
+        self._next: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Look now and from now on."""
+        for connection in self._server.connections:
+            if isinstance(connection, Connection):
+                connection.cut_off_if_slow(self._limit_s)
+        self._next = self._loop.call_later(self._limit_s / _LOOKS, self.begin)
+
+    def end(self) -> None:
+        """Look no more."""
+        if self._next is not None:
+            self._next.cancel()

@@ -1,0 +1,38 @@
+"""Finds what a path names.
+
+Rule: whoever names something that is not there learns what that may be due to.
+"""
+
+from aiohttp import web
+
+from voda.api.backend import Backend
+from voda.api.schemas import Who
+from voda.domain.errors import NotAllowed, NotFound
+from voda.projections.records import JobRecord
+
+
+def job_of(request: web.Request, backend: Backend) -> JobRecord:
+    """Return the job that the path's {job_id} names: by its id, or by the name of the latest job.
+
+    Raises:
+        NotFound: there is none.
+    """
+    named = request.match_info["job_id"]
+    roster = backend.view.roster
+    if (record := roster.find(named)) is not None:
+        return record
+    if roster.is_known(named):
+        raise NotFound(f"job {named} ended so long ago that only the log knows of it: GET /api/v1/events?job={named}")
+    raise NotFound(f"job {named[:80]!r} is not known: give a job's id or name, as GET /api/v1/jobs lists them")
+
+
+def refuse_foreign(record: JobRecord, who: Who, *, what: str) -> None:
+    """Refuse a user what only the job's owner may do.
+
+    Raises:
+        NotAllowed: the job is somebody else's.
+    """
+    if who.role != "admin" and record.spec.user != who.user:
+        raise NotAllowed(
+            f"job {record.spec.job_id} belongs to {record.spec.user or 'nobody'}: only they and admins may {what} it"
+        )

@@ -1,0 +1,106 @@
+"""The application: the operations of all modules behind one check of tokens and roles.
+
+Rule: no handler runs for a caller whose role its operation does not name.
+"""
+
+import asyncio
+import importlib
+import pkgutil
+from collections.abc import Sequence
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from aiohttp import hdrs, web
+from aiohttp.typedefs import Handler
+
+from voda.api import routes
+from voda.api.access import Access
+from voda.api.backend import Backend
+from voda.api.connections import in_progress
+from voda.api.operation import ENDING, NOBODY, OPEN, OPERATIONS, Operation
+from voda.api.problems import Unauthorized, problems
+from voda.domain.errors import InvalidField, NotAllowed
+
+
+def application(backend: Backend) -> web.Application:
+    """Return the web application of all modules in voda.api.routes."""
+    middlewares = (in_progress, problems(backend.clock.new_id))
+    app = web.Application(middlewares=middlewares, client_max_size=backend.limits.body_bytes)
+    app[OPERATIONS] = operations(backend)
+    app[ENDING] = asyncio.Event()
+    app.on_shutdown.append(_end_streams)
+    for operation in app[OPERATIONS]:
+        app.router.add_route(operation.method, operation.path, _guarded(operation, backend.access))
+    return app
+
+
+def operations(backend: Backend) -> Sequence[Operation]:
+    """Return the operations of all modules, in the order of their files' names.
+
+    Raises:
+        ValueError: two of them have the same name.
+    """
+    found: dict[str, Operation] = {}
+    for module in sorted(pkgutil.iter_modules(routes.__path__), key=lambda module: module.name):
+        if module.name.startswith("_"):
+            continue
+        for operation in importlib.import_module(f"{routes.__name__}.{module.name}").routes(backend):
+            if found.setdefault(operation.name, operation) is not operation:
+                raise ValueError(f"two operations are called {operation.name}")
+    return tuple(found.values())
+
+
+def _guarded(operation: Operation, access: Access) -> Handler:
+    """Return the operation as a handler for the router."""
+    handler, roles, takes_no_query = operation.handler, operation.roles, operation.query is None
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        if roles is OPEN:
+            return await handler(request, NOBODY)
+        who = access.identify(_token(request))
+        if who.role not in roles:
+            raise NotAllowed(
+                f"a {who.role}'s token does not allow this ({operation.summary.lower()}), expected one of"
+                f" {', '.join(sorted(roles))}"
+            )
+        if not access.has_tokens and hdrs.ORIGIN in request.headers:
+            _refuse_foreign_page(request)
+        if takes_no_query and request.rel_url.raw_query_string:
+            name = next(iter(request.query), request.rel_url.raw_query_string)[:80]
+            raise InvalidField(name, f"the query has {name!r}, but {operation.path} takes none")
+        return await handler(request, who)
+
+    return handle
+
+
+def _token(request: web.Request) -> str | None:
+    """Return the token that the request shows."""
+    if (shown := request.headers.get(hdrs.AUTHORIZATION)) is None:
+        return None
+    scheme, _, token = shown.partition(" ")
+    if scheme.lower() != "bearer":
+        raise Unauthorized("the header Authorization is of another kind, expected `Authorization: Bearer TOKEN`")
+    return token.strip()
+
+
+def _refuse_foreign_page(request: web.Request) -> None:
+    """Refuse what a page from elsewhere makes a browser ask: without tokens, nothing else would stop it."""
+    origin = urlsplit(request.headers[hdrs.ORIGIN])
+    if origin.netloc != request.host or not _is_unambiguous(origin.hostname or ""):
+        raise NotAllowed(
+            f"a web page of {request.headers[hdrs.ORIGIN][:200]!r} may not do this: this service runs without tokens,"
+            " and then answers its own pages alone, opened by address or localhost"
+        )
+
+
+def _is_unambiguous(host: str) -> bool:
+    """Return whether nobody can make the name stand for this machine unless it does."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return True
+
+
+async def _end_streams(app: web.Application) -> None:
+    app[ENDING].set()
