@@ -23,6 +23,13 @@ class Output(enum.StrEnum):
     JSON = "json"
 
 
+def is_log(text: str) -> bool:
+    """Return whether the user means a log, and no job, by this."""
+    from pathlib import Path
+
+    return "://" in text or text.endswith((".db", ".jsonl")) or Path(text).is_file()
+
+
 @asynccontextmanager
 async def opened(log: str) -> "AsyncIterator[EventStore]":
     """Open a log for reading, and close it at the end of the block."""

@@ -4,15 +4,29 @@ Rule: a whole number is a position; everything else is a time, and means the las
 """
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Protocol
 
 from msgspec import Struct
 
 from voda.domain.errors import InvalidInput
-from voda.events.store import EventStore
+from voda.events.envelope import Event
 
 _SPAN = re.compile(r"([+-])(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
 _UNITS_S = (86_400.0, 3_600.0, 60.0, 1.0)
+
+
+class Readable(Protocol):
+    """What of an EventStore it takes to find a moment."""
+
+    async def read(self, after: int, limit: int) -> Sequence[Event]:
+        """Return up to `limit` events with position > `after`, in order."""
+        ...
+
+    async def position(self) -> int:
+        """Return the position of the last event; 0 in an empty log."""
+        ...
 
 
 class At(Struct, frozen=True):
@@ -77,7 +91,7 @@ class Place(Struct, frozen=True, kw_only=True):
     """The time asked for; where a position was, the time of its event. Seconds since the Unix epoch."""
 
 
-async def find(store: EventStore, moment: Moment, *, before: bool = False) -> Place:
+async def find(store: Readable, moment: Moment, *, before: bool = False) -> Place:
     """Return the place of a moment in the log.
 
     A time is searched for by halving, so writers' clocks must agree to within what the answer may be off.
@@ -106,13 +120,13 @@ async def find(store: EventStore, moment: Moment, *, before: bool = False) -> Pl
     return Place(position=low, at=at)
 
 
-async def recorded_at(store: EventStore, position: int) -> float:
+async def recorded_at(store: Readable, position: int) -> float:
     """Return when the event at this position was recorded; before the first event, the time of the first one."""
     events = await store.read(max(position - 1, 0), 1)
     return events[0].recorded_at if events else 0.0
 
 
-async def _instant_of(store: EventStore, moment: Instant | SinceFirst | BeforeLast, end: int) -> float:
+async def _instant_of(store: Readable, moment: Instant | SinceFirst | BeforeLast, end: int) -> float:
     match moment:
         case Instant():
             return moment.time_s

@@ -1,0 +1,88 @@
+"""The options that every command shares which asks the server, and how answers are printed.
+
+Rule: a command that asks the server takes a `Where` first, and `asks_server` adds the options that fill it.
+"""
+
+import enum
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_PANEL = "Server"
+
+
+class Output(enum.StrEnum):
+    """How an answer is printed."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+OutputOption = Annotated[
+    Output,
+    typer.Option("--output", "-o", help="For people (table, wide), for programs (json, yaml), or the names alone."),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """Which server, as the user named it."""
+
+    server: Annotated[
+        str,
+        typer.Option(
+            "--server",
+            metavar="URL",
+            help="By default VODA_SERVER, else the one that runs here.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = ""
+    token: Annotated[
+        str,
+        typer.Option(
+            "--token",
+            metavar="TOKEN",
+            help="By default VODA_TOKEN, else the admin's in the folder.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = ""
+    home: Annotated[
+        Path | None,
+        typer.Option(
+            "--home",
+            metavar="FOLDER",
+            help="Of the voda that runs here; by default VODA_HOME.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    ca: Annotated[
+        Path | None,
+        typer.Option("--ca", metavar="FILE", help="Trust this certificate of an https server.", rich_help_panel=_PANEL),
+    ] = None
+
+
+def given(**options: object) -> dict[str, object]:
+    """Return the options that the user gave."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def asks_server(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with the options of `Where` in the place of its first parameter."""
+    _, *own = inspect.signature(command).parameters.values()
+    shared = inspect.signature(Where).parameters.values()
+
+    def run(**values: object) -> None:
+        where = Where(**{field.name: values.pop(field.name) for field in fields(Where)})  # type: ignore[arg-type]
+        command(where, **values)
+
+    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*own, *shared)]
+    vars(run).update(__signature__=inspect.Signature(parameters), __name__=command.__name__, __doc__=command.__doc__)
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run

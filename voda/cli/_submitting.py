@@ -1,0 +1,77 @@
+"""Submits documents one after the other, and follows what became of them.
+
+Rule: one key per document for all attempts, so that a submit whose answer was lost is made once.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from voda.api.schemas import Submission
+from voda.cli._client import Answer, Client, decoded, persistently
+from voda.cli._each import each
+from voda.cli._following import follow
+from voda.cli._manifests import Document, with_working_dir
+from voda.cli._options import Output
+from voda.cli._print import plain, print_answer, say
+from voda.simulator.report.units import counted
+
+_SEEN_BEFORE = 200
+
+
+class Submitting:
+    """The documents of one command.
+
+    Args:
+        documents: in order.
+        key: of this command; each document gets one of its own from it.
+        is_dry_run: check only.
+        output: how each answer is printed.
+    """
+
+    def __init__(self, documents: Sequence[Document], *, key: str, is_dry_run: bool, output: Output) -> None:
+        self._keyed = [(f"{key}-{number}" if number else key, one) for number, one in enumerate(documents)]
+        self._is_dry_run = is_dry_run
+        self._output = output
+        self._job_ids: list[str] = []
+
+    async def run(self, client: Client) -> bool:
+        """Submit; return True, as nothing has failed then."""
+        await each(self._keyed, lambda keyed: self._submit(client, *keyed))
+        return True
+
+    async def follow(self, client: Client) -> bool:
+        """Submit, then follow the jobs; return whether all completed."""
+        await self.run(client)
+        return await follow(client, self._job_ids)
+
+    async def _submit(self, client: Client, key: str, document: Document) -> None:
+        if client.target.is_here:
+            document = with_working_dir(document, str(Path.cwd()))
+        body = msgspec.json.encode(document.manifest)
+        headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+        query = {"dry_run": "true"} if self._is_dry_run else None
+
+        async def attempt() -> Answer:
+            return await client.ask("POST", "/jobs", params=query, body=body, headers=headers)
+
+        answer = await persistently(attempt, told=say)
+        done = decoded(answer.body, Submission)
+        self._job_ids.append(done.job.job_id)
+        was_known = answer.status == _SEEN_BEFORE and not done.is_dry_run
+        print_answer(answer.body, self._output, name=done.job.job_id, text=lambda: _text(done, was_known=was_known))
+        for warning in done.warnings:
+            say(f"{done.job.job_id}: not honoured: {warning.message}")
+
+
+def _text(done: Submission, *, was_known: bool) -> str:
+    job = done.job
+    size = f"{job.min_replicas} to {job.max_replicas} replicas" if job.max_replicas > job.min_replicas else ""
+    size = size or counted(job.max_replicas, "replica")
+    gpus = "" if job.gpus_per_replica == 1 else f" of {job.gpus_per_replica} GPUs"
+    what = (
+        "would be submitted" if done.is_dry_run else "was submitted before with this key" if was_known else "submitted"
+    )
+    epochs = f", {job.progress.epochs} epochs" if job.progress.epochs else ""
+    return plain(f"{job.job_id} {what}: {job.kind}, {size}{gpus}{epochs}, pool {job.pool}")

@@ -1,0 +1,137 @@
+"""The lists of `voda get`: jobs, nodes and pools as tables.
+
+Rule: pure; the words of others are made harmless here.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from rich.text import Text
+
+from voda.api.schemas import Job, Node, Pool
+from voda.cli._print import plain
+from voda.cli._table import Column, table
+from voda.cli._times import short, since
+from voda.cli._words import NONE, eta, progress, queue, replicas, state_text, waited_s
+from voda.timetravel.story import per_node
+
+_JOB = (
+    Column(head="NAME", cut=5, least=16),
+    Column(head="STATE"),
+    Column(head="REPLICAS"),
+    Column(head="PROGRESS"),
+    Column(head="QUEUE"),
+    Column(head="ETA"),
+    Column(head="AGE"),
+)
+_JOB_WIDE = (
+    *_JOB,
+    Column(head="PRIORITY"),
+    Column(head="POOL", cut=3, least=7),
+    Column(head="NODES", cut=1, least=10),
+    Column(head="WAIT"),
+    Column(head="USER", cut=2, least=8),
+    Column(head="REASON", cut=6, least=10),
+)
+_NODE = (
+    Column(head="NAME", cut=2, least=16),
+    Column(head="STATUS"),
+    Column(head="GPUS", right=True),
+    Column(head="USED", right=True),
+    Column(head="FREE", right=True),
+    Column(head="HELD BY", cut=1, least=20),
+)
+_NODE_WIDE = (*_NODE[:2], Column(head="POOL"), *_NODE[2:], Column(head="LABELS", cut=1, least=10))
+_POOL = (
+    Column(head="NAME"),
+    Column(head="NODES", right=True),
+    Column(head="GPUS", right=True),
+    Column(head="USED", right=True),
+    Column(head="RUNNING", right=True),
+    Column(head="WAITING", right=True),
+    Column(head="PLAN", right=True),
+    Column(head="POLICY", cut=1),
+)
+_POOL_WIDE = (*_POOL, Column(head="PLACER"), Column(head="RATELIMIT"))
+
+
+def jobs_table(jobs: Sequence[Job], at: datetime, *, wide: bool = False, width: int | None = None) -> list[Text]:
+    """Return a line for each job, heads first.
+
+    Args:
+        jobs: in the order to be shown.
+        at: now, in the reader's zone.
+        wide: with priority, pool, nodes, waiting time, user and reason.
+        width: of the terminal; None = nothing is cut.
+    """
+    rows = [[*_job(job, at), *(_job_wide(job, at) if wide else ())] for job in jobs]
+    return table(_JOB_WIDE if wide else _JOB, rows, width=width)
+
+
+def nodes_table(nodes: Sequence[Node], *, wide: bool = False, width: int | None = None) -> list[Text]:
+    """Return a line for each node, heads first."""
+    rows = [_node(node) for node in nodes]
+    if wide:
+        rows = [
+            [*row[:2], plain(node.pool), *row[2:], _labels(node.labels)] for row, node in zip(rows, nodes, strict=True)
+        ]
+    return table(_NODE_WIDE if wide else _NODE, rows, width=width)
+
+
+def pools_table(pools: Sequence[Pool], *, wide: bool = False, width: int | None = None) -> list[Text]:
+    """Return a line for each pool, heads first."""
+    rows = [[*_pool(pool), *(_pool_wide(pool) if wide else ())] for pool in pools]
+    return table(_POOL_WIDE if wide else _POOL, rows, width=width)
+
+
+def _job(job: Job, at: datetime) -> list[str | Text]:
+    return [
+        plain(job.job_id),
+        state_text(job),
+        replicas(job),
+        progress(job),
+        queue(job),
+        eta(job, at),
+        since(job.submitted_at, at),
+    ]
+
+
+def _job_wide(job: Job, at: datetime) -> list[str | Text]:
+    return [
+        str(job.priority),
+        plain(job.pool),
+        plain(per_node(worker.node for worker in job.workers)),
+        short(waited_s(job, at)),
+        plain(job.user) or NONE,
+        plain(job.reason) or NONE,
+    ]
+
+
+def _node(node: Node) -> list[str | Text]:
+    status = Text("Ready", style="green") if node.is_ready else Text("NotReady", style="bold red")
+    if not node.is_schedulable:
+        status.append(",cordoned")
+    held = [f"{job_id} x{gpus}" if gpus > 1 else job_id for job_id, gpus in sorted(node.jobs.items())]
+    held += [f"(others x{node.foreign_gpus})"] if node.foreign_gpus else []
+    return [
+        plain(node.name),
+        status,
+        str(node.gpus),
+        str(node.used_gpus),
+        str(node.free_gpus),
+        plain(", ".join(held)) or NONE,
+    ]
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return plain(",".join(f"{name}={value}" for name, value in sorted(labels.items()))) or NONE
+
+
+def _pool(pool: Pool) -> list[str | Text]:
+    figures = (pool.nodes, pool.gpus, pool.used_gpus, pool.running, pool.waiting, pool.plan)
+    return [plain(pool.name), *map(str, figures), pool.settings.policy]
+
+
+def _pool_wide(pool: Pool) -> list[str | Text]:
+    limit_s = pool.settings.ratelimit_s
+    return [pool.settings.placer, f"{limit_s:g}s" if limit_s else "none"]
