@@ -15,6 +15,7 @@ _BIGGEST = 2**31 - 1
 _RESTART_V2 = ("Never", "OnFailure")
 _RESTART_V1 = ("Always", "OnFailure", "Never", "ExitCode")
 _CLEAN = ("None", "Running", "All")
+_IMPLEMENTATIONS = ("OpenMPI", "Intel", "MPICH")
 _BACKENDS = ("c10d", "etcd", "etcd-v2")
 
 
@@ -32,6 +33,7 @@ def refuse_unusable(job: Shape) -> None:
 def _check_mpi(job: MPIJob) -> None:
     _in_range("spec.slotsPerWorker", job.spec.slots_per_worker, 1, MOST_GPUS)
     _among("spec.cleanPodPolicy", job.spec.clean_pod_policy, _CLEAN)
+    _among("spec.mpiImplementation", job.spec.mpi_implementation, _IMPLEMENTATIONS)
     _single(job, "Launcher")
 
 

@@ -78,6 +78,12 @@ def slots_per_worker(manifest: Mapping[str, Any]) -> int:
     return (job.spec.slots_per_worker or 1) if isinstance(job, MPIJob) else 1
 
 
+def mpi_implementation(manifest: Mapping[str, Any]) -> str:
+    """Return OpenMPI, Intel or MPICH, which decides how a host list is written; empty for other kinds."""
+    job = shape_of(manifest)
+    return (job.spec.mpi_implementation or "OpenMPI") if isinstance(job, MPIJob) else ""
+
+
 def nproc_per_node(manifest: Mapping[str, Any]) -> str:
     """Return the processes each torch agent starts: auto, cpu, gpu or a number; 1 for an MPIJob."""
     job = shape_of(manifest)

@@ -111,6 +111,7 @@ class MPISpec(Struct, frozen=True, rename="camel"):
     run_policy: Policy | None = None
     clean_pod_policy: str | None = None
     main_container: str | None = None
+    mpi_implementation: str | None = None
 
 
 class RdzvConf(Struct, frozen=True):
@@ -223,7 +224,7 @@ def shape_of(manifest: Mapping[str, Any]) -> Shape:
     version = manifest.get("apiVersion")
     if version not in versions:
         expected = " or ".join(versions)
-        raise InvalidField("apiVersion", f"apiVersion of a {kind}: expected {expected}, got {_brief(version)}")
+        raise InvalidField("apiVersion", f"apiVersion of kind {kind}: expected {expected}, got {_brief(version)}")
     try:
         return msgspec.convert(manifest, shape)
     except msgspec.ValidationError as error:

@@ -6,11 +6,12 @@ and the number of values, those that aliases repeat included, have bounds.
 
 import json
 import math
+import re
 from typing import Any, NoReturn
 
 from voda.domain.errors import InvalidInput
 from voda.manifests import yaml_text
-from voda.manifests.bounds import BIGGEST_INT, MOST_BYTES, MOST_DEPTH, SMALLEST_INT, refuse_odd_values
+from voda.manifests.bounds import BIGGEST_INT, MOST_BYTES, MOST_DEPTH, MOST_VALUES, SMALLEST_INT, refuse_odd_values
 
 
 def read(body: bytes) -> dict[str, Any]:
@@ -46,7 +47,8 @@ def _decoded(body: bytes) -> str:
 
 
 def _json(text: str) -> dict[str, Any] | None:
-    """Return what the JSON holds; None if this is no JSON, which YAML that begins with a brace is not either."""
+    """Return what the JSON holds, or the YAML that begins with a brace too; None if that is no mapping."""
+    _refuse_many_values(text)
     try:
         value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
@@ -57,6 +59,16 @@ def _json(text: str) -> dict[str, Any] | None:
     if "\\u" in text or text.count("{") + text.count("[") > MOST_DEPTH:
         refuse_odd_values(value)
     return value if isinstance(value, dict) else None
+
+
+def _refuse_many_values(text: str) -> None:
+    """Refuse JSON of too many values without decoding it: each follows a bracket or a comma, or a key that does."""
+    if _most_values(text) > MOST_VALUES and _most_values(_STRING.sub("", text)) > MOST_VALUES:
+        raise InvalidInput(f"the manifest holds more than {MOST_VALUES} values")
+
+
+def _most_values(text: str) -> int:
+    return text.count(",") + text.count("{") + text.count("[")
 
 
 def _yaml_or(complaint: str, text: str) -> dict[str, Any] | None:
@@ -102,6 +114,7 @@ def _named(value: object) -> str:
     return "a list" if isinstance(value, list) else "a single value"
 
 
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_unique, parse_int=_whole, parse_float=_fraction, parse_constant=_constant
 )

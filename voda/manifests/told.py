@@ -29,9 +29,19 @@ def shape_error(manifest: Mapping[str, Any], report: str) -> InvalidField:
         return InvalidField(field, f"{field} is missing: add it")
     if "key" in where:
         return InvalidField(path, f"{path or 'the manifest'}: expected keys that are strings, got others: quote them")
+    if "of length" in complaint:
+        return InvalidField(path, f"{path}: expected at least one, got none")
     expected = _expected(complaint)
-    advice = ": quote it" if expected.startswith("a string") and isinstance(value, int | float) else ""
+    advice = _advice(expected, value)
     return InvalidField(path, f"{path or 'the manifest'}: expected {expected}, got {brief(value)}{advice}")
+
+
+def _advice(expected: str, value: object) -> str:
+    if expected.startswith("a string") and isinstance(value, int | float):
+        return ": quote it"
+    if expected == "a whole number" and isinstance(value, str) and value.strip().isdecimal():
+        return ": write it without quotes"
+    return ""
 
 
 def brief(value: object) -> str:
