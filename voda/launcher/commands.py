@@ -1,0 +1,100 @@
+"""The command lines and environments that start a program, by mpirun or torchrun. Pure.
+
+Rule: every process of the program gets SIGTERM and the whole grace for its checkpoint. mpirun does not do that by
+itself: on SIGTERM it kills its processes after a quarter of a second, and as soon as one of them has ended otherwise
+than by MPI_Finalize it does the same to all others. So SIGUSR2, which mpirun passes on, is sent instead, and a small
+shell around each process turns it into SIGTERM and does not tell mpirun how the process then ended.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from voda.launcher.hosts import Layout
+
+RUN_DIR = "VODA_RUN_DIR"
+"""Names the launcher's own folder in the environment of all it starts, which tells them from other processes."""
+
+# What the shell around each process has to hold:
+# - the program ignores SIGUSR2, which mpirun sends to the whole process group; a second one changes nothing;
+# - SIGTERM here comes from mpirun or from a dying host, so that an end with 0 after it must not pass for success.
+SHELL = """\
+stop=
+child=
+trap 'test "$stop" || { stop=0; test "$child" && kill -TERM "$child" 2>/dev/null; }' USR2
+trap 'test "$stop" || stop=143' TERM
+(trap "" USR2; trap - TERM; exec "$@") <&0 &
+child=$!
+test "$stop" = 0 && kill -TERM "$child" 2>/dev/null
+while :; do
+  wait "$child"
+  code=$?
+  kill -0 "$child" 2>/dev/null || break
+done
+exit "${stop:-$code}"
+"""
+
+# By their names in Open MPI 5 (PRRTE) and 4.
+_SETTINGS: Mapping[str, str] = {
+    # Containers and login nodes of small clusters train as root.
+    "PRTE_ALLOW_RUN_AS_ROOT": "1",
+    "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    # A process that wrote its checkpoint need not get as far as MPI_Finalize.
+    "PRTE_MCA_prte_allowed_exit_without_sync": "1",
+    "OMPI_MCA_orte_allowed_exit_without_sync": "1",
+}
+_SESSION_FOLDERS = ("PRTE_MCA_prte_local_tmpdir_base", "OMPI_MCA_orte_local_tmpdir_base")
+_DEFAULT_HOSTFILES = ("PRTE_MCA_prte_default_hostfile", "OMPI_MCA_orte_default_hostfile")
+_FORWARDED = ("VODA_", "NCCL_", "PYTHONUNBUFFERED")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """How to start a program."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+
+
+def mpirun(program: Sequence[str], layout: Layout, env: Mapping[str, str], *, folder: Path) -> Command:
+    """Return the mpirun command for a program, for Open MPI 4 and 5.
+
+    Args:
+        program: command and arguments.
+        layout: where; it must be in `folder`/hostfile too.
+        env: the launcher's environment.
+        folder: the launcher's own, fresh for every start.
+    """
+    hostfile = folder / "hostfile"
+    own = {**_common(layout, env), RUN_DIR: str(folder.parent)}
+    forwarded = [word for name in sorted(own) if name.startswith(_FORWARDED) for word in ("-x", name)]
+    argv = ["mpirun", "--hostfile", str(hostfile), "-np", str(layout.size), "--map-by", "slot", "--bind-to", "none"]
+    settings = dict(_SETTINGS) | {name: str(folder) for name in _SESSION_FOLDERS}
+    settings |= {name: str(hostfile) for name in _DEFAULT_HOSTFILES if name in env}
+    return Command(argv=[*argv, *forwarded, "/bin/sh", "-c", SHELL, "voda", *program], env={**own, **settings})
+
+
+def torchrun(program: Sequence[str], layout: Layout, env: Mapping[str, str], *, folder: Path) -> Command:
+    """Return the torchrun command for a program on this machine.
+
+    `python` before a script is left out, because torchrun puts its own there.
+    """
+    is_script = len(program) > 1 and Path(program[0]).name in {"python", "python3"}
+    is_script = is_script and (program[1] == "-m" or not program[1].startswith("-"))
+    # --standalone takes a free port, so that two programs on one machine do not meet.
+    argv = ["torchrun", "--standalone", "--nnodes=1", f"--nproc-per-node={layout.size}", "--max-restarts=0"]
+    rest = program[1:] if is_script else ["--no-python", *program]
+    return Command(argv=[*argv, *rest], env={**_common(layout, env), RUN_DIR: str(folder.parent)})
+
+
+def hostfile_text(layout: Layout) -> str:
+    """Return the hostfile of a layout."""
+    return "".join(f"{host} slots={slots}\n" for host, slots in layout.slots.items())
+
+
+def _common(layout: Layout, env: Mapping[str, str]) -> dict[str, str]:
+    # Otherwise Python holds back what it prints, because mpirun reads it through a pipe.
+    own = {"PYTHONUNBUFFERED": "1", **env}
+    return own if layout.devices is None else {**own, "CUDA_VISIBLE_DEVICES": layout.devices}

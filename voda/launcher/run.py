@@ -1,0 +1,171 @@
+"""The launcher at work: turns looks, ends and signals into happenings, and carries out what `steps` answers.
+
+Rule: this is the only place that waits; whatever is decided is decided in `steps`.
+"""
+
+import asyncio
+import signal
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, assert_never
+
+from voda.domain.errors import ClusterUnavailable, InvalidInput
+from voda.launcher import commands, program
+from voda.launcher.discovery import Discovery
+from voda.launcher.hosts import Layout
+from voda.launcher.output import Tail
+from voda.launcher.steps import (
+    Act,
+    Blind,
+    Ended,
+    Happening,
+    Kill,
+    Leave,
+    Looked,
+    Rules,
+    Say,
+    Signal,
+    Start,
+    State,
+    Tick,
+    Told,
+    step,
+)
+
+Starter = Literal["mpirun", "torchrun"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What to keep running."""
+
+    program: Sequence[str]
+    starter: Starter
+    env: Mapping[str, str]
+    """The launcher's own, which the program inherits."""
+    is_local: Callable[[Layout], bool]
+    """Whether all hosts of a layout are this machine."""
+
+
+class Launcher:
+    """Keeps one program running until it has done its work.
+
+    Args:
+        job: the program.
+        discovery: finds the hosts.
+        rules: what the user asked for.
+        interval_s: between two looks at the hosts.
+        say: tells the user a sentence.
+    """
+
+    def __init__(
+        self, job: Job, *, discovery: Discovery, rules: Rules, interval_s: float, say: Callable[[str], None]
+    ) -> None:
+        self._job = job
+        self._discovery = discovery
+        self._rules = rules
+        self._interval_s = interval_s
+        self._say = say
+        self._state = State()
+        self._happenings: asyncio.Queue[Happening] = asyncio.Queue()
+        self._running: program.RunningProgram | None = None
+        self._tail = Tail()
+        self._starts = 0
+
+    async def run(self) -> int:
+        """Run until the program is done, has failed for good, or a signal came; return the exit code.
+
+        Raises:
+            InvalidInput: mpirun or torchrun is not there, or cannot reach the hosts.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._happenings.put_nowait, Told())
+        with tempfile.TemporaryDirectory(prefix="voda-run-", ignore_cleanup_errors=True) as folder:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    watch = group.create_task(self._watch())
+                    try:
+                        return await self._work(Path(folder), group)
+                    finally:
+                        watch.cancel()
+            except* InvalidInput as errors:
+                raise errors.exceptions[0] from None
+            finally:
+                program.sweep(Path(folder))
+
+    async def _work(self, folder: Path, group: asyncio.TaskGroup) -> int:
+        loop = asyncio.get_running_loop()
+        while True:
+            happening = await self._next(self._state.due - loop.time())
+            self._state, acts = step(self._state, happening, self._rules, loop.time())
+            for act in acts:
+                if isinstance(act, Leave):
+                    return self._leave(act)
+                await self._carry_out(act, folder, group)
+
+    async def _next(self, timeout_s: float) -> Happening:
+        try:
+            async with asyncio.timeout(None if timeout_s == float("inf") else max(0.0, timeout_s)):
+                return await self._happenings.get()
+        except TimeoutError:
+            return Tick()
+
+    async def _carry_out(self, act: Act, folder: Path, group: asyncio.TaskGroup) -> None:
+        match act:
+            case Say(text):
+                self._say(text)
+            case Start(layout):
+                await self._start(layout, folder, group)
+            case Signal() if self._running:
+                group.create_task(self._tell(self._running))
+            case Kill() if self._running:
+                group.create_task(self._running.kill())
+            case Signal() | Kill() | Leave():
+                pass
+            case _:
+                assert_never(act)
+
+    async def _start(self, layout: Layout, folder: Path, group: asyncio.TaskGroup) -> None:
+        # A fresh folder each time: what an mpirun that was killed left behind is in nobody's way.
+        self._starts += 1
+        own = folder / str(self._starts)
+        own.mkdir()
+        (own / "hostfile").write_text(commands.hostfile_text(layout), "utf-8")
+        if self._job.starter == "torchrun" and not self._job.is_local(layout):
+            raise InvalidInput(
+                f"torchrun starts processes on this machine only, and the hosts are {layout}; use --launcher mpirun,"
+                " or a PyTorchJob, each of whose workers runs torchrun"
+            )
+        made = commands.mpirun if self._job.starter == "mpirun" else commands.torchrun
+        command = made(self._job.program, layout, self._job.env, folder=own)
+        self._running = await program.start(command, folder=own, tail=self._tail)
+        group.create_task(self._await_end(self._running))
+
+    async def _await_end(self, running: program.RunningProgram) -> None:
+        code = await running.wait()
+        if running is self._running:
+            self._running = None
+        self._happenings.put_nowait(Ended(code))
+
+    async def _tell(self, running: program.RunningProgram) -> None:
+        is_mpirun = self._job.starter == "mpirun"
+        # torchrun passes SIGTERM on by itself, and would break off its own end at the second one.
+        await running.tell(signal.SIGUSR2 if is_mpirun else signal.SIGTERM, again=is_mpirun)
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                self._happenings.put_nowait(Looked(await self._discovery.look()))
+            except (ClusterUnavailable, InvalidInput) as error:
+                self._happenings.put_nowait(Blind(str(error)))
+            await asyncio.sleep(self._interval_s)
+
+    def _leave(self, act: Leave) -> int:
+        if act.text:
+            self._say(act.text)
+        if act.shows_output and (lines := self._tail.text()):
+            self._say("its last lines:\n" + "\n".join(f"  | {line}" for line in lines))
+        return act.code
