@@ -1,0 +1,138 @@
+"""Local jobs as real processes: starting, growing, shrinking, ending, and those that misbehave."""
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job, is_alive, until
+from voda.events.types import JobCompleted, JobFailed, WorkerExited, WorkerStarted
+
+
+@pytest.fixture
+async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
+    async with a_ground(tmp_path) as ground:
+        yield ground
+
+
+async def test_launcher_when_started_runs_with_the_operators_files_and_ends_well(ground: Ground) -> None:
+    await ground.start(an_mpi_job("a", "cat /etc/mpi/hostfile; sh /etc/mpi/discover_hosts.sh; pwd"), workers=2)
+    await ground.until_told(
+        WorkerStarted(job_id="a", workers={0: "n1", 1: "n1"}),
+        JobCompleted(job_id="a"),
+        WorkerExited(job_id="a", workers=(0, 1), cause="finished"),
+    )
+    hosts = ["a-worker-0.a.default.svc", "a-worker-1.a.default.svc"]
+    assert ground.log().splitlines() == [
+        *(f"{host} slots=1" for host in hosts),
+        *hosts,
+        str(ground.folder / "a"),
+    ]
+
+
+async def test_end_when_the_log_has_not_heard_of_it_is_observed_until_it_has(ground: Ground) -> None:
+    await ground.start(an_mpi_job("a", "exit 0"))
+    await ground.until_workers()
+    assert (await ground.cluster.observe()).ended == {"a": JobCompleted(job_id="a")}
+    del ground.blueprints["a"]
+    assert (await ground.cluster.observe()).ended == {}
+
+
+async def test_hosts_when_resized_are_rewritten_and_workers_told(ground: Ground) -> None:
+    await ground.start(an_mpi_job("a", f"echo up; {FOREVER}"), workers=1)
+    await ground.until_logged("up")
+    await ground.resize("a", 3)
+    script = ground.folder / "a" / "mpi" / "discover_hosts.sh"
+    assert script.read_text().count("echo a-worker-") == 3
+    await ground.resize("a", 2)
+    await ground.until_told(WorkerExited(job_id="a", workers=(2,)))
+    assert script.read_text() == "#!/bin/sh\necho a-worker-0.a.default.svc\necho a-worker-1.a.default.svc\n"
+
+
+async def test_agents_when_resized_come_and_go_by_the_highest_index(ground: Ground) -> None:
+    await ground.start(a_torch_job("a", f"echo $PET_NNODES; {FOREVER}", min_replicas=1), workers=1)
+    await ground.until_logged("1:4", replica="worker-0")
+    await ground.resize("a", 2)
+    await ground.until_logged("1:4", replica="worker-1")
+    await ground.resize("a", 1)
+    await ground.until_told(WorkerExited(job_id="a", workers=(1,)))
+    assert await ground.workers() == (0,)
+
+
+async def test_program_when_halted_hears_of_it_and_finds_its_folder_again(ground: Ground) -> None:
+    script = f"cat kept 2>/dev/null; trap 'echo checkpoint > kept; exit 0' TERM; echo up; {FOREVER}"
+    await ground.start(an_mpi_job("a", script))
+    await ground.until_logged("up")
+    await ground.halt("a")
+    await ground.until_told(WorkerExited(job_id="a", workers=(0,)))
+    assert not any(isinstance(notice, JobCompleted | JobFailed) for notice in ground.told)
+    await ground.start(ground.blueprints["a"])
+    await ground.until_logged("checkpoint")
+
+
+async def test_program_when_it_ignores_sigterm_is_killed_and_holds_its_slot_until_then(ground: Ground) -> None:
+    await ground.start(an_mpi_job("a", f"trap '' TERM; echo $$$$; {FOREVER}", grace_s=0.7))
+    await until(lambda: ground.log().endswith("\n"))
+    pid = int(ground.log())
+    await ground.halt("a")
+    assert await ground.workers() == (0,)
+    await ground.until_told(WorkerExited(job_id="a", workers=(0,)))
+    assert not is_alive(pid)
+
+
+async def test_descendants_when_they_daemonise_are_killed_with_the_program(ground: Ground) -> None:
+    script = "setsid sh -c 'trap \"\" TERM HUP; (echo $$$$ >> pids; env -i sleep 1000) &' ; sleep 0.3; cat pids"
+    await ground.start(an_mpi_job("a", f"(setsid sleep 1000 & echo $! >> pids); {script}"))
+    await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="finished"))
+    pids = [int(word) for word in ground.log().split()]
+    assert pids
+    assert not any(is_alive(pid) for pid in pids)
+
+
+async def test_command_when_not_found_fails_the_job_at_once(ground: Ground) -> None:
+    await ground.start(an_mpi_job("a", "", argv=("no-such-program", "--x")))
+    await ground.until_told(
+        JobFailed(
+            job_id="a",
+            reason="launcher could not run: command no-such-program: not found; its last lines:"
+            " voda: command no-such-program: not found",
+        ),
+        WorkerExited(job_id="a", workers=(0,), cause="failed", exit_code=127),
+    )
+
+
+async def test_launcher_when_it_fails_is_restarted_up_to_the_limit(ground: Ground) -> None:
+    await ground.start(an_mpi_job("a", "echo try; exit 3", policy={"backoff_limit": 1}))
+    await ground.until_told(
+        JobFailed(
+            job_id="a",
+            reason="launcher ended with exit code 3 after 1 restarts (backoffLimit); its last lines: try",
+        )
+    )
+    assert ground.log() == "try\ntry\n"
+    assert ground.told.count(WorkerStarted(job_id="a", workers={0: "n1"})) == 1
+
+
+async def test_worker_when_killed_is_told_with_its_exit_code_and_can_come_back(ground: Ground) -> None:
+    await ground.start(a_torch_job("a", f"echo $$$$; {FOREVER}", min_replicas=1), workers=2)
+    await until(lambda: ground.log(replica="worker-1").endswith("\n"))
+    os.kill(int(ground.log(replica="worker-1")), 9)
+    await ground.until_told(WorkerExited(job_id="a", workers=(1,), cause="failed", exit_code=137))
+    await ground.resize("a", 2)
+    await until(lambda: ground.log(replica="worker-1").count("\n") == 2)
+
+
+async def test_job_when_its_deadline_passes_fails(ground: Ground) -> None:
+    await ground.start(an_mpi_job("a", FOREVER, policy={"active_deadline_s": 0.3}))
+    await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="failed"))
+    assert JobFailed(job_id="a", reason="was active for more than 0.3 s (activeDeadlineSeconds)") in ground.told
+
+
+async def test_output_when_it_outgrows_its_cap_keeps_its_end(tmp_path: Path) -> None:
+    async with a_ground(tmp_path, settings={"log_bytes": 100_000}) as ground:
+        script = "i=0; while [ $i -lt 30000 ]; do echo line $i; i=$((i+1)); done; echo over; sleep 3; echo end"
+        await ground.start(an_mpi_job("a", script))
+        await ground.until_logged("end\n")
+        assert len(ground.log()) <= 100_000
+        assert "output before this was dropped" in ground.log()

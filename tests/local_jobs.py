@@ -1,0 +1,216 @@
+"""A local cluster for tests: jobs made by hand, real processes, and waiting with a deadline."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from voda.clock import SystemClock
+from voda.cluster.local.blueprint import Blueprint
+from voda.cluster.local.cluster import LocalCluster
+from voda.cluster.local.devices import Device, cpu_slots
+from voda.cluster.local.folder import Folder
+from voda.cluster.local.site import Setup
+from voda.domain.errors import ActionRefused
+from voda.domain.job import JobSpec
+from voda.domain.node import Node
+from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
+from voda.events.types import Observation
+from voda.manifests.parsed import Program, RunPolicy
+
+DEADLINE_S = 30.0
+FOREVER = "while :; do sleep 0.05; done"
+
+
+async def until(holds: Callable[[], bool], *, within_s: float = DEADLINE_S) -> None:
+    """Wait until something holds; fail where it does not in time."""
+
+    async def holding() -> bool:
+        return holds()
+
+    await until_it_is(holding, within_s=within_s)
+
+
+async def until_it_is(holds: Callable[[], Awaitable[bool]], *, within_s: float = DEADLINE_S) -> None:
+    """Wait until something that has to be asked for holds; fail where it does not in time."""
+    async with asyncio.timeout(within_s):
+        while not await holds():  # noqa: ASYNC110 - real processes set no event
+            await asyncio.sleep(0.01)
+
+
+def an_mpi_job(job_id: str, script: str, *, policy: Mapping[str, Any] | None = None, **fields: Any) -> Blueprint:
+    """Return an MPIJob whose launcher runs a shell script; two workers at most, unless the spec says otherwise."""
+    return _a_job(job_id, "mpi", {"launcher": script}, policy, fields)
+
+
+def a_torch_job(job_id: str, script: str, *, policy: Mapping[str, Any] | None = None, **fields: Any) -> Blueprint:
+    """Return a PyTorchJob whose workers run a shell script."""
+    return _a_job(job_id, "torch", {"worker": script}, policy, fields)
+
+
+def _a_job(
+    job_id: str, kind: Any, scripts: Mapping[str, str], policy: Mapping[str, Any] | None, fields: dict[str, Any]
+) -> Blueprint:
+    own = {name: fields.pop(name) for name in list(fields) if name in Blueprint.__struct_fields__}
+    grace_s = fields.pop("grace_s", 5.0)
+    argv = fields.pop("argv", None)
+    programs = {
+        role: Program(role=role, argv=argv or ("/bin/sh", "-c", script), grace_s=grace_s)
+        for role, script in scripts.items()
+    }
+    return Blueprint(
+        spec=JobSpec(job_id=job_id, name=job_id, **{"max_replicas": 4, **fields}),
+        kind=kind,
+        programs=programs,
+        policy=RunPolicy(**{"backoff_limit": 6, "restart_policy": {}, **(policy or {})}),
+        **{"is_mpi_v2": kind == "mpi", **own},
+    )
+
+
+@dataclass
+class Ground:
+    """A folder of jobs, the jobs the log would know, and the cluster that is open on them."""
+
+    folder: Path
+    blueprints: dict[str, Blueprint] = field(default_factory=dict)
+    devices: Sequence[Device] = field(default_factory=lambda: cpu_slots(4))
+    settings: dict[str, Any] = field(default_factory=dict)
+    told: list[Observation] = field(default_factory=list)
+    open_cluster: LocalCluster | None = None
+
+    @property
+    def cluster(self) -> LocalCluster:
+        """The cluster that is open."""
+        assert self.open_cluster is not None
+        return self.open_cluster
+
+    async def open(self) -> LocalCluster:
+        """Open a cluster, as `voda up` does when it starts."""
+        self.open_cluster = LocalCluster(
+            Setup(
+                node=Node(name="n1", gpus=0),
+                folder=self.folder,
+                devices=self.devices,
+                clock=SystemClock(),
+                jobs=self._spec,
+                base=base_environment(),
+                blueprint=self._blueprint,
+                **self.settings,
+            )
+        )
+        await self.open_cluster.open()
+        return self.open_cluster
+
+    async def end(self) -> None:
+        """Stop every job, wait until nothing is left, and close."""
+        for job_id in self.blueprints:
+            await self.cluster.apply(StopJob(job_id=job_id, reason="canceled"))
+
+        async def deserted() -> bool:
+            return not (await self.cluster.observe()).workers
+
+        with suppress(TimeoutError):
+            await until_it_is(deserted)
+        await self.cluster.close()
+
+    def admit(self, blueprint: Blueprint) -> str:
+        """Make a job known, and return its id."""
+        self.blueprints[blueprint.spec.job_id] = blueprint
+        return blueprint.spec.job_id
+
+    async def start(self, blueprint: Blueprint, workers: int = 1) -> str:
+        """Make a job known and start it."""
+        job_id = self.admit(blueprint)
+        await self.apply(StartJob(job_id=job_id, nodes=("n1",) * workers))
+        return job_id
+
+    async def resize(self, job_id: str, workers: int) -> None:
+        """Grow or shrink a job."""
+        await self.apply(ResizeJob(job_id=job_id, nodes=("n1",) * workers))
+
+    async def halt(self, job_id: str) -> None:
+        """Preempt a job."""
+        await self.apply(HaltJob(job_id=job_id))
+
+    async def stop(self, job_id: str) -> None:
+        """End a job."""
+        await self.apply(StopJob(job_id=job_id, reason="canceled"))
+
+    async def apply(self, action: Action) -> None:
+        """Apply an action."""
+        await self.cluster.apply(action)
+
+    async def workers(self, job_id: str = "a") -> tuple[int, ...]:
+        """Return the indices of the workers observed."""
+        return tuple((await self.cluster.observe()).workers.get(job_id, {}))
+
+    async def until_workers(self, *indices: int, job_id: str = "a", within_s: float = DEADLINE_S) -> None:
+        """Wait until exactly these workers are observed."""
+
+        async def there() -> bool:
+            return await self.workers(job_id) == indices
+
+        await until_it_is(there, within_s=within_s)
+
+    async def until_told(self, *expected: Observation) -> None:
+        """Wait until all of these were told."""
+        try:
+            await until(lambda: all(notice in self.notices() for notice in expected))
+        except TimeoutError:
+            raise AssertionError(f"expected {expected}, told were {self.told}") from None
+
+    def notices(self) -> list[Observation]:
+        """Return all that was told so far."""
+        self.told += self.cluster.take_notices()
+        return self.told
+
+    def log(self, job_id: str = "a", replica: str = "launcher") -> str:
+        """Return what a replica printed so far."""
+        path = Folder(self.folder, job_id).log(replica)
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    async def until_logged(self, text: str, *, job_id: str = "a", replica: str = "launcher") -> None:
+        """Wait until a replica printed something."""
+        try:
+            await until(lambda: text in self.log(job_id, replica))
+        except TimeoutError:
+            raise AssertionError(f"expected {text!r}, printed was {self.log(job_id, replica)!r}") from None
+
+    def _spec(self, job_id: str) -> JobSpec | None:
+        found = self.blueprints.get(job_id)
+        return found.spec if found else None
+
+    def _blueprint(self, spec: JobSpec) -> Blueprint:
+        if spec.job_id not in self.blueprints:
+            raise ActionRefused(f"job {spec.job_id}: not known to the cluster")
+        return self.blueprints[spec.job_id]
+
+
+def base_environment() -> dict[str, str]:
+    """Return the environment of this process, with the tools of its virtual environment found first."""
+    env = dict(os.environ)  # noqa: TID251 - what config.environment() gives to voda
+    env["PATH"] = f"{Path(sys.executable).parent}:{env.get('PATH', '')}"
+    return env
+
+
+@asynccontextmanager
+async def a_ground(folder: Path, **fields: Any) -> AsyncIterator[Ground]:
+    """Yield ground with an open cluster; whatever runs on it in the end is stopped."""
+    ground = Ground(folder=folder / "jobs", **fields)
+    await ground.open()
+    try:
+        yield ground
+    finally:
+        await ground.end()
+
+
+def is_alive(pid: int) -> bool:
+    """Say whether a process runs; one that ended and was not collected does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False

@@ -1,0 +1,189 @@
+"""The local cluster: jobs run as processes of this Linux machine, which is its only node.
+
+Rules: what holds a device is observed, ending workers too; all that is needed to go on after a crash lies in the
+jobs' folders, so training outlives this process and whoever opens the cluster next takes it over.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from voda.cluster.local import mpi, processes
+from voda.cluster.local.devices import Slots
+from voda.cluster.local.folder import Folder, job_ids
+from voda.cluster.local.gpus import Health
+from voda.cluster.local.job import LocalJob
+from voda.cluster.local.record import Record
+from voda.cluster.local.site import Setup, Site
+from voda.cluster.port import Observed
+from voda.domain.errors import ActionRefused
+from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
+from voda.events.types import JobCompleted, JobFailed, NodeChanged, NodeJoined, Observation
+
+HEALTH_EVERY_S: Final = 2.0
+_HEALTH_TIMEOUT_S: Final = 10.0
+_log = logging.getLogger(__name__)
+
+
+class LocalCluster:
+    """An adapter of the Cluster port; used on one event loop, between `open` and `close`."""
+
+    def __init__(self, setup: Setup) -> None:
+        """Build it; nothing is looked at before `open`."""
+        self._setup = setup
+        self._node = replace(setup.node, gpus=len(setup.devices))
+        self._jobs: dict[str, LocalJob] = {}
+        self._notices: deque[Observation] = deque()
+        self._has_notices = asyncio.Event()
+        self._site = Site(setup=setup, slots=Slots(setup.devices), tell=self._tell)
+
+    async def open(self) -> None:
+        """Take over what runs, and learn what ended meanwhile.
+
+        Raises:
+            OSError: the folder cannot be made or read.
+        """
+        site, folder = self._site, self._setup.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        site.boot_id = processes.boot_id()
+        chosen = self._setup.transport
+        site.transport = await asyncio.to_thread(mpi.probed) if chosen is None else chosen
+        self._tell(NodeJoined(node=self._node))
+        await self._look_at_gpus()
+        for job_id in job_ids(folder):
+            record = Folder(folder, job_id).load()
+            if record is None:
+                _log.warning("job_id=%s has a record that cannot be read; its processes are left alone", job_id)
+            elif record.pool == self._node.pool:
+                self._add(record)
+        for job in tuple(self._jobs.values()):
+            job.find()
+
+    async def close(self) -> None:
+        """Look no longer; training goes on."""
+        self._site.cancel_timers()
+        for job in self._jobs.values():
+            job.close()
+
+    async def run(self) -> None:
+        """Watch the GPUs' health for ever; without GPUs there is nothing to watch."""
+        while True:
+            await asyncio.sleep(HEALTH_EVERY_S)
+            await self._look_at_gpus()
+
+    async def observe(self) -> Observed:
+        """See Cluster.observe."""
+        self._forget()
+        jobs = {job_id: job.record for job_id, job in self._jobs.items()}
+        return Observed(
+            nodes={self._node.name: self._node},
+            workers={
+                job_id: dict.fromkeys(sorted(record.devices), self._node.name)
+                for job_id, record in jobs.items()
+                if record.devices
+            },
+            gpus_per_replica={job_id: record.gpus_per_replica for job_id, record in jobs.items() if record.devices},
+            ended={job_id: _ended(record) for job_id, record in jobs.items() if record.ended},
+        )
+
+    async def apply(self, action: Action) -> None:
+        """See Cluster.apply.
+
+        Raises:
+            ActionRefused: no such job or node, or no room.
+            ClusterUnavailable: the job's folder cannot be written.
+        """
+        match action:
+            case StartJob() | ResizeJob():
+                self._refuse_other_nodes(action.job_id, action.nodes)
+                self._job(action.job_id).place(len(action.nodes))
+            case MigrateWorkers():
+                self._refuse_other_nodes(action.job_id, tuple(action.moves.values()))
+            case HaltJob():
+                if (job := self._jobs.get(action.job_id)) is not None:
+                    job.halt()
+            case StopJob():
+                if (job := self._jobs.get(action.job_id)) is not None:
+                    job.stop(action.reason)
+        self._forget()
+
+    async def watch(self) -> AsyncIterator[Observation]:
+        """See Cluster.watch."""
+        while True:
+            while self._notices:
+                yield self._notices.popleft()
+            self._has_notices.clear()
+            await self._has_notices.wait()
+
+    def take_notices(self) -> Sequence[Observation]:
+        """Return what happened since the last call, for who does not want to wait."""
+        taken = tuple(self._notices)
+        self._notices.clear()
+        return taken
+
+    def _job(self, job_id: str) -> LocalJob:
+        job = self._jobs.get(job_id)
+        if job is None:
+            # A job that halted long ago, or was stopped, may have left a record or a folder; a new record is begun.
+            spec = self._setup.jobs(job_id)
+            if spec is None:
+                raise ActionRefused(f"job {job_id}: not known to the cluster")
+            self._setup.blueprint(spec)
+            job = self._add(Record(job_id=job_id, pool=self._node.pool, boot_id=self._site.boot_id))
+        return job
+
+    def _add(self, record: Record) -> LocalJob:
+        for index, names in record.devices.items():
+            self._site.slots.hold(record.job_id, index, names)
+        job = LocalJob(self._site, Folder(self._setup.folder, record.job_id), record)
+        self._jobs[record.job_id] = job
+        return job
+
+    def _forget(self) -> None:
+        """Drop the jobs that are stopped and gone, and those without processes that the log knows to have ended."""
+        for job_id, job in tuple(self._jobs.items()):
+            if not job.is_forgotten and not job.record.devices and self._setup.jobs(job_id) is None:
+                job.stop("unknown")
+            if job.is_forgotten:
+                del self._jobs[job_id]
+
+    def _refuse_other_nodes(self, job_id: str, nodes: Sequence[str]) -> None:
+        if others := sorted({node for node in nodes if node != self._node.name}):
+            raise ActionRefused(f"job {job_id}: needs GPUs on node {others[0]}, this cluster is node {self._node.name}")
+
+    async def _look_at_gpus(self) -> None:
+        if self._setup.health is None:
+            return
+        try:
+            async with asyncio.timeout(_HEALTH_TIMEOUT_S):
+                health = await asyncio.to_thread(self._setup.health.look, self._site.slots.held())
+        except TimeoutError:
+            _log.warning("node=%s its GPUs' driver did not answer within %g s", self._node.name, _HEALTH_TIMEOUT_S)
+            return
+        self._heed(health)
+
+    def _heed(self, health: Health) -> None:
+        """Take in how the GPUs are, and tell if the node offers another number than before."""
+        names = {device.name for device in self._setup.devices}
+        broken, foreign = health.broken.keys() & names, health.foreign & names
+        self._site.barred = frozenset(broken | foreign)
+        node = replace(self._node, gpus=len(names - broken), foreign_gpus=len(foreign - broken))
+        if node != self._node:
+            for name in sorted(broken):
+                _log.warning("node=%s gpu=%s is not used: %s", node.name, name, health.broken[name])
+            self._node = node
+            self._tell(NodeChanged(node=node))
+
+    def _tell(self, notice: Observation) -> None:
+        self._notices.append(notice)
+        self._has_notices.set()
+
+
+def _ended(record: Record) -> JobCompleted | JobFailed:
+    if record.ended == "completed":
+        return JobCompleted(job_id=record.job_id)
+    return JobFailed(job_id=record.job_id, reason=record.reason)

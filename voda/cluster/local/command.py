@@ -1,0 +1,77 @@
+"""The command of a replica: its manifest's program, expanded, with all that this machine adds to it.
+
+Rule: the manifest's own variables go before what the operators and this machine set by themselves; the paths under
+/etc/mpi lead into the job's folder wherever they stand.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from voda.cluster.local import mpi, torch
+from voda.cluster.local.blueprint import Blueprint
+from voda.cluster.local.folder import Folder
+from voda.cluster.local.record import Record
+from voda.cluster.local.replica import Command
+from voda.cluster.local.site import Site
+from voda.manifests.container import expanded
+from voda.manifests.parsed import POD_NAME, Program
+
+LAUNCHER = "launcher"
+
+
+def command_of(site: Site, folder: Folder, blueprint: Blueprint, record: Record, replica: str) -> Command:
+    """Return what a replica runs now."""
+    program = blueprint.programs[blueprint.role_of(replica)]
+    base = {
+        **site.setup.base,
+        **_devices(site, folder, blueprint, record, replica),
+        **_of_kind(site, folder, blueprint, record, replica),
+        **site.setup.environment(blueprint.spec),
+        "VODA_JOB_DIR": str(folder.path),
+        POD_NAME: f"{blueprint.name}-{replica}",
+    }
+    argv, env = expanded(program, base)
+    return Command(
+        argv=tuple(mpi.mounted(word, folder.mpi) for word in argv),
+        env=mpi.mounted_env(env, folder.mpi),
+        cwd=_working_dir(program, blueprint, folder),
+        grace_s=program.grace_s,
+        log_bytes=site.setup.log_bytes,
+    )
+
+
+def index_of(blueprint: Blueprint, record: Record, replica: str) -> int | None:
+    """Return which worker a replica is; None for a launcher, and for one that holds nothing."""
+    if replica == LAUNCHER:
+        return None
+    return next((index for index in record.devices if blueprint.replica_of(index) == replica), None)
+
+
+def visible(site: Site, record: Record, indices: Sequence[int]) -> tuple[str, ...]:
+    """Return the GPUs of some workers, as CUDA_VISIBLE_DEVICES names them; empty on CPU slots."""
+    return site.slots.visible(name for index in indices for name in record.devices.get(index, ()))
+
+
+def _devices(site: Site, folder: Folder, blueprint: Blueprint, record: Record, replica: str) -> Mapping[str, str]:
+    gpus = visible(site, record, record.wanted)
+    if not gpus:
+        return {}
+    # As NVML counts them, whatever the order of their speeds.
+    order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    index = index_of(blueprint, record, replica)
+    if index is None:
+        return {**order, "CUDA_VISIBLE_DEVICES": "", "VODA_DEVICES_FILE": str(folder.mpi / "devices")}
+    return {**order, "CUDA_VISIBLE_DEVICES": ",".join(visible(site, record, [index]))}
+
+
+def _of_kind(site: Site, folder: Folder, blueprint: Blueprint, record: Record, replica: str) -> Mapping[str, str]:
+    index = index_of(blueprint, record, replica)
+    if index is None:
+        return mpi.environment(folder, grace_s=blueprint.grace_s, transport=site.transport)
+    return torch.environment(blueprint, index, size=len(record.wanted), port=record.port)
+
+
+def _working_dir(program: Program, blueprint: Blueprint, folder: Folder) -> Path:
+    if program.working_dir and Path(program.working_dir).is_dir():
+        return Path(program.working_dir)
+    return Path(blueprint.working_dir) if blueprint.working_dir else folder.path

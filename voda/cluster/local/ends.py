@@ -1,0 +1,74 @@
+"""What the end of one replica means for its job, as the operators have it. Pure.
+
+Rule: only the launcher's end decides about an MPIJob, only the master's about a PyTorchJob that has one.
+"""
+
+from collections.abc import Collection
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from voda.cluster.local.blueprint import Blueprint
+from voda.cluster.local.record import Exit
+
+FIRST_PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 300.0
+_LEAST_RETRYABLE: Final = 128
+_CANNOT_START: Final = frozenset({126, 127})
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """What to do."""
+
+    outcome: Literal["completed", "failed", "again", "done"]
+    """done: this replica is through, and the job waits for others."""
+    reason: str = ""
+
+
+def verdict(blueprint: Blueprint, replica: str, ended: Exit, *, failures: int, unfinished: Collection[str]) -> Verdict:
+    """Judge one end.
+
+    Args:
+        blueprint: of the job.
+        replica: whose program ended.
+        ended: how.
+        failures: of the job before this one.
+        unfinished: the job's other replicas that have not ended well.
+    """
+    role = blueprint.role_of(replica)
+    if ended.is_success:
+        return _after_success(blueprint, role, unfinished)
+    what = f"{replica} {told(ended)}"
+    if ended.problem and ended.exit_code in _CANNOT_START:
+        return Verdict(outcome="failed", reason=what)
+    policy = blueprint.policy.restart_policy.get(role, "OnFailure")
+    is_retried = policy != "Never" or blueprint.is_mpi_v2
+    if policy == "ExitCode" and ended.exit_code < _LEAST_RETRYABLE:
+        return Verdict(outcome="failed", reason=f"{what}; its restartPolicy ExitCode takes that as permanent")
+    if not is_retried:
+        return Verdict(outcome="failed", reason=f"{what}; its restartPolicy is Never")
+    if failures >= blueprint.policy.backoff_limit:
+        return Verdict(outcome="failed", reason=f"{what} after {failures} restarts (backoffLimit)")
+    return Verdict(outcome="again")
+
+
+def pause_s(failures: int) -> float:
+    """Return how long to wait before the restart after the n-th failure, seconds."""
+    return min(FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16), LONGEST_PAUSE_S)
+
+
+def told(ended: Exit) -> str:
+    """Say how a program ended, to follow its replica's name."""
+    if ended.problem:
+        return f"could not run: {ended.problem}"
+    if ended.signal:
+        return f"was killed by signal {ended.signal} (exit code {ended.exit_code})"
+    return f"ended with exit code {ended.code}"
+
+
+def _after_success(blueprint: Blueprint, role: str, unfinished: Collection[str]) -> Verdict:
+    if blueprint.kind == "mpi" or role == "master" or not unfinished:
+        return Verdict(outcome="completed")
+    if blueprint.elastic is not None and not blueprint.has_master:
+        return Verdict(outcome="completed")
+    return Verdict(outcome="done")

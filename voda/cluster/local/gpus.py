@@ -1,0 +1,204 @@
+"""This machine's GPUs, as NVIDIA's driver shows them (NVML).
+
+Rules: it only reads; whatever the driver refuses to tell is taken as well, so that an odd driver costs nobody a GPU;
+a GPU that was seen broken stays so until voda is started again. A GPU is in use by others if it runs a compute
+process while no worker holds it, seen twice in a row: a worker that has just gone may show for a moment.
+"""
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+from voda.cluster.local.devices import Device
+
+_log = logging.getLogger(__name__)
+# Errors of the program rather than of the GPU, as NVIDIA's guide to Xid errors has them.
+_PROGRAM_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
+
+
+class Card(Struct, frozen=True, kw_only=True):
+    """A GPU as it is now."""
+
+    index: int
+    """In the order of the PCI bus."""
+    uuid: str
+    model: str = ""
+    problem: str = ""
+    """Why it must not be used; empty: it is well."""
+    processes: int = 0
+    """Compute processes on it."""
+
+
+class Health(Struct, frozen=True, kw_only=True):
+    """How the GPUs are."""
+
+    broken: Mapping[str, str] = {}
+    """name -> why."""
+    foreign: frozenset[str] = frozenset()
+    """Names of those that others use."""
+
+
+class Nvml(Protocol):
+    """What is read of the driver."""
+
+    def cards(self) -> Sequence[Card]:
+        """Return all GPUs, those that do not answer any more too; empty where there is no driver."""
+        ...
+
+
+def found(nvml: Nvml, *, visible: str | None = None) -> tuple[Device, ...]:
+    """Return the GPUs that voda may hand out.
+
+    Args:
+        nvml: the driver.
+        visible: CUDA_VISIBLE_DEVICES of voda itself; None: unset, so all are.
+    """
+    cards = [card for card in nvml.cards() if not card.problem or card.uuid]
+    if visible is not None:
+        named = [word.strip() for word in visible.split(",")]
+        cards = [card for card in cards if _is_named(card, named)]
+    return tuple(Device(name=str(card.index), model=card.model, uuid=card.uuid) for card in cards)
+
+
+def pools(devices: Sequence[Device]) -> Mapping[str, tuple[Device, ...]]:
+    """Return model -> its GPUs, the model written as a pool's name: lower case, with hyphens."""
+    by_model: dict[str, list[Device]] = {}
+    for device in devices:
+        by_model.setdefault(re.sub(r"[^a-z0-9]+", "-", device.model.lower()).strip("-") or "gpu", []).append(device)
+    return MappingProxyType({model: tuple(those) for model, those in by_model.items()})
+
+
+class Watch:
+    """Looks at the GPUs again and again."""
+
+    def __init__(self, nvml: Nvml, devices: Sequence[Device]) -> None:
+        self._nvml = nvml
+        self._names = {device.uuid or device.name: device.name for device in devices}
+        self._broken: dict[str, str] = {}
+        self._busy: frozenset[str] | None = None
+        """GPUs with processes and without a worker, at the last look."""
+
+    def look(self, held: AbstractSet[str]) -> Health:
+        """Return how the GPUs are; may take as long as the driver does, so call it in a thread.
+
+        Args:
+            held: names of those that workers hold.
+        """
+        cards = {self._names[card.uuid]: card for card in self._nvml.cards() if card.uuid in self._names}
+        for name in self._names.values():
+            problem = cards[name].problem if name in cards else "it is gone from the bus"
+            if problem:
+                self._broken.setdefault(name, problem)
+        busy = frozenset(name for name, card in cards.items() if card.processes and name not in held)
+        before = busy if self._busy is None else self._busy
+        self._busy = busy
+        return Health(broken=dict(self._broken), foreign=busy & before)
+
+
+class NoNvml:
+    """A machine without NVIDIA's driver."""
+
+    def cards(self) -> Sequence[Card]:
+        """See Nvml.cards."""
+        return ()
+
+
+def opened() -> Nvml:
+    """Return the driver of this machine; one without GPUs where there is none."""
+    try:
+        return Driver()
+    except Exception as error:  # the library raises its own family, and OSError where it finds no driver
+        _log.info("no NVIDIA driver: %s", error)
+        return NoNvml()
+
+
+class Driver:
+    """NVIDIA's driver, by nvidia-ml-py."""
+
+    def __init__(self) -> None:
+        import pynvml
+
+        pynvml.nvmlInit()
+        self._nvml = pynvml
+        self._handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        self._uuids = [_text(pynvml.nvmlDeviceGetUUID(handle)) for handle in self._handles]
+        self._models = [_text(pynvml.nvmlDeviceGetName(handle)) for handle in self._handles]
+        self._events = self._registered()
+
+    def cards(self) -> Sequence[Card]:
+        """See Nvml.cards."""
+        xids = self._xids()
+        return tuple(self._card(index, xids.get(index)) for index in range(len(self._handles)))
+
+    def _card(self, index: int, xid: int | None) -> Card:
+        handle, nvml = self._handles[index], self._nvml
+        problem, processes = f"it reported Xid {xid}" if xid is not None else "", 0
+        try:
+            processes = len(nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+        except nvml.NVMLError as error:
+            problem = problem or self._loss(error)
+        try:
+            errors = nvml.nvmlDeviceGetTotalEccErrors(
+                handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+            )
+            if errors:
+                problem = problem or f"{errors} uncorrectable memory errors since its last reset"
+        except nvml.NVMLError as error:
+            problem = problem or self._loss(error)
+        return Card(
+            index=index, uuid=self._uuids[index], model=self._models[index], problem=problem, processes=processes
+        )
+
+    def _loss(self, error: Exception) -> str:
+        """Return what an error says of the GPU itself; empty where the driver merely does not tell something."""
+        nvml = self._nvml
+        lost = {nvml.NVML_ERROR_GPU_IS_LOST: "it fell off the bus", nvml.NVML_ERROR_RESET_REQUIRED: "it must be reset"}
+        return lost.get(getattr(error, "value", None), "")
+
+    def _registered(self) -> object | None:
+        nvml = self._nvml
+        try:
+            events: object = nvml.nvmlEventSetCreate()
+            for handle in self._handles:
+                nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, events)
+        except nvml.NVMLError as error:
+            _log.info("the driver tells of no Xid errors: %s", error)
+            return None
+        return events
+
+    def _xids(self) -> Mapping[int, int]:
+        """Return index -> the last Xid of a GPU that reported one since the last look, those of programs left out."""
+        nvml, seen = self._nvml, {}
+        places = {nvml.nvmlDeviceGetPciInfo(handle).busId: at for at, handle in self._alive()} if self._events else {}
+        while self._events:
+            try:
+                event = nvml.nvmlEventSetWait(self._events, 0)
+                xid, place = int(event.eventData), nvml.nvmlDeviceGetPciInfo(event.device).busId
+            except nvml.NVMLError:
+                break
+            if xid not in _PROGRAM_XIDS and place in places:
+                seen[places[place]] = xid
+        return seen
+
+    def _alive(self) -> Sequence[tuple[int, object]]:
+        found = []
+        for at, handle in enumerate(self._handles):
+            try:
+                self._nvml.nvmlDeviceGetPciInfo(handle)
+            except self._nvml.NVMLError:
+                continue
+            found.append((at, handle))
+        return found
+
+
+def _is_named(card: Card, named: Sequence[str]) -> bool:
+    return any(word == str(card.index) or (word.startswith("GPU-") and card.uuid.startswith(word)) for word in named)
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,512 @@
+"""One job of the local cluster: what is asked of it is recorded, then what is missing is done.
+
+Rules: `settle` acts on the difference between record and processes, whatever woke it, so it may be called at any
+time; nothing in it waits. A worker's devices are free, and its exit is told, only once its processes are gone.
+"""
+
+import asyncio
+import errno
+import logging
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from voda.cluster.local import mpi, torch
+from voda.cluster.local.blueprint import Blueprint
+from voda.cluster.local.command import LAUNCHER, command_of, visible
+from voda.cluster.local.ends import pause_s, told, verdict
+from voda.cluster.local.folder import Folder
+from voda.cluster.local.processes import is_locked, kill_marked, marked
+from voda.cluster.local.record import Exit, Record
+from voda.cluster.local.replica import Replica, Unclear, found, start
+from voda.cluster.local.site import Site
+from voda.domain.errors import ActionRefused, ClusterUnavailable
+from voda.domain.plan import StopReason
+from voda.events.types import ExitCause, JobCompleted, JobFailed, WorkerExited, WorkerStarted
+
+_LOOK_AGAIN_S: Final = 0.02
+_TRY_AGAIN_S: Final = 1.0
+_SPARE_S: Final = 5.0
+"""On top of a job's grace: what an elastic launcher needs to notice that a worker is to go."""
+_FORGIVEN_S: Final = 10.0
+"""A launcher that fails so soon after a worker was taken from it did not fail by itself."""
+_LAST_LINES_BYTES: Final = 2000
+_LAST_LINES: Final = 5
+_log = logging.getLogger(__name__)
+
+
+class LocalJob:
+    """A job's record and its processes."""
+
+    def __init__(self, site: Site, folder: Folder, record: Record) -> None:
+        self.record = record
+        self._site = site
+        self._folder = folder
+        self._replicas: dict[str, Replica] = {}
+        self._leave_by: dict[int, float] = {}
+        """Loop time at which a leaving worker of a launcher is killed."""
+        self._causes: dict[int, tuple[ExitCause, int | None]] = {}
+        self._forgiven_until = 0.0
+        self._looks_at = 0.0
+        self._is_open = True
+
+    # ---- what is asked
+
+    def place(self, size: int) -> None:
+        """Let the job have workers 0..size-1: start it, or grow or shrink it.
+
+        Raises:
+            ActionRefused: it is ending or has ended, or there is no room; nothing has changed then.
+            ClusterUnavailable: the record cannot be written; nothing has changed then.
+        """
+        record = self.record
+        if record.ended or record.state in ("halting", "stopping"):
+            raise ActionRefused(f"job {record.job_id}: is ending; it can start again once its workers are gone")
+        blueprint = self._blueprint()
+        new = [index for index in range(size) if index not in record.devices]
+        gone = {index for index in record.devices if index >= size} - record.leaving
+        if not new and not gone:
+            return self.settle()
+        self._take(blueprint, new, gone)
+        if gone:
+            self._leave(gone, blueprint)
+        if new:
+            self._site.tell(WorkerStarted(job_id=record.job_id, workers=dict.fromkeys(new, self._site.node)))
+        self.settle()
+
+    def halt(self) -> None:
+        """Take all workers away; the folder stays, so that the job can go on."""
+        if self.record.state == "running" and not self.record.ended:
+            self._end_all("halting")
+
+    def stop(self, reason: StopReason) -> None:
+        """End the job for good, and forget it once its processes are gone."""
+        if self.record.state == "stopping" and not (reason == "canceled" and self.record.succeeded_at):
+            return
+        if self.record.succeeded_at and reason != "canceled":
+            # It completed, and the other replicas are about to end by themselves.
+            self.record.state = "stopping"
+            self._save()
+            return self.settle()
+        self._end_all("stopping")
+
+    # ---- what is there
+
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether the job is stopped and all its processes are gone."""
+        return not self._is_open
+
+    def find(self) -> None:
+        """Take over what an earlier voda left: running processes, and ends nobody has heard of."""
+        record = self.record
+        if record.boot_id != self._site.boot_id:
+            # No process outlives its machine's boot; the plan will start the job again.
+            self._causes.update(dict.fromkeys(record.devices, ("node_lost", None)))
+            record.boot_id = self._site.boot_id
+            record.leaving = set(record.devices)
+            if record.state == "running" and not record.ended:
+                record.state = "halting"
+            record.runs.clear()
+        for index in record.leaving:
+            self._leave_by[index] = self._now() + _SPARE_S + self._grace_s()
+        for name in tuple(record.runs):
+            self._look(name)
+        if record.devices and record.state == "running":
+            self._site.after(0, self._rewrite)
+        self._arm_deadline()
+        self.settle()
+
+    def close(self) -> None:
+        """Look no longer; the processes go on."""
+        self._is_open = False
+        for replica in self._replicas.values():
+            replica.close()
+        self._replicas.clear()
+
+    # ---- what is missing is done
+
+    def settle(self) -> None:
+        """Do what can be done now."""
+        if not self._is_open:
+            return
+        try:
+            self._settle()
+        except OSError as error:
+            _log.warning("job_id=%s cannot go on: %s; tried again in %g s", self.record.job_id, error, _TRY_AGAIN_S)
+            self._site.after(_TRY_AGAIN_S, self.settle)
+
+    def _settle(self) -> None:
+        record = self.record
+        if record.state == "running" and not record.ended:
+            self._start_missing()
+        elif record.ended and not self._replicas and record.wanted:
+            self._leave(record.wanted)
+        else:
+            self._stop_surplus(self._replicas)
+        if record.leaving:
+            self._release([index for index in sorted(record.leaving) if self._is_vacant(index)])
+        if record.leaving:
+            self._wait(_LOOK_AGAIN_S)
+        if not record.devices:
+            self._rest()
+
+    def _rest(self) -> None:
+        """Note that all is gone."""
+        record = self.record
+        if record.state == "halting":
+            record.state = "halted"
+            self._save()
+        elif record.state == "stopping" and not self._replicas:
+            self._folder.forget()
+            self.close()
+
+    def _start_missing(self) -> None:
+        record = self.record
+        names = [name for name in self._names() if name not in self._replicas]
+        if not names:
+            return
+        if (pause := record.not_before - self._site.now()) > 0:
+            # Not longer than a restart ever waits, should the clock have been set back.
+            self._wait(min(pause, pause_s(record.failures)))
+            return
+        for name in names:
+            self._start(name)
+
+    def _names(self) -> Sequence[str]:
+        """Return the replicas that shall run."""
+        record = self.record
+        blueprint = self._known_blueprint()
+        if not record.wanted or blueprint is None:
+            return ()
+        if blueprint.kind == "mpi":
+            return (LAUNCHER,)
+        return [blueprint.replica_of(index) for index in record.wanted if index not in record.done]
+
+    def _start(self, name: str) -> None:
+        record, folder, blueprint = self.record, self._folder, self._blueprint()
+        run = record.runs.get(name, 0)
+        if is_locked(folder.replicas / name / "lock"):
+            # A shim that an earlier voda started a moment ago; it will write itself down, or go.
+            self._look(name)
+            return
+        record.runs[name] = run + 1
+        folder.save(record)
+        folder.grant(name, run + 1, ())
+        try:
+            command = command_of(self._site, folder, blueprint, record, name)
+            self._watch(start(folder, name, run + 1, command))
+        except OSError as error:
+            if error.errno != errno.E2BIG:
+                raise
+            self._fail(f"{name} could not run: its command line or environment is too long", None)
+
+    def _watch(self, replica: Replica) -> None:
+        self._replicas[replica.name] = replica
+        replica.watch(self._on_end)
+
+    def _on_end(self, replica: Replica, status: int | None) -> None:
+        self._replicas.pop(replica.name, None)
+        try:
+            self._look(replica.name, status)
+        except OSError as error:
+            _log.warning("job_id=%s replica=%s cannot be looked at: %s", self.record.job_id, replica.name, error)
+            self._site.after(_TRY_AGAIN_S, lambda: self._on_end(replica, status))
+            return
+        self.settle()
+
+    def _look(self, name: str, status: int | None = None) -> None:
+        """Find out what became of a replica's newest run, and draw the conclusions."""
+        if not self._is_open or name in self._replicas:
+            return
+        try:
+            seen = found(self._folder, name, self.record.runs.get(name, 0), status)
+        except Unclear:
+            self._site.after(_LOOK_AGAIN_S, lambda: self._looked(name))
+            return
+        if isinstance(seen, Replica):
+            self._watch(seen)
+        elif seen is not None and self.record.judged.get(name) != seen.run:
+            self._judge(name, seen)
+
+    def _looked(self, name: str) -> None:
+        self._look(name)
+        self.settle()
+
+    # ---- ends
+
+    def _judge(self, name: str, ended: Exit) -> None:
+        """Draw the conclusions from the end of a replica's program."""
+        record = self.record
+        record.judged[name] = ended.run
+        blueprint = self._known_blueprint()
+        index = None if blueprint is None or name == LAUNCHER else self._index(blueprint, name)
+        if record.ended or record.state != "running" or blueprint is None or (index in record.leaving):
+            self._save()
+            return
+        finished = {blueprint.replica_of(done) for done in record.done}
+        others = [other for other in self._names() if other != name and other not in finished]
+        judged = verdict(blueprint, name, ended, failures=record.failures, unfinished=others)
+        if name == LAUNCHER and not ended.is_success and self._now() < self._forgiven_until and not ended.problem:
+            self._save()
+        elif judged.outcome == "completed":
+            self._complete(others)
+        elif judged.outcome == "failed":
+            self._fail(self._with_last_lines(name, judged.reason), ended.exit_code)
+        elif judged.outcome == "done" and index is not None:
+            record.done.add(index)
+            self._save()
+        else:
+            self._again(name, index, ended)
+
+    def _complete(self, others: Collection[str]) -> None:
+        record = self.record
+        record.ended = "completed"
+        record.succeeded_at = self._site.now()
+        self._folder.save(record, durably=True)
+        self._site.tell(JobCompleted(job_id=record.job_id))
+        alive = [name for name in others if name in self._replicas]
+        if alive and self._grace_s() > 0:
+            # The others are about to end by themselves, perhaps still writing what they learned.
+            self._site.after(self._grace_s(), self._let_all_go)
+        else:
+            self._let_all_go()
+
+    def _fail(self, reason: str, exit_code: int | None) -> None:
+        record = self.record
+        record.ended, record.reason = "failed", reason
+        self._causes.update(dict.fromkeys(record.devices, ("failed", exit_code)))
+        self._folder.save(record, durably=True)
+        self._site.tell(JobFailed(job_id=record.job_id, reason=reason))
+        self._let_all_go()
+
+    def _again(self, name: str, index: int | None, ended: Exit) -> None:
+        """Have a failed replica started again after a pause."""
+        record = self.record
+        now = self._site.now()
+        if now >= record.not_before:
+            # Replicas that fail together fail once.
+            record.failures += 1
+            record.not_before = now + pause_s(record.failures)
+        if index is not None:
+            record.leaving.add(index)
+            self._causes[index] = ("failed", ended.exit_code)
+        self._save()
+        _log.warning("job_id=%s %s %s; failures=%d", record.job_id, name, told(ended), record.failures)
+
+    def _let_all_go(self) -> None:
+        if self._is_open:
+            self._leave(set(self.record.devices))
+            self.settle()
+
+    def _with_last_lines(self, name: str, reason: str) -> str:
+        """Return the reason with the end of what the replica printed in its last run."""
+        alive = self._folder.alive(name, self.record.runs.get(name, 0))
+        try:
+            with self._folder.log(name).open("rb") as file:
+                size = file.seek(0, 2)
+                file.seek(max(size - _LAST_LINES_BYTES, min(alive.log_at if alive else 0, size)))
+                lines = file.read().decode("utf-8", "replace").split("\n")
+        except OSError:
+            return reason
+        last = [line.rstrip() for line in lines if line.strip()][-_LAST_LINES:]
+        return f"{reason}; its last lines: " + "\n".join(last) if last else reason
+
+    # ---- workers that go
+
+    def _end_all(self, state: str) -> None:
+        record = self.record
+        record.state = "halting" if state == "halting" else "stopping"
+        self._save()
+        self._leave(set(record.devices))
+        self.settle()
+
+    def _leave(self, indices: Iterable[int], blueprint: Blueprint | None = None) -> None:
+        """Tell workers to go."""
+        record = self.record
+        blueprint = blueprint or self._known_blueprint()
+        gone = set(indices)
+        record.leaving |= gone
+        self._save()
+        for index in gone:
+            self._folder.revoke(f"worker-{index}")
+            self._leave_by.setdefault(index, self._now() + self._grace_s() + _SPARE_S)
+        if self._is_mpi():
+            if blueprint is not None and record.wanted:
+                self._write_hosts(blueprint)
+        elif blueprint is not None:
+            self._stop_surplus(blueprint.replica_of(index) for index in gone)
+        else:
+            self._stop_surplus(self._replicas)
+
+    def _stop_surplus(self, names: Iterable[str]) -> None:
+        if self.record.succeeded_at and not self.record.leaving:
+            return
+        for name in tuple(names):
+            if name in self._replicas:
+                self._replicas[name].stop()
+
+    def _is_vacant(self, index: int) -> bool:
+        """Say whether no process of a leaving worker is left."""
+        replicas = self._folder.replicas
+        if not self._is_mpi():
+            blueprint = self._known_blueprint()
+            name = blueprint.replica_of(index) if blueprint else None
+            names = [name] if name else [*self.record.runs]
+            return not any(self._is_at_work(each) for each in names)
+        if self.record.state != "running" or self.record.ended:
+            return self._is_deserted()
+        home = replicas / f"worker-{index}"
+        if is_locked(home / "lock") or self._is_used(index, home):
+            if self._now() >= self._leave_by.get(index, 0.0):
+                self._forgiven_until = self._now() + _FORGIVEN_S
+                kill_marked(home)
+            return False
+        return True
+
+    def _is_deserted(self) -> bool:
+        """Say whether a launcher is gone with all it started."""
+        return not self._is_at_work(LAUNCHER) and kill_marked(self._folder.replicas) == 0
+
+    def _is_at_work(self, name: str) -> bool:
+        home = self._folder.replicas / name
+        return name in self._replicas or is_locked(home / "lock") or kill_marked(home) > 0
+
+    def _is_used(self, index: int, home: Path) -> bool:
+        """Say whether any process of the job bears the worker's mark, or was given one of its GPUs."""
+        gpus = {name.encode() for name in visible(self._site, self.record, [index])}
+        for _, environment in marked(self._folder.replicas):
+            entries = environment.split(b"\0")
+            if f"VODA_REPLICA={home}".encode() in entries:
+                return True
+            named = next((entry[21:] for entry in entries if entry.startswith(b"CUDA_VISIBLE_DEVICES=")), b"")
+            if gpus & set(named.split(b",")):
+                return True
+        return False
+
+    def _release(self, indices: Sequence[int]) -> None:
+        """Free the devices of workers that are gone, and tell."""
+        record = self.record
+        by_cause: dict[tuple[ExitCause, int | None], list[int]] = {}
+        for index in indices:
+            self._site.slots.release(record.devices.pop(index))
+            record.leaving.discard(index)
+            self._leave_by.pop(index, None)
+            by_cause.setdefault(self._causes.pop(index, (self._default_cause(), None)), []).append(index)
+        if indices:
+            self._save()
+        for (cause, code), gone in by_cause.items():
+            exited = WorkerExited(job_id=record.job_id, workers=tuple(gone), cause=cause, exit_code=code)
+            self._site.tell(exited)
+
+    def _default_cause(self) -> ExitCause:
+        causes: dict[str, ExitCause] = {"completed": "finished", "failed": "failed"}
+        return causes.get(self.record.ended, "stopped")
+
+    # ---- small things
+
+    def _take(self, blueprint: Blueprint, new: Sequence[int], gone: Collection[int]) -> None:
+        """Take devices for new workers and record it, or change nothing."""
+        site, record = self._site, self.record
+        per_worker = blueprint.spec.gpus_per_replica
+        taken = site.slots.take(record.job_id, new, per_worker, barred=site.barred, node=site.node)
+        was_running = record.state == "running" and bool(record.devices)
+        try:
+            self._folder.make()
+            if not was_running:
+                record.port = torch.free_port() if blueprint.kind == "torch" else 0
+            if record.state != "running":
+                record.resumed_at = site.now()
+                record.done.clear()
+            record.gpus_per_replica, record.kind = per_worker, blueprint.kind
+            record.grace_s, record.boot_id = blueprint.grace_s, site.boot_id
+            record.devices |= taken
+            record.state = "running"
+            self._folder.save(record)
+            if blueprint.kind == "mpi":
+                mpi.write_agents(self._folder, blueprint.slots_per_worker)
+                for index in taken:
+                    self._folder.grant(f"worker-{index}", 0, visible(site, record, [index]))
+                if not gone:
+                    self._write_hosts(blueprint)
+        except OSError as error:
+            for index, names in taken.items():
+                site.slots.release(names)
+                record.devices.pop(index, None)
+            if not record.devices:
+                record.state = "halted"
+            raise ClusterUnavailable(f"job {record.job_id}: its folder cannot be written: {error}") from error
+        self._arm_deadline()
+
+    def _write_hosts(self, blueprint: Blueprint) -> None:
+        mpi.write_devices(self._folder, visible(self._site, self.record, self.record.wanted))
+        mpi.write_hosts(self._folder, blueprint, self.record.wanted, self._site.transport)
+
+    def _rewrite(self) -> None:
+        """Write the files of the workers anew: a crash may have come between the record and them."""
+        blueprint = self._known_blueprint()
+        if blueprint is None or blueprint.kind != "mpi" or not self._is_open:
+            return
+        try:
+            mpi.write_agents(self._folder, blueprint.slots_per_worker)
+            for index in self.record.wanted:
+                self._folder.grant(f"worker-{index}", 0, visible(self._site, self.record, [index]))
+            for index in self.record.leaving:
+                self._folder.revoke(f"worker-{index}")
+            self._write_hosts(blueprint)
+        except OSError as error:
+            _log.warning("job_id=%s cannot be written: %s", self.record.job_id, error)
+            self._site.after(_TRY_AGAIN_S, self._rewrite)
+
+    def _arm_deadline(self) -> None:
+        blueprint = self._known_blueprint()
+        if blueprint is None or blueprint.policy.active_deadline_s is None or self.record.state != "running":
+            return
+        due = self.record.resumed_at + blueprint.policy.active_deadline_s
+        self._site.after(due - self._site.now(), self._check_deadline)
+
+    def _check_deadline(self) -> None:
+        record, blueprint = self.record, self._known_blueprint()
+        if not self._is_open or blueprint is None or record.ended or record.state != "running":
+            return
+        limit_s = blueprint.policy.active_deadline_s
+        if limit_s is not None and self._site.now() >= record.resumed_at + limit_s:
+            self._fail(f"was active for more than {limit_s:g} s (activeDeadlineSeconds)", None)
+
+    def _wait(self, pause_s: float) -> None:
+        """Look again after a pause; a look that is to come sooner is kept."""
+        due = self._now() + pause_s
+        if self._looks_at <= self._now() or due < self._looks_at:
+            self._looks_at = due
+            self._site.after(pause_s, self.settle)
+
+    def _save(self) -> None:
+        """Write the record; where that fails, it is lost only if voda is killed before the next time."""
+        try:
+            self._folder.save(self.record)
+        except OSError as error:
+            _log.warning("job_id=%s its record cannot be written: %s", self.record.job_id, error)
+
+    def _blueprint(self) -> Blueprint:
+        spec = self._site.setup.jobs(self.record.job_id)
+        if spec is None:
+            raise ActionRefused(f"job {self.record.job_id}: not known to the cluster")
+        return self._site.setup.blueprint(spec)
+
+    def _known_blueprint(self) -> Blueprint | None:
+        try:
+            return self._blueprint()
+        except ActionRefused:
+            return None
+
+    def _index(self, blueprint: Blueprint, name: str) -> int | None:
+        return next((index for index in self.record.devices if blueprint.replica_of(index) == name), None)
+
+    def _is_mpi(self) -> bool:
+        return self.record.kind == "mpi"
+
+    def _grace_s(self) -> float:
+        return self.record.grace_s
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()

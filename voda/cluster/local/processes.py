@@ -1,0 +1,97 @@
+"""What the kernel knows of processes: who is who, who holds a lock, who bears a mark.
+
+Rule: a process is named by its id and its start, so that an id used again fools nobody.
+"""
+
+import fcntl
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+_MARK = b"VODA_REPLICA="
+
+
+def boot_id() -> str:
+    """Return what changes with every boot of this machine; no process is older."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def start_of(pid: int) -> int | None:
+    """Return when a process started, in ticks since boot; None if there is none of that id."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    return int(stat.rpartition(b")")[2].split()[19])
+
+
+def opened(pid: int, start: int) -> int | None:
+    """Return a file descriptor of the process of that id and start; None if it is gone. It is readable at its end."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return None
+    # Only now: the descriptor holds on to whoever has the id at this moment.
+    if start_of(pid) == start:
+        return pidfd
+    os.close(pidfd)
+    return None
+
+
+def tell(pidfd: int, number: signal.Signals) -> None:
+    """Signal a process, if it is still there."""
+    with suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, number)
+
+
+def collect(pidfd: int) -> int | None:
+    """Return the exit status of an ended process (minus the signal that killed it); None if it is no child of ours."""
+    try:
+        found = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
+    except ChildProcessError:
+        return None
+    if found is None:
+        return None
+    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+
+
+def is_locked(path: Path) -> bool:
+    """Say whether any process holds the lock on a file."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return False
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def marked(folder: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield id and environment of every process whose VODA_REPLICA is a folder or lies in it."""
+    wanted = _MARK + os.fsencode(folder)
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            environment = Path(f"/proc/{name}/environ").read_bytes()
+        except OSError:
+            continue
+        for entry in environment.split(b"\0") if wanted in environment else ():
+            if entry == wanted or entry.startswith(wanted + b"/"):
+                yield int(name), environment
+                break
+
+
+def kill_marked(folder: Path) -> int:
+    """Kill every process that bears the folder's mark, and return how many there were."""
+    count = 0
+    for pid, _ in marked(folder):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+            count += 1
+    return count

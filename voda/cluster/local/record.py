@@ -1,0 +1,84 @@
+"""What is remembered of a job across a crash of voda: what was asked for, and how far it came.
+
+Rule: written before an act (an intent) and after it (an outcome), so that whoever reads it can go on.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+State = Literal["running", "halting", "halted", "stopping"]
+Ended = Literal["", "completed", "failed"]
+
+
+class Record(Struct, kw_only=True, omit_defaults=True):
+    """A job of the local cluster; changed in place by its owner."""
+
+    job_id: str
+    pool: str
+    state: State = "halted"
+    kind: Literal["mpi", "torch"] = "mpi"
+    grace_s: float = 30.0
+    gpus_per_replica: int = 1
+    devices: dict[int, tuple[str, ...]] = {}
+    """worker index -> devices it holds, ending workers too."""
+    leaving: set[int] = set()
+    """Of those in `devices`, the ones that were told to go."""
+    runs: dict[str, int] = {}
+    """replica -> number of its newest start."""
+    judged: dict[str, int] = {}
+    """replica -> number of the newest start whose end has been dealt with."""
+    done: set[int] = set()
+    """Workers that ended well while their job waits for others; they hold their devices until it has ended."""
+    port: int = 0
+    """Where the agents of a PyTorchJob meet."""
+    failures: int = 0
+    not_before: float = 0.0
+    """Instant before which nothing is started again after a failure."""
+    resumed_at: float = 0.0
+    """Instant of the last start from a halt; the deadline counts from here."""
+    ended: Ended = ""
+    reason: str = ""
+    succeeded_at: float = 0.0
+    """Instant at which the first replica of a completed job ended; the others may end by themselves for a while."""
+    boot_id: str = ""
+
+    @property
+    def wanted(self) -> tuple[int, ...]:
+        """Indices of the workers that shall run."""
+        return tuple(index for index in sorted(self.devices) if index not in self.leaving)
+
+
+class Exit(Struct, frozen=True, kw_only=True):
+    """How a replica's program ended, as its shim wrote it."""
+
+    run: int
+    code: int = 0
+    """-1 where a signal ended it."""
+    signal: int = 0
+    ended_at: float = 0.0
+    problem: str = ""
+    """Why the program could not be started, one sentence."""
+
+    @property
+    def exit_code(self) -> int:
+        """As a shell and Kubernetes count it: 128 + the signal."""
+        return 128 + self.signal if self.signal else self.code
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the program ended well."""
+        return self.exit_code == 0
+
+
+class Alive(Struct, frozen=True, kw_only=True):
+    """The shim of a replica, as it wrote itself down."""
+
+    run: int
+    pid: int
+    start: int
+    """Ticks since boot."""
+    main: int = 0
+    """The program's process id."""
+    log_at: int = 0
+    """Size of the output when this run began."""
