@@ -54,9 +54,11 @@ _OF_SPECS = {
     "sshAuthMountPath": "not used: the processes of one machine need no ssh",
     "runLauncherAsWorker": "the launcher is no worker here: all processes run on the workers' slots",
 }
+_OF_ELASTIC_POLICIES = {"standalone": "not read: the agents of all replicas meet at one port of this machine"}
 _OF_POLICIES = {
     "suspend": "not honoured: voda's policy decides when the job runs",
     "schedulingPolicy": "not read: all workers of a plan start together",
+    "ttlSecondsAfterFinished": "not read: what has ended stays in the log",
     "managedBy": "not honoured: voda runs the job itself",
 }
 _ACCELERATOR = "vodascheduler/accelerator"
@@ -68,7 +70,12 @@ def on_this_machine(manifest: Mapping[str, Any]) -> tuple[Omission, ...]:
     """Return the fields of an accepted manifest that plain processes cannot honour, besides what `parse` names."""
     job = shape_of(manifest)
     spec = manifest["spec"]
-    found = [*_named(spec, "spec", _OF_SPECS), *_named(spec.get("runPolicy") or {}, "spec.runPolicy", _OF_POLICIES)]
+    found = [
+        *_named(spec, "spec", _OF_SPECS),
+        *_implementation(job),
+        *_named(spec.get("runPolicy"), "spec.runPolicy", _OF_POLICIES),
+        *_named(spec.get("elasticPolicy"), "spec.elasticPolicy", _OF_ELASTIC_POLICIES),
+    ]
     for role in job.roles:
         pod = spec[job.replica_specs.removeprefix("spec.")][role]["template"]["spec"]
         path = f"{job.replica_specs}.{role}.template.spec"
@@ -92,10 +99,18 @@ def _runs_here(job: Shape, role: str) -> bool:
     return not (isinstance(job, MPIJob) and role == "Worker")
 
 
-def _named(where: Mapping[str, Any], path: str, table: Mapping[str, str]) -> Iterator[Omission]:
-    for name in where:
-        if name in table and where[name]:
+def _named(where: object, path: str, table: Mapping[str, str]) -> Iterator[Omission]:
+    if not isinstance(where, Mapping):
+        return
+    for name, value in where.items():
+        if value and name in table:
             yield Omission(field=f"{path}.{name}", message=table[name])
+
+
+def _implementation(job: Shape) -> Iterator[Omission]:
+    if isinstance(job, MPIJob) and job.spec.mpi_implementation not in (None, "OpenMPI"):
+        message = "the list of hosts is written as Open MPI reads it"
+        yield Omission(field="spec.mpiImplementation", message=message)
 
 
 def _selectors(pod: Mapping[str, Any], path: str) -> Iterator[Omission]:

@@ -43,13 +43,11 @@ def gpus_per_replica(job: Shape) -> int:
 
 
 def processes_per_replica(job: Shape) -> int:
-    """Return the processes of one worker: its slots; for torch's auto and gpu, one for each GPU."""
+    """Return the processes of one worker: its slots; for torch's auto, gpu and cpu, one for each GPU (or slot)."""
     if not isinstance(job, PyTorchJob):
         return job.spec.slots_per_worker or 1
     processes = torch_processes(job)
-    if processes.isdecimal():
-        return int(processes)
-    return 1 if processes == "cpu" else gpus_per_replica(job)
+    return int(processes) if processes.isdecimal() else gpus_per_replica(job)
 
 
 def _limited_gpus(job: Shape) -> int | None:

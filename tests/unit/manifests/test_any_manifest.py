@@ -27,9 +27,14 @@ _FULL = {
     "container": {"resources": {"limits": {"nvidia.com/gpu": 2, "cpu": 1}}},
     "worker": {"resources": {"limits": {"nvidia.com/gpu": 2, "cpu": 1}}},
 }
-_MPI = an_mpi_job(**_FULL, spec={"slotsPerWorker": 2, "runPolicy": {"backoffLimit": 3, "suspend": False}})
+_MPI = an_mpi_job(
+    **_FULL,
+    spec={"slotsPerWorker": 2, "runPolicy": {"backoffLimit": 3, "suspend": False}, "elasticPolicy": {}},
+)
 _TORCH = a_torch_job(
-    **_FULL, masters=1, spec={"nprocPerNode": "auto", "elasticPolicy": {"minReplicas": 1, "rdzvConf": [{"key": "a"}]}}
+    **_FULL,
+    masters=1,
+    spec={"nprocPerNode": "auto", "elasticPolicy": {"minReplicas": 1, "metrics": [], "rdzvConf": [{"key": "a"}]}},
 )
 
 

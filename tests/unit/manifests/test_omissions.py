@@ -96,6 +96,13 @@ def test_spec_fields_when_a_machine_has_no_such_thing_are_told() -> None:
     assert unmet(manifest) == ["spec.runLauncherAsWorker", "spec.runPolicy.suspend", "spec.runPolicy.schedulingPolicy"]
 
 
+def test_ways_to_meet_when_a_machine_has_its_own_are_told() -> None:
+    assert unmet(without_images(an_mpi_job(spec={"mpiImplementation": "OpenMPI"}))) == []
+    assert unmet(without_images(an_mpi_job(spec={"mpiImplementation": "Intel"}))) == ["spec.mpiImplementation"]
+    torch = a_torch_job(spec={"elasticPolicy": {"standalone": True, "rdzvBackend": "c10d"}})
+    assert unmet(without_images(torch)) == ["spec.elasticPolicy.standalone"]
+
+
 def test_priority_classes_when_named_are_told_on_any_cluster() -> None:
     policy = {"schedulingPolicy": {"priorityClass": "high"}}
     labels = {"kueue.x-k8s.io/priority-class": "high"}
