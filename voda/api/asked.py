@@ -136,6 +136,8 @@ def _names(tags: str, etag: str) -> bool:
 def _lists(query: type[Struct]) -> Iterable[str]:
     for field in msgspec.structs.fields(query):
         kind = msgspec.inspect.type_info(field.type)
+        while isinstance(kind, msgspec.inspect.Metadata):
+            kind = kind.type
         if isinstance(kind, msgspec.inspect.ListType | msgspec.inspect.VarTupleType | msgspec.inspect.SetType):
             yield field.encode_name
 

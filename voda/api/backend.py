@@ -30,8 +30,6 @@ class Limits:
     """A connection that asks nothing is closed after this."""
     heartbeat_s: float = 15.0
     """A stream that has nothing to say says so this often, so that both sides learn when the other is gone."""
-    write_s: float = 20.0
-    """A reader of a stream that takes nothing for so long is cut off."""
 
 
 def nothing_omitted(_manifest: Mapping[str, Any]) -> Sequence[Omission]:

@@ -1,11 +1,11 @@
-"""Answers that go on: written with a limit on every wait, ended when the server ends or the reader is gone.
+"""Answers that go on: ended when the server ends or the reader is gone.
 
-Rule: a reader that takes nothing is cut off; what it missed it can ask for again.
+Rule: what a reader missed it can ask for again, so nobody is waited for; the connection cuts off who takes nothing.
 """
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 
 from aiohttp import web
 
@@ -28,18 +28,11 @@ class Stream:
         """Send more; waits while the reader is busy with what it has.
 
         Raises:
-            ConnectionError: the reader is gone, or took nothing for so long that it was cut off.
+            ConnectionError: the reader is gone, or took nothing for so long that it was cut off (see Connection).
         """
-        try:
-            async with asyncio.timeout(self._limits.write_s):
-                await self._response.write(data)
-        except TimeoutError as error:
-            if (transport := self._request.transport) is not None:
-                transport.abort()
-            _log.info("reader cut off path=%s silent_s=%g", self._request.path, self._limits.write_s)
-            raise ConnectionResetError("the reader took nothing") from error
+        await self._response.write(data)
 
-    async def run(self, work: Coroutine[object, object, None]) -> web.StreamResponse:
+    async def run(self, work: Callable[[], Coroutine[object, object, None]]) -> web.StreamResponse:
         """Answer with what `work` writes, until it is done, the server ends, or the reader is gone."""
         await self._response.prepare(self._request)
         ending = self._request.app[ENDING]
@@ -54,7 +47,7 @@ class Stream:
             for task in tasks:
                 task.cancel()
         if not self._is_gone:
-            await self._guarded(self._finish())
+            await self._guarded(self._response.write_eof)
         return self._response
 
     @property
@@ -62,14 +55,10 @@ class Stream:
         transport = self._request.transport
         return transport is None or transport.is_closing()
 
-    async def _finish(self) -> None:
-        async with asyncio.timeout(self._limits.write_s):
-            await self._response.write_eof()
-
-    async def _guarded(self, work: Coroutine[object, object, None]) -> None:
+    async def _guarded(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
         try:
-            await work
-        except (ConnectionError, TimeoutError):
+            await work()
+        except ConnectionError:
             # Whom it was for is not there any more.
             _log.debug("reader gone path=%s", self._request.path)
         except VodaError as error:

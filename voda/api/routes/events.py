@@ -35,14 +35,17 @@ _MOST_POSITION = 2**53
 class EventsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which events."""
 
-    after: Annotated[
-        int | None,
-        Meta(
-            description="Position behind which to begin; by default the beginning, or the end when watching.",
-            ge=0,
-            le=_MOST_POSITION,
-        ),
-    ] = None
+    after: (
+        Annotated[
+            int,
+            Meta(
+                description="Position behind which to begin; by default the beginning, or the end when watching.",
+                ge=0,
+                le=_MOST_POSITION,
+            ),
+        ]
+        | None
+    ) = None
     limit: Annotated[int, Meta(description="Most events of a page; means nothing when watching.", ge=1, le=500)] = 100
     job: Annotated[str, Meta(description="Only events about this job, plans that name it included.")] = ""
     type: Annotated[
@@ -103,7 +106,7 @@ async def _watched(
     after = await _begin(backend, request, query)
     stream = Stream(request, backend.limits, {"Content-Type": f"{SSE}; charset=utf-8"})
     watch = Watch(backend, hub, stream, wanted, with_manifest=query.manifests)
-    return await stream.run(watch.run(after))
+    return await stream.run(lambda: watch.run(after))
 
 
 async def _begin(backend: Backend, request: web.Request, query: EventsQuery) -> int:

@@ -28,9 +28,9 @@ class LogsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     replica: Annotated[str, Meta(description="Its name; by default the most telling one.", max_length=253)] = ""
     follow: Annotated[bool, Meta(description="Go on until the job has ended.")] = False
-    tail_bytes: Annotated[
-        int | None, Meta(description="Begin that far before the end, at a line's beginning.", ge=0, le=2**53)
-    ] = None
+    tail_bytes: (
+        Annotated[int, Meta(description="Begin that far before the end, at a line's beginning.", ge=0, le=2**53)] | None
+    ) = None
 
 
 def routes(backend: Backend) -> Sequence[Operation]:
@@ -46,7 +46,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             backend.limits,
             {"Content-Type": f"{TEXT}; charset=utf-8", "X-Voda-Replica": replica, "X-Content-Type-Options": "nosniff"},
         )
-        return await stream.run(_copied(printed, stream))
+        return await stream.run(lambda: _copied(printed, stream))
 
     async def list_replicas(request: web.Request, who: Who) -> web.StreamResponse:
         spec, outputs = await _allowed(backend, request, who)

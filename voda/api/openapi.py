@@ -1,0 +1,233 @@
+"""The OpenAPI 3.1 document, made from the operations and the records they name.
+
+Rule: nothing is written down twice: bounds come from the records' `Meta`, descriptions from their docstrings.
+"""
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from http import HTTPStatus
+from itertools import pairwise
+from typing import Any, Final, get_args
+
+import msgspec
+from msgspec import Struct
+
+from voda import __version__
+from voda.api.examples import EXAMPLES
+from voda.api.operation import OPEN, PROBLEM, Answer, Body, Operation
+from voda.api.schemas import Problem
+from voda.placement.registry import placers
+from voda.policies.registry import policies
+
+Json = dict[str, Any]
+
+_ABOUT: Final = """\
+Submit elastic training, watch it grow and shrink, and ask why.
+
+Every call but those of the group Service needs a token: `Authorization: Bearer TOKEN`. `voda up` keeps the admin's in
+the file `admin.token` of its data folder; `voda token create NAME` makes others. Errors are `application/problem+json`.
+"""
+_TAGS: Final = {
+    "Jobs": "What is to be trained, and what became of it.",
+    "Nodes": "The machines and their GPUs.",
+    "Pools": "Pools of nodes, how they are decided, and their plans.",
+    "Events": "The log: all that ever happened, and what happens.",
+    "Service": "The server itself; no token is needed.",
+    "Ancestor": "The endpoints of heyfey/vodascheduler, so that its scripts keep working.",
+}
+_ALWAYS: Final = (401, 403, 422)
+"""Problems that every operation with a token may have."""
+_PARAMETER: Final = re.compile(r"\{(?P<name>\w+)(:(?P<pattern>[^{}]*(?:\{[^{}]*\}[^{}]*)*))?\}")
+_CHOICES: Final[Mapping[tuple[str, str], Callable[[], Iterable[str]]]] = {
+    ("SettingsChange", "policy"): policies,
+    ("SettingsChange", "placer"): placers,
+}
+"""Fields whose values are found by file."""
+_REF: Final = "#/components/schemas/{name}"
+
+
+def document(operations: Iterable[Operation]) -> Json:
+    """Return the OpenAPI document of the operations."""
+    operations = list(operations)
+    records = _records(operations)
+    schemas, components = msgspec.json.schema_components(records, ref_template=_REF)
+    schema_of = dict(zip(records, schemas, strict=True))
+    _describe(components, records)
+    paths: dict[str, Json] = {}
+    for operation in operations:
+        path = _PARAMETER.sub(lambda match: f"{{{match['name']}}}", operation.path)
+        paths.setdefault(path, {})[operation.method.lower()] = _operation(operation, schema_of)
+    used = [tag for tag in _TAGS if any(operation.tag == tag for operation in operations)]
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "voda",
+            "version": __version__,
+            "description": _ABOUT,
+            "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "tags": [{"name": tag, "description": _TAGS[tag]} for tag in used],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _records(operations: Sequence[Operation]) -> list[Any]:
+    """Return every type that travels, each once."""
+    found: dict[Any, None] = {Problem: None}
+    for operation in operations:
+        bodies = [operation.body.of] if operation.body else []
+        found |= dict.fromkeys([*bodies, *(answer.of for answer in operation.answers)])
+    return [record for record in found if record is not None]
+
+
+def _operation(operation: Operation, schema_of: Mapping[Any, Json]) -> Json:
+    shown: Json = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "tags": [operation.tag] if operation.tag else [],
+        "parameters": _parameters(operation),
+        "responses": _responses(operation, schema_of),
+        "security": [] if operation.roles == OPEN else [{"bearer": []}],
+    }
+    roles = "" if operation.roles == OPEN else f"For: {', '.join(sorted(operation.roles))}."
+    if description := "\n\n".join(part for part in (operation.description, roles) if part):
+        shown["description"] = description
+    if operation.body is not None:
+        shown["requestBody"] = _body(operation.name, operation.body, schema_of)
+    return shown
+
+
+def _parameters(operation: Operation) -> list[Json]:
+    found = [_in_path(match, operation.path_parameters) for match in _PARAMETER.finditer(operation.path)]
+    if operation.query is not None:
+        found += _in_query(operation.query)
+    for name, description in operation.headers.items():
+        found.append({"name": name, "in": "header", "description": description, "schema": {"type": "string"}})
+    return found
+
+
+def _in_path(match: re.Match[str], described: Mapping[str, str]) -> Json:
+    schema: Json = {"type": "string", "minLength": 1}
+    if (pattern := match["pattern"]) is not None:
+        schema["pattern"] = f"^{pattern}$"
+    shown = {"name": match["name"], "in": "path", "required": True, "schema": schema}
+    return {**shown, "description": described[match["name"]]} if match["name"] in described else shown
+
+
+def _in_query(query: type[Struct]) -> list[Json]:
+    _, components = msgspec.json.schema_components([query], ref_template=_REF)
+    own = components.pop(query.__name__)
+    found = []
+    for name, schema in own["properties"].items():
+        schema = _not_null(_inlined(schema, components))
+        shown = {"name": name, "in": "query", "required": name in own.get("required", ())}
+        if description := schema.pop("description", ""):
+            shown["description"] = description
+        found.append({**shown, "schema": schema})
+    return found
+
+
+def _inlined(schema: Any, components: Mapping[str, Json]) -> Any:
+    """Return the schema with what it refers to in its place."""
+    if isinstance(schema, dict):
+        if (ref := schema.get("$ref")) is not None:
+            rest = {key: value for key, value in schema.items() if key != "$ref"}
+            return {**_inlined(components[ref.rpartition("/")[2]], components), **rest}
+        return {key: _inlined(value, components) for key, value in schema.items()}
+    return [_inlined(item, components) for item in schema] if isinstance(schema, list) else schema
+
+
+def _not_null(schema: Json) -> Json:
+    """Return the schema of a parameter: to leave it out is the only way to say nothing."""
+    if "anyOf" not in schema:
+        return schema
+    kinds = [kind for kind in schema["anyOf"] if kind != {"type": "null"}]
+    rest = {key: value for key, value in schema.items() if key != "anyOf" and (key, value) != ("default", None)}
+    return {**kinds[0], **rest} if len(kinds) == 1 else {**rest, "anyOf": kinds}
+
+
+def _body(name: str, body: Body, schema_of: Mapping[Any, Json]) -> Json:
+    content = {}
+    for media_type in body.media_types:
+        content[media_type] = {"schema": _content(body.of, media_type, schema_of)}
+        if examples := EXAMPLES.get(name, {}).get(media_type):
+            content[media_type]["examples"] = examples
+    shown: Json = {"required": body.is_required, "content": content}
+    return {**shown, "description": body.description} if body.description else shown
+
+
+def _responses(operation: Operation, schema_of: Mapping[Any, Json]) -> Json:
+    found: Json = {}
+    for answer in operation.answers:
+        shown = found.setdefault(str(answer.status), {"description": answer.description or _phrase(answer.status)})
+        if answer.headers:
+            headers = {
+                name: {"description": said, "schema": {"type": "string"}} for name, said in answer.headers.items()
+            }
+            shown["headers"] = {**shown.get("headers", {}), **headers}
+        if answer.media_type:
+            shown.setdefault("content", {})[answer.media_type] = _media(answer, schema_of)
+    problem = {PROBLEM: {"schema": schema_of[Problem]}}
+    for status in sorted({*operation.problems, *(() if operation.roles == OPEN else _ALWAYS)}):
+        found[str(status)] = {"description": _phrase(status), "content": problem}
+    return found
+
+
+def _media(answer: Answer, schema_of: Mapping[Any, Json]) -> Json:
+    return {"schema": _content(answer.of, answer.media_type, schema_of)}
+
+
+def _content(record: Any, media_type: str, schema_of: Mapping[Any, Json]) -> Json:
+    if record is not None:
+        return dict(schema_of[record])
+    return {"type": "object"} if media_type.endswith("json") else {"type": "string"}
+
+
+def _phrase(status: int) -> str:
+    return HTTPStatus(status).phrase
+
+
+def _describe(components: Mapping[str, Json], records: Iterable[Any]) -> None:
+    """Add what msgspec leaves out: the words below a field in its class, which strings are times, what is known."""
+    modules = {record.__module__ for record in records if isinstance(record, type)}
+    classes = {name: kind for module in modules for name, kind in vars(sys.modules[module]).items()}
+    for name, schema in components.items():
+        kind, properties = classes.get(name), schema.get("properties", {})
+        if not (isinstance(kind, type) and issubclass(kind, Struct)):
+            continue
+        for field, words in _words(kind).items():
+            properties[field].setdefault("description", words)
+        for told in msgspec.structs.fields(kind):
+            if datetime in (told.type, *get_args(told.type)):
+                for shape in (properties[told.name], *properties[told.name].get("anyOf", ())):
+                    if shape.get("type") == "string":
+                        shape["format"] = "date-time"
+    for (name, field_name), known in _CHOICES.items():
+        if name in components:
+            components[name]["properties"][field_name]["enum"] = list(known())
+
+
+@cache
+def _words(kind: type) -> Mapping[str, str]:
+    """Return field -> the string below it in the source of its class."""
+    try:
+        (tree,) = ast.parse(inspect.getsource(kind)).body
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    body = tree.body if isinstance(tree, ast.ClassDef) else []
+    found = {}
+    for node, below in pairwise(body):
+        match node, below:
+            case ast.AnnAssign(target=ast.Name(id=field)), ast.Expr(value=ast.Constant(value=str(words))):
+                found[field] = inspect.cleandoc(words)
+    return found
