@@ -52,9 +52,8 @@ class Forecaster:
                 try:
                     await self._serve(process)
                 except (BrokenProcessPool, TimeoutError) as error:
-                    _log.warning("forecast failed reason=%s", error or "took too long")
-                    for child in spawn.active_children() if hasattr(spawn, "active_children") else ():
-                        child.kill()
+                    # Another process is started; this one ends with its simulation, which has a budget of its own.
+                    _log.warning("forecast failed reason=%r", error)
             await asyncio.sleep(_PAUSE_S)
 
     async def _serve(self, process: ProcessPoolExecutor) -> None:
@@ -75,9 +74,7 @@ class Forecaster:
         loop = asyncio.get_running_loop()
         for pool in self._pools:
             async with asyncio.timeout(_LIMIT_S):
-                made: Mapping[str, Forecast] = await loop.run_in_executor(
-                    process, forecast_in_process, dump, pool, now
-                )
+                made: Mapping[str, Forecast] = await loop.run_in_executor(process, forecast_in_process, dump, pool, now)
             found.update(made)
         self._view.forecasts, self._view.forecast_at = found, now
 

@@ -13,22 +13,22 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from voda import __version__
 from voda.api.access import Access
 from voda.api.backend import Backend, Limits
-from voda.api.metrics import Metrics
 from voda.api.serve import serving
 from voda.api.server import application
 from voda.api.view import View
 from voda.app.forecaster import Forecaster
 from voda.app.home import Home, Server
 from voda.app.machine import Machine
-from voda.app.options import Options, is_loopback, refuse_contradictions
+from voda.app.options import Options, refuse_contradictions
 from voda.app.pool import PoolLoop
 from voda.app.settings import settle
 from voda.app.snapshots import Snapshots
 from voda.clock import SystemClock
 from voda.cluster.local.cluster import LocalCluster
+from voda.cluster.local.outputs import LocalOutputs
 from voda.controller.controller import Controller
-from voda.domain.job import JobSpec
-from voda.events.opening import open_store
+from voda.domain.job import Job, JobSpec
+from voda.events.opening import open_store, shown
 from voda.events.store import EventStore
 from voda.manifests.omissions import on_this_machine
 from voda.placement.registry import placer
@@ -50,7 +50,8 @@ class Service:
         self.clock = clock
         self.view = View(store)
         self.access = Access.open(home.folder, clock) if options.has_tokens else Access.none()
-        self.clusters: Mapping[str, LocalCluster] = {}
+        self.machine = Machine(options)
+        self.clusters: Mapping[str, LocalCluster] = self.machine.clusters(clock, self.spec, self.environment)
         self.loops: Sequence[PoolLoop] = ()
 
     def trouble(self) -> str:
@@ -59,6 +60,24 @@ class Service:
             if loop.trouble or not loop.is_leading:
                 return loop.trouble or "starting: the log is being read"
         return "" if self.loops else "starting: the log is being read"
+
+    def described(self) -> Sequence[str]:
+        """Return what a user wants to know at the start, line by line."""
+        told = [*self.machine.described(), f"log {(self.options.log and shown(self.options.log)) or self.home.log}"]
+        if self.access.has_tokens:
+            told.append(f"token {self.home.folder / 'admin.token'} (the command line finds it by itself)")
+        else:
+            told.append("no tokens: whoever reaches the port may do anything")
+        return told
+
+    def live_jobs(self) -> Sequence[Job]:
+        """Return the jobs that have not ended."""
+        return [job for pool in self.clusters for job in self.view.live.cluster.jobs(pool).values()]
+
+    def spec(self, pool: str, job_id: str) -> JobSpec | None:
+        """Return the spec of a job that is live in the pool."""
+        job = self.view.live.cluster.jobs(pool).get(job_id)
+        return job.spec if job else None
 
     def environment(self, spec: JobSpec) -> Mapping[str, str]:
         """Return what the processes of a job are told of us."""
@@ -77,7 +96,7 @@ class Service:
             view=self.view,
             access=self.access,
             pools=tuple(self.clusters),
-            outputs=self.clusters,
+            outputs=dict.fromkeys(self.clusters, LocalOutputs(self.home.jobs.absolute())),
             omissions=on_this_machine,
             not_ready=self.trouble,
             limits=Limits(jobs_per_user=self.options.jobs_per_user),
@@ -112,7 +131,6 @@ async def running(options: Options) -> AsyncIterator[Service]:
 async def _build(service: Service, stack: AsyncExitStack) -> None:
     """Start everything, each after what it needs, so that the stack ends it before."""
     options, view, store, clock = service.options, service.view, service.store, service.clock
-    service.clusters = clusters_of_this_machine(service)
     for pool in service.clusters:
         await settle(store, clock, view.live.cluster, pool, options)
     snapshots = Snapshots(store, view)
@@ -125,12 +143,19 @@ async def _build(service: Service, stack: AsyncExitStack) -> None:
     app = application(service.backend())
     service.url = await stack.enter_async_context(serving(app, options.host, options.port, tls=options.tls))
     for cluster in service.clusters.values():
+        # What the log has by now is in the view: a cluster forgets jobs that the log does not know.
         await cluster.open()
         stack.push_async_callback(cluster.close)
     leader = f"up/{os.getpid()}"
     tasks = [
         group.create_task(work)
-        for work in (view.run(), snapshots.run(), forecaster.run(), *(loop.run(leader) for loop in service.loops))
+        for work in (
+            view.run(),
+            snapshots.run(),
+            forecaster.run(),
+            *(loop.run(leader) for loop in service.loops),
+            *(cluster.run() for cluster in service.clusters.values()),
+        )
     ]
     stack.callback(lambda: [task.cancel() for task in tasks])
     service.home.publish(Server(url=service.url, pid=os.getpid(), version=__version__))
@@ -142,9 +167,7 @@ def _loop(service: Service, pool: str, cluster: LocalCluster) -> PoolLoop:
     return PoolLoop(
         clock=service.clock,
         cluster=cluster,
-        controller=Controller(
-            pool=pool, store=service.store, clock=service.clock, policies=policy, placers=placer
-        ),
+        controller=Controller(pool=pool, store=service.store, clock=service.clock, policies=policy, placers=placer),
         reconciler=WorkerReconciler(cluster=cluster, watcher=watcher, clock=service.clock),
         watcher=watcher,
     )

@@ -82,6 +82,8 @@ def up(  # noqa: PLR0913 - a command's options are its parameters
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
+    # What the libraries underneath are about is of no interest even to those who want to know more.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     options = Options(
         home=home or config.home_folder(),
         environment=config.environment(),
@@ -116,7 +118,7 @@ async def _run(options: "Options") -> None:
             _greet(service)
             await told_to_end.wait()
             print("voda: ending" + (", halting the jobs" if options.halts_on_exit else ""), file=sys.stderr)
-            left = sum(len(loop.live_jobs()) for loop in service.loops)
+            left = len(service.live_jobs())
     except BaseExceptionGroup as failures:
         raise single(failures) from failures
     if left and not options.halts_on_exit:
