@@ -1,0 +1,48 @@
+"""The callback for Hugging Face's Trainer: `Trainer(..., callbacks=[VodaCallback()])`.
+
+Rule: epochs count from the job's beginning; `train(resume_from_checkpoint=True)` restores the Trainer's own count.
+"""
+
+import importlib
+from typing import Any
+
+from voda.callbacks._world import EpochTimer, numbers
+from voda.report import flush, report
+
+_made: list[type] = []
+
+
+def __getattr__(name: str) -> type:
+    """Make the class on first use, because its base is the Trainer's."""
+    if name != "VodaCallback":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if not _made:
+        _made.append(_make(importlib.import_module("transformers").TrainerCallback))
+    return _made[0]
+
+
+def _make(base: type) -> type:
+    class VodaCallback(base):  # type: ignore[misc]  # the base is known only now
+        """Reports every epoch: seconds, workers and what was logged last. Rank 0 alone reports."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._timer = EpochTimer()
+
+        def on_epoch_begin(self, args: object, state: Any, control: object, **_others: object) -> None:
+            """Begin to time, unless a checkpoint was made within this epoch: then its time would be too short."""
+            if float(state.epoch or 0.0).is_integer():
+                self._timer.begin()
+
+        def on_epoch_end(self, args: Any, state: Any, control: object, **_others: object) -> None:
+            """Report the epoch."""
+            if state.is_world_process_zero:
+                logged = state.log_history[-1] if state.log_history else {}
+                metrics = {name: value for name, value in numbers(logged).items() if name not in {"epoch", "step"}}
+                report(round(state.epoch, 6), self._timer.end(), args.world_size, metrics)
+
+        def on_train_end(self, args: object, state: object, control: object, **_others: object) -> None:
+            """Wait a moment for the last report."""
+            flush()
+
+    return VodaCallback

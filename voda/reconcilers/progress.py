@@ -1,0 +1,203 @@
+"""The progress collector: rows of CSV files that training programs write become events.
+
+A program that cannot reach the API, or was written for the ancestor, writes one file per job, `<job id or name>.csv`,
+with a header; the columns may stand in any order: `epoch` (counted from 0), `epoch_time_sec`, `step_time_sec`,
+`workers`; `start_time`, `global_epochs` and `total_epochs` are not used; every other column of numbers is a metric.
+
+Rule: the log decides what is new. A row is recorded if it tells of more epochs than the log has, so a file may be
+read twice, by a restarted collector too. What cannot be used is skipped: no file can do harm.
+"""
+
+import asyncio
+import csv
+import logging
+import math
+import os
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from voda.domain.errors import TransientError
+from voda.domain.job import MOST_REPLICAS, Job
+from voda.events.types import JobProgressed
+from voda.reconcilers.watcher import Watcher
+
+_log = logging.getLogger(__name__)
+
+INTERVAL_S: Final = 2.0
+MOST_FILES: Final = 10_000
+MOST_BYTES: Final = 1_000_000
+"""Of one file at one look; the rest at the next."""
+MOST_LINE_BYTES: Final = 20_000
+MOST_ROWS: Final = 100
+"""Of one file at one look: only the last ones count, because a later epoch implies the ones before."""
+MOST_METRICS: Final = 50
+MOST_EPOCHS: Final = 1e9
+_NAME_BYTES: Final = 64
+_UNUSED: Final = frozenset({"epoch", "epoch_time_sec", "step_time_sec", "workers", "start_time"}) | {
+    "global_epochs",
+    "total_epochs",
+}
+
+
+@dataclass(slots=True)
+class _Reading:
+    """How far a file was read."""
+
+    inode: int = -1
+    offset: int = 0
+    columns: list[str] = field(default_factory=list)
+    is_spoilt: bool = False
+    """It is no CSV file of ours; looked at again when it is replaced."""
+
+
+class ProgressCollector:
+    """Reads a folder of CSV files and records what is new in them.
+
+    Args:
+        folder: need not exist yet.
+        watcher: writes to the log.
+        jobs: returns the live jobs by id, as the log has them.
+    """
+
+    def __init__(self, folder: Path, *, watcher: Watcher, jobs: Callable[[], Mapping[str, Job]]) -> None:
+        self._folder = folder
+        self._watcher = watcher
+        self._jobs = jobs
+        self._readings: dict[str, _Reading] = {}
+        self._told: dict[str, float] = {}
+        """job id -> epochs recorded from here; the log's own count may lag behind for a moment."""
+
+    async def run(self, interval_s: float = INTERVAL_S) -> None:
+        """Collect until cancelled."""
+        while True:
+            try:
+                await self.step()
+            except (OSError, TransientError) as error:
+                _log.warning("cannot collect folder=%s reason=%s", self._folder, error)
+            await asyncio.sleep(interval_s)
+
+    async def step(self) -> int:
+        """Look at every file once, and return how many rows were recorded."""
+        jobs = self._jobs()
+        names = {job.spec.name or job_id: job_id for job_id, job in sorted(jobs.items(), key=_age)}
+        self._told = {job_id: epochs for job_id, epochs in self._told.items() if job_id in jobs}
+        count = 0
+        for file in await asyncio.to_thread(self._files):
+            stem = file.removesuffix(".csv")
+            job_id = stem if stem in jobs else names.get(stem)
+            if job_id is not None:
+                count += await self._collect(file, jobs[job_id])
+        return count
+
+    def _files(self) -> list[str]:
+        try:
+            with os.scandir(self._folder) as entries:
+                found = [entry.name for entry in entries if entry.name.endswith(".csv")]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        self._readings = {name: self._readings[name] for name in found if name in self._readings}
+        return sorted(found)[:MOST_FILES]
+
+    async def _collect(self, file: str, job: Job) -> int:
+        reading = self._readings.setdefault(file, _Reading())
+        before = _Reading(reading.inode, reading.offset, reading.columns, reading.is_spoilt)
+        count = 0
+        try:
+            for fact in await asyncio.to_thread(_new_rows, self._folder / file, reading, job):
+                if fact.epochs_done > max(job.epochs_done, self._told.get(fact.job_id, 0.0)):
+                    await self._watcher.record([fact])
+                    self._told[fact.job_id] = fact.epochs_done
+                    count += 1
+        except TransientError:
+            # What could not be written is read again.
+            self._readings[file] = before
+            raise
+        return count
+
+
+def _age(item: tuple[str, Job]) -> tuple[float, str]:
+    return item[1].submitted_at, item[0]
+
+
+def _new_rows(path: Path, reading: _Reading, job: Job) -> list[JobProgressed]:
+    """Return the complete rows that were added since the last look, the last MOST_ROWS of them."""
+    try:
+        text = _new_text(path, reading)
+    except OSError as error:
+        _log.debug("cannot read file=%s reason=%s", path, error)
+        return []
+    lines = text.decode("utf-8", errors="replace").splitlines()
+    if lines and not reading.columns:
+        reading.columns = [name.strip() for name in _cells(lines.pop(0))]
+        if "epoch" not in reading.columns:
+            _log.warning("no column named epoch in its first line: file=%s", path)
+            reading.is_spoilt = True
+    if reading.is_spoilt:
+        return []
+    rows = (_row(dict(zip(reading.columns, _cells(line), strict=False)), job) for line in lines[-MOST_ROWS:])
+    return [row for row in rows if row is not None]
+
+
+def _new_text(path: Path, reading: _Reading) -> bytes:
+    """Return whole lines from where the last look ended; nothing of what is no plain file."""
+    # A link would lead out of the folder, and a pipe would hold up the reader.
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(handle)
+        if status.st_ino != reading.inode or status.st_size < reading.offset:
+            reading.inode, reading.offset, reading.columns, reading.is_spoilt = status.st_ino, 0, [], False
+        if not stat.S_ISREG(status.st_mode) or reading.is_spoilt or status.st_size == reading.offset:
+            return b""
+        if reading.offset and os.pread(handle, 1, reading.offset - 1) != b"\n":
+            # Written anew in place: what was read is not what is there.
+            reading.offset, reading.columns = 0, []
+        chunk = os.pread(handle, MOST_BYTES, reading.offset)
+    finally:
+        os.close(handle)
+    whole = chunk[: chunk.rfind(b"\n") + 1]
+    if b"\0" in chunk or len(chunk) - len(whole) > MOST_LINE_BYTES:
+        _log.warning("holds no rows of text: file=%s", path)
+        reading.is_spoilt = True
+        return b""
+    reading.offset += len(whole)
+    return whole
+
+
+def _cells(line: str) -> list[str]:
+    try:
+        return next(csv.reader([line[:MOST_LINE_BYTES]]), [])
+    except csv.Error:
+        return []
+
+
+def _row(cells: Mapping[str, str], job: Job) -> JobProgressed | None:
+    epoch = _number(cells.get("epoch"))
+    if epoch is None or not 0 <= epoch < MOST_EPOCHS:
+        return None
+    workers = _number(cells.get("workers"))
+    others = ((name[:_NAME_BYTES], _number(text)) for name, text in cells.items() if name and name not in _UNUSED)
+    metrics = [(name, number) for name, number in others if number is not None]
+    return JobProgressed(
+        job_id=job.spec.job_id,
+        epochs_done=epoch + 1,
+        workers=int(workers) if workers is not None and 0 < workers <= MOST_REPLICAS else job.replicas,
+        epoch_s=_span(cells.get("epoch_time_sec")),
+        step_s=_span(cells.get("step_time_sec")),
+        metrics=dict(metrics[:MOST_METRICS]),
+    )
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _span(text: str | None) -> float | None:
+    seconds = _number(text)
+    return seconds if seconds is not None and 0 < seconds < MOST_EPOCHS else None

@@ -1,0 +1,274 @@
+"""Reports a training program's epochs to voda: `from voda.report import report`.
+
+This file stands alone: it needs the standard library of Python 3.8 or later and nothing else, and may be copied next
+to a training script. Rule: a report costs the program microseconds and never an exception; all that can be slow or
+fail happens in a thread of its own, which keeps trying while the API is away.
+"""
+
+from __future__ import annotations
+
+import atexit
+import csv
+import http.client
+import io
+import json
+import logging
+import math
+import os
+import re
+import ssl
+import threading
+import time
+import uuid
+from collections import deque
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["flush", "report"]
+
+COLUMNS = ("epoch", "epoch_time_sec", "step_time_sec", "workers", "start_time", "global_epochs", "total_epochs")
+"""Of the CSV file; metrics follow in columns of their own."""
+KEPT = 1_000
+"""Reports that wait while the API is away; the oldest go first, because a later epoch implies it."""
+TIMEOUT_S = 5.0
+EXIT_FLUSH_S = 3.0
+"""How long the end of the program waits for the last reports."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+
+_log = logging.getLogger("voda.report")
+_RETRIED = frozenset({408, 425, 429})
+_METRICS = 50
+_KEY = 64
+
+
+def report(  # noqa: PLR0913 - one parameter per figure
+    epoch: float,
+    epoch_time_s: float | None = None,
+    workers: int | None = None,
+    metrics: Mapping[str, float] | None = None,
+    *,
+    step_time_s: float | None = None,
+    samples_per_s: float | None = None,
+) -> None:
+    """Report progress; call it on rank 0 alone, after each epoch or now and then within one.
+
+    It returns at once and raises nothing. Outside a voda job, and without VODA_METRICS_DIR, it does nothing.
+
+    Args:
+        epoch: epochs done since the job's beginning, the one just finished included; 3.5 = half of the fourth.
+        epoch_time_s: seconds of the last epoch; leave it out when a restart fell into it.
+        workers: processes that trained it.
+        metrics: such as {"loss": 0.1, "accuracy": 0.98}; what is no finite number is left out.
+        step_time_s: mean seconds of a step.
+        samples_per_s: of all workers together.
+    """
+    try:
+        figures = {
+            "epoch_time_s": _number(epoch_time_s),
+            "step_time_s": _number(step_time_s),
+            "samples_per_s": _number(samples_per_s),
+        }
+        done = _number(epoch)
+        if done is None or done < 0:
+            _log.warning("voda.report: epoch is %r, expected a number >= 0; not reported", epoch)
+            return
+        body: dict[str, object] = {name: value for name, value in figures.items() if value is not None and value >= 0}
+        if workers is not None:
+            body["workers"] = int(workers)
+        clean = {str(name)[:_KEY]: number for name, number in _numbers(metrics or {}).items()}
+        _reporter.take({"epoch": done, **body, "metrics": clean})
+    except Exception as error:  # training must go on, whatever it handed over
+        _log.warning("voda.report: not reported: %r", error)
+
+
+def flush(timeout_s: float = EXIT_FLUSH_S) -> bool:
+    """Wait until all reports are delivered, `timeout_s` at most, and say whether they are."""
+    return _reporter.flush(timeout_s)
+
+
+class _Reporter:
+    """Takes reports, and delivers them from a thread of its own, in their order."""
+
+    def __init__(self) -> None:
+        self._is_silent: bool | None = None
+        self._thread: threading.Thread | None = None
+        self._forget()
+
+    def take(self, body: dict[str, object]) -> None:
+        """Queue one report."""
+        if self._is_silent is None:
+            self._begin()
+        if self._is_silent:
+            return
+        with self._changed:
+            self._waiting.append({**body, "report_id": uuid.uuid4().hex})  # noqa: TID251 - stands alone
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="voda-report", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def flush(self, timeout_s: float) -> bool:
+        with self._changed:
+            self._is_hurried = True
+            self._changed.notify_all()
+            delivered = self._changed.wait_for(lambda: not self._waiting, timeout_s)
+            self._is_hurried = False
+        return delivered
+
+    def _begin(self) -> None:
+        env = os.environ  # noqa: TID251 - stands alone
+        self._api = _Api(env) if env.get("VODA_API_URL") and env.get("VODA_JOB_ID") else None
+        self._file = _File(env) if env.get("VODA_METRICS_DIR") else None
+        self._is_silent = self._api is None and self._file is None
+        if self._is_silent:
+            _log.debug("voda.report: neither VODA_API_URL and VODA_JOB_ID nor VODA_METRICS_DIR is set: no reports")
+            return
+        atexit.register(self.flush, EXIT_FLUSH_S)
+        # Threads do not survive a fork, and what a parent has queued the parent will deliver.
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: deque[dict[str, object]] = deque(maxlen=KEPT)
+        self._thread = None
+        self._is_hurried = False
+
+    def _run(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        written: object = None
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting)
+                body = self._waiting[0]
+            if self._file is not None and body is not written:
+                self._file.add(body)
+            written = body
+            if self._api is None or self._api.deliver(body):
+                pause_s = FIRST_PAUSE_S
+                with self._changed:
+                    # It may have been pushed out by newer ones in the meantime.
+                    if self._waiting and self._waiting[0] is body:
+                        self._waiting.popleft()
+                    self._changed.notify_all()
+                continue
+            with self._changed:
+                self._changed.wait(min(pause_s, FIRST_PAUSE_S) if self._is_hurried else pause_s)
+            pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+
+
+class _Api:
+    """Where the reports go; deliver() tells whether a report is done with."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        url = urlsplit(env["VODA_API_URL"])
+        self._host, self._port, self._is_tls = url.hostname or "", url.port, url.scheme == "https"
+        self._path = f"{url.path.rstrip('/')}/api/v1/jobs/{quote(env['VODA_JOB_ID'], safe='')}/progress"
+        self._headers = {"Content-Type": "application/json", "Authorization": f"Bearer {env.get('VODA_JOB_TOKEN', '')}"}
+        # Only needed where the API's certificate was signed by nobody this machine knows.
+        self._ca = env.get("VODA_CA") or None
+        self._is_away = False
+        self._was_refused = False
+
+    def deliver(self, body: dict[str, object]) -> bool:
+        try:
+            status = self._post(json.dumps(body, allow_nan=False).encode())
+        except (OSError, http.client.HTTPException) as error:
+            self._note_absence(repr(error))
+            return False
+        if status >= 500 or status in _RETRIED:
+            self._note_absence(f"it answers {status}")
+            return False
+        if status >= 300 and not self._was_refused:
+            self._was_refused = True
+            _log.warning("voda.report: the API refuses reports of this job with status %d", status)
+        self._is_away = False
+        return True
+
+    def _post(self, body: bytes) -> int:
+        connection = self._connection()
+        try:
+            connection.request("POST", self._path, body, self._headers)
+            response = connection.getresponse()
+            response.read(65_536)
+            return response.status
+        finally:
+            connection.close()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        # No proxy is asked: the API is on this machine or in this cluster.
+        if not self._is_tls:
+            return http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
+        trust = ssl.create_default_context(cafile=self._ca)
+        return http.client.HTTPSConnection(self._host, self._port, timeout=TIMEOUT_S, context=trust)
+
+    def _note_absence(self, reason: str) -> None:
+        if not self._is_away:
+            _log.warning("voda.report: the API at %s is away (%s); reports wait for it", self._host, reason)
+        self._is_away = True
+
+
+class _File:
+    """The job's CSV file in VODA_METRICS_DIR: one row per whole epoch."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        name = env.get("VODA_JOB_ID") or env.get("JOB_NAME") or "job"
+        self._path = os.path.join(env["VODA_METRICS_DIR"], re.sub(r"[^A-Za-z0-9_.-]", "_", name) + ".csv")
+        self._total = env.get("EPOCHS", "")
+        self._start_time = time.strftime("%Y-%m-%d %H:%M:%S")
+        self._columns: list[str] = []
+        self._has_failed = False
+
+    def add(self, body: dict[str, object]) -> None:
+        done = body["epoch"]
+        if not isinstance(done, float) or not done.is_integer() or done < 1:
+            return
+        metrics = body["metrics"]
+        row: dict[str, object] = dict(metrics) if isinstance(metrics, dict) else {}
+        row.update(
+            epoch=int(done) - 1,
+            epoch_time_sec=body.get("epoch_time_s", ""),
+            step_time_sec=body.get("step_time_s", ""),
+            workers=body.get("workers", ""),
+            start_time=self._start_time,
+            global_epochs=int(done),
+            total_epochs=self._total,
+        )
+        try:
+            self._append(row)
+        except (OSError, UnicodeError, csv.Error) as error:
+            if not self._has_failed:
+                _log.warning("voda.report: %s cannot be written: %s", self._path, error)
+            self._has_failed = True
+
+    def _append(self, row: dict[str, object]) -> None:
+        os.makedirs(os.path.dirname(self._path), exist_ok=True)
+        with open(self._path, "a+", encoding="utf-8", newline="") as file:
+            file.seek(0)
+            text = io.StringIO()
+            self._columns = self._columns or next(csv.reader([file.readline()]), [])
+            if not self._columns:
+                self._columns = [*COLUMNS, *sorted(name for name in row if name not in COLUMNS)]
+                csv.writer(text).writerow(self._columns)
+            csv.DictWriter(text, self._columns, restval="", extrasaction="ignore").writerow(row)
+            # At once, so that whoever reads meanwhile sees whole rows.
+            file.write(text.getvalue())
+
+
+def _number(value: object) -> float | None:
+    """Return a finite number, or None; tensors and numpy's numbers are numbers too."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _numbers(metrics: Mapping[str, object]) -> dict[str, float]:
+    named = ((name, _number(value)) for name, value in list(metrics.items())[:_METRICS])
+    return {name: number for name, number in named if number is not None}
+
+
+_reporter = _Reporter()
