@@ -49,7 +49,7 @@ def run(  # noqa: PLR0913 - one parameter per option
     program: Annotated[list[str], typer.Argument(help="The program and its arguments, after --.")],
     script: Annotated[Path, typer.Option("--host-discovery-script", help="Prints the hosts there are, one per line.")],
     min_np: Annotated[int, typer.Option("--min-np", min=1, help="Fewest processes; with fewer slots it waits.")] = 1,
-    max_np: Annotated[int, typer.Option("--max-np", min=1, help="Most processes; default --min-np.")] = 0,
+    max_np: Annotated[int, typer.Option("--max-np", min=0, help="Most processes; default --min-np.")] = 0,
     grace: Annotated[float, typer.Option(min=0, max=86_400, help="Seconds for a checkpoint.")] = 30.0,
     max_failures: Annotated[int, typer.Option(min=1, help="Give up after so many failures in a row.")] = 3,
     interval: Annotated[float, typer.Option(min=0.05, max=3_600, help="Seconds between looks at the hosts.")] = 0.5,

@@ -140,6 +140,7 @@ class Launcher:
                 " or a PyTorchJob, each of whose workers runs torchrun"
             )
         made = commands.mpirun if self._job.starter == "mpirun" else commands.torchrun
+        self._tail = Tail()
         command = made(self._job.program, layout, self._job.env, folder=own)
         self._running = await program.start(command, folder=own, tail=self._tail)
         group.create_task(self._await_end(self._running))
