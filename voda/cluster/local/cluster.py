@@ -22,7 +22,7 @@ from voda.cluster.local.site import Setup, Site
 from voda.cluster.port import Observed
 from voda.domain.errors import ActionRefused
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
-from voda.events.types import JobCompleted, JobFailed, NodeChanged, NodeJoined, Observation
+from voda.events.types import JobCompleted, JobFailed, NodeChanged, Observation
 
 HEALTH_EVERY_S: Final = 2.0
 _HEALTH_TIMEOUT_S: Final = 10.0
@@ -52,7 +52,6 @@ class LocalCluster:
         site.boot_id = processes.boot_id()
         chosen = self._setup.transport
         site.transport = await asyncio.to_thread(mpi.probed) if chosen is None else chosen
-        self._tell(NodeJoined(node=self._node))
         await self._look_at_gpus()
         for job_id in job_ids(folder):
             record = Folder(folder, job_id).load()

@@ -247,7 +247,8 @@ class LocalJob:
         finished = {blueprint.replica_of(done) for done in record.done}
         others = [other for other in self._names() if other != name and other not in finished]
         judged = verdict(blueprint, name, ended, failures=record.failures, unfinished=others)
-        if name == LAUNCHER and not ended.is_success and self._now() < self._forgiven_until and not ended.problem:
+        if name == LAUNCHER and self._now() < self._forgiven_until and not ended.problem:
+            # Open MPI's mpirun even ends well when one of its daemons is killed.
             self._save()
         elif judged.outcome == "completed":
             self._complete(others)

@@ -1,0 +1,227 @@
+"""A local cluster whose process is killed: training goes on, and the next one takes it over."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.local_jobs import FOREVER, Ground, a_torch_job, an_mpi_job, is_alive, until
+from voda.cluster.local.blueprint import Blueprint
+from voda.cluster.local.folder import Folder
+from voda.cluster.local.processes import start_of
+from voda.events.types import JobCompleted, JobFailed, WorkerExited
+
+_OWNER = """
+import asyncio, sys
+from pathlib import Path
+import msgspec
+from tests.local_jobs import Ground
+from voda.cluster.local.blueprint import Blueprint
+from voda.cluster.local.devices import cpu_slots
+
+async def main():
+    ground = Ground(folder=Path(sys.argv[1]))
+    await ground.open()
+    for line in sys.stdin:
+        words = line.split(maxsplit=2)
+        if words[0] == "start":
+            await ground.start(msgspec.json.decode(words[2], type=Blueprint), workers=int(words[1]))
+        elif words[0] == "halt":
+            await ground.halt(words[1])
+        print("ok", flush=True)
+
+asyncio.run(main())
+"""
+
+
+class Owner:
+    """Another process that owns a local cluster."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def start(self, blueprint: Blueprint, workers: int) -> None:
+        """Have it start a job."""
+        import msgspec
+
+        await self._tell(f"start {workers} {msgspec.json.encode(blueprint).decode()}")
+
+    async def halt(self, job_id: str) -> None:
+        """Have it halt a job."""
+        await self._tell(f"halt {job_id}")
+
+    async def kill(self) -> None:
+        """End it without a warning."""
+        self._process.kill()
+        await self._process.wait()
+
+    async def _tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(line.encode() + b"\n")
+        assert await asyncio.wait_for(self._process.stdout.readline(), 30) == b"ok\n"
+
+
+@asynccontextmanager
+async def an_owner(jobs: Path) -> AsyncIterator[Owner]:
+    """Yield another process that owns a cluster on a folder."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        _OWNER,
+        str(jobs),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        cwd=Path(__file__).parents[3],
+    )
+    try:
+        yield Owner(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+@asynccontextmanager
+async def taken_over(jobs: Path, *blueprints: Blueprint) -> AsyncIterator[Ground]:
+    """Yield ground on the same folder, opened by this process."""
+    ground = Ground(folder=jobs)
+    for blueprint in blueprints:
+        ground.admit(blueprint)
+    await ground.open()
+    try:
+        yield ground
+    finally:
+        await ground.end()
+
+
+async def test_job_when_its_owner_is_killed_goes_on_and_is_adopted(tmp_path: Path) -> None:
+    job = an_mpi_job("a", f"echo $$$$; {FOREVER}")
+    log = tmp_path / "jobs/a/logs/launcher.log"
+    async with an_owner(tmp_path / "jobs") as owner:
+        await owner.start(job, 2)
+        await until(lambda: log.exists() and log.read_text().endswith("\n"))
+        await owner.kill()
+    pid = int(log.read_text())
+    assert is_alive(pid)
+    async with taken_over(tmp_path / "jobs", job) as ground:
+        assert await ground.workers() == (0, 1)
+        await ground.start(job, 2)
+        await ground.resize("a", 3)
+        await ground.halt("a")
+        await ground.until_told(WorkerExited(job_id="a", workers=(0, 1, 2)))
+        assert not is_alive(pid)
+        assert log.read_text() == f"{pid}\n"
+
+
+async def test_end_when_nobody_looked_is_learned(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs"
+    well = an_mpi_job("a", f"echo up; until [ -e {tmp_path}/go ]; do sleep 0.02; done")
+    badly = an_mpi_job("b", f"echo up; until [ -e {tmp_path}/go ]; do sleep 0.02; done; exit 4", policy={"backoff_limit": 0})
+    async with an_owner(jobs) as owner:
+        await owner.start(well, 1)
+        await owner.start(badly, 2)
+        await owner.kill()
+    (tmp_path / "go").touch()
+    for job_id in "ab":
+        await until((jobs / job_id / ".voda/replicas/launcher/exit.json").exists)
+    async with taken_over(jobs, well, badly) as ground:
+        await ground.until_workers()
+        await ground.until_workers(job_id="b")
+        assert (await ground.cluster.observe()).ended == {
+            "a": JobCompleted(job_id="a"),
+            "b": JobFailed(
+                job_id="b",
+                reason="launcher ended with exit code 4 after 0 restarts (backoffLimit); its last lines: up",
+            ),
+        }
+
+
+async def test_halt_when_its_owner_is_killed_meanwhile_is_finished(tmp_path: Path) -> None:
+    job = an_mpi_job("a", f"trap '' TERM; echo up; {FOREVER}", grace_s=1.0)
+    log = tmp_path / "jobs/a/logs/launcher.log"
+    async with an_owner(tmp_path / "jobs") as owner:
+        await owner.start(job, 1)
+        await until(lambda: log.exists() and "up" in log.read_text())
+        await owner.halt("a")
+        await owner.kill()
+    async with taken_over(tmp_path / "jobs", job) as ground:
+        await ground.until_workers()
+        assert not any(isinstance(notice, JobFailed) for notice in ground.notices())
+
+
+async def test_agents_when_one_died_meanwhile_are_told_apart(tmp_path: Path) -> None:
+    job = a_torch_job("a", f"echo $$$$; {FOREVER}", min_replicas=1)
+    logs = [tmp_path / f"jobs/a/logs/worker-{index}.log" for index in range(2)]
+    async with an_owner(tmp_path / "jobs") as owner:
+        await owner.start(job, 2)
+        await until(lambda: all(log.exists() and log.read_text() for log in logs))
+        await owner.kill()
+    os.kill(int(logs[1].read_text()), signal.SIGKILL)
+    await until((tmp_path / "jobs/a/.voda/replicas/worker-1/exit.json").exists)
+    async with taken_over(tmp_path / "jobs", job) as ground:
+        await ground.until_told(WorkerExited(job_id="a", workers=(1,), cause="failed", exit_code=137))
+        assert await ground.workers() == (0,)
+
+
+async def test_process_when_it_bears_a_dead_ones_id_is_not_taken_for_it(tmp_path: Path) -> None:
+    job = an_mpi_job("a", f"echo up; {FOREVER}", policy={"backoff_limit": 0})
+    async with an_owner(tmp_path / "jobs") as owner:
+        await owner.start(job, 1)
+        await until(lambda: (tmp_path / "jobs/a/.voda/replicas/launcher/process.json").exists())
+        await owner.kill()
+    process = tmp_path / "jobs/a/.voda/replicas/launcher/process.json"
+    alive = json.loads(process.read_text())
+    os.kill(alive["pid"], signal.SIGKILL)
+    await until(lambda: not is_alive(alive["pid"]) and not is_alive(alive["main"]))
+    # The id is given to somebody else: this very process.
+    process.write_text(json.dumps({**alive, "pid": os.getpid(), "start": (start_of(os.getpid()) or 0) - 1}))
+    async with taken_over(tmp_path / "jobs", job) as ground:
+        await ground.until_workers()
+        ended = (await ground.cluster.observe()).ended["a"]
+        assert isinstance(ended, JobFailed)
+        assert "its shim was killed" in ended.reason
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.005, 0.01, 0.015, 0.02, 0.03])
+async def test_program_when_its_owner_is_killed_at_any_moment_runs_once(tmp_path: Path, pause_s: float) -> None:
+    job = an_mpi_job("a", f"echo $$$$; {FOREVER}")
+    jobs = tmp_path / "jobs"
+    async with an_owner(jobs) as owner:
+        started = asyncio.ensure_future(owner.start(job, 1))
+        await until((jobs / "a/.voda/record.json").exists)
+        await asyncio.sleep(pause_s)
+        await owner.kill()
+        await asyncio.gather(started, return_exceptions=True)
+    async with taken_over(jobs, job) as ground:
+        if not await ground.workers():
+            await ground.start(job)
+        await until(lambda: ground.log().endswith("\n"))
+        await asyncio.sleep(0.2)
+        assert ground.log().count("\n") == 1
+        assert is_alive(int(ground.log()))
+
+
+async def test_assignment_when_adopted_is_the_same(tmp_path: Path) -> None:
+    job = an_mpi_job("a", f"echo up; {FOREVER}")
+    async with an_owner(tmp_path / "jobs") as owner:
+        await owner.start(job, 2)
+        await owner.kill()
+    before = Folder(tmp_path / "jobs", "a").load()
+    async with taken_over(tmp_path / "jobs", job) as ground:
+        other = an_mpi_job("b", f"echo up; {FOREVER}")
+        await ground.start(other, 2)
+        after, fresh = Folder(ground.folder, "a").load(), Folder(ground.folder, "b").load()
+        assert before is not None
+        assert after is not None
+        assert fresh is not None
+        assert after.devices == before.devices
+        assert not {name for names in fresh.devices.values() for name in names} & {
+            name for names in after.devices.values() for name in names
+        }
