@@ -54,7 +54,7 @@ def widths_of(columns: Sequence[Column], rows: Sequence[Sequence[Text]], width: 
 
 
 def _line(columns: Sequence[Column], row: Sequence[Text], widths: Sequence[int]) -> Text:
-    line = Text(no_wrap=True, overflow="ignore", end="")
+    line = Text(no_wrap=True, overflow="ignore")
     for index, (column, cell, width) in enumerate(zip(columns, row, widths, strict=True)):
         shown = cell.copy()
         shown.truncate(width, overflow="ellipsis")

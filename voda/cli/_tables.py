@@ -16,7 +16,7 @@ from voda.cli._words import NONE, eta, progress, queue, replicas, state_text, wa
 from voda.timetravel.story import per_node
 
 _JOB = (
-    Column(head="NAME", cut=5, least=16),
+    Column(head="NAME", cut=5, least=20),
     Column(head="STATE"),
     Column(head="REPLICAS"),
     Column(head="PROGRESS"),
@@ -26,12 +26,12 @@ _JOB = (
 )
 _JOB_WIDE = (
     *_JOB,
-    Column(head="PRIORITY"),
+    Column(head="PRIO"),
     Column(head="POOL", cut=3, least=7),
     Column(head="NODES", cut=1, least=10),
     Column(head="WAIT"),
     Column(head="USER", cut=2, least=8),
-    Column(head="REASON", cut=6, least=10),
+    Column(head="REASON", cut=6, least=24),
 )
 _NODE = (
     Column(head="NAME", cut=2, least=16),
@@ -64,8 +64,25 @@ def jobs_table(jobs: Sequence[Job], at: datetime, *, wide: bool = False, width: 
         wide: with priority, pool, nodes, waiting time, user and reason.
         width: of the terminal; None = nothing is cut.
     """
-    rows = [[*_job(job, at), *(_job_wide(job, at) if wide else ())] for job in jobs]
-    return table(_JOB_WIDE if wide else _JOB, rows, width=width)
+    rows = [_job(job, at) for job in jobs]
+    if not wide:
+        return table(_JOB, rows, width=width)
+    more = [_job_wide(job, at) for job in jobs]
+    lines = table(_JOB_WIDE, [[*row, *rest] for row, rest in zip(rows, more, strict=True)], width=width)
+    if width is None or max(line.cell_len for line in lines) <= width:
+        return lines
+    return _in_two_lines(table(_JOB, rows, width=width), more, width)
+
+
+def _in_two_lines(lines: list[Text], more: Sequence[Sequence[str | Text]], width: int) -> list[Text]:
+    """Return the table with a second line under each job, for what has no room beside it."""
+    found = lines[:1]
+    for line, (priority, _pool, nodes, wait, user, reason) in zip(lines[1:], more, strict=True):
+        where = "" if nodes == NONE else f"on {nodes}, "
+        below = Text(f"    {reason}; {where}waited {wait}, priority {priority}, user {user}", style="dim")
+        below.truncate(width, overflow="ellipsis")
+        found += [line, below]
+    return found
 
 
 def nodes_table(nodes: Sequence[Node], *, wide: bool = False, width: int | None = None) -> list[Text]:

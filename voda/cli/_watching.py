@@ -4,8 +4,9 @@ Rule: an event says that something changed; what is there now is asked, never gu
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 from voda.api.schemas import Page
 from voda.cli._client import Client, Params, decoded
@@ -13,6 +14,28 @@ from voda.cli._live import Message, followed
 
 SETTLE_S = 0.15
 """Events come in swarms; one look at the state tells of all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Waits until something happened."""
+
+    every_s: float
+    _change: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __call__(self) -> None:
+        """Return once something happened since the last call, or `every_s` are over."""
+        try:
+            async with asyncio.timeout(self.every_s):
+                await self._change.wait()
+            await asyncio.sleep(SETTLE_S)
+        except TimeoutError:
+            pass
+        self._change.clear()
+
+    def wake(self) -> None:
+        """End the wait."""
+        self._change.set()
 
 
 @asynccontextmanager
@@ -23,8 +46,8 @@ async def woken(
     params: Params | None = None,
     seen: Callable[[Message], None] = lambda _: None,
     lost: Callable[[str], None] = lambda _: None,
-) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-    """Yield what waits until something happened, or `every_s` are over.
+) -> AsyncIterator[Wait]:
+    """Yield what waits until something happened.
 
     Args:
         client: of the server.
@@ -34,21 +57,12 @@ async def woken(
         lost: told in a sentence that the live connection is gone; the timer goes on.
     """
     position = decoded(await client.get(""), Page).position
-    change = asyncio.Event()
+    wait = Wait(every_s)
 
     async def follow() -> None:
         async for message in followed(client, after=position, params=params, lost=lost):
             seen(message)
-            change.set()
-
-    async def wait() -> None:
-        try:
-            async with asyncio.timeout(every_s):
-                await change.wait()
-            await asyncio.sleep(SETTLE_S)
-        except TimeoutError:
-            pass
-        change.clear()
+            wait.wake()
 
     async with asyncio.TaskGroup() as group:
         task = group.create_task(follow())

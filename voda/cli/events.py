@@ -24,7 +24,7 @@ _NOTHING = "No such event in this part of the log."
 _HELP = """
 Tell what happened, a line per event: position, time, whom it concerns, what.
 
-Without a log the server is asked; for the last 100 where nothing else is said.
+Without a log the server is asked, for the last 100 if nothing else is said.
 
 \b
 Examples:

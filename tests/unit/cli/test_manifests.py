@@ -1,0 +1,94 @@
+"""Claims about manifests on their way to the server."""
+
+import io
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from voda.cli._manifests import Document, documents, with_wishes, with_working_dir
+from voda.domain.errors import InvalidInput
+
+TWO = """\
+# a comment first
+---
+kind: MPIJob
+metadata: {name: one, annotations: {note: "2026-01-31", date: 2026-01-31}}
+--- # another
+kind: PyTorchJob
+metadata: {name: two}
+script: |
+  echo '---'
+   ---
+...
+"""
+
+
+def a_document(**container: str) -> Document:
+    template = {"spec": {"containers": [{"name": "main", **container}]}}
+    manifest = {"metadata": {"name": "a"}, "spec": {"mpiReplicaSpecs": {"Launcher": {"template": template}}}}
+    return Document(told_as="a.yaml", manifest=manifest)
+
+
+def annotations_of(document: Document) -> object:
+    return document.manifest["metadata"].get("annotations")
+
+
+def test_documents_of_a_file_are_found_by_their_markers(tmp_path: Path) -> None:
+    file = tmp_path / "two.yaml"
+    file.write_text(TWO)
+    first, second = documents(str(file))
+    assert (first.manifest["kind"], second.manifest["kind"]) == ("MPIJob", "PyTorchJob")
+    assert first.manifest["metadata"]["annotations"] == {"note": "2026-01-31", "date": "2026-01-31"}
+    assert second.manifest["script"] == "echo '---'\n ---\n"
+
+
+def test_documents_of_standard_input_are_read_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b'{"kind": "MPIJob"}')))
+    assert [one.manifest for one in documents("-")] == [{"kind": "MPIJob"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (b"a: 1\n---\nb: [", "document 2: line "),
+        (b"# nothing\n---\n", "holds no manifest"),
+        (b"\xff\xfe", "no UTF-8 text"),
+        (b"- a\n", "expected a mapping"),
+    ],
+)
+def test_file_when_it_cannot_be_read_is_named(tmp_path: Path, text: bytes, sentence: str) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_bytes(text)
+    with pytest.raises(InvalidInput, match=sentence) as error:
+        documents(str(file))
+    assert "bad.yaml" in str(error.value)
+
+
+def test_error_in_a_later_document_names_the_line_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("a: 1\n---\nb: 2\nb: 3\n")
+    with pytest.raises(InvalidInput, match="line 4"):
+        documents(str(file))
+
+
+def test_wishes_become_the_name_and_annotations_beside_those_there_are() -> None:
+    document = Document(told_as="a", manifest={"metadata": {"name": "a", "annotations": {"x": "1"}}, "spec": {}})
+    wished = with_wishes(document, name="b", annotations={"voda.dev/max-replicas": "4"})
+    assert wished.manifest["metadata"] == {"name": "b", "annotations": {"x": "1", "voda.dev/max-replicas": "4"}}
+    assert document.manifest["metadata"]["name"] == "a"
+    assert with_wishes(document, name="", annotations={}) is document
+
+
+def test_working_dir_is_told_where_a_container_names_none() -> None:
+    assert annotations_of(with_working_dir(a_document(), "/here")) == {"voda.dev/working-dir": "/here"}
+    assert annotations_of(with_working_dir(a_document(workingDir="/there"), "/here")) is None
+    told = with_wishes(a_document(), name="", annotations={"voda.dev/working-dir": "/mine"})
+    assert annotations_of(with_working_dir(told, "/here")) == {"voda.dev/working-dir": "/mine"}
+
+
+@pytest.mark.parametrize("manifest", [{}, {"spec": 3}, {"spec": {"mpiReplicaSpecs": [1]}}, {"metadata": 3, "spec": {}}])
+def test_working_dir_of_what_is_no_job_leaves_it_to_the_server(manifest: dict[str, object]) -> None:
+    document = Document(told_as="a", manifest=manifest)
+    assert with_working_dir(document, "/here") is document
