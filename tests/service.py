@@ -5,6 +5,7 @@ async with a_service() as service:
 """
 
 import asyncio
+import io
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -65,11 +66,11 @@ class Service:
             method: of HTTP.
             path: with the query, sent as it is written.
             token: of the caller.
-            body: bytes as they are; text as UTF-8; anything else as JSON.
+            body: bytes and streams as they are; text as UTF-8; anything else as JSON.
             headers: beside the token.
         """
         shown = {"Authorization": f"Bearer {token}"} if token else {}
-        if body is not None and not isinstance(body, str | bytes):
+        if body is not None and not isinstance(body, str | bytes | io.IOBase):
             body, shown = msgspec.json.encode(body), {"Content-Type": "application/json", **shown}
         where = URL(self.url + path, encoded=True)
         async with self.session.request(method, where, data=body, headers={**shown, **(headers or {})}) as answer:

@@ -160,6 +160,23 @@ class Report(Asked, frozen=True, kw_only=True, omit_defaults=True):
     """Chosen by the job; the same report sent again is recorded once."""
 
 
+class Reported(Wire, frozen=True, kw_only=True):
+    """One report of a job's progress, as recorded."""
+
+    epochs_done: float
+    reported_at: datetime
+    workers: int
+    epoch_s: float | None = None
+    """Seconds of the epoch; None: not timed, or a resize fell into it."""
+    metrics: Mapping[str, float] = {}
+
+
+class ReportList(Wire, frozen=True, kw_only=True):
+    """What a job reported, oldest first; the newest 1,000."""
+
+    items: tuple[Reported, ...]
+
+
 class Node(Wire, frozen=True, kw_only=True):
     """One node."""
 

@@ -105,6 +105,10 @@ class LiveCluster:
             settings=kept.settings,
         )
 
+    def nodes(self, pool: str) -> Mapping[str, Node]:
+        """Return the nodes of the pool, read-only and changing with the log."""
+        return self._pool(pool).nodes
+
     def jobs(self, pool: str) -> Mapping[str, Job]:
         """Return the live jobs of the pool, read-only and changing with the log."""
         return self._pool(pool).jobs
@@ -117,6 +121,13 @@ class LiveCluster:
         """Replace the state by a dumped one."""
         self.position, self._pools = msgspec.msgpack.decode(state, type=tuple[int, dict[str, Pool]])
         self._pool_of = {job_id: pool for pool in self._pools.values() for job_id in pool.jobs}
+
+    def rebase(self) -> None:
+        """Let this state be the beginning of another log, whose first event is at position 1."""
+        self.position = 0
+        for pool in self._pools.values():
+            pool.plan = replace(pool.plan, based_on=0)
+            pool.undecided = dict.fromkeys(pool.undecided, 0)
 
     def _pool(self, name: str) -> Pool:
         pool = self._pools.get(name)

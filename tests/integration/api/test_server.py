@@ -1,13 +1,6 @@
 """The server itself: unknown paths, refusals, slow and broken clients."""
 
-import asyncio
-import time
-
-import aiohttp
-import pytest
-
 from tests.service import a_service
-from voda.api.backend import Limits
 from voda.api.schemas import Problem
 
 PROBLEM = "application/problem+json"

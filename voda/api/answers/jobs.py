@@ -1,0 +1,92 @@
+"""Jobs as wire records."""
+
+from voda.api import schemas
+from voda.api.answers.instants import instant
+from voda.projections.records import JobRecord, Reported
+from voda.simulator.whatif.forecast import Forecast
+
+_NOTHING_EXPECTED = schemas.Forecast()
+
+
+def job_of(record: JobRecord, forecast: Forecast | None = None, forecast_at: float | None = None) -> schemas.Job:
+    """Return a job as it is told.
+
+    Args:
+        record: what the log shows of it.
+        forecast: what is expected of it; None = nothing.
+        forecast_at: instant of the forecast, seconds since the epoch.
+    """
+    spec, job = record.spec, record.job
+    return schemas.Job(
+        job_id=spec.job_id,
+        name=spec.name or spec.job_id,
+        namespace=spec.namespace,
+        user=spec.user,
+        pool=spec.pool,
+        queue=spec.queue,
+        kind=spec.kind,
+        priority=spec.priority,
+        phase=job.phase,
+        is_preempted=record.is_preempted,
+        is_canceling=record.is_canceling,
+        min_replicas=spec.min_replicas,
+        max_replicas=spec.max_replicas,
+        requested_replicas=spec.requested,
+        gpus_per_replica=spec.gpus_per_replica,
+        replicas=job.replicas,
+        planned_replicas=len(record.planned),
+        reason=_reason(record),
+        workers=tuple(schemas.Worker(index=index, node=node) for index, node in sorted(job.workers.items())),
+        submitted_at=instant(job.submitted_at),
+        started_at=instant(job.first_started_at),
+        finished_at=instant(record.finished_at),
+        running_s=job.running_s,
+        waiting_s=job.waiting_s,
+        counted_at=instant(job.counted_at),
+        gpu_s=job.attained_service_gpu_s,
+        restarts=job.restarts,
+        resizes=record.resizes,
+        failures=job.failures,
+        progress=schemas.Progress(
+            epochs_done=job.epochs_done,
+            epochs=spec.epochs,
+            epoch_s=record.epoch_s,
+            metrics=record.metrics,
+            reported_at=instant(record.reported_at),
+        ),
+        forecast=_forecast(forecast, forecast_at) if forecast is not None else _NOTHING_EXPECTED,
+        revision=str(record.revision),
+    )
+
+
+def reports_of(record: JobRecord) -> schemas.ReportList:
+    """Return what a job reported, oldest first."""
+    return schemas.ReportList(items=tuple(_report(report) for report in record.reports))
+
+
+def _reason(record: JobRecord) -> str:
+    """Return why it has what it has; what a live job failed at last belongs to it while it has not what it shall."""
+    if record.is_canceling and record.cancel_reason:
+        return record.cancel_reason
+    if record.is_live and record.last_error and record.job.replicas != len(record.planned):
+        return f"{record.reason}; {record.last_error}" if record.reason else record.last_error
+    return record.reason
+
+
+def _forecast(forecast: Forecast, made_at: float | None) -> schemas.Forecast:
+    return schemas.Forecast(
+        position=forecast.position,
+        starts_at=instant(forecast.starts_at),
+        finishes_at=instant(forecast.finishes_at),
+        made_at=instant(made_at),
+    )
+
+
+def _report(report: Reported) -> schemas.Reported:
+    return schemas.Reported(
+        epochs_done=report.epochs_done,
+        reported_at=instant(report.at),
+        workers=report.workers,
+        epoch_s=report.epoch_s,
+        metrics=report.metrics,
+    )

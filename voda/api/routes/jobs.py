@@ -1,0 +1,218 @@
+"""Jobs: submit, list, get, change, delete.
+
+Rule: what is read is rendered once per change; everything else is for submission.py and changes.py to decide.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final
+
+from aiohttp import hdrs, web
+from msgspec import Meta, Struct
+
+from voda.api.asked import as_json, body_of, is_unchanged, query_of, raw_body, refuse_other_types
+from voda.api.backend import Backend
+from voda.api.changes import cancel, change
+from voda.api.found import job_of, refuse_foreign
+from voda.api.listing import JobsQuery, Listing
+from voda.api.operation import JSON, WRITERS, YAML, Answer, Body, Operation
+from voda.api.problems import UnreadableBody
+from voda.api.rendering import Rendering
+from voda.api.schemas import Change, Job, JobList, Submission, Who
+from voda.api.submission import Submits
+from voda.domain.errors import InvalidField, InvalidInput
+from voda.manifests.text import read
+
+_BIG_BYTES: Final = 20_000
+"""A manifest larger than this is read in a thread: YAML takes its time, and others wait."""
+_MANIFESTS: Final = (YAML, JSON, "application/x-yaml", "text/yaml", "text/x-yaml", "text/plain")
+_LISTS_KEPT: Final = 64
+JOB_PATH: Final = "/api/v1/jobs/{job_id}"
+JOB_ID: Final = {"job_id": "Id of the job, or its name: then the one submitted last."}
+_ETAG: Final = {"ETag": "The job's revision, in quotes."}
+
+
+class SubmitQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to submit."""
+
+    dry_run: Annotated[bool, Meta(description="Whether all is checked, but nothing submitted.")] = False
+
+
+class DeleteQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why."""
+
+    reason: Annotated[str, Meta(max_length=500, description="Told to whoever looks at the job later.")] = ""
+
+
+class Jobs:
+    """The handlers."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._limits = backend.limits
+        self._view = backend.view
+        self._rendering = Rendering(backend.view)
+        self._listing = Listing(backend.view)
+        self._submits = Submits(backend)
+        self._lists: OrderedDict[str, bytes] = OrderedDict()
+        self._lists_of: tuple[int, object] = (-1, None)
+        """Position and forecasts that the kept lists show."""
+
+    async def submit(self, request: web.Request, who: Who) -> web.Response:
+        """Take in a manifest."""
+        query = query_of(request, SubmitQuery)
+        refuse_other_types(request, _MANIFESTS)
+        manifest = await _manifest(await raw_body(request, self._limits))
+        key = request.headers.get("Idempotency-Key", "")
+        taken = await self._submits.submit(manifest, who, key=key, is_dry_run=query.dry_run)
+        job = self._rendering.once(taken.record) if query.dry_run else self._rendering.job(taken.record)
+        body = self._rendering.submission(job, is_dry_run=query.dry_run, warnings=taken.warnings)
+        if query.dry_run:
+            return as_json(body)
+        response = as_json(body, status=201 if taken.is_new else 200, etag=str(taken.record.revision))
+        response.headers[hdrs.LOCATION] = f"/api/v1/jobs/{taken.record.spec.job_id}"
+        return response
+
+    async def list(self, request: web.Request, _who: Who) -> web.Response:
+        """Show a page of jobs; the same page again is answered with the same bytes while nothing happens."""
+        state = (self._view.position, self._view.forecasts)
+        if self._lists_of[0] != state[0] or self._lists_of[1] is not state[1]:
+            self._lists.clear()
+            self._lists_of = state
+        asked = request.rel_url.raw_query_string
+        if (body := self._lists.get(asked)) is None:
+            found = self._listing.page(query_of(request, JobsQuery))
+            body = self._rendering.page(found.records, total=found.total, following=found.following)
+            self._lists[asked] = body
+            if len(self._lists) > _LISTS_KEPT:
+                self._lists.popitem(last=False)
+        return as_json(body)
+
+    async def get(self, request: web.Request, _who: Who) -> web.Response:
+        """Show a job."""
+        record = job_of(request, self._backend)
+        etag = str(record.revision)
+        if is_unchanged(request, etag):
+            return web.Response(status=304, headers={hdrs.ETAG: f'"{etag}"'})
+        return as_json(self._rendering.job(record), etag=etag)
+
+    async def change(self, request: web.Request, who: Who) -> web.Response:
+        """Change a job's wishes."""
+        record = job_of(request, self._backend)
+        refuse_foreign(record, who, what="change")
+        wishes = await body_of(request, Change, self._limits)
+        record = await change(self._backend, record, wishes, who, believed=_believed(request))
+        return as_json(self._rendering.job(record), etag=str(record.revision))
+
+    async def delete(self, request: web.Request, who: Who) -> web.Response:
+        """Have a job canceled."""
+        query = query_of(request, DeleteQuery)
+        record = job_of(request, self._backend)
+        refuse_foreign(record, who, what="delete")
+        if not query.reason.isprintable():
+            raise InvalidField("reason", "reason: expected one line of printable characters")
+        await cancel(self._backend, record, who, reason=query.reason)
+        return as_json(self._rendering.job(record), status=202, etag=str(record.revision))
+
+
+def routes(backend: Backend) -> Sequence[Operation]:
+    """Return the operations on jobs."""
+    jobs = Jobs(backend)
+    submitted = {**_ETAG, "Location": "Path of the job."}
+    return [
+        Operation(
+            method="POST",
+            path="/api/v1/jobs",
+            handler=jobs.submit,
+            name="submitJob",
+            summary="Submit a job",
+            description="An MPIJob or PyTorchJob of kubeflow.org. What this cluster does not honour of it is told in"
+            " `warnings`.",
+            tag="Jobs",
+            roles=WRITERS,
+            query=SubmitQuery,
+            headers={
+                "Idempotency-Key": "Chosen by you for this one job: if the answer is lost, send the same again, and"
+                " the job is submitted once."
+            },
+            body=Body(of=None, media_types=(YAML, JSON), description="The manifest."),
+            answers=(
+                Answer(status=201, of=Submission, description="It is submitted.", headers=submitted),
+                Answer(status=200, of=Submission, description="It was submitted before, or this is a dry run."),
+            ),
+            problems=(400, 409, 413, 415, 429, 503, 507),
+        ),
+        Operation(
+            method="GET",
+            path="/api/v1/jobs",
+            handler=jobs.list,
+            name="listJobs",
+            summary="List jobs",
+            description="Live and ended ones, as they were submitted. Ask for the next page with continue=`next`.",
+            tag="Jobs",
+            query=JobsQuery,
+            answers=(Answer(of=JobList),),
+        ),
+        Operation(
+            method="GET",
+            path=JOB_PATH,
+            handler=jobs.get,
+            name="getJob",
+            summary="Get a job",
+            tag="Jobs",
+            path_parameters=JOB_ID,
+            headers={"If-None-Match": "An ETag: 304 if no event was about the job since."},
+            answers=(
+                Answer(of=Job, headers=_ETAG),
+                Answer(status=304, media_type="", description="As it was.", headers=_ETAG),
+            ),
+            problems=(404,),
+        ),
+        Operation(
+            method="PATCH",
+            path=JOB_PATH,
+            handler=jobs.change,
+            name="changeJob",
+            summary="Change a job's wishes",
+            description="A JSON merge patch: what is absent stays.",
+            tag="Jobs",
+            roles=WRITERS,
+            path_parameters=JOB_ID,
+            headers={"If-Match": "An ETag: 412 if an event was about the job since."},
+            body=Body(of=Change, media_types=(JSON, "application/merge-patch+json")),
+            answers=(Answer(of=Job, headers=_ETAG),),
+            problems=(400, 404, 409, 412, 413, 415, 503, 507),
+        ),
+        Operation(
+            method="DELETE",
+            path=JOB_PATH,
+            handler=jobs.delete,
+            name="deleteJob",
+            summary="Cancel a job",
+            description="Its workers are stopped; what it wrote stays. A job that has ended stays as it is.",
+            tag="Jobs",
+            roles=WRITERS,
+            query=DeleteQuery,
+            path_parameters=JOB_ID,
+            answers=(Answer(status=202, of=Job, headers=_ETAG),),
+            problems=(404, 503, 507),
+        ),
+    ]
+
+
+async def _manifest(body: bytes) -> Mapping[str, Any]:
+    try:
+        return read(body) if len(body) <= _BIG_BYTES else await asyncio.to_thread(read, body)
+    except InvalidField:
+        raise
+    except InvalidInput as error:
+        raise UnreadableBody(str(error)) from error
+
+
+def _believed(request: web.Request) -> str:
+    """Return the revision that the caller has seen; empty where the caller does not care."""
+    believed = request.headers.get(hdrs.IF_MATCH, "").strip().removeprefix("W/")
+    if believed in ("", "*"):
+        return ""
+    return believed.strip('"') or "none"

@@ -1,0 +1,97 @@
+"""What jobs report of themselves, and what was submitted.
+
+Rule: a job's token reports on that job alone.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from aiohttp import hdrs, web
+
+from voda.api.answers.jobs import reports_of
+from voda.api.asked import answered, body_of
+from voda.api.backend import Backend
+from voda.api.changes import report
+from voda.api.found import job_of
+from voda.api.operation import JSON, YAML, Answer, Body, Operation
+from voda.api.routes.jobs import JOB_ID, JOB_PATH
+from voda.api.schemas import Report, ReportList, Who
+from voda.domain.errors import NotAllowed, NotFound
+from voda.events.types import JobSubmitted
+
+
+class Progress:
+    """The handlers."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def report(self, request: web.Request, who: Who) -> web.Response:
+        """Take down a report."""
+        if who.role == "job" and who.job_id != request.match_info["job_id"]:
+            raise NotAllowed(
+                f"this token is job {who.job_id}'s, which reports at /api/v1/jobs/{who.job_id}/progress alone"
+            )
+        record = job_of(request, self._backend)
+        await report(self._backend, record, await body_of(request, Report, self._backend.limits), who)
+        return web.Response(status=204)
+
+    async def list(self, request: web.Request, _who: Who) -> web.Response:
+        """Show what was reported."""
+        return answered(reports_of(job_of(request, self._backend)))
+
+    async def manifest(self, request: web.Request, _who: Who) -> web.Response:
+        """Show what was submitted."""
+        record = job_of(request, self._backend)
+        events = await self._backend.store.read(record.submitted_position - 1, 1)
+        fact = events[0].data
+        if not isinstance(fact, JobSubmitted) or fact.spec.manifest is None:
+            raise NotFound(f"job {record.spec.job_id} was submitted without a manifest")
+        if "yaml" in request.headers.get(hdrs.ACCEPT, ""):
+            body = msgspec.yaml.encode(fact.spec.manifest)
+            return web.Response(body=body, headers={hdrs.CONTENT_TYPE: YAML})
+        return answered(fact.spec.manifest)
+
+
+def routes(backend: Backend) -> Sequence[Operation]:
+    """Return the operations on progress and manifests."""
+    progress = Progress(backend)
+    return [
+        Operation(
+            method="POST",
+            path=f"{JOB_PATH}/progress",
+            handler=progress.report,
+            name="reportProgress",
+            summary="Report a job's progress",
+            description="With the job's own token (VODA_JOB_TOKEN of its processes); voda.report does it.",
+            tag="Jobs",
+            roles=frozenset({"admin", "job"}),
+            path_parameters=JOB_ID,
+            body=Body(of=Report),
+            answers=(Answer(status=204, media_type="", description="It is recorded."),),
+            problems=(400, 404, 409, 413, 415, 503, 507),
+        ),
+        Operation(
+            method="GET",
+            path=f"{JOB_PATH}/progress",
+            handler=progress.list,
+            name="listProgress",
+            summary="List what a job reported",
+            tag="Jobs",
+            path_parameters=JOB_ID,
+            answers=(Answer(of=ReportList),),
+            problems=(404,),
+        ),
+        Operation(
+            method="GET",
+            path=f"{JOB_PATH}/manifest",
+            handler=progress.manifest,
+            name="getManifest",
+            summary="Get the manifest of a job, as it was submitted",
+            tag="Jobs",
+            path_parameters=JOB_ID,
+            headers={"Accept": f"{YAML}, or {JSON} (the default)."},
+            answers=(Answer(description="The manifest."),),
+            problems=(404,),
+        ),
+    ]
