@@ -1,9 +1,60 @@
-"""The server itself: unknown paths, refusals, slow and broken clients."""
+"""The server itself: unknown paths, refusals, slow and broken clients, TLS, its end."""
 
-from tests.service import a_service
+import asyncio
+import contextlib
+import socket
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from tests.service import a_backend, a_manifest, a_service
+from voda.api.backend import Limits
+from voda.api.operation import ENDING
+from voda.api.problems import problems
 from voda.api.schemas import Problem
+from voda.api.serve import serving
+from voda.api.server import application, operations
+from voda.clock import VirtualClock
+from voda.domain.errors import (
+    AlreadyExists,
+    InvalidInput,
+    LogDamaged,
+    StoreNotWritable,
+    StoreUnavailable,
+    VersionConflict,
+)
 
 PROBLEM = "application/problem+json"
+SOON = Limits(request_s=0.5, idle_s=0.8)
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Yield a bare connection to the server."""
+    _, _, port = url.rpartition(":")
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+async def until_closed(reader: asyncio.StreamReader) -> bytes:
+    """Return what still comes until the server closes the connection."""
+    got = b""
+    with contextlib.suppress(ConnectionError):
+        async with asyncio.timeout(20):
+            while piece := await reader.read(65_536):
+                got += piece
+    return got
 
 
 async def test_path_when_unknown_is_a_problem() -> None:
@@ -11,3 +62,277 @@ async def test_path_when_unknown_is_a_problem() -> None:
         answer = await service.ask("GET", "/api/v1/nothing")
     assert (answer.status, answer.headers["Content-Type"]) == (404, PROBLEM)
     assert "/api/v1/nothing" in answer.as_a(Problem).detail
+
+
+async def test_method_when_unknown_tells_the_others() -> None:
+    async with a_service() as service:
+        answer = await service.ask("PUT", "/api/v1/jobs")
+    assert (answer.status, answer.headers["Allow"]) == (405, "GET,POST")
+    assert "expected GET, POST" in answer.as_a(Problem).detail
+
+
+@pytest.mark.parametrize(
+    "path", ["/%2e%2e/%2e%2e/etc/passwd", "/../etc", "//", "/api/v1/jobs/", "/%00", "/%ff%fe", "/" + "a" * 5_000]
+)
+async def test_path_when_odd_is_not_found(path: str) -> None:
+    async with a_service() as service:
+        answer = await service.ask("GET", path)
+    assert (answer.status, answer.headers["Content-Type"]) == (404, PROBLEM)
+    assert len(answer.as_a(Problem).detail) < 1_000
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 70_000 + b"\r\n\r\n",
+        b"GET /" + b"y" * 70_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\n" + b"".join(b"H%d: x\r\n" % n for n in range(500)) + b"\r\n",
+        b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+)
+async def test_request_when_it_is_no_http_is_answered_or_cut_off_and_others_are_served(sent: bytes) -> None:
+    async with a_service(limits=SOON) as service:
+        async with connected(service.url) as (reader, writer):
+            writer.write(sent)
+            answer = await until_closed(reader)
+        assert not answer or answer.startswith((b"HTTP/1.1 4", b"HTTP/1.0 4"))
+        assert b"Traceback" not in answer
+        assert (await service.ask("GET", "/api/v1/jobs")).status == 200
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /api/v1/jobs HTTP/1.1\r\nHost: x\r\n"])
+async def test_head_when_it_comes_slowly_is_cut_off(sent: bytes) -> None:
+    async with a_service(limits=SOON) as service, connected(service.url) as (reader, writer):
+
+        async def dribble() -> None:
+            with contextlib.suppress(OSError):
+                writer.write(sent)
+                while sent:
+                    writer.write(b"X-More: x\r\n")
+                    await writer.drain()
+                    await asyncio.sleep(0.05)
+
+        async with asyncio.TaskGroup() as group:
+            dribbling = group.create_task(dribble())
+            answer = await until_closed(reader)
+            dribbling.cancel()
+    assert b"200" not in answer
+
+
+async def test_head_when_slow_after_a_good_request_is_cut_off() -> None:
+    async with (
+        a_service(limits=Limits(request_s=0.5, idle_s=60)) as service,
+        connected(service.url) as (reader, writer),
+    ):
+        writer.write(b"GET /api/v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"200" in await reader.readuntil(b"}")
+        writer.write(b"GET /api/v1/jobs HT")
+        assert await until_closed(reader) == b""
+
+
+async def test_body_when_it_comes_slowly_is_a_problem_and_the_connection_ends() -> None:
+    async with a_service(limits=SOON) as service, connected(service.url) as (reader, writer):
+        writer.write(b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        answer = await until_closed(reader)
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"did not arrive in time" in answer
+
+
+async def test_connection_when_idle_is_closed() -> None:
+    async with (
+        a_service(limits=Limits(request_s=60, idle_s=0.3)) as service,
+        connected(service.url) as (reader, writer),
+    ):
+        writer.write(b"GET /api/v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"200" in await until_closed(reader)
+
+
+async def test_answer_when_nobody_takes_it_is_cut_off() -> None:
+    broken = asyncio.Event()
+
+    async def flood(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(b"x" * 65_536)
+        finally:
+            broken.set()
+
+    async with a_backend(limits=SOON) as backend:
+        app = application(backend)
+        app.router.add_get("/flood", flood)
+        async with serving(app, "127.0.0.1", 0, limits=SOON) as url, connected(url) as (_, writer):
+            writer.write(b"GET /flood HTTP/1.1\r\nHost: x\r\n\r\n")
+            async with asyncio.timeout(20):
+                await broken.wait()
+
+
+async def test_error_when_it_is_ours_is_logged_under_an_id_and_nothing_of_it_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def fail(_request: web.Request) -> web.StreamResponse:
+        raise KeyError("/secret/path")
+
+    app = web.Application(middlewares=[problems(VirtualClock(prefix="id-").new_id)])
+    app.router.add_get("/fail", fail)
+    async with serving(app, "127.0.0.1", 0) as url, aiohttp.ClientSession() as session:
+        answer = await session.get(f"{url}/fail")
+        text = await answer.text()
+    assert (answer.status, answer.content_type) == (500, PROBLEM)
+    assert "secret" not in text
+    assert "id-1" in text
+    assert "id=id-1" in caplog.text
+    assert "KeyError" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "header"),
+    [
+        (StoreUnavailable("busy"), 503, "Retry-After"),
+        (StoreNotWritable("full"), 507, ""),
+        (VersionConflict("no"), 409, ""),
+        (LogDamaged("bad", 7), 500, ""),
+        (InvalidInput("half a character \udc80"), 422, ""),
+    ],
+)
+async def test_error_when_raised_on_purpose_has_its_status(error: Exception, status: int, header: str) -> None:
+    async def fail(_request: web.Request) -> web.StreamResponse:
+        raise error
+
+    app = web.Application(middlewares=[problems(VirtualClock().new_id)])
+    app.router.add_get("/fail", fail)
+    async with serving(app, "127.0.0.1", 0) as url, aiohttp.ClientSession() as session:
+        answer = await session.get(f"{url}/fail")
+        problem = await answer.json(content_type=PROBLEM)
+    assert (answer.status, problem["status"]) == (status, status)
+    assert problem["detail"].startswith(str(error)[:10])
+    assert not header or header in answer.headers
+
+
+async def test_answer_when_it_fails_half_way_is_cut_short() -> None:
+    async def fail(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"a part")
+        raise StoreUnavailable("gone")
+
+    app = web.Application(middlewares=[problems(VirtualClock().new_id)])
+    app.router.add_get("/fail", fail)
+    async with serving(app, "127.0.0.1", 0) as url, aiohttp.ClientSession() as session:
+        answer = await session.get(f"{url}/fail")
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await answer.read()
+
+
+async def test_port_when_taken_is_one_clear_sentence() -> None:
+    async with a_service() as service:
+        port = int(service.url.rpartition(":")[2])
+        with pytest.raises(AlreadyExists, match=f"port {port}: another program listens there"):
+            async with serving(web.Application(), "127.0.0.1", port):
+                pass
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "203.0.113.7"])
+async def test_host_when_not_ours_is_one_clear_sentence(host: str) -> None:
+    with pytest.raises(InvalidInput, match=host):
+        async with serving(web.Application(), host, 0):
+            pass
+
+
+async def test_streams_when_the_server_ends_end_too() -> None:
+    async def stream(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"begun ")
+        await request.app[ENDING].wait()
+        await response.write(b"ended")
+        return response
+
+    async with a_backend() as backend, aiohttp.ClientSession() as session, asyncio.timeout(20):
+        app = application(backend)
+        app.router.add_get("/stream", stream)
+        async with serving(app, "127.0.0.1", 0) as url:
+            answer = await session.get(f"{url}/stream")
+            assert await answer.content.readexactly(6) == b"begun "
+            reading = asyncio.get_running_loop().create_task(answer.read())
+            await asyncio.sleep(0)
+        assert await reading == b"ended"
+
+
+async def test_page_from_elsewhere_when_there_are_no_tokens_is_refused() -> None:
+    async with a_service() as service:
+        host = service.url.removeprefix("http://")
+        for origin, status in (
+            ("http://evil.example", 403),
+            ("null", 403),
+            (f"http://{host}", 201),
+            (f"http://evil.example:{host.rpartition(':')[2]}", 403),
+        ):
+            answer = await service.ask("POST", "/api/v1/jobs", body=a_manifest(), headers={"Origin": origin})
+            assert answer.status == status, origin
+
+
+async def test_operations_are_told_apart_by_name_and_all_have_a_summary() -> None:
+    async with a_backend() as backend:
+        found = operations(backend)
+    assert {"submitJob", "listJobs", "getJob", "changeJob", "deleteJob", "reportProgress"} <= {
+        one.name for one in found
+    }
+    assert len({(one.method, one.path) for one in found}) == len(found)
+    assert all(one.summary and one.tag for one in found)
+
+
+@contextmanager
+def certificate(folder: Path) -> Iterator[tuple[Path, Path]]:
+    """Yield a certificate for 127.0.0.1 and its key."""
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    asked = f"-x509 -newkey rsa:2048 -nodes -keyout {key} -out {cert} -days 2 -subj /CN=127.0.0.1"
+    made = subprocess.run(
+        ["openssl", "req", *asked.split(), "-addext", "subjectAltName=IP:127.0.0.1"],
+        check=False,
+        capture_output=True,
+        timeout=60,
+    )
+    if made.returncode:
+        pytest.skip(f"openssl made no certificate: {made.stderr[-200:]!r}")
+    yield cert, key
+
+
+async def test_tls_when_a_certificate_is_given_is_spoken_from_version_1_2_on(tmp_path: Path) -> None:
+    with certificate(tmp_path) as (cert, key):
+        async with a_backend() as backend, serving(application(backend), "127.0.0.1", 0, tls=(cert, key)) as url:
+            assert url.startswith("https://127.0.0.1:")
+            trusting = ssl.create_default_context(cafile=str(cert))
+            async with aiohttp.ClientSession() as session:
+                answer = await session.get(f"{url}/api/v1/jobs", ssl=trusting)
+                assert answer.status == 200
+            old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+            with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+                old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]), ssl=old)
+
+
+async def test_tls_when_the_files_are_no_certificate_is_one_clear_sentence(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.pem"
+    bad.write_text("no certificate")
+    with pytest.raises(InvalidInput, match="not a certificate and its key"):
+        async with serving(web.Application(), "127.0.0.1", 0, tls=(bad, bad)):
+            pass
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        async with serving(web.Application(), "127.0.0.1", 0, tls=(tmp_path / "none.pem", bad)):
+            pass
+
+
+async def test_url_when_listening_everywhere_is_one_that_can_be_asked() -> None:
+    async with a_backend() as backend, serving(application(backend), "0.0.0.0", 0) as url:
+        assert url.startswith("http://127.0.0.1:")
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=5):
+            pass
