@@ -4,13 +4,13 @@ Rule: what its scripts cut columns and words out of stays where it was, to the c
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
-from voda.api.schemas import Job
 from voda.domain.errors import InvalidInput
+from voda.projections.records import JobRecord
 
 ALGORITHMS: Final[Mapping[str, str]] = {
     "FIFO": "fifo",
@@ -27,9 +27,26 @@ _ROW: Final = "{:<60} {:<10} {:<10} {:<25} {:<10} {:<10} {:<10}\n"
 _HEADS: Final = ("NAME", "STATUS", "WORKERS", "SCHEDULER", "WAITING", "RUNNING", "TOTAL")
 
 
-def table(jobs: Iterable[Job], now: float) -> str:
-    """Return the jobs as the ancestor's GET /training did: one line each, sorted; times carried on to `now`."""
-    return _ROW.format(*_HEADS) + "".join(sorted(_row(job, now) for job in jobs))
+def head() -> str:
+    """Return the first line of the table."""
+    return _ROW.format(*_HEADS)
+
+
+def row(record: JobRecord, now: float) -> str:
+    """Return a job's line; times are carried on to `now`."""
+    job = record.job
+    # An ended job's times stand still, even if a worker outlived it.
+    at = now if record.is_live else job.counted_at
+    waiting_s, running_s = job.waiting_by(at), job.running_by(at)
+    return _ROW.format(
+        job.spec.job_id,
+        job.phase,
+        job.replicas,
+        job.spec.pool,
+        span(waiting_s),
+        span(running_s),
+        span(waiting_s + running_s),
+    )
 
 
 def policy_of(algorithm: str) -> str:
@@ -100,18 +117,3 @@ def span(seconds: float) -> str:
     if hours:
         return f"{hours}h{minutes}m{left}s"
     return f"{minutes}m{left}s" if minutes else f"{left}s"
-
-
-def _row(job: Job, now: float) -> str:
-    since_s = max(0.0, now - job.counted_at.timestamp()) if job.finished_at is None else 0.0
-    running_s = job.running_s + (since_s if job.replicas else 0.0)
-    waiting_s = job.waiting_s + (0.0 if job.replicas else since_s)
-    return _ROW.format(
-        job.job_id,
-        job.phase,
-        job.replicas,
-        job.pool,
-        span(waiting_s),
-        span(running_s),
-        span(waiting_s + running_s),
-    )

@@ -1,0 +1,91 @@
+"""Explanations over HTTP."""
+
+from tests.builders import a_spec
+from tests.integration.api.test_plans import a_leader, decided, pass_time
+from tests.service import Service, a_service
+from voda.api.schemas import Explanation, Problem
+from voda.domain.job import Phase
+from voda.events.types import JobCompleted, JobSubmitted, WorkerExited, WorkerStarted
+from voda.simulator.whatif.forecast import Forecast
+
+
+async def explained(service: Service, job: str, at: str = "") -> Explanation:
+    answer = await service.ask("GET", f"/api/v1/jobs/{job}/explain" + (f"?at={at}" if at else ""))
+    assert answer.status == 200, answer.body
+    return answer.as_a(Explanation)
+
+
+async def test_explain_when_a_job_waits_then_tells_what_it_lacks_and_what_would_help() -> None:
+    async with a_service(nodes={"n1": 4}) as service:
+        leader = await a_leader(service)
+        await service.happens(JobSubmitted(spec=a_spec("a", min_replicas=3, max_replicas=3)))
+        await decided(service, leader)
+        await service.happens(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1", 2: "n1"}))
+        await service.happens(JobSubmitted(spec=a_spec("b", min_replicas=2, max_replicas=2)))
+        await decided(service, leader)
+        service.backend.view.forecasts = {"b": Forecast(position=1, starts_at=service.backend.clock.now() + 60)}
+        told = await explained(service, "b")
+        assert (told.phase, told.nodes, told.queue_position, told.queue_length) == (Phase.WAITING, (), 1, 1)
+        assert told.shortage is not None
+        assert (told.shortage.needs_gpus, told.shortage.free_gpus) == (2, 1)
+        assert any("min 1" in suggestion for suggestion in told.suggestions)
+        assert told.reason
+        assert told.expected_start_at is not None
+        assert (told.expected_start_at - told.at).total_seconds() == 60
+        assert [(decision.plan, decision.before, decision.after) for decision in told.decisions] == [(2, (), ())]
+
+
+async def test_explain_when_a_job_runs_then_tells_who_decided_so() -> None:
+    async with a_service() as service:
+        leader = await a_leader(service)
+        await decided(service, leader)
+        await service.happens(JobSubmitted(spec=a_spec("a", max_replicas=2)))
+        await decided(service, leader)
+        await service.happens(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1"}))
+        told = await explained(service, "a")
+        assert (told.phase, told.nodes, told.planned, told.shortage) == (
+            Phase.RUNNING,
+            ("n1", "n1"),
+            ("n1", "n1"),
+            None,
+        )
+        (decision,) = told.decisions
+        assert (decision.plan, decision.cause, decision.after) == (1, "job.submitted", ("n1", "n1"))
+        assert decision.cause_position is not None
+
+
+async def test_explain_when_at_a_moment_of_the_past_then_tells_of_then() -> None:
+    async with a_service() as service:
+        submitted = await service.happens(JobSubmitted(spec=a_spec("a")))
+        started = await service.happens(WorkerStarted(job_id="a", workers={0: "n1"}))
+        await service.happens(WorkerExited(job_id="a", workers=(0,), cause="finished"))
+        await service.happens(JobCompleted(job_id="a"))
+        assert (await explained(service, "a", str(submitted))).phase is Phase.SUBMITTED
+        then = await explained(service, "a", str(started))
+        assert (then.phase, then.nodes, then.position) == (Phase.RUNNING, ("n1",), started)
+
+
+async def test_explain_when_a_job_ended_then_tells_its_story() -> None:
+    async with a_service() as service:
+        await service.happens(JobSubmitted(spec=a_spec("a-2", name="a")))
+        await service.happens(WorkerStarted(job_id="a-2", workers={0: "n1"}))
+        pass_time(service)
+        await service.happens(WorkerExited(job_id="a-2", workers=(0,), cause="finished"))
+        await service.happens(JobCompleted(job_id="a-2"))
+        told = await explained(service, "a")
+        assert (told.job_id, told.phase) == ("a-2", Phase.COMPLETED)
+        assert told.ended is not None
+        assert (told.ended.outcome, told.ended.starts) == ("completed", 1)
+        assert told.ended.running_s == 1.0
+
+
+async def test_explain_when_the_moment_or_job_is_wrong_then_is_refused() -> None:
+    async with a_service() as service:
+        await service.happens(JobSubmitted(spec=a_spec("a")))
+        for at in ("yesterday", "99", "+1x", "%F0%9F%92%A5"):
+            answer = await service.ask("GET", f"/api/v1/jobs/a/explain?at={at}")
+            assert (answer.status, answer.as_a(Problem).field) == (422, "at"), at
+        answer = await service.ask("GET", "/api/v1/jobs/a/explain?at=1")
+        assert (answer.status, "position 2" in answer.as_a(Problem).detail) == (422, True)
+        assert (await service.ask("GET", "/api/v1/jobs/b/explain")).status == 404
+        assert (await service.ask("GET", "/api/v1/jobs/a/explain?when=1")).status == 422

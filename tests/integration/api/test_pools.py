@@ -1,0 +1,144 @@
+"""Pools and their settings over HTTP."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.builders import a_spec
+from tests.service import Service, a_service
+from voda.api.access import Access
+from voda.api.schemas import Pool, PoolList, Problem, Settings
+from voda.clock import VirtualClock
+from voda.events.envelope import Event
+from voda.events.types import JobSubmitted, PolicyChanged, RatelimitChanged, WorkerStarted
+
+SETTINGS = "/api/v1/pools/default/settings"
+
+
+async def settings_events(service: Service) -> list[Event]:
+    return list(await service.backend.store.read(0, 100, stream="settings.default"))
+
+
+async def test_pools_when_listed_then_show_gpus_jobs_and_settings() -> None:
+    async with a_service(nodes={"n1": 4, "n2": 4}, pools=("default", "v100")) as service:
+        await service.happens(JobSubmitted(spec=a_spec("a", max_replicas=3)))
+        await service.happens(JobSubmitted(spec=a_spec("b")))
+        await service.happens(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1", 2: "n2"}))
+        default, empty = (await service.ask("GET", "/api/v1/pools")).as_a(PoolList).items
+        assert (default.name, default.nodes, default.gpus, default.used_gpus) == ("default", 2, 8, 3)
+        assert (default.running, default.waiting, default.settings.policy) == (1, 1, "elastic-fifo")
+        assert (empty.name, empty.nodes, empty.gpus, empty.plan) == ("v100", 0, 0, 0)
+        assert service.backend.view.live.cluster.pools() == ("default",), "to ask is not to change"
+
+
+async def test_pool_when_nothing_changed_then_is_not_sent_again() -> None:
+    async with a_service() as service:
+        answer = await service.ask("GET", "/api/v1/pools/default")
+        again = await service.ask("GET", "/api/v1/pools/default", headers={"If-None-Match": answer.headers["ETag"]})
+        assert (again.status, again.body) == (304, b"")
+        await service.happens(JobSubmitted(spec=a_spec("a")))
+        again = await service.ask("GET", "/api/v1/pools/default", headers={"If-None-Match": answer.headers["ETag"]})
+        assert (again.status, again.as_a(Pool).waiting) == (200, 1)
+
+
+async def test_settings_when_changed_then_are_in_force_and_in_the_log() -> None:
+    async with a_service() as service:
+        answer = await service.ask(
+            "PATCH", SETTINGS, body={"policy": "tiresias", "ratelimit_s": 5, "span_penalty": 0.2}
+        )
+        assert answer.status == 200
+        settings = answer.as_a(Settings)
+        assert (settings.policy, settings.ratelimit_s, settings.span_penalty) == ("tiresias", 5.0, 0.2)
+        assert (await service.ask("GET", SETTINGS)).as_a(Settings) == settings
+        assert [event.data for event in await settings_events(service)] == [
+            RatelimitChanged(pool="default", ratelimit_s=5.0),
+            PolicyChanged(pool="default", policy="tiresias", span_penalty=0.2),
+        ]
+
+
+async def test_settings_when_they_are_so_already_then_nothing_is_recorded() -> None:
+    async with a_service() as service:
+        answer = await service.ask("PATCH", SETTINGS, body={"policy": "elastic-fifo", "ratelimit_s": 30})
+        assert (answer.status, await settings_events(service)) == (200, [])
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "told"),
+    [
+        ({"policy": "tiresas"}, "policy", "Did you mean 'tiresias'"),
+        ({"placer": "nowhere"}, "placer", "packed"),
+        ({"ratelimit_s": -1}, "ratelimit_s", "0"),
+        ({"ratelimit_s": 86_401}, "ratelimit_s", "86400"),
+        ({"ratelimit_s": None}, "ratelimit_s", ""),
+        ({"span_penalty": 1.5}, "span_penalty", "1"),
+        ({"tiresias_compact_pending": 1.5}, "tiresias_compact_pending", ""),
+        ({"polycy": "fifo"}, "polycy", "unknown"),
+    ],
+)
+async def test_settings_when_wrong_then_are_refused_with_the_field(body: object, field: str, told: str) -> None:
+    async with a_service() as service:
+        answer = await service.ask("PATCH", SETTINGS, body=body)
+        problem = answer.as_a(Problem)
+        assert (answer.status, problem.field) == (422, field)
+        assert told in problem.detail
+        assert await settings_events(service) == []
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"ratelimit_s": NaN}', b'{"ratelimit_s": 1e999}', b"\xff\xfe", b"[]"])
+async def test_settings_when_the_body_cannot_be_read_then_are_refused(body: bytes) -> None:
+    async with a_service() as service:
+        answer = await service.ask("PATCH", SETTINGS, body=body, headers={"Content-Type": "application/json"})
+        assert answer.status in (400, 422)
+        assert await settings_events(service) == []
+
+
+async def test_settings_when_somebody_was_faster_then_are_not_overwritten() -> None:
+    async with a_service() as service:
+        seen = (await service.ask("GET", SETTINGS)).headers["ETag"]
+        asked = [
+            service.ask("PATCH", SETTINGS, body={"ratelimit_s": number}, headers={"If-Match": seen})
+            for number in range(1, 9)
+        ]
+        statuses = sorted(answer.status for answer in await asyncio.gather(*asked))
+        assert statuses == [200, *[412] * 7]
+        assert len(await settings_events(service)) == 1
+        seen = (await service.ask("GET", SETTINGS)).headers["ETag"]
+        answer = await service.ask("PATCH", SETTINGS, body={"ratelimit_s": 0}, headers={"If-Match": seen})
+        assert answer.as_a(Settings).ratelimit_s == 0
+
+
+async def test_settings_when_many_change_them_at_once_then_every_change_is_kept() -> None:
+    async with a_service() as service:
+        bodies = [{"policy": "fifo"}, {"placer": "packed"}, {"ratelimit_s": 3}, {"resize_cost_s": 7}]
+        answers = await asyncio.gather(*(service.ask("PATCH", SETTINGS, body=body) for body in bodies))
+        assert [answer.status for answer in answers] == [200] * 4
+        settings = (await service.ask("GET", SETTINGS)).as_a(Settings)
+        assert (settings.policy, settings.placer, settings.ratelimit_s, settings.resize_cost_s) == (
+            "fifo",
+            "packed",
+            3.0,
+            7.0,
+        )
+
+
+async def test_settings_when_changed_by_no_admin_then_are_refused(tmp_path: Path) -> None:
+    access = Access.open(tmp_path, VirtualClock(0.0))
+    async with a_service(access=access) as service:
+        for role in ("user", "viewer"):
+            token = access.add(role, role)
+            assert (await service.ask("GET", SETTINGS, token=token)).status == 200
+            answer = await service.ask("PATCH", SETTINGS, token=token, body={"ratelimit_s": 1})
+            assert answer.status == 403
+        assert await settings_events(service) == []
+        admin = (tmp_path / "admin.token").read_text().strip()
+        assert (await service.ask("PATCH", SETTINGS, token=admin, body={"ratelimit_s": 1})).status == 200
+
+
+async def test_pool_when_unknown_then_is_not_found() -> None:
+    async with a_service() as service:
+        for path in ("", "/settings", "/plan", "/plans/1"):
+            assert (await service.ask("GET", f"/api/v1/pools/nowhere{path}")).status == 404
+        answer = await service.ask("PATCH", "/api/v1/pools/nowhere/settings", body={"ratelimit_s": 1})
+        assert answer.status == 404
+        assert await service.backend.store.read(0, 10, stream="settings.nowhere") == []
