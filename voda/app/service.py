@@ -16,6 +16,7 @@ from voda.api.backend import Backend, Limits
 from voda.api.serve import serving
 from voda.api.server import application
 from voda.api.view import View
+from voda.app.ending import halt_all
 from voda.app.forecaster import Forecaster
 from voda.app.home import Home, Server
 from voda.app.machine import Machine
@@ -33,6 +34,7 @@ from voda.events.store import EventStore
 from voda.manifests.omissions import on_this_machine
 from voda.placement.registry import placer
 from voda.policies.registry import policy
+from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
 
@@ -70,9 +72,10 @@ class Service:
             told.append("no tokens: whoever reaches the port may do anything")
         return told
 
-    def live_jobs(self) -> Sequence[Job]:
-        """Return the jobs that have not ended."""
-        return [job for pool in self.clusters for job in self.view.live.cluster.jobs(pool).values()]
+    def live_jobs(self) -> Mapping[str, Job]:
+        """Return the jobs that have not ended, by id."""
+        live = self.view.live.cluster
+        return {job_id: job for pool in self.clusters for job_id, job in live.jobs(pool).items()}
 
     def spec(self, pool: str, job_id: str) -> JobSpec | None:
         """Return the spec of a job that is live in the pool."""
@@ -142,28 +145,26 @@ async def _build(service: Service, stack: AsyncExitStack) -> None:
         view.each(see)
     app = application(service.backend())
     service.url = await stack.enter_async_context(serving(app, options.host, options.port, tls=options.tls))
-    for cluster in service.clusters.values():
+    for pool, cluster in service.clusters.items():
         # What the log has by now is in the view: a cluster forgets jobs that the log does not know.
         await cluster.open()
         stack.push_async_callback(cluster.close)
+        if options.halts_on_exit:
+            stack.push_async_callback(halt_all, cluster, _watcher(service, pool))
     leader = f"up/{os.getpid()}"
-    tasks = [
-        group.create_task(work)
-        for work in (
-            view.run(),
-            snapshots.run(),
-            forecaster.run(),
-            *(loop.run(leader) for loop in service.loops),
-            *(cluster.run() for cluster in service.clusters.values()),
-        )
-    ]
+    works = [view.run(), snapshots.run(), forecaster.run(), *(loop.run(leader) for loop in service.loops)]
+    works += [cluster.run() for cluster in service.clusters.values()]
+    if options.metrics_folder is not None:
+        watcher = Watcher(store=store, clock=clock, actor="metrics")
+        works.append(ProgressCollector(options.metrics_folder, watcher=watcher, jobs=service.live_jobs).run())
+    tasks = [group.create_task(work) for work in works]
     stack.callback(lambda: [task.cancel() for task in tasks])
     service.home.publish(Server(url=service.url, pid=os.getpid(), version=__version__))
     stack.callback(service.home.withdraw)
 
 
 def _loop(service: Service, pool: str, cluster: LocalCluster) -> PoolLoop:
-    watcher = Watcher(store=service.store, clock=service.clock, actor=f"cluster/{pool}")
+    watcher = _watcher(service, pool)
     return PoolLoop(
         clock=service.clock,
         cluster=cluster,
@@ -171,6 +172,10 @@ def _loop(service: Service, pool: str, cluster: LocalCluster) -> PoolLoop:
         reconciler=WorkerReconciler(cluster=cluster, watcher=watcher, clock=service.clock),
         watcher=watcher,
     )
+
+
+def _watcher(service: Service, pool: str) -> Watcher:
+    return Watcher(store=service.store, clock=service.clock, actor=f"cluster/{pool}")
 
 
 async def _last_at(store: EventStore) -> float:
