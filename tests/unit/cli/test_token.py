@@ -1,0 +1,61 @@
+"""`voda token`: what it prints, and what it leaves in the folder."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from voda.api.access import Access
+from voda.cli import build_app
+from voda.clock import VirtualClock
+from voda.domain.errors import AlreadyExists, NotFound
+
+
+def token(home: Path, *args: str) -> str:
+    """Return what the command prints."""
+    found = CliRunner().invoke(build_app(), ["token", *args, "--home", str(home)])
+    if found.exception is not None and not isinstance(found.exception, SystemExit):
+        raise found.exception
+    assert found.exit_code == 0, found.output
+    return found.stdout
+
+
+def test_create_when_asked_prints_a_token_that_is_known(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    made = token(home, "create", "ada", "--role", "viewer").strip()
+    who = Access.open(home, VirtualClock()).identify(made)
+    assert (who.user, who.role) == ("ada", "viewer")
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+
+
+def test_list_when_asked_tells_names_and_no_hashes(tmp_path: Path) -> None:
+    assert "nobody has a token" in token(tmp_path, "list")
+    token(tmp_path, "create", "ada")
+    token(tmp_path, "create", "bob", "--role", "admin")
+    assert token(tmp_path, "list", "-o", "name").split() == ["ada", "bob"]
+    assert [sorted(row) for row in json.loads(token(tmp_path, "list", "-o", "json"))] == [
+        ["created_at", "name", "role"]
+    ] * 2
+    assert [line.split()[:2] for line in token(tmp_path, "list").splitlines()] == [
+        ["USER", "ROLE"],
+        ["ada", "user"],
+        ["bob", "admin"],
+    ]
+
+
+def test_revoke_when_done_lets_the_name_be_used_again(tmp_path: Path) -> None:
+    token(tmp_path, "create", "ada")
+    with pytest.raises(AlreadyExists):
+        token(tmp_path, "create", "ada")
+    assert "revoked" in token(tmp_path, "revoke", "ada")
+    token(tmp_path, "create", "ada")
+    with pytest.raises(NotFound):
+        token(tmp_path, "revoke", "bob")
+
+
+def test_list_when_the_folder_is_not_there_makes_none(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="--home"):
+        token(tmp_path / "typo", "list")
+    assert not (tmp_path / "typo").exists()
