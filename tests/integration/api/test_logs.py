@@ -1,0 +1,143 @@
+"""What jobs print, over HTTP."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.builders import a_spec
+from tests.service import Service, a_backend, a_service
+from voda.api.access import Access
+from voda.api.backend import Limits
+from voda.api.schemas import Problem
+from voda.api.serve import serving
+from voda.api.server import application
+from voda.clock import VirtualClock
+from voda.events.types import JobSubmitted
+
+
+class KeptOutputs:
+    """Outputs in memory."""
+
+    def __init__(self) -> None:
+        self.printed = {"a": {"launcher": b"one\ntwo\n", "worker-0": b"hello\n"}}
+        self.grown = asyncio.Event()
+        self.is_over = False
+        self.readers = 0
+
+    def prints(self, text: bytes, *, is_last: bool = False) -> None:
+        """Let the launcher of job a print more."""
+        self.printed["a"]["launcher"] += text
+        self.is_over = is_last
+        self.grown.set()
+        self.grown = asyncio.Event()
+
+    async def replicas(self, job_id: str) -> Sequence[str]:
+        """See Outputs.replicas."""
+        return tuple(self.printed.get(job_id, {}))
+
+    async def read(self, job_id: str, replica: str, *, tail_bytes: int | None, follow: bool) -> AsyncIterator[bytes]:
+        """See Outputs.read."""
+        at = 0 if tail_bytes is None else max(0, len(self.printed[job_id][replica]) - tail_bytes)
+        self.readers += 1
+        try:
+            while True:
+                grown, text = self.grown, self.printed[job_id][replica]
+                if text[at:]:
+                    yield text[at:]
+                at = len(text)
+                if not follow or self.is_over:
+                    return
+                await grown.wait()
+        finally:
+            self.readers -= 1
+
+
+@pytest.fixture
+def outputs() -> KeptOutputs:
+    return KeptOutputs()
+
+
+async def test_logs_when_read_then_are_of_the_most_telling_replica(outputs: KeptOutputs) -> None:
+    async with a_service(outputs={"default": outputs}) as service:
+        await service.happens(JobSubmitted(spec=a_spec("a")))
+        answer = await service.ask("GET", "/api/v1/jobs/a/logs")
+        assert (answer.status, answer.body, answer.headers["X-Voda-Replica"]) == (200, b"one\ntwo\n", "launcher")
+        assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
+        assert (await service.ask("GET", "/api/v1/jobs/a/logs?replica=worker-0")).body == b"hello\n"
+        assert (await service.ask("GET", "/api/v1/jobs/a/logs?tail_bytes=4")).body == b"two\n"
+        assert (await service.ask("GET", "/api/v1/jobs/a/logs/replicas")).json() == ["launcher", "worker-0"]
+
+
+async def test_logs_when_followed_then_go_on_until_the_job_ends(outputs: KeptOutputs) -> None:
+    async with a_service(outputs={"default": outputs}) as service:
+        await service.happens(JobSubmitted(spec=a_spec("a")))
+        async with service.session.get(f"{service.url}/api/v1/jobs/a/logs?follow=true") as response:
+            assert await response.content.readexactly(8) == b"one\ntwo\n"
+            outputs.prints(b"three\n")
+            assert await response.content.readline() == b"three\n"
+            outputs.prints(b"four\n", is_last=True)
+            assert await response.content.read() == b"four\n"
+    assert outputs.readers == 0
+
+
+async def test_logs_when_the_reader_goes_then_are_not_followed_any_more(outputs: KeptOutputs) -> None:
+    async with a_service(outputs={"default": outputs}, limits=Limits(heartbeat_s=0.02)) as service:
+        await service.happens(JobSubmitted(spec=a_spec("a")))
+        response = await service.session.get(f"{service.url}/api/v1/jobs/a/logs?follow=true")
+        await response.content.readline()
+        response.close()
+        async with asyncio.timeout(20):
+            while outputs.readers:  # noqa: ASYNC110 - nobody is told that a reader went
+                await asyncio.sleep(0.01)
+
+
+async def test_logs_when_the_server_ends_then_end_at_once(outputs: KeptOutputs) -> None:
+    loop = asyncio.get_running_loop()
+    async with (
+        a_backend(outputs={"default": outputs}) as backend,
+        aiohttp.ClientSession() as session,
+        AsyncExitStack() as stack,
+    ):
+        url = await stack.enter_async_context(serving(application(backend), "127.0.0.1", 0))
+        await Service(backend, url, session).happens(JobSubmitted(spec=a_spec("a")))
+        async with session.get(f"{url}/api/v1/jobs/a/logs?follow=true") as response:
+            await response.content.readexactly(8)
+            began = loop.time()
+            await stack.aclose()
+            assert await response.content.read() == b""
+            assert loop.time() - began < 4.0, "it would have been cut off only after 5 s"
+
+
+async def test_logs_when_there_are_none_then_says_why(outputs: KeptOutputs) -> None:
+    async with a_service(outputs={"default": outputs}, pools=("default", "mute")) as service:
+        for job_id, pool in (("a", "default"), ("b", "default"), ("c", "mute")):
+            await service.happens(JobSubmitted(spec=a_spec(job_id, pool=pool)))
+        for path, told in (
+            ("a/logs?replica=worker-9", "launcher, worker-0"),
+            ("b/logs", "printed nothing yet"),
+            ("c/logs", "keeps no output"),
+            ("d/logs", "not known"),
+        ):
+            answer = await service.ask("GET", f"/api/v1/jobs/{path}")
+            assert (answer.status, told in answer.as_a(Problem).detail) == (404, True), path
+        assert (await service.ask("GET", "/api/v1/jobs/b/logs/replicas")).json() == []
+        for query in ("tail_bytes=-1", "tail_bytes=x", "follow=maybe", "lines=3"):
+            answer = await service.ask("GET", f"/api/v1/jobs/a/logs?{query}")
+            assert (answer.status, answer.as_a(Problem).field) == (422, query.partition("=")[0])
+
+
+async def test_logs_when_of_somebody_else_then_are_refused(outputs: KeptOutputs, tmp_path: Path) -> None:
+    access = Access.open(tmp_path, VirtualClock(0.0))
+    tokens = {"ann": access.add("ann", "user"), "bob": access.add("bob", "user"), "eve": access.add("eve", "viewer")}
+    tokens["admin"] = (tmp_path / "admin.token").read_text().strip()
+    tokens["job"] = access.job_token("a")
+    async with a_service(outputs={"default": outputs}, access=access) as service:
+        await service.happens(JobSubmitted(spec=a_spec("a", user="ann")))
+        for path in ("/api/v1/jobs/a/logs", "/api/v1/jobs/a/logs/replicas"):
+            statuses = {name: (await service.ask("GET", path, token=token)).status for name, token in tokens.items()}
+            assert statuses == {"ann": 200, "bob": 403, "eve": 403, "admin": 200, "job": 403}
+            assert (await service.ask("GET", path)).status == 401
