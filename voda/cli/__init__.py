@@ -21,12 +21,17 @@ EXIT_TRANSIENT = 75
 EXIT_INTERRUPTED = 130
 
 
-def build_app() -> typer.Typer:
-    """Return the application with the commands of every module of this package."""
+def build_app(*, completes: bool = True) -> typer.Typer:
+    """Return the application with the commands of every module of this package.
+
+    Args:
+        completes: whether it offers to install completion for the shell.
+    """
     app = typer.Typer(
         name="voda",
         help="Decide which training job gets how many GPUs, and tell why.",
         no_args_is_help=True,
+        add_completion=completes,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
@@ -41,7 +46,9 @@ def main() -> None:
     """Run the command line and exit: 0 done, 2 permanent error, 75 try again later, 130 interrupted."""
     try:
         try:
-            build_app()()
+            name = _name()
+            # kubectl completes its plugins in a way of its own.
+            build_app(completes=name == "voda")(prog_name=name)
         finally:
             sys.stdout.flush()
     except VodaError as error:
@@ -55,6 +62,12 @@ def main() -> None:
             where = f"{error.filename}: " if error.filename else "the output cannot be written: "
             print(f"voda: {where}{error.strerror or error}", file=sys.stderr)
         sys.exit(EXIT_PERMANENT)
+
+
+def _name() -> str:
+    """Return what the user calls this program: kubectl runs its plugins as `kubectl-voda`."""
+    called = os.path.basename(sys.argv[0])
+    return "kubectl voda" if called.startswith("kubectl-") else "voda"
 
 
 def _show_version(wanted: bool) -> None:

@@ -3,7 +3,6 @@
 Rule: it never fails and never keeps the user waiting: who does not answer within a moment completes nothing.
 """
 
-import asyncio
 from pathlib import Path
 
 import typer
@@ -48,6 +47,8 @@ def policies(incomplete: str) -> list[str]:
 
 
 def _asked(ctx: typer.Context, path: str, field: str, incomplete: str, **params: str) -> list[str]:
+    import asyncio
+
     try:
         found = asyncio.run(_names(_where(ctx), path, field, params))
     except (VodaError, TimeoutError, OSError, ValueError, KeyError, TypeError):
@@ -66,6 +67,8 @@ def _where(ctx: typer.Context) -> Where:
 
 
 async def _names(where: Where, path: str, field: str, params: dict[str, str]) -> list[str]:
+    import asyncio
+
     import msgspec
 
     from voda.cli._client import connected

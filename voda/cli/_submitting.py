@@ -3,12 +3,12 @@
 Rule: one key per document for all attempts, so that a submit whose answer was lost is made once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
-from voda.api.schemas import Submission
+from voda.api.schemas import Submission, Warned
 from voda.cli._client import Answer, Client, decoded, persistently
 from voda.cli._each import each
 from voda.cli._following import follow
@@ -61,8 +61,17 @@ class Submitting:
         self._job_ids.append(done.job.job_id)
         was_known = answer.status == _SEEN_BEFORE and not done.is_dry_run
         print_answer(answer.body, self._output, name=done.job.job_id, text=lambda: _text(done, was_known=was_known))
-        for warning in done.warnings:
-            say(f"{done.job.job_id}: not honoured: {warning.message}")
+        for sentence in _warnings(done.warnings):
+            say(f"{done.job.job_id}: {sentence}")
+
+
+def _warnings(warnings: Sequence[Warned]) -> Iterator[str]:
+    """Yield what is not honoured, once for fields of the same name that it is said of."""
+    fields: dict[tuple[str, str], list[str]] = {}
+    for warning in warnings:
+        fields.setdefault((warning.field.rpartition(".")[2], warning.message), []).append(warning.field)
+    for (_, message), (first, *others) in fields.items():
+        yield f"{first}{f' (and {len(others)} more)' if others else ''}: {message}"
 
 
 def _text(done: Submission, *, was_known: bool) -> str:
