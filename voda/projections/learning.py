@@ -120,6 +120,11 @@ class Learning:
             return known
         return self._answer(belief or _Belief(spec, self._scaling(spec)), job, settings)
 
+    def stretch(self, job_id: str) -> Stretch | None:
+        """Return a live job's running time since its last report; read-only."""
+        track = self._tracks.get(job_id)
+        return track.stretch if track else None
+
     def changed_materially(self) -> bool:
         """Return whether some job that was asked about is believed to be another by now, by a tenth or more.
 

@@ -6,7 +6,7 @@ lost is part of its cost.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -82,6 +82,19 @@ class Stretch(Struct, kw_only=True):
                 )
             self.changes = 0
         self.ran_s, self.counted_at, self.epochs_done = 0.0, now, epochs_done
+
+    def unreported(self, now: float, restart_s: float) -> Sequence[tuple[int, bool, float]]:
+        """Return what it has worked since its last report: workers, whether they spanned nodes, seconds of training.
+
+        Args:
+            now: not before the last event.
+            restart_s: what a change of the workers costs.
+        """
+        ran_s = self.ran_s + (max(0.0, now - self.counted_at) if self.workers else 0.0)
+        if not self.changes:
+            return [(self.size, self.is_spanning, ran_s)]
+        before = (self.before_workers, self.was_spanning, self.before_s)
+        return [before, (self.size, self.is_spanning, max(0.0, ran_s - restart_s))]
 
     def judged(self, own: Epochs, pace: float) -> float | None:
         """Return the seconds that the sampled change cost, >= 0, and drop the sample; None while unknown.

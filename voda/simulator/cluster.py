@@ -167,9 +167,9 @@ class SimulatedCluster:
         self._tell(
             JobProgressed(
                 job_id=job_id,
-                epochs_done=float(training.epoch),
+                epochs_done=training.epochs_done,
                 workers=len(training.workers),
-                epoch_s=None if was_disturbed else epoch_s,
+                epoch_s=None if was_disturbed else epoch_s / training.epochs_each,
                 samples_per_s=samples_per_s,
             )
         )

@@ -5,6 +5,7 @@ Rule: this module plugs ports together and moves the clock to the next instant; 
 
 import math
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 
 from voda.clock import VirtualClock, stopwatch
 from voda.controller.controller import Controller
@@ -14,6 +15,7 @@ from voda.domain.state import ClusterState
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.group import taken_over
 from voda.events.memory import MemoryStore
+from voda.events.store import Snapshot
 from voda.events.types import (
     AnyFact,
     JobChanged,
@@ -30,12 +32,13 @@ from voda.placement.base import Placer
 from voda.placement.registry import placer
 from voda.policies.base import Policy
 from voda.policies.registry import policy
+from voda.projections.live import Live
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
 from voda.simulator.cluster import SimulatedCluster
 from voda.simulator.failures import Failure, FailureSchedule
 from voda.simulator.profile import Workload
-from voda.simulator.run import Opening, Options, Progress, Run, fresh
+from voda.simulator.run import Enough, Opening, Options, Progress, Run, fresh
 
 
 class Simulation:
@@ -76,8 +79,8 @@ class Simulation:
         self._has_moved = False
         self._reconciled_plan = 0
 
-    async def run(self, progress: Progress | None = None) -> Run:
-        """Run the workload to its end and return the log and the measurements."""
+    async def run(self, progress: Progress | None = None, *, is_enough: Enough | None = None) -> Run:
+        """Run the workload to its end, or until it is enough, and return the log and the measurements."""
         laps: list[float] = []
         finished = 0
         with stopwatch(laps):
@@ -88,6 +91,8 @@ class Simulation:
                 if progress is not None and (count := self._arrived - len(self._live_jobs())) != finished:
                     finished = count
                     progress(finished, len(self._workload.arrivals))
+                if is_enough is not None and is_enough(self._controller.live.position, self._live_jobs()):
+                    break
         return Run(
             workload=self._workload,
             options=self._options,
@@ -101,6 +106,10 @@ class Simulation:
         """Write down how it begins, then take the lead."""
         if self._opening.log:
             await self._store.restore(iter([taken_over(self._opening.log)]))
+        if state := self._opening.state:
+            await self._store.save_snapshot(
+                Snapshot(name=Live.FORMAT, position=0, state=state, state_hash=sha256(state).hexdigest(), heads={})
+            )
         for training in self._opening.trainings:
             self._cluster.resume(training)
         for fact in self._opening.facts:

@@ -3,11 +3,12 @@
 Rule: values only; the loop that runs them is engine.py.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from voda.domain.job import Job
 from voda.domain.state import Settings
 from voda.events.envelope import Sealed
 from voda.events.store import EventStore
@@ -18,6 +19,9 @@ from voda.simulator.training import EpochEnd, Training, exact_end
 
 Progress = Callable[[int, int], None]
 """(jobs finished, jobs in all) -> nothing."""
+
+Enough = Callable[[int, Mapping[str, Job]], bool]
+"""(events so far, live jobs) -> whether to stop here."""
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -46,6 +50,8 @@ class Opening(Struct, frozen=True, kw_only=True):
     """Recorded before anything else."""
     log: tuple[Sealed, ...] = ()
     """What is recorded already, from position 1 on."""
+    state: bytes = b""
+    """Of a dumped and rebased `Live` that the controller begins with, instead of a log."""
     trainings: tuple[Training, ...] = ()
     """Jobs that the log knows, as they stand at the workload's beginning."""
     happenings: tuple[Happening, ...] = ()
@@ -62,7 +68,7 @@ class Run(Struct, frozen=True, kw_only=True):
     """Seconds of wall time that each decision took."""
     wall_s: float
     unfinished: tuple[str, ...]
-    """Jobs that could never run to their end on this cluster."""
+    """Jobs that could never run to their end on this cluster, or not before it was enough."""
 
 
 def fresh(pool: str, workload: Workload, options: Options) -> Opening:

@@ -50,6 +50,10 @@ class Training:
     turn: int = 0
     """Counts changes of the schedule, so that an outdated entry in the heap is recognised."""
 
+    epochs_before: float = 0.0
+    epochs_each: float = 1.0
+    """What is reported once `epoch` epochs are finished is epochs_before + epochs_each * epoch."""
+
     meter: Metered | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -60,6 +64,11 @@ class Training:
     def is_done(self) -> bool:
         """Whether all epochs are finished."""
         return self.epoch >= self.profile.epochs
+
+    @property
+    def epochs_done(self) -> float:
+        """Epochs finished, as the job reports them."""
+        return self.epochs_before + self.epochs_each * self.epoch
 
     def advance(self, now: float) -> None:
         """Carry the progress on to `now`, within the current epoch."""

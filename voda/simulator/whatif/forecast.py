@@ -1,9 +1,34 @@
-"""What to expect of the live jobs if nobody submits anything more.
+"""What to expect of the live jobs if nobody submits anything more: the product's own controller, on simulated time.
 
-Rule: nothing is promised that was not simulated to its end; what is unknown is None.
+Rules: only the live state is read, and jobs are as fast as they are believed to be; nothing is promised that was not
+simulated, so a job whose end is unknown runs on, and who waits for its GPUs is told no start.
 """
 
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
 from msgspec import Struct
+
+from voda.clock import SystemClock
+from voda.domain.estimate import Estimate
+from voda.domain.job import Job
+from voda.domain.state import ClusterState
+from voda.events.envelope import Event
+from voda.events.types import JobCanceled, JobCompleted, WorkerStarted
+from voda.placement.registry import placer
+from voda.policies.registry import policy
+from voda.projections.live import Live
+from voda.projections.restarts import Stretch
+from voda.simulator.engine import Simulation
+from voda.simulator.profile import Costs, Workload
+from voda.simulator.run import Opening, Options
+from voda.simulator.training import Training, exact_end
+
+_PAGE: Final = 5_000
+_MOST_STEPS: Final = 16
+"""Reports of progress that are simulated of one job; more would cost time and change little."""
 
 
 class Forecast(Struct, frozen=True, kw_only=True):
@@ -15,3 +40,152 @@ class Forecast(Struct, frozen=True, kw_only=True):
     """Instant it gets its first workers, or workers again, while it waits; seconds since the epoch."""
     finishes_at: float | None = None
     """Instant it ends; seconds since the epoch."""
+
+
+class Budget(Struct, frozen=True, kw_only=True):
+    """When to stop simulating; what was not reached by then is not told."""
+
+    events: int = 20_000
+    wall_s: float = 2.0
+
+
+class LearnedProfile(Struct, frozen=True, kw_only=True):
+    """A job that behaves as it is believed to; what is left of it, in equal steps."""
+
+    epochs: int
+    """Steps."""
+    costs: Costs
+    step_s: float
+    """On one replica; infinite where nothing is known."""
+    estimate: Estimate
+
+    def epoch_s(self, epoch: int, per_node: tuple[int, ...]) -> float:
+        """Return the seconds of one step on this placement."""
+        return self.step_s * relative_s(self.estimate, sum(per_node), is_spanning=len(per_node) > 1)
+
+
+def relative_s(estimate: Estimate, workers: int, *, is_spanning: bool) -> float:
+    """Return how long these workers take for what takes one worker a second."""
+    # For a moment there may be more workers than job.changed leaves it.
+    speed = estimate.speedup[min(workers, len(estimate.speedup) - 1)]
+    longer = 1.0 + estimate.span_penalty if is_spanning else 1.0
+    return longer / speed if speed > 0 else math.inf
+
+
+def forecast_in_process(dump: bytes, pool: str, now: float, budget: Budget | None = None) -> Mapping[str, Forecast]:
+    """Do as `forecast` does, in a process that has no event loop running."""
+    live = Live()
+    live.load(dump)
+    return asyncio.run(forecast(live, pool, now, budget=budget))
+
+
+async def forecast(live: Live, pool: str, now: float, *, budget: Budget | None = None) -> Mapping[str, Forecast]:
+    """Return what is expected of every live job of a pool, by job id.
+
+    Args:
+        live: the state; it is used up.
+        pool: its name.
+        now: seconds since the epoch, not before the last event.
+        budget: None = the default.
+    """
+    state = live.state(pool)
+    trainings = tuple(_training(job, state, live.learning.stretch(job_id), now) for job_id, job in state.jobs.items())
+    live.cluster.rebase()
+    opening = Opening(facts=(), state=live.dump(), trainings=trainings)
+    starts: dict[str, float] = {}
+    ends: dict[str, float] = {}
+    if trainings and state.nodes:
+        for event in await _simulated(state, now, opening, budget or Budget()):
+            match event.data:
+                case WorkerStarted(job_id=job_id):
+                    starts.setdefault(job_id, event.recorded_at)
+                case JobCompleted(job_id=job_id) | JobCanceled(job_id=job_id):
+                    ends[job_id] = event.recorded_at
+    return _told(state, starts, ends)
+
+
+async def _simulated(state: ClusterState, now: float, opening: Opening, budget: Budget) -> Sequence[Event]:
+    """Return what happens from now on, until all jobs have ended or the budget is spent."""
+    workload = Workload(
+        name="forecast", source="the live state", arrivals=(), nodes=tuple(state.nodes.values()), begins_at=now
+    )
+    simulation = Simulation(workload, Options(), policies=policy, placers=placer, opening=opening)
+    watch = SystemClock()
+    until = watch.now() + budget.wall_s
+
+    endless = {
+        job_id
+        for job_id, job in state.jobs.items()
+        if not job.is_canceling and not math.isfinite(state.estimates[job_id].remaining_s)
+    }
+
+    def is_enough(events: int, jobs: Mapping[str, Job]) -> bool:
+        if events >= budget.events or watch.now() >= until:
+            return True
+        # Jobs without end may go on taking turns for ever; nothing about them is told but their starts.
+        return len(jobs) <= len(endless) and all(
+            job_id in endless and (state.jobs[job_id].workers or (job.last_started_at or 0.0) >= now)
+            for job_id, job in jobs.items()
+        )
+
+    run = await simulation.run(is_enough=is_enough)
+    return await run.store.read(0, await run.store.position())
+
+
+def _told(state: ClusterState, starts: Mapping[str, float], ends: Mapping[str, float]) -> Mapping[str, Forecast]:
+    waiting = [job for job in state.jobs.values() if not job.workers and not job.is_canceling]
+    # Those whose start was not reached stand behind the others, as they came.
+    waiting.sort(key=lambda job: (starts.get(job.spec.job_id, math.inf), *_by_submission(job)))
+    position = {job.spec.job_id: place for place, job in enumerate(waiting, start=1)}
+    return {
+        job_id: Forecast(
+            position=position.get(job_id),
+            starts_at=starts.get(job_id) if job_id in position else None,
+            finishes_at=ends.get(job_id),
+        )
+        for job_id in state.jobs
+    }
+
+
+def _by_submission(job: Job) -> tuple[int, float, str]:
+    """Order jobs by their queue, then by submission."""
+    return job.queue_level, job.submitted_at, job.spec.job_id
+
+
+def _training(job: Job, state: ClusterState, stretch: Stretch | None, now: float) -> Training:
+    """Return the job as it stands, from its last report and what it has worked since."""
+    estimate = state.estimates[job.spec.job_id]
+    # Of unknown length: one epoch, which never ends.
+    left = max(0.0, job.spec.epochs - job.epochs_done) if job.spec.epochs else 1.0
+    steps = min(_MOST_STEPS, math.ceil(left))
+    restart_s = estimate.resize_cost_s
+    profile = LearnedProfile(
+        epochs=steps,
+        costs=Costs(start_s=restart_s, resize_s=restart_s, migrate_s=restart_s),
+        step_s=estimate.remaining_s / steps if steps else 0.0,
+        estimate=estimate,
+    )
+    training = Training(
+        job.spec,
+        profile,
+        exact_end,
+        workers=dict(job.workers),
+        updated_at=now,
+        resumes_at=now,
+        stretch_at=now,
+        epochs_before=job.epochs_done,
+        epochs_each=left / steps if steps else 1.0,
+    )
+    if stretch is not None and math.isfinite(profile.step_s):
+        training.fraction = min(1.0, sum(_share(profile, *piece) for piece in stretch.unreported(now, restart_s)))
+        if job.workers and stretch.changes:
+            training.resumes_at = max(now, stretch.changed_at + restart_s)
+    training.respecify(job.spec, now)
+    return training
+
+
+def _share(profile: LearnedProfile, workers: int, is_spanning: bool, seconds: float) -> float:
+    """Return the share of a step that was done."""
+    if not workers or not seconds or not profile.step_s:
+        return 0.0
+    return seconds / (profile.step_s * relative_s(profile.estimate, workers, is_spanning=is_spanning))

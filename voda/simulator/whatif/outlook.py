@@ -1,19 +1,17 @@
-"""When a waiting job will start, if nobody submits anything more: the scheduler is deterministic, so run it.
+"""When a job that waits at some position of a log will start, if nobody submits anything more.
 
 Rule: only what was known at the position is used, unlike in a what-if, which knows how the story ends.
 """
 
 from typing import Final
 
-from voda.events.group import taken_over
-from voda.events.memory import MemoryStore
+from voda.controller.follower import catch_up, restore
 from voda.events.store import EventStore
-from voda.events.types import WorkerStarted
-from voda.simulator.whatif.trial import Choice, record, sealed_until, what_if
+from voda.projections.live import Live
+from voda.simulator.whatif.forecast import Budget, forecast
 
-_MOST_EPOCHS: Final = 20_000
-"""Still to be simulated; beyond that nobody wants to wait for the answer."""
-_MOST_EVENTS: Final = 200_000
+_BUDGET: Final = Budget(events=500_000, wall_s=20.0)
+"""Beyond that nobody wants to wait for the answer."""
 
 
 async def expected_start(store: EventStore, job_id: str, position: int, *, pool: str) -> float | None:
@@ -22,18 +20,12 @@ async def expected_start(store: EventStore, job_id: str, position: int, *, pool:
     Args:
         store: the log.
         job_id: of a live job without workers.
-        position: of the log, at which the question is asked.
+        position: of the log, at which the question is asked, >= 1.
         pool: the job's.
     """
-    if position > _MOST_EVENTS:
-        return None
-    known = MemoryStore()
-    await known.restore(iter([taken_over(await sealed_until(store, position))]))
-    recording = await record(known, position, pool=pool)
-    left = sum(training.profile.epochs - training.epoch for training in recording.trainings())
-    if left > _MOST_EPOCHS:
-        return None
-    run = await what_if(recording, Choice())
-    starts = await run.store.read(0, _MOST_EVENTS, stream=f"job.{job_id}")
-    after = (e for e in starts if e.position > position and isinstance(e.data, WorkerStarted))
-    return next((event.recorded_at for event in after), None)
+    live = Live()
+    after = await restore(store, live, at_most=position)
+    await catch_up(store, [live], after=after, until=position)
+    (event,) = await store.read(position - 1, 1)
+    expected = await forecast(live, pool, event.recorded_at, budget=_BUDGET)
+    return expected[job_id].starts_at if job_id in expected else None

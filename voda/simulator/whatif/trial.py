@@ -112,7 +112,7 @@ async def record(store: EventStore, position: int, *, pool: str | None = None) -
         position=position,
         at=at,
         pool=pool,
-        past=await sealed_until(store, position),
+        past=await _sealed_until(store, position),
         settings=live.settings(pool),
         nodes=tuple(live.state(pool).nodes.values()),
         strays=tuple(
@@ -216,7 +216,7 @@ async def _instant(store: EventStore, position: int) -> float:
     return events[0].recorded_at if events else 0.0
 
 
-async def sealed_until(store: EventStore, position: int) -> tuple[Sealed, ...]:
+async def _sealed_until(store: EventStore, position: int) -> tuple[Sealed, ...]:
     """Return the first events of a log, byte for byte."""
     past: list[Sealed] = []
     while len(past) < position:
