@@ -54,7 +54,7 @@ class ServerLog:
 
     async def position(self) -> int:
         """Return the position of the last event."""
-        return decoded(await self._client.get(""), schemas.Page).position
+        return await end_of(self._client)
 
     async def read(self, after: int, limit: int) -> Sequence[Event]:
         """Return up to `limit` events with position > `after`, known to this version, unfiltered."""
@@ -79,6 +79,11 @@ class ServerLog:
         """Yield every event behind `after` that passes the filters, and then those to come, for ever."""
         async for message in followed(self._client, after=after, params=self._filters):
             yield _seen(message.data)
+
+
+async def end_of(client: Client) -> int:
+    """Return the position of the last event of the server's log."""
+    return decoded(await client.get("/events", {"limit": 1}), schemas.EventList).end
 
 
 class _Page(Struct):

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from voda.api.schemas import Page
-from voda.cli._client import Client, Params, decoded
+from voda.cli._client import Client, Params
 from voda.cli._live import Message, followed
+from voda.cli._serverlog import end_of
 
 SETTLE_S = 0.15
 """Events come in swarms; one look at the state tells of all of them."""
@@ -56,7 +56,7 @@ async def woken(
         seen: shown every event.
         lost: told in a sentence that the live connection is gone; the timer goes on.
     """
-    position = decoded(await client.get(""), Page).position
+    position = await end_of(client)
     wait = Wait(every_s)
 
     async def follow() -> None:

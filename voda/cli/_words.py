@@ -62,7 +62,7 @@ def progress(job: Job) -> str:
 
 def queue(job: Job) -> str:
     """Return the place in the queue: 2 = one goes before it."""
-    return str(job.forecast.position) if job.forecast.position else NONE
+    return str(place) if (place := _place(job)) else NONE
 
 
 def eta(job: Job, at: datetime) -> str:
@@ -96,7 +96,8 @@ def forecast(job: Job, at: datetime) -> str:
         parts.append(f"to start {_when(made.starts_at, at)}")
     if made.finishes_at is not None:
         parts.append(f"to finish {_when(made.finishes_at, at)}")
-    place = f"waits: {ordinal(made.position)} in the queue; " if made.position else ""
+    number = _place(job)
+    place = f"waits: {ordinal(number)} in the queue; " if number else ""
     if parts:
         return f"{place}expected {' and '.join(parts)}, if nobody submits more"
     return f"{place}nothing can be forecast yet"
@@ -112,8 +113,8 @@ def summary(job: Job, at: datetime) -> str:
     if job.progress.epochs_done or job.progress.epochs:
         parts.append(f"epochs {progress(job)}")
     parts += [f"{name} {value:.4g}" for name, value in list(job.progress.metrics.items())[:3]]
-    if (place := queue(job)) != NONE:
-        parts.append(f"{ordinal(int(place))} in the queue")
+    if place := _place(job):
+        parts.append(f"{ordinal(place)} in the queue")
     if not has_ended(job) and (next_step := eta(job, at)) != NONE:
         parts.append(next_step)
     if not job.replicas and job.reason:
@@ -125,6 +126,11 @@ def ordinal(number: int) -> str:
     """Return 1st, 2nd, 3rd, 4th, 11th."""
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number:,}{ending}"
+
+
+def _place(job: Job) -> int | None:
+    # A forecast is older than what is observed: who was next a moment ago may run by now.
+    return None if job.replicas or has_ended(job) else job.forecast.position
 
 
 def _when(instant: datetime, at: datetime) -> str:

@@ -1,0 +1,150 @@
+"""The commands that change something, against the real API."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from tests.served import Server
+from tests.service import a_manifest
+from voda.domain.errors import AlreadyExists, InvalidInput, NotFound
+from voda.events.types import AnyFact, JobCanceled, JobCompleted, JobFailed
+from voda.projections.cluster import LiveCluster
+
+
+def written(folder: Path, *manifests: object) -> str:
+    file = folder / "job.yaml"
+    file.write_text(yaml.safe_dump_all(manifests))
+    return str(file)
+
+
+def test_submit_prints_what_became_of_every_document(empty: Server, tmp_path: Path) -> None:
+    file = written(tmp_path, a_manifest("one", min_replicas=1, max_replicas=4), a_manifest("two"))
+    assert empty.voda("submit", file).stdout.splitlines() == [
+        "one submitted: MPIJob, 1 to 4 replicas, pool default",
+        "two submitted: MPIJob, 1 replica, pool default",
+    ]
+    assert empty.voda("get", "-o", "name").stdout.split() == ["one", "two"]
+
+
+def test_submit_with_options_overrides_the_manifest(empty: Server, tmp_path: Path) -> None:
+    options = ["--name", "mine", "--min", "2", "--max", "3", "--priority", "7", "--epochs", "9", "--pool", "default"]
+    told = empty.voda("submit", written(tmp_path, a_manifest()), *options, "-o", "json").stdout
+    job = msgspec.json.decode(told)["job"]
+    assert (job["job_id"], job["min_replicas"], job["max_replicas"], job["priority"]) == ("mine", 2, 3, 7)
+    assert job["progress"]["epochs"] == 9
+
+
+def test_submit_when_dry_submits_nothing(empty: Server, tmp_path: Path) -> None:
+    assert "would be submitted" in empty.voda("submit", written(tmp_path, a_manifest()), "--dry-run").stdout
+    assert empty.voda("get", "--all", "-o", "name").stdout == ""
+
+
+def test_submit_with_one_key_twice_is_one_job(empty: Server, tmp_path: Path) -> None:
+    file = written(tmp_path, a_manifest("one"), a_manifest("two"))
+    empty.voda("submit", file, "--idempotency-key", "k")
+    again = empty.voda("submit", file, "--idempotency-key", "k").stdout
+    assert again.count("was submitted before with this key") == 2
+    assert len(empty.voda("get", "-o", "name").stdout.split()) == 2
+
+
+def test_submit_tells_the_folder_its_programs_begin_in(
+    empty: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(tmp_path, a_manifest())
+    monkeypatch.chdir(tmp_path)
+    empty.voda("submit", file)
+    (event,) = empty.voda("events", "--type", "job.submitted", "-o", "json").stdout.splitlines()
+    assert msgspec.json.decode(event)["type"] == "job.submitted"
+    spec = empty.does(_spec(empty))
+    assert spec["metadata"]["annotations"]["voda.dev/working-dir"] == str(tmp_path)
+
+
+async def _spec(server: Server) -> dict[str, dict[str, dict[str, str]]]:
+    answer = await server.service.ask("GET", "/api/v1/jobs/digits/manifest")
+    return dict(answer.json())
+
+
+def test_submit_of_a_name_that_is_taken_fails_and_spares_the_others(empty: Server, tmp_path: Path) -> None:
+    file = written(tmp_path, a_manifest("one"), a_manifest("one"), a_manifest("two"))
+    with pytest.raises(AlreadyExists):
+        empty.voda("submit", file)
+    assert empty.voda("get", "-o", "name").stdout.split() == ["one", "two"]
+
+
+def test_submit_when_the_answer_is_lost_is_made_once(empty: Server, tmp_path: Path) -> None:
+    with empty.behind_a_relay(loses=1) as relay:
+        result = empty.voda("submit", written(tmp_path, a_manifest("one")))
+    assert relay.lost == 1
+    assert "trying again" in result.stderr
+    assert "one was submitted before with this key" in result.stdout
+    assert empty.voda("get", "-o", "name").stdout == "one\n"
+
+
+def test_submit_when_followed_ends_with_the_job(empty: Server, tmp_path: Path) -> None:
+    _later(empty, JobCompleted(job_id="digits"))
+    assert "digits: Completed" in empty.voda("submit", written(tmp_path, a_manifest()), "-w").stdout
+
+
+def test_submit_when_followed_and_the_job_fails_exits_with_1(empty: Server, tmp_path: Path) -> None:
+    _later(empty, JobFailed(job_id="digits", reason="exit code 3"))
+    shown = empty.voda("submit", written(tmp_path, a_manifest()), "-w", exit_code=1).stdout
+    assert "digits: Failed" in shown
+    assert "exit code 3" in shown
+
+
+def _later(server: Server, fact: JobCompleted | JobFailed) -> None:
+    """Have it happen when the job has been there for a moment."""
+    server.begins(_once(server, lambda live: live.pool_of(fact.job_id) is not None, fact))
+
+
+async def _once(server: Server, is_due: Callable[[LiveCluster], bool], fact: AnyFact) -> None:
+    for _ in range(1_000):
+        if is_due(server.service.backend.view.live.cluster):
+            break
+        await asyncio.sleep(0.03)
+    await asyncio.sleep(0.3)
+    await server.service.happens(fact)
+
+
+def test_scale_tells_what_changed(server: Server) -> None:
+    assert server.voda("scale", "digits", "--max", "2", "--priority", "3").stdout == (
+        "digits: max 4 -> 2, priority 0 -> 3\n"
+    )
+    assert server.voda("scale", "digits", "--max", "2").stdout == "digits: it asks for that already\n"
+    assert server.voda("get", "digits").stdout.splitlines()[1].split()[2] == "2/1/2"
+
+
+def test_scale_when_it_cannot_be_is_refused_in_the_servers_words(server: Server) -> None:
+    with pytest.raises(InvalidInput, match="9"):
+        server.voda("scale", "digits", "--min", "9")
+    with pytest.raises(InvalidInput, match="nothing to change"):
+        server.voda("scale", "digits")
+    with pytest.raises(NotFound, match="gone"):
+        server.voda("scale", "gone", "--min", "1")
+
+
+def test_settings_are_shown_and_changed(server: Server) -> None:
+    assert "  ratelimit_s               30" in server.voda("settings").stdout
+    assert server.voda("settings", "--ratelimit", "5", "--placer", "packed").stdout == (
+        "pool default: placer steady -> packed, ratelimit_s 30 -> 5\n"
+    )
+    assert server.voda("set-policy", "ffdl").stdout == "pool default: policy elastic-fifo -> ffdl\n"
+    assert msgspec.json.decode(server.voda("settings", "default", "-o", "json").stdout)["policy"] == "ffdl"
+    with pytest.raises(InvalidInput, match="Did you mean 'elastic-fifo'"):
+        server.voda("set-policy", "elastic-fivo")
+
+
+def test_delete_cancels_and_spares_the_others_where_one_is_unknown(server: Server) -> None:
+    with pytest.raises(NotFound, match="nobody"):
+        server.voda("delete", "digits", "nobody", "bert", "--reason", "wrong data")
+    told = server.voda("events", "--type", "job.cancel_requested").stdout.splitlines()
+    assert [line.partition(": ")[2] for line in told] == ["cancellation requested: wrong data"] * 2
+
+
+def test_delete_when_told_to_wait_returns_with_the_job_gone(server: Server) -> None:
+    server.begins(_once(server, lambda live: live.jobs("default")["bert"].is_canceling, JobCanceled(job_id="bert")))
+    assert server.voda("delete", "bert", "--wait").stdout == "bert is being canceled\nbert is canceled\n"
