@@ -96,6 +96,9 @@ def environment(folder: Folder, *, grace_s: float, transport: Transport) -> dict
         "OMPI_MCA_orte_default_hostfile": hostfile,
         "OMPI_MCA_hwloc_base_binding_policy": "none",
         "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
+        # A rank that waits for the others must not spin on a core that they need: mpirun takes each worker for a
+        # machine of its own, and would not know that they share one.
+        "OMPI_MCA_mpi_yield_when_idle": "true",
         # A rank that is told to end has as long as its pod would have.
         "OMPI_MCA_odls_base_sigkill_timeout": str(min(int(grace_s), SIGKILL_AFTER_MOST_S)),
     }
