@@ -24,11 +24,11 @@ from rich.table import Table
 from rich.text import Text
 
 ROOT = Path(__file__).resolve().parent.parent
-MANIFEST = Path("examples/digits-mpi/job.yaml")
+EXAMPLE = ROOT / "examples" / "digits-mpi"
 SLOTS = 4
 COLOURS = ("cyan", "magenta", "yellow")
-SUBMITS = ((0.0, "digits-1", 30), (12.0, "digits-2", 20), (24.0, "digits-3", 12))
-"""Seconds after the start, name, epochs."""
+SUBMITS = ((0.0, "digits-1"), (12.0, "digits-2"), (24.0, "digits-3"))
+"""Seconds after the start, name."""
 LIMIT_S = 170.0
 
 console = Console(highlight=False, soft_wrap=True)
@@ -93,15 +93,15 @@ class Story:
 
 
 def _colour(job_id: str) -> str:
-    names = [name for _, name, _ in SUBMITS]
+    names = [name for _, name in SUBMITS]
     return COLOURS[names.index(job_id)] if job_id in names else "white"
 
 
-def voda(*arguments: str, env: Mapping[str, str], **options: Any) -> subprocess.CompletedProcess[str]:
+def voda(*arguments: str, env: Mapping[str, str], cwd: Path = ROOT, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run the voda command of this environment, and show it as a user would type it."""
     console.print(f"[bold]$ voda {' '.join(arguments)}[/bold]")
     command = [str(Path(sys.executable).with_name("voda")), *arguments]
-    return subprocess.run(command, env=dict(env), cwd=ROOT, text=True, timeout=120, check=False, **options)
+    return subprocess.run(command, env=dict(env), cwd=cwd, text=True, timeout=120, check=False, **options)
 
 
 @asynccontextmanager
@@ -146,10 +146,10 @@ async def follow(session: aiohttp.ClientSession, url: str, story: Story) -> None
 
 async def submit(env: Mapping[str, str], story: Story) -> None:
     """Submit the jobs, each at its time."""
-    for at_s, name, epochs in SUBMITS:
+    for at_s, name in SUBMITS:
         await asyncio.sleep(max(0.0, story.began_at + at_s - time.monotonic()))
-        arguments = ("submit", str(MANIFEST), "--name", name, "--epochs", str(epochs))
-        done = await asyncio.to_thread(voda, *arguments, env=env, capture_output=True)
+        arguments = ("submit", "job.yaml", "--name", name)
+        done = await asyncio.to_thread(voda, *arguments, env=env, cwd=EXAMPLE, capture_output=True)
         if done.returncode:
             raise SystemExit(f"demo: {done.stderr.strip() or done.stdout.strip()}")
 
@@ -184,7 +184,7 @@ def conclude(story: Story, out: Path) -> int:
     table = Table(title="What became of the jobs", title_justify="left")
     for head in ("job", "outcome", "epochs", "accuracy", "workers over time", "resizes"):
         table.add_column(head)
-    for _, name, _ in SUBMITS:
+    for _, name in SUBMITS:
         told, sizes = story.progress.get(name, {}), story.sizes.get(name, [0])[1:]
         accuracy = f"{told.get('metrics', {}).get('accuracy', 0.0):.1%}"
         resizes = max(0, len(sizes) - 1)

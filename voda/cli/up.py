@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from voda.app.options import Options
     from voda.app.service import Service
 
@@ -86,7 +89,7 @@ def up(  # noqa: PLR0913 - a command's options are its parameters
     logging.getLogger("alembic").setLevel(logging.WARNING)
     options = Options(
         home=home or config.home_folder(),
-        environment=config.environment(),
+        environment=_with_programs(config.environment()),
         log=log,
         host=host,
         port=port,
@@ -103,6 +106,12 @@ def up(  # noqa: PLR0913 - a command's options are its parameters
         halts_on_exit=halt_on_exit,
     )
     asyncio.run(_run(options))
+
+
+def _with_programs(environment: "Mapping[str, str]") -> "Mapping[str, str]":
+    """Let jobs find `voda run` and its neighbours, after whatever the user's own path holds."""
+    path = environment.get("PATH", os.defpath)
+    return {**environment, "PATH": f"{path}{os.pathsep}{Path(sys.executable).parent}"}
 
 
 async def _run(options: "Options") -> None:
