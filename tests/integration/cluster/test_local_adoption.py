@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.local_jobs import FOREVER, Ground, a_torch_job, an_mpi_job, is_alive, until
@@ -48,8 +49,6 @@ class Owner:
 
     async def start(self, blueprint: Blueprint, workers: int) -> None:
         """Have it start a job."""
-        import msgspec
-
         await self._tell(f"start {workers} {msgspec.json.encode(blueprint).decode()}")
 
     async def halt(self, job_id: str) -> None:
@@ -123,7 +122,9 @@ async def test_job_when_its_owner_is_killed_goes_on_and_is_adopted(tmp_path: Pat
 async def test_end_when_nobody_looked_is_learned(tmp_path: Path) -> None:
     jobs = tmp_path / "jobs"
     well = an_mpi_job("a", f"echo up; until [ -e {tmp_path}/go ]; do sleep 0.02; done")
-    badly = an_mpi_job("b", f"echo up; until [ -e {tmp_path}/go ]; do sleep 0.02; done; exit 4", policy={"backoff_limit": 0})
+    badly = an_mpi_job(
+        "b", f"echo up; until [ -e {tmp_path}/go ]; do sleep 0.02; done; exit 4", policy={"backoff_limit": 0}
+    )
     async with an_owner(jobs) as owner:
         await owner.start(well, 1)
         await owner.start(badly, 2)

@@ -36,7 +36,8 @@ async def test_ranks_when_run_by_a_bare_mpirun_see_their_own_devices(tmp_path: P
         script = f"echo launcher sees [$CUDA_VISIBLE_DEVICES]; exec mpirun {_program(tmp_path, RANK)}"
         await ground.start(an_mpi_job("a", script), workers=2)
         await ground.until_told(JobCompleted(job_id="a"))
-        first, second = ground.log().splitlines()
+        # In between mpirun may remark on a race of its own that it survives.
+        first, *_, second = ground.log().splitlines()
         assert first == "launcher sees []"
         seen = eval(second)
         assert [devices for devices, _ in seen] == ["0", "1"]

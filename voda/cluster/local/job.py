@@ -8,19 +8,19 @@ import asyncio
 import errno
 import logging
 from collections.abc import Collection, Iterable, Sequence
-from pathlib import Path
 from typing import Final
 
-from voda.cluster.local import mpi, torch
 from voda.cluster.local.blueprint import Blueprint
-from voda.cluster.local.command import LAUNCHER, command_of, visible
+from voda.cluster.local.command import LAUNCHER, command_of
 from voda.cluster.local.ends import pause_s, told, verdict
 from voda.cluster.local.folder import Folder
-from voda.cluster.local.processes import is_locked, kill_marked, marked
+from voda.cluster.local.processes import is_locked, kill_marked
 from voda.cluster.local.record import Exit, Record
 from voda.cluster.local.replica import Replica, Unclear, found, start
 from voda.cluster.local.site import Site
-from voda.domain.errors import ActionRefused, ClusterUnavailable
+from voda.cluster.local.vacancy import home_of, is_at_work, is_deserted, is_used
+from voda.cluster.local.workplace import furnish, last_lines, take
+from voda.domain.errors import ActionRefused
 from voda.domain.plan import StopReason
 from voda.events.types import ExitCause, JobCompleted, JobFailed, WorkerExited, WorkerStarted
 
@@ -30,8 +30,6 @@ _SPARE_S: Final = 5.0
 """On top of a job's grace: what an elastic launcher needs to notice that a worker is to go."""
 _FORGIVEN_S: Final = 10.0
 """A launcher that fails so soon after a worker was taken from it did not fail by itself."""
-_LAST_LINES_BYTES: Final = 2000
-_LAST_LINES: Final = 5
 _log = logging.getLogger(__name__)
 
 
@@ -67,10 +65,11 @@ class LocalJob:
         gone = {index for index in record.devices if index >= size} - record.leaving
         if not new and not gone:
             return self.settle()
-        self._take(blueprint, new, gone)
         if gone:
-            self._leave(gone, blueprint)
+            self._leave(gone)
         if new:
+            take(self._site, self._folder, record, blueprint, new)
+            self._arm_deadline()
             self._site.tell(WorkerStarted(job_id=record.job_id, workers=dict.fromkeys(new, self._site.node)))
         self.settle()
 
@@ -109,11 +108,11 @@ class LocalJob:
                 record.state = "halting"
             record.runs.clear()
         for index in record.leaving:
-            self._leave_by[index] = self._now() + _SPARE_S + self._grace_s()
+            self._leave_by[index] = self._now() + _SPARE_S + self.record.grace_s
         for name in tuple(record.runs):
             self._look(name)
         if record.devices and record.state == "running":
-            self._site.after(0, self._rewrite)
+            self._furnish()
         self._arm_deadline()
         self.settle()
 
@@ -253,7 +252,8 @@ class LocalJob:
         elif judged.outcome == "completed":
             self._complete(others)
         elif judged.outcome == "failed":
-            self._fail(self._with_last_lines(name, judged.reason), ended.exit_code)
+            printed = last_lines(self._folder, name, ended.run)
+            self._fail(f"{judged.reason}; its last lines: {printed}" if printed else judged.reason, ended.exit_code)
         elif judged.outcome == "done" and index is not None:
             record.done.add(index)
             self._save()
@@ -267,9 +267,9 @@ class LocalJob:
         self._folder.save(record, durably=True)
         self._site.tell(JobCompleted(job_id=record.job_id))
         alive = [name for name in others if name in self._replicas]
-        if alive and self._grace_s() > 0:
+        if alive and self.record.grace_s > 0:
             # The others are about to end by themselves, perhaps still writing what they learned.
-            self._site.after(self._grace_s(), self._let_all_go)
+            self._site.after(self.record.grace_s, self._let_all_go)
         else:
             self._let_all_go()
 
@@ -300,19 +300,6 @@ class LocalJob:
             self._leave(set(self.record.devices))
             self.settle()
 
-    def _with_last_lines(self, name: str, reason: str) -> str:
-        """Return the reason with the end of what the replica printed in its last run."""
-        alive = self._folder.alive(name, self.record.runs.get(name, 0))
-        try:
-            with self._folder.log(name).open("rb") as file:
-                size = file.seek(0, 2)
-                file.seek(max(size - _LAST_LINES_BYTES, min(alive.log_at if alive else 0, size)))
-                lines = file.read().decode("utf-8", "replace").split("\n")
-        except OSError:
-            return reason
-        last = [line.rstrip() for line in lines if line.strip()][-_LAST_LINES:]
-        return f"{reason}; its last lines: " + "\n".join(last) if last else reason
-
     # ---- workers that go
 
     def _end_all(self, state: str) -> None:
@@ -322,23 +309,21 @@ class LocalJob:
         self._leave(set(record.devices))
         self.settle()
 
-    def _leave(self, indices: Iterable[int], blueprint: Blueprint | None = None) -> None:
+    def _leave(self, indices: Iterable[int]) -> None:
         """Tell workers to go."""
         record = self.record
-        blueprint = blueprint or self._known_blueprint()
         gone = set(indices)
         record.leaving |= gone
         self._save()
         for index in gone:
             self._folder.revoke(f"worker-{index}")
-            self._leave_by.setdefault(index, self._now() + self._grace_s() + _SPARE_S)
-        if self._is_mpi():
-            if blueprint is not None and record.wanted:
-                self._write_hosts(blueprint)
-        elif blueprint is not None:
-            self._stop_surplus(blueprint.replica_of(index) for index in gone)
-        else:
-            self._stop_surplus(self._replicas)
+            self._leave_by.setdefault(index, self._now() + self.record.grace_s + _SPARE_S)
+        if record.kind == "mpi":
+            if record.wanted:
+                self._furnish()
+            return
+        blueprint = self._known_blueprint()
+        self._stop_surplus(map(blueprint.replica_of, gone) if blueprint else self._replicas)
 
     def _stop_surplus(self, names: Iterable[str]) -> None:
         if self.record.succeeded_at and not self.record.leaving:
@@ -349,40 +334,18 @@ class LocalJob:
 
     def _is_vacant(self, index: int) -> bool:
         """Say whether no process of a leaving worker is left."""
-        replicas = self._folder.replicas
-        if not self._is_mpi():
+        record, folder = self.record, self._folder
+        if record.kind == "torch":
             blueprint = self._known_blueprint()
-            name = blueprint.replica_of(index) if blueprint else None
-            names = [name] if name else [*self.record.runs]
-            return not any(self._is_at_work(each) for each in names)
-        if self.record.state != "running" or self.record.ended:
-            return self._is_deserted()
-        home = replicas / f"worker-{index}"
-        if is_locked(home / "lock") or self._is_used(index, home):
-            if self._now() >= self._leave_by.get(index, 0.0):
-                self._forgiven_until = self._now() + _FORGIVEN_S
-                kill_marked(home)
-            return False
-        return True
-
-    def _is_deserted(self) -> bool:
-        """Say whether a launcher is gone with all it started."""
-        return not self._is_at_work(LAUNCHER) and kill_marked(self._folder.replicas) == 0
-
-    def _is_at_work(self, name: str) -> bool:
-        home = self._folder.replicas / name
-        return name in self._replicas or is_locked(home / "lock") or kill_marked(home) > 0
-
-    def _is_used(self, index: int, home: Path) -> bool:
-        """Say whether any process of the job bears the worker's mark, or was given one of its GPUs."""
-        gpus = {name.encode() for name in visible(self._site, self.record, [index])}
-        for _, environment in marked(self._folder.replicas):
-            entries = environment.split(b"\0")
-            if f"VODA_REPLICA={home}".encode() in entries:
-                return True
-            named = next((entry[21:] for entry in entries if entry.startswith(b"CUDA_VISIBLE_DEVICES=")), b"")
-            if gpus & set(named.split(b",")):
-                return True
+            names = [blueprint.replica_of(index)] if blueprint else [*record.runs]
+            return not any(name in self._replicas or is_at_work(folder, name) for name in names)
+        if record.state != "running" or record.ended:
+            return LAUNCHER not in self._replicas and is_deserted(folder)
+        if not is_used(self._site, folder, record, index):
+            return True
+        if self._now() >= self._leave_by.get(index, 0.0):
+            self._forgiven_until = self._now() + _FORGIVEN_S
+            kill_marked(home_of(folder, index))
         return False
 
     def _release(self, indices: Sequence[int]) -> None:
@@ -406,58 +369,16 @@ class LocalJob:
 
     # ---- small things
 
-    def _take(self, blueprint: Blueprint, new: Sequence[int], gone: Collection[int]) -> None:
-        """Take devices for new workers and record it, or change nothing."""
-        site, record = self._site, self.record
-        per_worker = blueprint.spec.gpus_per_replica
-        taken = site.slots.take(record.job_id, new, per_worker, barred=site.barred, node=site.node)
-        was_running = record.state == "running" and bool(record.devices)
-        try:
-            self._folder.make()
-            if not was_running:
-                record.port = torch.free_port() if blueprint.kind == "torch" else 0
-            if record.state != "running":
-                record.resumed_at = site.now()
-                record.done.clear()
-            record.gpus_per_replica, record.kind = per_worker, blueprint.kind
-            record.grace_s, record.boot_id = blueprint.grace_s, site.boot_id
-            record.devices |= taken
-            record.state = "running"
-            self._folder.save(record)
-            if blueprint.kind == "mpi":
-                mpi.write_agents(self._folder, blueprint.slots_per_worker)
-                for index in taken:
-                    self._folder.grant(f"worker-{index}", 0, visible(site, record, [index]))
-                if not gone:
-                    self._write_hosts(blueprint)
-        except OSError as error:
-            for index, names in taken.items():
-                site.slots.release(names)
-                record.devices.pop(index, None)
-            if not record.devices:
-                record.state = "halted"
-            raise ClusterUnavailable(f"job {record.job_id}: its folder cannot be written: {error}") from error
-        self._arm_deadline()
-
-    def _write_hosts(self, blueprint: Blueprint) -> None:
-        mpi.write_devices(self._folder, visible(self._site, self.record, self.record.wanted))
-        mpi.write_hosts(self._folder, blueprint, self.record.wanted, self._site.transport)
-
-    def _rewrite(self) -> None:
+    def _furnish(self) -> None:
         """Write the files of the workers anew: a crash may have come between the record and them."""
         blueprint = self._known_blueprint()
-        if blueprint is None or blueprint.kind != "mpi" or not self._is_open:
+        if blueprint is None or not self._is_open:
             return
         try:
-            mpi.write_agents(self._folder, blueprint.slots_per_worker)
-            for index in self.record.wanted:
-                self._folder.grant(f"worker-{index}", 0, visible(self._site, self.record, [index]))
-            for index in self.record.leaving:
-                self._folder.revoke(f"worker-{index}")
-            self._write_hosts(blueprint)
+            furnish(self._site, self._folder, self.record, blueprint)
         except OSError as error:
-            _log.warning("job_id=%s cannot be written: %s", self.record.job_id, error)
-            self._site.after(_TRY_AGAIN_S, self._rewrite)
+            _log.warning("job_id=%s its folder cannot be written: %s", self.record.job_id, error)
+            self._site.after(_TRY_AGAIN_S, self._furnish)
 
     def _arm_deadline(self) -> None:
         blueprint = self._known_blueprint()
@@ -502,12 +423,6 @@ class LocalJob:
 
     def _index(self, blueprint: Blueprint, name: str) -> int | None:
         return next((index for index in self.record.devices if blueprint.replica_of(index) == name), None)
-
-    def _is_mpi(self) -> bool:
-        return self.record.kind == "mpi"
-
-    def _grace_s(self) -> float:
-        return self.record.grace_s
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -13,6 +13,8 @@ from voda.cluster.local.blueprint import Blueprint
 SPARE_RESTARTS: Final = 20
 """On top of what the manifest allows; when even these are used up, the agent fails and the job is restarted."""
 LAST_CALL_S: Final = 2
+SILENT_S: Final = 5
+"""An agent that went without a word is given up after this; torch itself waits 15 s."""
 _ADDRESS: Final = "127.0.0.1"
 
 
@@ -65,12 +67,16 @@ def _rendezvous(blueprint: Blueprint, index: int, port: int) -> dict[str, str]:
     conf = dict(elastic.rdzv_conf) if elastic else {}
     if backend == "c10d":
         conf.setdefault("last_call_timeout", str(LAST_CALL_S))
+        conf.setdefault("keep_alive_interval", "1")
+        conf.setdefault("keep_alive_max_attempt", str(SILENT_S))
         # On one machine every agent takes itself for the host: without this, whoever is first would be.
         conf.setdefault("is_host", "1" if index == 0 else "0")
     host = elastic.rdzv_host if elastic else ""
     meeting_port = elastic.rdzv_port if elastic and elastic.rdzv_host and elastic.rdzv_port else port
     restarts = (elastic.max_restarts or 0) if elastic else 0
     return {
+        # With a shared store a late agent waits for an address that nobody tells it (seen in torch 2.13).
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "PET_RDZV_BACKEND": backend,
         "PET_RDZV_ENDPOINT": f"{host or _ADDRESS}:{meeting_port}",
         "PET_RDZV_ID": (elastic.rdzv_id if elastic else "") or spec.job_id,
