@@ -47,7 +47,22 @@ _SETTINGS: Mapping[str, str] = {
 }
 _SESSION_FOLDERS = ("PRTE_MCA_prte_local_tmpdir_base", "OMPI_MCA_orte_local_tmpdir_base")
 _DEFAULT_HOSTFILES = ("PRTE_MCA_prte_default_hostfile", "OMPI_MCA_orte_default_hostfile")
-_FORWARDED = ("VODA_", "NCCL_", "PYTHONUNBUFFERED")
+# By name: a worker has variables of its own under the same prefix.
+_FORWARDED = frozenset(
+    {
+        "VODA_JOB_ID",
+        "VODA_JOB_NAME",
+        "VODA_API_URL",
+        "VODA_JOB_TOKEN",
+        "VODA_JOB_DIR",
+        "VODA_METRICS_DIR",
+        "VODA_CA",
+        "EPOCHS",
+        "JOB_NAME",
+        "PYTHONUNBUFFERED",
+        RUN_DIR,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +84,12 @@ def mpirun(program: Sequence[str], layout: Layout, env: Mapping[str, str], *, fo
     """
     hostfile = folder / "hostfile"
     own = {**_common(layout, env), RUN_DIR: str(folder.parent)}
-    forwarded = [word for name in sorted(own) if name.startswith(_FORWARDED) for word in ("-x", name)]
+    forwarded = [word for name in sorted(_FORWARDED.intersection(own)) for word in ("-x", name)]
     argv = ["mpirun", "--hostfile", str(hostfile), "-np", str(layout.size), "--map-by", "slot", "--bind-to", "none"]
     settings = dict(_SETTINGS) | {name: str(folder) for name in _SESSION_FOLDERS}
     settings |= {name: str(hostfile) for name in _DEFAULT_HOSTFILES if name in env}
+    # Ranks that wait must let others have the core: slots may be more than cores, and jobs may share a machine.
+    own.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
     return Command(argv=[*argv, *forwarded, "/bin/sh", "-c", SHELL, "voda", *program], env={**own, **settings})
 
 
