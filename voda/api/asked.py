@@ -6,20 +6,24 @@ Rule: what is sent is checked before it is used; whatever is wrong with it is to
 import asyncio
 import re
 from collections.abc import Iterable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from aiohttp import web
 from msgspec import Struct
 
 from voda.api.backend import Limits
-from voda.api.operation import JSON
+from voda.api.operation import JSON, YAML
 from voda.api.problems import UnreadableBody, WrongMediaType
-from voda.domain.errors import InvalidField
+from voda.domain.errors import InvalidField, InvalidInput
+from voda.manifests.text import read
 
 S = TypeVar("S", bound=Struct)
 _encode: Final = msgspec.json.Encoder().encode
 _AT: Final = re.compile(r" - at `(?P<path>[^`]*)`$")
+_MANIFESTS: Final = (YAML, JSON, "application/x-yaml", "text/yaml", "text/x-yaml", "text/plain")
+_BIG_BYTES: Final = 20_000
+"""A manifest larger than this is read in a thread: YAML takes its time, and others wait."""
 _LISTS: Final[dict[type[Struct], frozenset[str]]] = {}
 """query -> its parameters that may be given more than once."""
 
@@ -100,6 +104,23 @@ async def body_of(request: web.Request, record: type[S], limits: Limits) -> S:
         raise _wrong(error, "the body") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnreadableBody(f"the body is not JSON: {error}") from error
+
+
+async def manifest_of(request: web.Request, limits: Limits) -> dict[str, Any]:
+    """Return the body as a manifest: YAML or JSON, whichever it is.
+
+    Raises:
+        UnreadableBody: it is neither, or no mapping.
+        WrongMediaType: it says that it is something else.
+    """
+    refuse_other_types(request, _MANIFESTS)
+    body = await raw_body(request, limits)
+    try:
+        return read(body) if len(body) <= _BIG_BYTES else await asyncio.to_thread(read, body)
+    except InvalidField:
+        raise
+    except InvalidInput as error:
+        raise UnreadableBody(str(error)) from error
 
 
 def refuse_other_types(request: web.Request, expected: Iterable[str]) -> None:

@@ -4,34 +4,37 @@ from typing import Any, Final
 
 from voda.api.operation import JSON, YAML
 
-MPI_JOB: Final = """\
-apiVersion: kubeflow.org/v2beta1
-kind: MPIJob
-metadata:
-  name: digits
-  annotations:
-    voda.dev/min-replicas: "1"
-    voda.dev/max-replicas: "4"
-    voda.dev/epochs: "20"
-spec:
-  slotsPerWorker: 1
-  mpiReplicaSpecs:
-    Launcher:
-      replicas: 1
-      template:
-        spec:
-          containers:
-            - name: launcher
-              image: python:3.11
-              command: [voda, run, --min-np, "1", --max-np, "4", --, python, train.py]
-    Worker:
-      replicas: 1
-      template:
-        spec:
-          containers:
-            - name: worker
-              image: python:3.11
-"""
+MPI_JOB: Final[dict[str, Any]] = {
+    "apiVersion": "kubeflow.org/v2beta1",
+    "kind": "MPIJob",
+    "metadata": {
+        "name": "digits",
+        "annotations": {"voda.dev/min-replicas": "1", "voda.dev/max-replicas": "4", "voda.dev/epochs": "20"},
+    },
+    "spec": {
+        "slotsPerWorker": 1,
+        "mpiReplicaSpecs": {
+            "Launcher": {
+                "replicas": 1,
+                "template": {
+                    "spec": {
+                        "containers": [
+                            {
+                                "name": "launcher",
+                                "image": "python:3.11",
+                                "command": ["voda", "run", "--max-np", "4", "--", "python", "train.py"],
+                            }
+                        ]
+                    }
+                },
+            },
+            "Worker": {
+                "replicas": 1,
+                "template": {"spec": {"containers": [{"name": "worker", "image": "python:3.11"}]}},
+            },
+        },
+    },
+}
 PYTORCH_JOB: Final[dict[str, Any]] = {
     "apiVersion": "kubeflow.org/v1",
     "kind": "PyTorchJob",
@@ -57,6 +60,7 @@ EXAMPLES: Final[dict[str, dict[str, dict[str, Any]]]] = {
         YAML: {"mpi": {"summary": "An MPIJob of 1 to 4 workers", "value": MPI_JOB}},
         JSON: {"pytorch": {"summary": "A PyTorchJob of 1 to 4 workers", "value": PYTORCH_JOB}},
     },
+    "createTraining": {YAML: {"mpi": {"summary": "An MPIJob of 1 to 4 workers", "value": MPI_JOB}}},
     "changeJob": {JSON: {"grow": {"summary": "Let it grow further", "value": {"max_replicas": 8, "priority": 1}}}},
     "reportProgress": {
         JSON: {

@@ -190,7 +190,8 @@ def _media(answer: Answer, schema_of: Mapping[Any, Json]) -> Json:
 def _content(record: Any, media_type: str, schema_of: Mapping[Any, Json]) -> Json:
     if record is not None:
         return dict(schema_of[record])
-    return {"type": "object"} if media_type.endswith("json") else {"type": "string"}
+    # A manifest is the same in both.
+    return {"type": "object"} if media_type.endswith(("json", "yaml")) else {"type": "string"}
 
 
 def _phrase(status: int) -> str:

@@ -5,10 +5,11 @@ Rule: times are RFC 3339 in UTC; spans end in `_s`; a field is never renamed wit
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
+from voda.api.bounds import Count, Epoch, Figure, Knob, Pending, Positive, Service, Share, Size, SpanOfADay, Workers
 from voda.domain.job import Phase
 
 
@@ -139,22 +140,22 @@ class Submission(Wire, frozen=True, kw_only=True):
 class Change(Asked, frozen=True, kw_only=True, omit_defaults=True):
     """New wishes for a live job: a JSON merge patch; what is absent stays."""
 
-    min_replicas: int | UnsetType = UNSET
-    max_replicas: int | UnsetType = UNSET
-    requested_replicas: int | UnsetType = UNSET
-    priority: int | UnsetType = UNSET
-    epochs: int | UnsetType = UNSET
+    min_replicas: Size | UnsetType = UNSET
+    max_replicas: Size | UnsetType = UNSET
+    requested_replicas: Size | UnsetType = UNSET
+    priority: Figure | UnsetType = UNSET
+    epochs: Count | UnsetType = UNSET
 
 
 class Report(Asked, frozen=True, kw_only=True, omit_defaults=True):
     """A job's own report of an epoch or step; sent by voda.report."""
 
-    epoch: float
+    epoch: Epoch
     """Epochs done, the one just finished included."""
-    workers: int | None = None
-    epoch_time_s: float | None = None
-    step_time_s: float | None = None
-    samples_per_s: float | None = None
+    workers: Workers | None = None
+    epoch_time_s: Positive | None = None
+    step_time_s: Positive | None = None
+    samples_per_s: Positive | None = None
     metrics: Mapping[str, float] = {}
     report_id: str = ""
     """Chosen by the job; the same report sent again is recorded once."""
@@ -214,21 +215,17 @@ class Settings(Wire, frozen=True, kw_only=True):
     heeds_resize_cost: bool
 
 
-DAY_S = 86_400
-SpanOfADay = Annotated[float, Meta(ge=0, le=DAY_S)]
-
-
 class SettingsChange(Asked, frozen=True, kw_only=True, omit_defaults=True):
     """New settings of a pool: a JSON merge patch."""
 
     policy: str | UnsetType = UNSET
     placer: str | UnsetType = UNSET
     ratelimit_s: SpanOfADay | UnsetType = UNSET
-    tiresias_demote_gpu_s: Annotated[float, Meta(ge=0, le=1e9)] | UnsetType = UNSET
-    tiresias_promote_knob: Annotated[float, Meta(ge=0, le=1e6)] | UnsetType = UNSET
-    tiresias_compact_pending: Annotated[int, Meta(ge=0, le=1_000_000)] | UnsetType = UNSET
+    tiresias_demote_gpu_s: Service | UnsetType = UNSET
+    tiresias_promote_knob: Knob | UnsetType = UNSET
+    tiresias_compact_pending: Pending | UnsetType = UNSET
     resize_cost_s: SpanOfADay | UnsetType = UNSET
-    span_penalty: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
+    span_penalty: Share | UnsetType = UNSET
     heeds_resize_cost: bool | UnsetType = UNSET
 
 
@@ -314,19 +311,16 @@ class Decision(Wire, frozen=True, kw_only=True):
 
 
 class Shortage(Wire, frozen=True, kw_only=True):
-    """What a waiting job needs, and what there is, in GPUs."""
+    """What a waiting job needs (minimum, wish), and what the next plan would leave to nobody, in GPUs."""
 
     needs_gpus: int
-    """For its minimum."""
     wishes_gpus: int
-    """For what it requested."""
     capacity_gpus: int
     free_gpus: int
-    """That the next plan would leave to nobody."""
     largest_free_gpus: int
     """Most of those on one node."""
     jobs_served: int
-    """Jobs among which the next plan shares the others."""
+    """Among which the next plan shares the others."""
 
 
 class Story(Wire, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 
 from voda.api import pools
 from voda.api.answers.ancestor import dated, head, policy_of, row, seconds_of, text_of
-from voda.api.asked import query_of, raw_body
+from voda.api.asked import manifest_of, query_of, raw_body
 from voda.api.backend import Backend
 from voda.api.changes import cancel
 from voda.api.found import refuse_foreign
@@ -24,7 +24,6 @@ from voda.api.schemas import Settings, SettingsChange, Who
 from voda.api.settings import changed
 from voda.api.submission import Submits
 from voda.domain.errors import InvalidField, NotFound
-from voda.manifests.text import read
 
 _TAG: Final = "Ancestor"
 _ANSWER: Final = (Answer(media_type=TEXT),)
@@ -50,7 +49,7 @@ class Ancestor:
         pool = query_of(request, PoolQuery).pool
         backend = self._backend
         now = datetime.fromtimestamp(backend.clock.now(), UTC)
-        manifest = dated(read(await raw_body(request, backend.limits)), f"{now:%Y%m%d-%H%M%S}")
+        manifest = dated(await manifest_of(request, backend.limits), f"{now:%Y%m%d-%H%M%S}")
         if pool:
             manifest = _in_pool(manifest, pools.known(backend, pool))
         job_id = (await self._submits.submit(manifest, who)).record.spec.job_id
@@ -122,7 +121,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             query=PoolQuery,
             body=Body(of=None, media_types=(YAML, JSON), description="The manifest of an MPIJob."),
             answers=_ANSWER,
-            problems=[400, 404, 409, 413, 415, 429],
+            problems=[400, 404, 409, 413, 415, 429, 503, 507],
         ),
         Operation(
             method="DELETE",
@@ -134,7 +133,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             roles=WRITERS,
             body=Body(of=str, media_types=(JSON, TEXT), description="Name of the job, with or without quotes."),
             answers=_ANSWER,
-            problems=[400, 404, 413, 415],
+            problems=[400, 404, 413, 415, 503, 507],
         ),
         Operation(
             method="GET",
@@ -158,7 +157,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             query=PoolQuery,
             body=Body(of=str, media_types=(JSON, TEXT), description="ElasticFIFO and the like, or a name of ours."),
             answers=_ANSWER,
-            problems=[400, 404, 413, 415],
+            problems=[400, 404, 413, 415, 503, 507],
         ),
         Operation(
             method="PUT",
@@ -171,7 +170,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             query=PoolQuery,
             body=Body(of=float, media_types=(JSON, TEXT), description="Seconds, 0 to 86400."),
             answers=_ANSWER,
-            problems=[400, 404, 413, 415],
+            problems=[400, 404, 413, 415, 503, 507],
         ),
     ]
 

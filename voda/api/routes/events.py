@@ -85,7 +85,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             query=EventsQuery,
             headers={_RESUME: "Position of the last event seen; wins over `after`. When watching."},
             answers=[Answer(of=EventList), Answer(media_type=SSE, description="When watching.")],
-            problems=[404],
+            problems=[404, 503],
         )
     ]
 

@@ -61,7 +61,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             path_parameters={"job_id": "Id of the job, or its name: the latest job of that name."},
             query=ExplainQuery,
             answers=[Answer(of=Explanation)],
-            problems=[404],
+            problems=[404, 503],
         )
     ]
 

@@ -3,30 +3,24 @@
 Rule: what is read is rendered once per change; everything else is for submission.py and changes.py to decide.
 """
 
-import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final
+from collections.abc import Sequence
+from typing import Annotated, Final
 
 from aiohttp import hdrs, web
 from msgspec import Meta, Struct
 
-from voda.api.asked import as_json, body_of, is_unchanged, query_of, raw_body, refuse_other_types
+from voda.api.asked import as_json, body_of, is_unchanged, manifest_of, query_of
 from voda.api.backend import Backend
 from voda.api.changes import cancel, change
 from voda.api.found import job_of, refuse_foreign
 from voda.api.listing import JobsQuery, Listing
 from voda.api.operation import JSON, WRITERS, YAML, Answer, Body, Operation
-from voda.api.problems import UnreadableBody
 from voda.api.rendering import Rendering
 from voda.api.schemas import Change, Job, JobList, Submission, Who
 from voda.api.submission import Submits
-from voda.domain.errors import InvalidField, InvalidInput
-from voda.manifests.text import read
+from voda.domain.errors import InvalidField
 
-_BIG_BYTES: Final = 20_000
-"""A manifest larger than this is read in a thread: YAML takes its time, and others wait."""
-_MANIFESTS: Final = (YAML, JSON, "application/x-yaml", "text/yaml", "text/x-yaml", "text/plain")
 _LISTS_KEPT: Final = 64
 JOB_PATH: Final = "/api/v1/jobs/{job_id}"
 JOB_ID: Final = {"job_id": "Id of the job, or its name: then the one submitted last."}
@@ -62,8 +56,7 @@ class Jobs:
     async def submit(self, request: web.Request, who: Who) -> web.Response:
         """Take in a manifest."""
         query = query_of(request, SubmitQuery)
-        refuse_other_types(request, _MANIFESTS)
-        manifest = await _manifest(await raw_body(request, self._limits))
+        manifest = await manifest_of(request, self._limits)
         key = request.headers.get("Idempotency-Key", "")
         taken = await self._submits.submit(manifest, who, key=key, is_dry_run=query.dry_run)
         job = self._rendering.once(taken.record) if query.dry_run else self._rendering.job(taken.record)
@@ -199,15 +192,6 @@ def routes(backend: Backend) -> Sequence[Operation]:
             problems=(404, 503, 507),
         ),
     ]
-
-
-async def _manifest(body: bytes) -> Mapping[str, Any]:
-    try:
-        return read(body) if len(body) <= _BIG_BYTES else await asyncio.to_thread(read, body)
-    except InvalidField:
-        raise
-    except InvalidInput as error:
-        raise UnreadableBody(str(error)) from error
 
 
 def _believed(request: web.Request) -> str:

@@ -11,11 +11,10 @@ from voda.api.backend import Backend
 from voda.api.operation import Answer, Operation
 from voda.api.schemas import Plan, Who
 from voda.domain import plan as domain
-from voda.domain.errors import InvalidField, NotFound
+from voda.domain.errors import NotFound
 from voda.timetravel.plans import plan_numbered, position_of
 
 _TAG = "Pools"
-_MOST_DIGITS = 15
 
 
 def routes(backend: Backend) -> Sequence[Operation]:
@@ -28,7 +27,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
 
     async def get_past_plan(request: web.Request, _who: Who) -> web.StreamResponse:
         pool = pools.known(backend, request.match_info["pool"])
-        number = _number(request.match_info["number"])
+        number = int(request.match_info["number"])
         last = pools.state(backend, pool).plan.number
         found = await plan_numbered(backend.store, pool, number) if number <= last else None
         if found is None:
@@ -47,26 +46,20 @@ def routes(backend: Backend) -> Sequence[Operation]:
             tag=_TAG,
             path_parameters={"pool": "Name of the pool."},
             answers=[Answer(of=Plan)],
-            problems=[404],
+            problems=[404, 503],
         ),
         Operation(
             method="GET",
-            path="/api/v1/pools/{pool}/plans/{number}",
+            path="/api/v1/pools/{pool}/plans/{number:[0-9]{1,15}}",
             handler=get_past_plan,
             name="getPlanByNumber",
             summary="Get a plan of the past, and what it changed",
             tag=_TAG,
             path_parameters={"pool": "Name of the pool.", "number": "Of the plan; the first is 1."},
             answers=[Answer(of=Plan)],
-            problems=[404],
+            problems=[404, 503],
         ),
     ]
-
-
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
-        raise InvalidField("number", f"{text[:80]!r} is no number of a plan: expected a whole one such as 12")
-    return int(text)
 
 
 def _without_ended(backend: Backend, plan: domain.Plan) -> domain.Plan:

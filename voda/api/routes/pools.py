@@ -87,7 +87,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             headers={"If-Match": "Change them only if they are still these (412 otherwise)."},
             body=Body(of=SettingsChange, media_types=(JSON, _MERGE_PATCH)),
             answers=[Answer(of=Settings, headers=_ETAG)],
-            problems=[400, 404, 412, 413, 415],
+            problems=[400, 404, 412, 413, 415, 503, 507],
         ),
     ]
 
