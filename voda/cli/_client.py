@@ -4,8 +4,9 @@ Rule: every wait has a limit; what fails is one of voda's own errors, told in on
 """
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import quote
@@ -19,16 +20,13 @@ from voda.app.failures import single
 from voda.cli._options import Where
 from voda.cli._problems import error_of
 from voda.cli._target import Target, target
-from voda.domain.errors import ClusterUnavailable, PermanentError, StoreUnavailable
+from voda.domain.errors import ClusterUnavailable, PermanentError, VodaError
 
 T = TypeVar("T")
 Params = Mapping[str, str | int | list[str]]
 
 _CONNECT_S = 5.0
 _ANSWER_S = 30.0
-RETRY_S = 20.0
-"""How long a lost answer is asked for again."""
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 3.0
 
 
 class NoAnswer(ClusterUnavailable):
@@ -48,8 +46,9 @@ class Answer:
 class Client:
     """One server, for the length of a command."""
 
-    def __init__(self, session: aiohttp.ClientSession, target: Target) -> None:
-        self.target = target
+    def __init__(self, session: aiohttp.ClientSession, where: Where) -> None:
+        self.target = target(where)
+        self._where = where
         self._session = session
 
     async def get(self, path: str, params: Params | None = None) -> bytes:
@@ -76,12 +75,12 @@ class Client:
             method,
             self._url(path, params),
             data=body,
-            headers=headers,
+            headers=self._headers(headers),
             timeout=limit,
             ssl=self.target.tls or True,
             allow_redirects=False,
         )
-        with _told(self.target):
+        with self._told():
             async with sent as response:
                 content = await response.read()
         _refuse_beyond(response.status, content)
@@ -105,9 +104,13 @@ class Client:
         """
         limit = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=idle_s)
         sent = self._session.get(
-            self._url(path, params), headers=headers, timeout=limit, ssl=self.target.tls or True, allow_redirects=False
+            self._url(path, params),
+            headers=self._headers(headers),
+            timeout=limit,
+            ssl=self.target.tls or True,
+            allow_redirects=False,
         )
-        with _told(self.target):
+        with self._told():
             async with sent as response:
                 if response.status >= 300:
                     _refuse_beyond(response.status, await response.read())
@@ -118,17 +121,29 @@ class Client:
         # What is quoted stays quoted: a name with a slash must not become another path.
         return URL(f"{self.target.url}/api/v1{path}", encoded=True).update_query(params or {})
 
+    def _headers(self, headers: Mapping[str, str] | None) -> Mapping[str, str]:
+        shown = {"Authorization": f"Bearer {self.target.token}"} if self.target.token else {}
+        return {**shown, **(headers or {})}
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turn what aiohttp raises into NoAnswer, and look where the server is by now."""
+        try:
+            with _told(self.target):
+                yield
+        except NoAnswer:
+            # A voda that is started again may listen at another port.
+            with suppress(VodaError):
+                self.target = target(self._where)
+            raise
+
 
 @asynccontextmanager
 async def connected(where: Where) -> AsyncIterator[Client]:
     """Yield a client of the server that `where` means."""
-    found = target(where)
-    headers = {"User-Agent": f"voda/{__version__}"}
-    if found.token:
-        headers["Authorization"] = f"Bearer {found.token}"
-    jar = aiohttp.DummyCookieJar()
+    headers, jar = {"User-Agent": f"voda/{__version__}"}, aiohttp.DummyCookieJar()
     async with aiohttp.ClientSession(headers=headers, cookie_jar=jar) as session:
-        yield Client(session, found)
+        yield Client(session, where)
 
 
 def answered(where: Where, question: Callable[[Client], Awaitable[T]]) -> T:
@@ -164,28 +179,6 @@ def decoded(body: bytes, kind: type[T]) -> T:
         ) from error
 
 
-async def persistently(attempt: Callable[[], Awaitable[T]], *, told: Callable[[str], None]) -> T:
-    """Return what the attempt comes to, made again while the server is away; for what may be asked twice.
-
-    Args:
-        attempt: to be repeated.
-        told: gets the sentence for the user, once, before the second attempt.
-    """
-    loop = asyncio.get_running_loop()
-    gives_up_at, pause_s, is_told = loop.time() + RETRY_S, _FIRST_PAUSE_S, False
-    while True:
-        try:
-            return await attempt()
-        except (NoAnswer, StoreUnavailable) as error:
-            if loop.time() + pause_s > gives_up_at:
-                raise
-            if not is_told:
-                told(f"{error}; trying again for {RETRY_S:g} s")
-                is_told = True
-        await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-
-
 def _refuse_beyond(status: int, body: bytes) -> None:
     if status >= 400:
         raise error_of(status, body)
@@ -206,8 +199,9 @@ def _told(target: Target) -> Iterator[None]:
     except TimeoutError as error:
         raise NoAnswer(f"{where} does not answer in time") from error
     except aiohttp.ClientConnectorError as error:
-        reason = error.os_error.strerror or error.os_error
-        raise NoAnswer(f"{where} cannot be reached: {reason}; is `voda up` running?") from error
+        number = error.os_error.errno
+        reason = os.strerror(number) if number and number > 0 else error.os_error.strerror or error.os_error
+        raise NoAnswer(f"{where} cannot be reached: {reason} (is `voda up` running?)") from error
     except aiohttp.InvalidURL as error:
         raise PermanentError(f"{where} is no address that can be asked") from error
     except (aiohttp.ClientError, OSError) as error:

@@ -93,7 +93,8 @@ def _facts(job: Job, told: Told, at: datetime) -> Iterator[tuple[str, str | Text
     yield "State", _state(job, at)
     yield "Of", _origin(job)
     yield "Replicas", _size(job)
-    yield "Why", job.reason or "no plan has considered it yet"
+    if job.reason or not has_ended(job):
+        yield "Why", job.reason or "no plan has considered it yet"
     if told.explanation and not has_ended(job):
         yield from (("", sentence) for sentence in _outlook(told.explanation))
     yield "Progress", _progress(job, at)

@@ -3,6 +3,7 @@
 Rule: whoever stops following stops nothing else.
 """
 
+import asyncio
 from collections.abc import Sequence
 
 from rich.console import Group
@@ -26,19 +27,27 @@ _STEPS = 10
 async def follow(client: Client, job_ids: Sequence[str]) -> bool:
     """Show the jobs until all have ended; return whether all completed."""
     shown = Follower()
+    try:
+        with shown.live:
+            return await _followed(client, job_ids, shown)
+    except asyncio.CancelledError:
+        shown.tell(f"no longer followed; what goes on goes on: voda get {' '.join(job_ids)}")
+        raise
+
+
+async def _followed(client: Client, job_ids: Sequence[str], shown: "Follower") -> bool:
     params = {"job": job_ids[0]} if len(job_ids) == 1 else None
-    with shown.live:
-        async with woken(client, every_s=_EVERY_S, params=params, lost=shown.tell) as wait:
-            while True:
-                try:
-                    jobs = [decoded(await client.get(path("jobs", job_id)), Job) for job_id in job_ids]
-                except (NoAnswer, StoreUnavailable) as error:
-                    shown.tell(str(error))
-                else:
-                    shown.show(jobs)
-                    if all(map(has_ended, jobs)):
-                        return all(job.phase is Phase.COMPLETED for job in jobs)
-                await wait()
+    async with woken(client, every_s=_EVERY_S, params=params, lost=shown.tell) as wait:
+        while True:
+            try:
+                jobs = [decoded(await client.get(path("jobs", job_id)), Job) for job_id in job_ids]
+            except (NoAnswer, StoreUnavailable) as error:
+                shown.tell(str(error))
+            else:
+                shown.show(jobs)
+                if all(map(has_ended, jobs)):
+                    return all(job.phase is Phase.COMPLETED for job in jobs)
+            await wait()
 
 
 class Follower:

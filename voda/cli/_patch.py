@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from voda.cli._client import Answer, Client, persistently
+from voda.cli._client import Answer, Client
 from voda.cli._print import say
+from voda.cli._retry import persistently
 from voda.domain.errors import VersionConflict
 
 _ATTEMPTS = 5

@@ -13,6 +13,7 @@ from msgspec import Raw, Struct
 from voda.api import schemas
 from voda.cli._client import Client, Params, decoded
 from voda.cli._live import followed
+from voda.cli._print import say
 from voda.events.envelope import Event
 from voda.events.types import AnyFact
 from voda.timetravel.story import TYPES, describe, subject_of
@@ -77,7 +78,7 @@ class ServerLog:
 
     async def tail(self, after: int) -> AsyncIterator[Seen]:
         """Yield every event behind `after` that passes the filters, and then those to come, for ever."""
-        async for message in followed(self._client, after=after, params=self._filters):
+        async for message in followed(self._client, after=after, params=self._filters, lost=say):
             yield _seen(message.data)
 
 

@@ -9,12 +9,13 @@ from pathlib import Path
 import msgspec
 
 from voda.api.schemas import Submission, Warned
-from voda.cli._client import Answer, Client, decoded, persistently
+from voda.cli._client import Answer, Client, decoded
 from voda.cli._each import each
 from voda.cli._following import follow
 from voda.cli._manifests import Document, with_working_dir
 from voda.cli._options import Output
 from voda.cli._print import plain, print_answer, say
+from voda.cli._retry import persistently
 from voda.simulator.report.units import counted
 
 _SEEN_BEFORE = 200

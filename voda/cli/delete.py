@@ -53,8 +53,9 @@ def delete(
 
 async def _delete(client: "Client", name: str, reason: str) -> str:
     from voda.api.schemas import Job
-    from voda.cli._client import decoded, path, persistently
+    from voda.cli._client import decoded, path
     from voda.cli._print import plain, say
+    from voda.cli._retry import persistently
     from voda.cli._words import has_ended, state
 
     query = {"reason": reason} if reason else None

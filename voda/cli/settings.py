@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
 def settings(  # noqa: PLR0913 - a command's options are its parameters
     where: Where,
-    pool: Annotated[str, typer.Argument(help="By default the first.", autocompletion=complete_pools)] = "",
+    pool: Annotated[str, typer.Argument(help="By default the only one.", autocompletion=complete_pools)] = "",
     policy: Annotated[
         str | None, typer.Option("--policy", help="How many replicas each gets.", autocompletion=complete_policies)
     ] = None,
@@ -84,7 +84,7 @@ def settings(  # noqa: PLR0913 - a command's options are its parameters
 def set_policy(
     where: Where,
     policy: Annotated[str, typer.Argument(help="Its name.", autocompletion=complete_policies)],
-    pool: Annotated[str, typer.Option("--pool", help="By default the first.", autocompletion=complete_pools)] = "",
+    pool: Annotated[str, typer.Option("--pool", help="By default the only one.", autocompletion=complete_pools)] = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Change the policy of a pool."""
@@ -98,12 +98,12 @@ def _run(where: Where, pool: str, changes: dict[str, object], output: Output) ->
 
 
 async def _show(client: "Client", pool: str, change: dict[str, object], output: Output) -> None:
-    from voda.api.schemas import Page, Settings
+    from voda.api.schemas import Settings
     from voda.cli._client import decoded, path
     from voda.cli._patch import patched
     from voda.cli._print import print_answer
 
-    pool = pool or decoded(await client.get(""), Page).pools[0]
+    pool = pool or await _only_pool(client)
     where = path("pools", pool, "settings")
     if not change:
         before = after = await client.ask("GET", where)
@@ -111,6 +111,16 @@ async def _show(client: "Client", pool: str, change: dict[str, object], output: 
         before, after = await patched(client, where, change)
     old, new = decoded(before.body, Settings), decoded(after.body, Settings)
     print_answer(after.body, output, name=pool, text=lambda: _text(pool, old, new, is_change=bool(change)))
+
+
+async def _only_pool(client: "Client") -> str:
+    from voda.cli._lists import pools
+    from voda.domain.errors import InvalidInput
+
+    found, _ = await pools(client, ())
+    if len(found) != 1:
+        raise InvalidInput(f"which pool? there are {', '.join(pool.name for pool in found)}: name one of them")
+    return found[0].name
 
 
 def _text(pool: str, old: "Settings", new: "Settings", *, is_change: bool) -> str:
