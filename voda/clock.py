@@ -24,10 +24,12 @@ class Clock(Protocol):
 
 @contextmanager
 def stopwatch(laps: list[float]) -> Iterator[None]:
-    """Append the seconds that the block took to `laps`; for measuring voda itself, never for deciding."""
+    """Append the seconds that the block took to `laps`, failed or not; to measure voda, never to decide."""
     began = time.perf_counter()
-    yield
-    laps.append(time.perf_counter() - began)
+    try:
+        yield
+    finally:
+        laps.append(time.perf_counter() - began)
 
 
 class SystemClock:

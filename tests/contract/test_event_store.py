@@ -17,10 +17,11 @@ from voda.events.memory import MemoryStore
 from voda.events.opening import open_store
 from voda.events.sql.postgres import PostgresDatabase
 from voda.events.store import EventStore
+from voda.events.timed import TimedStore
 from voda.events.verify import Verdict, verify_log
 
 WAIT_S = 20
-KINDS = ["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+KINDS = ["memory", "timed", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 
 OpenLog = Callable[[], Awaitable[EventStore]]
 """Opens the test's log: once more each time, as another process would."""
@@ -35,6 +36,9 @@ async def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
         make: OpenLog = lambda: open_store(url)  # noqa: E731
     elif request.param == "sqlite":
         make = lambda: open_store(tmp_path / "log.db")  # noqa: E731
+    elif request.param == "timed":
+        timed = TimedStore(MemoryStore(), lambda *_: None)
+        make = lambda: asyncio.sleep(0, timed)  # noqa: E731
     else:
         memory = MemoryStore()
         make = lambda: asyncio.sleep(0, memory)  # noqa: E731

@@ -7,7 +7,7 @@ Rules: decide from the log alone; one writer decides (its epoch fences former le
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import Final
+from typing import Final, Protocol
 
 from voda.clock import Clock, stopwatch
 from voda.controller.follower import catch_up, restore
@@ -50,10 +50,22 @@ SPEEDUP_CHANGED: Final = "speedup.changed"
 """Cause of a plan that is due because a job's measured speed changed materially; not an event of its own."""
 
 
+class Observer(Protocol):
+    """Who measures a controller; it changes nothing."""
+
+    def stepped(self, seconds: float) -> None:
+        """Take note that a step took this long."""
+        ...
+
+    def decided(self, seconds: float) -> None:
+        """Take note that a decision, recorded or not, took this long."""
+        ...
+
+
 class Controller:
     """Decides for one pool. Not safe for concurrent steps: one leader, one writer."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its ports, and who measures it
         self,
         *,
         pool: str,
@@ -61,14 +73,15 @@ class Controller:
         clock: Clock,
         policies: Callable[[str], Policy],
         placers: Callable[[str], Placer],
+        observer: Observer | None = None,
     ) -> None:
         self.live = Live()
-        self.decision_s: list[float] = []
         self.pool = pool
         self._store = store
         self._clock = clock
         self._policies = policies
         self._placers = placers
+        self._observer = observer
         self._stream = f"decisions.{pool}"
         self._version = 0
         self._epoch = 0
@@ -106,6 +119,14 @@ class Controller:
         Raises:
             Fenced: another leader took over; this controller must not be used any more.
         """
+        laps: list[float] = []
+        with stopwatch(laps):
+            due_at = await self._step()
+        if self._observer is not None:
+            self._observer.stepped(laps[0])
+        return due_at
+
+    async def _step(self) -> float:
         await self.catch_up()
         await self._cancel_idle()
         cluster = self.live.cluster
@@ -119,11 +140,14 @@ class Controller:
 
     async def _decide(self, policy: Policy, cause: str) -> None:
         now = self._clock.now()
-        with stopwatch(self.decision_s):
+        laps: list[float] = []
+        with stopwatch(laps):
             state = self.live.state(self.pool)
             placer = first_known(self._placers, state.settings.placer, state.plan.placer)
             plan = decide(state, policy, placer, now, cause=cause)
             fact = changes(state.plan, plan, self.live.cluster.undecided(self.pool))
+        if self._observer is not None:
+            self._observer.decided(laps[0])
         if fact is not None:
             await self._append(fact)
         # Not before: a decision that the store did not take is still due.

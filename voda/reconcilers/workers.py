@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from voda.clock import Clock
+from voda.clock import Clock, stopwatch
 from voda.cluster.port import Cluster, Observed
 from voda.domain.errors import ClusterUnavailable, VodaError
 from voda.domain.plan import Action
@@ -17,6 +17,8 @@ from voda.events.types import ActionFailed
 from voda.reconcilers.diff import diff
 from voda.reconcilers.watcher import Watcher
 
+Applied = Callable[[str, str, float], None]
+"""(action, outcome: accepted, failed or timed_out, seconds) -> nothing."""
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 300.0
 
@@ -33,11 +35,20 @@ class _Setback(NamedTuple):
 class WorkerReconciler:
     """Applies the difference between plan and cluster."""
 
-    def __init__(self, *, cluster: Cluster, watcher: Watcher, clock: Clock, timeout_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        watcher: Watcher,
+        clock: Clock,
+        timeout_s: float = 30.0,
+        applied: Applied | None = None,
+    ) -> None:
         self._cluster = cluster
         self._watcher = watcher
         self._clock = clock
         self._timeout_s = timeout_s
+        self._applied = applied
         self.is_settled = False
         """Whether the last step found everything as planned, nothing waiting for GPUs to become free."""
         self._setbacks: dict[str, _Setback] = {}
@@ -83,12 +94,21 @@ class WorkerReconciler:
             raise ClusterUnavailable(f"the cluster did not answer within {self._timeout_s:g} s") from error
 
     async def _try(self, action: Action, wanted: Sequence[Action]) -> bool:
+        laps: list[float] = []
+        outcome = "failed"
         try:
-            async with asyncio.timeout(self._timeout_s):
-                await self._cluster.apply(action)
+            with stopwatch(laps):
+                async with asyncio.timeout(self._timeout_s):
+                    await self._cluster.apply(action)
+            outcome = "accepted"
         except (VodaError, TimeoutError) as error:
+            if isinstance(error, TimeoutError):
+                outcome = "timed_out"
             await self._pause(action, wanted, error)
             return False
+        finally:
+            if self._applied is not None:
+                self._applied(type(action).__name__, outcome, laps[0])
         self._setbacks.pop(action.job_id, None)
         return True
 

@@ -41,6 +41,20 @@ from voda.simulator.profile import Workload
 from voda.simulator.run import Enough, Opening, Options, Progress, Run, fresh
 
 
+class _Decisions:
+    """Keeps what each decision of a simulation took; there are only so many."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def stepped(self, seconds: float) -> None:
+        """See Observer."""
+
+    def decided(self, seconds: float) -> None:
+        """See Observer."""
+        self.seconds.append(seconds)
+
+
 class Simulation:
     """One workload under one policy and one placer."""
 
@@ -67,8 +81,14 @@ class Simulation:
         self._cluster = SimulatedCluster(workload.nodes, now=self._clock.now, end_of=options.end_of)
         self._watcher = Watcher(store=self._store, clock=self._clock, actor="cluster")
         self._reconciler = WorkerReconciler(cluster=self._cluster, watcher=self._watcher, clock=self._clock)
+        self._decisions = _Decisions()
         self._controller = Controller(
-            pool=self._pool, store=self._store, clock=self._clock, policies=policies, placers=placers
+            pool=self._pool,
+            store=self._store,
+            clock=self._clock,
+            policies=policies,
+            placers=placers,
+            observer=self._decisions,
         )
         self._failures = FailureSchedule(
             [node.name for node in workload.nodes], options.failures, seed=options.seed, begins_at=workload.begins_at
@@ -97,7 +117,7 @@ class Simulation:
             workload=self._workload,
             options=self._options,
             store=self._store,
-            decision_s=self._controller.decision_s,
+            decision_s=self._decisions.seconds,
             wall_s=laps[0],
             unfinished=tuple(self._live_jobs()),
         )

@@ -1,0 +1,22 @@
+"""A timed log tells of every append how it ended."""
+
+import pytest
+
+from tests.builders import a_fact
+from voda.domain.errors import Fenced, InvalidInput, VersionConflict
+from voda.events.envelope import ANY_VERSION
+from voda.events.memory import MemoryStore
+from voda.events.timed import TimedStore
+
+
+async def test_appends_are_told_with_their_outcome() -> None:
+    told: list[tuple[str, int]] = []
+    store = TimedStore(MemoryStore(), lambda outcome, facts, seconds: told.append((outcome, facts)))
+    await store.append("job.a", 0, [a_fact("1"), a_fact("2")], epoch=2)
+    with pytest.raises(VersionConflict):
+        await store.append("job.a", 7, [a_fact("3")], epoch=2)
+    with pytest.raises(Fenced):
+        await store.append("job.a", ANY_VERSION, [a_fact("4")], epoch=1)
+    with pytest.raises(InvalidInput):
+        await store.append("job.a", ANY_VERSION, [a_fact("5", at=float("nan"))], epoch=2)
+    assert told == [("ok", 2), ("conflict", 1), ("fenced", 1), ("failed", 1)]

@@ -1,0 +1,75 @@
+"""Policies and placers whose answers are measured.
+
+Rule: they answer as the ones behind them do.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import cast
+
+from voda.clock import stopwatch
+from voda.domain.plan import Allocation, Placement
+from voda.domain.state import ClusterState
+from voda.placement.base import Placer
+from voda.policies.base import Policy, Queueing
+
+Took = Callable[[str, float], None]
+"""(name of the policy or placer, seconds) -> nothing."""
+
+
+def timed_policies(policies: Callable[[str], Policy], took: Took) -> Callable[[str], Policy]:
+    """Return the policies by name, as `policies` does, each of which tells how long its allocations take."""
+
+    def timed(name: str) -> Policy:
+        found = policies(name)
+        kind = _TimedQueueing if isinstance(found, Queueing) else _TimedPolicy
+        # The protocol has its words about a policy as class variables, where this one has them from the other.
+        return cast(Policy, kind(found, took))
+
+    return timed
+
+
+def timed_placers(placers: Callable[[str], Placer], took: Took) -> Callable[[str], Placer]:
+    """Return the placers by name, as `placers` does, each of which tells how long its placements take."""
+    return lambda name: cast(Placer, _TimedPlacer(placers(name), took))
+
+
+class _TimedPolicy:
+    def __init__(self, policy: Policy, took: Took) -> None:
+        self.name, self.title, self.paper = policy.name, policy.title, policy.paper
+        self._policy = policy
+        self._took = took
+
+    def allocate(self, view: ClusterState, now: float) -> Allocation:
+        """See Policy.allocate."""
+        laps: list[float] = []
+        with stopwatch(laps):
+            allocation = self._policy.allocate(view, now)
+        self._took(self.name, laps[0])
+        return allocation
+
+
+class _TimedQueueing(_TimedPolicy):
+    def requeue(self, view: ClusterState, now: float) -> Mapping[str, tuple[int, str]]:
+        """See Queueing.requeue."""
+        assert isinstance(self._policy, Queueing)
+        return self._policy.requeue(view, now)
+
+    def requeue_due_at(self, view: ClusterState, now: float) -> float:
+        """See Queueing.requeue_due_at."""
+        assert isinstance(self._policy, Queueing)
+        return self._policy.requeue_due_at(view, now)
+
+
+class _TimedPlacer:
+    def __init__(self, placer: Placer, took: Took) -> None:
+        self.name, self.title = placer.name, placer.title
+        self._placer = placer
+        self._took = took
+
+    def place(self, view: ClusterState, replicas: Mapping[str, int], now: float) -> Placement:
+        """See Placer.place."""
+        laps: list[float] = []
+        with stopwatch(laps):
+            placement = self._placer.place(view, replicas, now)
+        self._took(self.name, laps[0])
+        return placement
