@@ -107,7 +107,7 @@ def voda(*arguments: str, env: Mapping[str, str], cwd: Path = ROOT, **options: A
 @asynccontextmanager
 async def service(home: Path, env: Mapping[str, str]) -> AsyncIterator[str]:
     """Run `voda up` for the length of the block, and yield its URL."""
-    arguments = ["up", "--slots", str(SLOTS), "--port", "0", "--ratelimit", "2"]
+    arguments = ["up", "--slots", str(SLOTS), "--port", "0", "--ratelimit", "2", "--halt-on-exit"]
     console.print(f"[bold]$ voda {' '.join(arguments)} &[/bold]")
     command = [str(Path(sys.executable).with_name("voda")), *arguments]
     with (home / "up.log").open("wb") as log:
