@@ -19,6 +19,8 @@ Count = Annotated[int, Meta(extra_json_schema={"minimum": 0, "maximum": _BILLION
 Epoch = Annotated[float, Meta(extra_json_schema={"minimum": 0, "maximum": _BILLION})]
 Positive = Annotated[float, Meta(extra_json_schema={"exclusiveMinimum": 0, "maximum": _BILLION})]
 
+Rate = Annotated[float, Meta(extra_json_schema={"exclusiveMinimum": 0, "maximum": 1e15})]
+
 SpanOfADay = Annotated[float, Meta(ge=0, le=86_400)]
 Service = Annotated[float, Meta(ge=0, le=1e9)]
 """GPU-seconds."""

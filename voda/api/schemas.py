@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from voda.api.bounds import Count, Epoch, Figure, Knob, Pending, Positive, Service, Share, Size, SpanOfADay, Workers
+from voda.api import bounds
 from voda.domain.job import Phase
 
 
@@ -140,22 +140,22 @@ class Submission(Wire, frozen=True, kw_only=True):
 class Change(Asked, frozen=True, kw_only=True, omit_defaults=True):
     """New wishes for a live job: a JSON merge patch; what is absent stays."""
 
-    min_replicas: Size | UnsetType = UNSET
-    max_replicas: Size | UnsetType = UNSET
-    requested_replicas: Size | UnsetType = UNSET
-    priority: Figure | UnsetType = UNSET
-    epochs: Count | UnsetType = UNSET
+    min_replicas: bounds.Size | UnsetType = UNSET
+    max_replicas: bounds.Size | UnsetType = UNSET
+    requested_replicas: bounds.Size | UnsetType = UNSET
+    priority: bounds.Figure | UnsetType = UNSET
+    epochs: bounds.Count | UnsetType = UNSET
 
 
 class Report(Asked, frozen=True, kw_only=True, omit_defaults=True):
     """A job's own report of an epoch or step; sent by voda.report."""
 
-    epoch: Epoch
+    epoch: bounds.Epoch
     """Epochs done, the one just finished included."""
-    workers: Workers | None = None
-    epoch_time_s: Positive | None = None
-    step_time_s: Positive | None = None
-    samples_per_s: Positive | None = None
+    workers: bounds.Workers | None = None
+    epoch_time_s: bounds.Positive | None = None
+    step_time_s: bounds.Positive | None = None
+    samples_per_s: bounds.Rate | None = None
     metrics: Mapping[str, float] = {}
     report_id: str = ""
     """Chosen by the job; the same report sent again is recorded once."""
@@ -220,12 +220,12 @@ class SettingsChange(Asked, frozen=True, kw_only=True, omit_defaults=True):
 
     policy: str | UnsetType = UNSET
     placer: str | UnsetType = UNSET
-    ratelimit_s: SpanOfADay | UnsetType = UNSET
-    tiresias_demote_gpu_s: Service | UnsetType = UNSET
-    tiresias_promote_knob: Knob | UnsetType = UNSET
-    tiresias_compact_pending: Pending | UnsetType = UNSET
-    resize_cost_s: SpanOfADay | UnsetType = UNSET
-    span_penalty: Share | UnsetType = UNSET
+    ratelimit_s: bounds.SpanOfADay | UnsetType = UNSET
+    tiresias_demote_gpu_s: bounds.Service | UnsetType = UNSET
+    tiresias_promote_knob: bounds.Knob | UnsetType = UNSET
+    tiresias_compact_pending: bounds.Pending | UnsetType = UNSET
+    resize_cost_s: bounds.SpanOfADay | UnsetType = UNSET
+    span_penalty: bounds.Share | UnsetType = UNSET
     heeds_resize_cost: bool | UnsetType = UNSET
 
 

@@ -1,0 +1,102 @@
+"""Every operation, asked what its document allows and what it forbids, by a tool that knows only the document.
+
+Rule: nothing breaks, and every answer is one that the document announces, of the form that it announces.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.builders import a_spec
+from tests.integration.api.test_logs import KeptOutputs
+from tests.integration.api.test_plans import a_leader, decided
+from tests.service import Service, a_service
+from voda.api.access import Access, Role
+from voda.clock import SystemClock
+from voda.events.types import JobSubmitted, WorkerStarted
+
+_DEADLINE_S = 300.0
+# What a document can bound, it does; beyond that, these refuse what only sense forbids: a manifest without a kind, a
+# wish beyond the job's maximum, a moment that is none, a name of several words, a continue token made up.
+_REFUSE_BY_SENSE = (
+    "submitJob",
+    "createTraining",
+    "deleteTraining",
+    "setAlgorithm",
+    "setRatelimit",
+    "changeJob",
+    "deleteJob",
+    "reportProgress",
+    "listJobs",
+    "explainJob",
+)
+_CONFIG = """
+[checks]
+# A job that was deleted is canceled; it stays to be looked at.
+use_after_free.enabled = false
+# Who shows a revision that is not there is told so first.
+negative_data_rejection.expected-statuses = ["4xx"]
+positive_data_acceptance.expected-statuses = ["2xx", "3xx", "401", "403", "404", "409", "412", "429"]
+
+[[operations]]
+include-operation-id = "listEvents"
+# A stream has no end, and its beginning is of this log alone.
+parameters = { watch = false, "header.Last-Event-ID" = "1" }
+"""
+
+
+def _config(folder: Path) -> Path:
+    senses = (
+        f'[[operations]]\ninclude-operation-id = "{name}"\nchecks.positive_data_acceptance.enabled = false\n'
+        for name in _REFUSE_BY_SENSE
+    )
+    file = folder / "schemathesis.toml"
+    file.write_text(_CONFIG + "\n".join(senses))
+    return file
+
+
+async def _populate(service: Service) -> None:
+    """Fill the log, so that there is something behind most paths."""
+    leader = await a_leader(service)
+    for job_id in ("a", "b", "c"):
+        await service.happens(JobSubmitted(spec=a_spec(job_id, name=job_id, user="ann", manifest={"kind": "MPIJob"})))
+        await decided(service, leader)
+    await service.happens(WorkerStarted(job_id="a", workers={0: "n1"}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("role", "phases", "examples"),
+    [("admin", "examples,coverage,fuzzing,stateful", 8), ("user", "fuzzing", 2), ("viewer", "fuzzing", 2)],
+)
+async def test_api_when_asked_anything_then_answers_as_documented(
+    role: str, phases: str, examples: int, tmp_path: Path
+) -> None:
+    clock, outputs = SystemClock(), KeptOutputs()
+    outputs.is_over = True
+    access = Access.open(tmp_path, clock)
+    token = (tmp_path / "admin.token").read_text().strip()
+    if role != "admin":
+        kind: Role = "user" if role == "user" else "viewer"
+        token = access.add("ann", kind)
+    async with a_service(access=access, clock=clock, outputs={"default": outputs}) as service:
+        await _populate(service)
+        # fmt: off
+        tool = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "schemathesis.cli", "--config-file", str(_config(tmp_path)),
+            "run", f"{service.url}/openapi.json", "--header", f"Authorization: Bearer {token}",
+            "--phases", phases, "--seed", "1", "--max-examples", str(examples), "--continue-on-failure",
+            "--request-timeout", "30", "--generation-database", "none", "--no-color",
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd=tmp_path,
+        )
+        # fmt: on
+        try:
+            async with asyncio.timeout(_DEADLINE_S):
+                told, _ = await tool.communicate()
+        finally:
+            if tool.returncode is None:
+                tool.kill()
+                await tool.wait()
+    assert tool.returncode == 0, told.decode(errors="replace")
