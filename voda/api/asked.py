@@ -48,13 +48,13 @@ def as_json(body: bytes, *, status: int = 200, etag: str = "") -> web.Response:
 
 
 def query_of(request: web.Request, query: type[S]) -> S:
-    """Return the parameters of the query.
+    """Return the parameters of the query, which all have defaults.
 
     Raises:
         InvalidField: one is unknown, given twice, or wrong.
     """
     if not request.rel_url.raw_query_string:
-        return msgspec.convert({}, query)
+        return query()
     several = _LISTS.get(query)
     if several is None:
         several = _LISTS[query] = frozenset(_lists(query))
@@ -81,6 +81,8 @@ async def raw_body(request: web.Request, limits: Limits) -> bytes:
     """
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise WrongMediaType("a compressed body is not read here: send it as it is, without Content-Encoding")
+    if request.content.is_eof():
+        return await request.read()
     try:
         async with asyncio.timeout(limits.request_s):
             return await request.read()
