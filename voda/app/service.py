@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 from voda import __version__
 from voda.api.access import Access
@@ -31,7 +32,8 @@ from voda.controller.controller import Controller
 from voda.domain.job import Job, JobSpec
 from voda.events.opening import open_store, shown
 from voda.events.store import EventStore
-from voda.manifests.omissions import on_this_machine
+from voda.manifests.omissions import on_this_machine, refuse_unrunnable
+from voda.manifests.parsed import Omission
 from voda.placement.registry import placer
 from voda.policies.registry import policy
 from voda.reconcilers.progress import ProgressCollector
@@ -100,7 +102,7 @@ class Service:
             access=self.access,
             pools=tuple(self.clusters),
             outputs=dict.fromkeys(self.clusters, LocalOutputs(self.home.jobs.absolute())),
-            omissions=on_this_machine,
+            omissions=_honoured,
             not_ready=self.trouble,
             limits=Limits(jobs_per_user=self.options.jobs_per_user),
         )
@@ -172,6 +174,16 @@ def _loop(service: Service, pool: str, cluster: LocalCluster) -> PoolLoop:
         reconciler=WorkerReconciler(cluster=cluster, watcher=watcher, clock=service.clock),
         watcher=watcher,
     )
+
+
+def _honoured(manifest: Mapping[str, Any]) -> Sequence[Omission]:
+    """Return what of a manifest plain processes do not honour.
+
+    Raises:
+        InvalidField: nothing of it could run here.
+    """
+    refuse_unrunnable(manifest)
+    return on_this_machine(manifest)
 
 
 def _watcher(service: Service, pool: str) -> Watcher:
