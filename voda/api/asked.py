@@ -68,7 +68,7 @@ def query_of(request: web.Request, query: type[S]) -> S:
     try:
         return msgspec.convert(found, query, strict=False)
     except msgspec.ValidationError as error:
-        raise _wrong(error, "the query") from error
+        raise _wrong(error, "the query", query) from error
 
 
 async def raw_body(request: web.Request, limits: Limits) -> bytes:
@@ -103,7 +103,7 @@ async def body_of(request: web.Request, record: type[S], limits: Limits) -> S:
     try:
         return msgspec.json.decode(content, type=record)
     except msgspec.ValidationError as error:
-        raise _wrong(error, "the body") from error
+        raise _wrong(error, "the body", record) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnreadableBody(f"the body is not JSON: {error}") from error
 
@@ -165,7 +165,7 @@ def _lists(query: type[Struct]) -> Iterable[str]:
             yield field.encode_name
 
 
-def _wrong(error: msgspec.ValidationError, where: str) -> InvalidField:
+def _wrong(error: msgspec.ValidationError, where: str, record: type[Struct]) -> InvalidField:
     """Return the error with the field's path as a user writes it."""
     text = str(error)
     at = _AT.search(text)
@@ -174,4 +174,19 @@ def _wrong(error: msgspec.ValidationError, where: str) -> InvalidField:
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", message, re.DOTALL):
         path = f"{path}.{unknown[1]}".removeprefix(".")
         return InvalidField(path[:200], f"{where} has {path[:200]!r}, which is unknown here")
-    return InvalidField(path, f"{path or where}: {message[0].lower()}{message[1:]}")
+    expected = _choices(record, path) if message.startswith("Invalid enum value") else ""
+    return InvalidField(path, f"{path or where}: {message[0].lower()}{message[1:]}{expected}")
+
+
+def _choices(record: type[Struct], path: str) -> str:
+    """Return what a field may be, where those are words; empty otherwise."""
+    name = path.partition("[")[0]
+    for field in msgspec.structs.fields(record):
+        if field.encode_name == name:
+            kind = msgspec.inspect.type_info(field.type)
+            kind = kind.item_type if isinstance(kind, msgspec.inspect.VarTupleType) else kind
+            if isinstance(kind, msgspec.inspect.EnumType):
+                return f", expected one of {', '.join(str(member.value) for member in kind.cls)}"
+            if isinstance(kind, msgspec.inspect.LiteralType):
+                return f", expected one of {', '.join(map(str, kind.values))}"
+    return ""

@@ -292,6 +292,14 @@ async def test_list_when_the_query_is_wrong_names_the_parameter(query: str, fiel
     assert problem.field.startswith(field)
 
 
+async def test_list_when_a_word_is_unknown_tells_the_others() -> None:
+    async with a_service() as service:
+        phase = await refused(service, 422, "GET", f"{JOBS}?phase=running")
+        sort = await refused(service, 422, "GET", f"{JOBS}?sort=colour")
+    assert "expected one of Submitted, Waiting, Running, Completed, Failed, Canceled, live" in phase.detail
+    assert "-priority" in sort.detail
+
+
 async def test_get_when_unchanged_sends_no_body() -> None:
     async with a_service() as service:
         etag = f'"{(await submit(service)).job.revision}"'
