@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from voda.clock import SystemClock
 from voda.cluster.local.blueprint import Blueprint
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.devices import Device, cpu_slots
 from voda.cluster.local.folder import Folder
+from voda.cluster.local.gpus import Card
 from voda.cluster.local.site import Setup
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
@@ -81,6 +84,7 @@ class Ground:
     settings: dict[str, Any] = field(default_factory=dict)
     told: list[Observation] = field(default_factory=list)
     open_cluster: LocalCluster | None = None
+    pool: str = "default"
 
     @property
     def cluster(self) -> LocalCluster:
@@ -92,7 +96,7 @@ class Ground:
         """Open a cluster, as `voda up` does when it starts."""
         self.open_cluster = LocalCluster(
             Setup(
-                node=Node(name="n1", gpus=0),
+                node=Node(name="n1", pool=self.pool, gpus=0),
                 folder=self.folder,
                 devices=self.devices,
                 clock=SystemClock(),
@@ -214,3 +218,23 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
     except OSError:
         return False
+
+
+class FakeNvml:
+    """A driver that shows what it is told to."""
+
+    def __init__(self, *cards: Card) -> None:
+        self.shown = list(cards)
+
+    def cards(self) -> Sequence[Card]:
+        """See Nvml.cards."""
+        return self.shown
+
+    def change(self, index: int, **fields: Any) -> None:
+        """Let a card show something else."""
+        self.shown[index] = replace(self.shown[index], **fields)
+
+
+def cards(count: int, model: str = "NVIDIA H200") -> list[Card]:
+    """Return healthy GPUs."""
+    return [Card(index=index, uuid=f"GPU-{index}{index}", model=model) for index in range(count)]

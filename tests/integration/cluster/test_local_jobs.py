@@ -1,12 +1,15 @@
 """Local jobs as real processes: starting, growing, shrinking, ending, and those that misbehave."""
 
 import os
-from collections.abc import AsyncIterator
+import subprocess
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job, is_alive, until
+from voda.domain.errors import ClusterUnavailable
 from voda.events.types import JobCompleted, JobFailed, WorkerExited, WorkerStarted
 
 
@@ -14,6 +17,18 @@ from voda.events.types import JobCompleted, JobFailed, WorkerExited, WorkerStart
 async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
     async with a_ground(tmp_path) as ground:
         yield ground
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Yield a folder that holds a megabyte."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(disk)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("a small file system of its own needs the right to mount")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 async def test_launcher_when_started_runs_with_the_operators_files_and_ends_well(ground: Ground) -> None:
@@ -107,7 +122,7 @@ async def test_launcher_when_it_fails_is_restarted_up_to_the_limit(ground: Groun
     await ground.until_told(
         JobFailed(
             job_id="a",
-            reason="launcher ended with exit code 3 after 1 restarts (backoffLimit); its last lines: try",
+            reason="launcher ended with exit code 3 after 1 restart (backoffLimit); its last lines: try",
         )
     )
     assert ground.log() == "try\ntry\n"
@@ -136,3 +151,32 @@ async def test_output_when_it_outgrows_its_cap_keeps_its_end(tmp_path: Path) -> 
         await ground.until_logged("end\n")
         assert len(ground.log()) <= 100_000
         assert "output before this was dropped" in ground.log()
+
+
+async def test_job_when_it_fills_its_disk_ends_and_is_told(small_disk: Path) -> None:
+    async with a_ground(small_disk) as ground:
+        fill = "dd if=/dev/zero of=full bs=4096 2>/dev/null; echo lost; exit 5"
+        await ground.start(an_mpi_job("a", fill, policy={"backoff_limit": 0}), workers=2)
+        await ground.until_told(
+            JobFailed(job_id="a", reason="launcher ended with exit code 5"),
+            WorkerExited(job_id="a", workers=(0, 1), cause="failed", exit_code=5),
+        )
+        with pytest.raises(ClusterUnavailable, match=r"its folder cannot be written: .*No space left"):
+            await ground.start(an_mpi_job("b", "echo never"))
+        (small_disk / "jobs/a/full").unlink()
+        await ground.start(ground.blueprints["b"])
+        await ground.until_logged("never", job_id="b")
+
+
+async def test_environment_when_it_cannot_be_given_to_a_process_fails_the_job(ground: Ground) -> None:
+    job = an_mpi_job("a", "true")
+    odd = {"launcher": replace(job.programs["launcher"], env=(("A=B", "c"),))}
+    await ground.start(replace(job, programs=odd))
+    await until(lambda: any(isinstance(notice, JobFailed) for notice in ground.notices()))
+
+
+async def test_working_directory_when_it_is_not_there_fails_the_job_with_its_name(ground: Ground) -> None:
+    await ground.start(an_mpi_job("a", "true", working_dir="/no/such/folder"))
+    await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="failed", exit_code=127))
+    failed = next(notice for notice in ground.told if isinstance(notice, JobFailed))
+    assert "working directory /no/such/folder: not found" in failed.reason

@@ -127,11 +127,8 @@ class LocalCluster:
     def _job(self, job_id: str) -> LocalJob:
         job = self._jobs.get(job_id)
         if job is None:
-            # A job that halted long ago, or was stopped, may have left a record or a folder; a new record is begun.
-            spec = self._setup.jobs(job_id)
-            if spec is None:
-                raise ActionRefused(f"job {job_id}: not known to the cluster")
-            self._setup.blueprint(spec)
+            # Refused before anything is noted; a folder that an earlier job of this id left is used again.
+            self._site.blueprint(job_id)
             job = self._add(Record(job_id=job_id, pool=self._node.pool, boot_id=self._site.boot_id))
         return job
 
@@ -149,6 +146,7 @@ class LocalCluster:
                 job.stop("unknown")
             if job.is_forgotten:
                 del self._jobs[job_id]
+                self._site.blueprints.pop(job_id, None)
 
     def _refuse_other_nodes(self, job_id: str, nodes: Sequence[str]) -> None:
         if others := sorted({node for node in nodes if node != self._node.name}):

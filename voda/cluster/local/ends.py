@@ -11,8 +11,6 @@ from msgspec import Struct
 from voda.cluster.local.blueprint import Blueprint
 from voda.cluster.local.record import Exit
 
-FIRST_PAUSE_S: Final = 1.0
-LONGEST_PAUSE_S: Final = 300.0
 _LEAST_RETRYABLE: Final = 128
 _CANNOT_START: Final = frozenset({126, 127})
 
@@ -48,13 +46,9 @@ def verdict(blueprint: Blueprint, replica: str, ended: Exit, *, failures: int, u
     if not is_retried:
         return Verdict(outcome="failed", reason=f"{what}; its restartPolicy is Never")
     if failures >= blueprint.policy.backoff_limit:
-        return Verdict(outcome="failed", reason=f"{what} after {failures} restarts (backoffLimit)")
+        restarts = f" after {failures} restart{'s' if failures > 1 else ''} (backoffLimit)" if failures else ""
+        return Verdict(outcome="failed", reason=what + restarts)
     return Verdict(outcome="again")
-
-
-def pause_s(failures: int) -> float:
-    """Return how long to wait before the restart after the n-th failure, seconds."""
-    return min(FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16), LONGEST_PAUSE_S)
 
 
 def told(ended: Exit) -> str:

@@ -85,6 +85,12 @@ class Folder:
         ended = _read(self.replicas / replica / "exit.json", Exit)
         return ended if ended is not None and ended.run == run else None
 
+    def last_run(self, replica: str) -> int:
+        """Return the number of the newest start that left a trace; 0 if none did."""
+        home = self.replicas / replica
+        traces = (_read(home / "process.json", Alive), _read(home / "exit.json", Exit))
+        return max((trace.run for trace in traces if trace is not None), default=0)
+
 
 def write_whole(path: Path, content: bytes, *, durably: bool = False, mode: int = 0o644) -> None:
     """Write a file whole or not at all.

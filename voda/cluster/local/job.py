@@ -4,49 +4,38 @@ Rules: `settle` acts on the difference between record and processes, whatever wo
 time; nothing in it waits. A worker's devices are free, and its exit is told, only once its processes are gone.
 """
 
-import asyncio
 import errno
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from voda.cluster.local.blueprint import Blueprint
 from voda.cluster.local.command import LAUNCHER, command_of
-from voda.cluster.local.ends import pause_s, told, verdict
+from voda.cluster.local.ends import told, verdict
 from voda.cluster.local.folder import Folder
-from voda.cluster.local.processes import is_locked, kill_marked
-from voda.cluster.local.record import Exit, Record
+from voda.cluster.local.processes import is_locked
+from voda.cluster.local.record import Exit, Record, pause_s
 from voda.cluster.local.replica import Replica, Unclear, found, start
 from voda.cluster.local.site import Site
-from voda.cluster.local.vacancy import home_of, is_at_work, is_deserted, is_used
-from voda.cluster.local.workplace import furnish, last_lines, take
+from voda.cluster.local.workers import SPARE_S, TRY_AGAIN_S, Workers
+from voda.cluster.local.workplace import last_lines, take
 from voda.domain.errors import ActionRefused
 from voda.domain.plan import StopReason
-from voda.events.types import ExitCause, JobCompleted, JobFailed, WorkerExited, WorkerStarted
+from voda.events.types import JobCompleted, JobFailed, WorkerStarted
 
 _LOOK_AGAIN_S: Final = 0.02
-_TRY_AGAIN_S: Final = 1.0
-_SPARE_S: Final = 5.0
-"""On top of a job's grace: what an elastic launcher needs to notice that a worker is to go."""
-_FORGIVEN_S: Final = 10.0
-"""A launcher that fails so soon after a worker was taken from it did not fail by itself."""
+_LEFT_AGAIN_S: Final = 0.05
+"""Nothing tells when a launcher's worker is left by its last process; all other ends are told at once."""
 _log = logging.getLogger(__name__)
 
 
-class LocalJob:
+class LocalJob(Workers):
     """A job's record and its processes."""
 
     def __init__(self, site: Site, folder: Folder, record: Record) -> None:
-        self.record = record
-        self._site = site
-        self._folder = folder
-        self._replicas: dict[str, Replica] = {}
-        self._leave_by: dict[int, float] = {}
-        """Loop time at which a leaving worker of a launcher is killed."""
-        self._causes: dict[int, tuple[ExitCause, int | None]] = {}
-        self._forgiven_until = 0.0
+        super().__init__(site, folder, record)
         self._looks_at = 0.0
-        self._is_open = True
+        """Loop time of the next look that is due."""
 
     # ---- what is asked
 
@@ -103,15 +92,21 @@ class LocalJob:
             # No process outlives its machine's boot; the plan will start the job again.
             self._causes.update(dict.fromkeys(record.devices, ("node_lost", None)))
             record.boot_id = self._site.boot_id
+            for name, run in tuple(record.runs.items()):
+                if (ended := self._folder.exit(name, run)) is not None and record.judged.get(name) != run:
+                    self._judge(name, ended)
             record.leaving = set(record.devices)
             if record.state == "running" and not record.ended:
                 record.state = "halting"
-            record.runs.clear()
+            record.judged |= record.runs
         for index in record.leaving:
-            self._leave_by[index] = self._now() + _SPARE_S + self.record.grace_s
+            self._leave_by[index] = self._now() + SPARE_S + record.grace_s
         for name in tuple(record.runs):
             self._look(name)
-        if record.devices and record.state == "running":
+        if record.ended and record.wanted:
+            left_s = record.succeeded_at + record.grace_s - self._site.now()
+            self._site.after(min(left_s, record.grace_s), self._let_all_go)
+        elif record.wanted and record.state == "running":
             self._furnish()
         self._arm_deadline()
         self.settle()
@@ -132,8 +127,8 @@ class LocalJob:
         try:
             self._settle()
         except OSError as error:
-            _log.warning("job_id=%s cannot go on: %s; tried again in %g s", self.record.job_id, error, _TRY_AGAIN_S)
-            self._site.after(_TRY_AGAIN_S, self.settle)
+            _log.warning("job_id=%s cannot go on: %s; tried again in %g s", self.record.job_id, error, TRY_AGAIN_S)
+            self._site.after(TRY_AGAIN_S, self.settle)
 
     def _settle(self) -> None:
         record = self.record
@@ -146,7 +141,7 @@ class LocalJob:
         if record.leaving:
             self._release([index for index in sorted(record.leaving) if self._is_vacant(index)])
         if record.leaving:
-            self._wait(_LOOK_AGAIN_S)
+            self._wait(_LEFT_AGAIN_S)
         if not record.devices:
             self._rest()
 
@@ -184,17 +179,18 @@ class LocalJob:
 
     def _start(self, name: str) -> None:
         record, folder, blueprint = self.record, self._folder, self._blueprint()
-        run = record.runs.get(name, 0)
         if is_locked(folder.replicas / name / "lock"):
             # A shim that an earlier voda started a moment ago; it will write itself down, or go.
             self._look(name)
             return
-        record.runs[name] = run + 1
+        run = record.runs[name] = max(record.runs.get(name, 0), folder.last_run(name)) + 1
         folder.save(record)
-        folder.grant(name, run + 1, ())
+        folder.grant(name, run, ())
         try:
             command = command_of(self._site, folder, blueprint, record, name)
-            self._watch(start(folder, name, run + 1, command))
+            self._watch(start(folder, name, run, command))
+        except ValueError as error:
+            self._fail(f"{name} could not run: its command line or environment is no such thing: {error}", None)
         except OSError as error:
             if error.errno != errno.E2BIG:
                 raise
@@ -210,7 +206,7 @@ class LocalJob:
             self._look(replica.name, status)
         except OSError as error:
             _log.warning("job_id=%s replica=%s cannot be looked at: %s", self.record.job_id, replica.name, error)
-            self._site.after(_TRY_AGAIN_S, lambda: self._on_end(replica, status))
+            self._site.after(TRY_AGAIN_S, lambda: self._on_end(replica, status))
             return
         self.settle()
 
@@ -264,7 +260,7 @@ class LocalJob:
         record = self.record
         record.ended = "completed"
         record.succeeded_at = self._site.now()
-        self._folder.save(record, durably=True)
+        self._save(durably=True)
         self._site.tell(JobCompleted(job_id=record.job_id))
         alive = [name for name in others if name in self._replicas]
         if alive and self.record.grace_s > 0:
@@ -277,18 +273,14 @@ class LocalJob:
         record = self.record
         record.ended, record.reason = "failed", reason
         self._causes.update(dict.fromkeys(record.devices, ("failed", exit_code)))
-        self._folder.save(record, durably=True)
+        self._save(durably=True)
         self._site.tell(JobFailed(job_id=record.job_id, reason=reason))
         self._let_all_go()
 
     def _again(self, name: str, index: int | None, ended: Exit) -> None:
         """Have a failed replica started again after a pause."""
         record = self.record
-        now = self._site.now()
-        if now >= record.not_before:
-            # Replicas that fail together fail once.
-            record.failures += 1
-            record.not_before = now + pause_s(record.failures)
+        record.count_failure(self._site.now())
         if index is not None:
             record.leaving.add(index)
             self._causes[index] = ("failed", ended.exit_code)
@@ -300,8 +292,6 @@ class LocalJob:
             self._leave(set(self.record.devices))
             self.settle()
 
-    # ---- workers that go
-
     def _end_all(self, state: str) -> None:
         record = self.record
         record.state = "halting" if state == "halting" else "stopping"
@@ -309,76 +299,7 @@ class LocalJob:
         self._leave(set(record.devices))
         self.settle()
 
-    def _leave(self, indices: Iterable[int]) -> None:
-        """Tell workers to go."""
-        record = self.record
-        gone = set(indices)
-        record.leaving |= gone
-        self._save()
-        for index in gone:
-            self._folder.revoke(f"worker-{index}")
-            self._leave_by.setdefault(index, self._now() + self.record.grace_s + _SPARE_S)
-        if record.kind == "mpi":
-            if record.wanted:
-                self._furnish()
-            return
-        blueprint = self._known_blueprint()
-        self._stop_surplus(map(blueprint.replica_of, gone) if blueprint else self._replicas)
-
-    def _stop_surplus(self, names: Iterable[str]) -> None:
-        if self.record.succeeded_at and not self.record.leaving:
-            return
-        for name in tuple(names):
-            if name in self._replicas:
-                self._replicas[name].stop()
-
-    def _is_vacant(self, index: int) -> bool:
-        """Say whether no process of a leaving worker is left."""
-        record, folder = self.record, self._folder
-        if record.kind == "torch":
-            blueprint = self._known_blueprint()
-            names = [blueprint.replica_of(index)] if blueprint else [*record.runs]
-            return not any(name in self._replicas or is_at_work(folder, name) for name in names)
-        if record.state != "running" or record.ended:
-            return LAUNCHER not in self._replicas and is_deserted(folder)
-        if not is_used(self._site, folder, record, index):
-            return True
-        if self._now() >= self._leave_by.get(index, 0.0):
-            self._forgiven_until = self._now() + _FORGIVEN_S
-            kill_marked(home_of(folder, index))
-        return False
-
-    def _release(self, indices: Sequence[int]) -> None:
-        """Free the devices of workers that are gone, and tell."""
-        record = self.record
-        by_cause: dict[tuple[ExitCause, int | None], list[int]] = {}
-        for index in indices:
-            self._site.slots.release(record.devices.pop(index))
-            record.leaving.discard(index)
-            self._leave_by.pop(index, None)
-            by_cause.setdefault(self._causes.pop(index, (self._default_cause(), None)), []).append(index)
-        if indices:
-            self._save()
-        for (cause, code), gone in by_cause.items():
-            exited = WorkerExited(job_id=record.job_id, workers=tuple(gone), cause=cause, exit_code=code)
-            self._site.tell(exited)
-
-    def _default_cause(self) -> ExitCause:
-        causes: dict[str, ExitCause] = {"completed": "finished", "failed": "failed"}
-        return causes.get(self.record.ended, "stopped")
-
     # ---- small things
-
-    def _furnish(self) -> None:
-        """Write the files of the workers anew: a crash may have come between the record and them."""
-        blueprint = self._known_blueprint()
-        if blueprint is None or not self._is_open:
-            return
-        try:
-            furnish(self._site, self._folder, self.record, blueprint)
-        except OSError as error:
-            _log.warning("job_id=%s its folder cannot be written: %s", self.record.job_id, error)
-            self._site.after(_TRY_AGAIN_S, self._furnish)
 
     def _arm_deadline(self) -> None:
         blueprint = self._known_blueprint()
@@ -402,27 +323,5 @@ class LocalJob:
             self._looks_at = due
             self._site.after(pause_s, self.settle)
 
-    def _save(self) -> None:
-        """Write the record; where that fails, it is lost only if voda is killed before the next time."""
-        try:
-            self._folder.save(self.record)
-        except OSError as error:
-            _log.warning("job_id=%s its record cannot be written: %s", self.record.job_id, error)
-
-    def _blueprint(self) -> Blueprint:
-        spec = self._site.setup.jobs(self.record.job_id)
-        if spec is None:
-            raise ActionRefused(f"job {self.record.job_id}: not known to the cluster")
-        return self._site.setup.blueprint(spec)
-
-    def _known_blueprint(self) -> Blueprint | None:
-        try:
-            return self._blueprint()
-        except ActionRefused:
-            return None
-
     def _index(self, blueprint: Blueprint, name: str) -> int | None:
         return next((index for index in self.record.devices if blueprint.replica_of(index) == name), None)
-
-    def _now(self) -> float:
-        return asyncio.get_running_loop().time()

@@ -3,12 +3,23 @@
 Rule: written before an act (an intent) and after it (an outcome), so that whoever reads it can go on.
 """
 
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
+from voda.events.types import ExitCause
+
 State = Literal["running", "halting", "halted", "stopping"]
 Ended = Literal["", "completed", "failed"]
+
+
+FIRST_PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 300.0
+
+
+def pause_s(failures: int) -> float:
+    """Return how long to wait before the restart after the n-th failure, seconds."""
+    return min(FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16), LONGEST_PAUSE_S)
 
 
 class Record(Struct, kw_only=True, omit_defaults=True):
@@ -48,6 +59,18 @@ class Record(Struct, kw_only=True, omit_defaults=True):
         """Indices of the workers that shall run."""
         return tuple(index for index in sorted(self.devices) if index not in self.leaving)
 
+    @property
+    def cause(self) -> ExitCause:
+        """Why a worker goes of which nothing else is known."""
+        causes: dict[str, ExitCause] = {"completed": "finished", "failed": "failed"}
+        return causes.get(self.ended, "stopped")
+
+    def count_failure(self, now: float) -> None:
+        """Count a failure, and put the restart off; replicas that fail together fail once."""
+        if now >= self.not_before:
+            self.failures += 1
+            self.not_before = now + pause_s(self.failures)
+
 
 class Exit(Struct, frozen=True, kw_only=True):
     """How a replica's program ended, as its shim wrote it."""
@@ -78,7 +101,5 @@ class Alive(Struct, frozen=True, kw_only=True):
     pid: int
     start: int
     """Ticks since boot."""
-    main: int = 0
-    """The program's process id."""
     log_at: int = 0
     """Size of the output when this run began."""

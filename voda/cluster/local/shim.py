@@ -42,14 +42,14 @@ def main(words: list[str]) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     log_at = size_of(log)
+    note = f'{{"run":{run},"pid":{os.getpid()},"start":{start_of(os.getpid())},"log_at":{log_at}}}\n'
     try:
         reserve(folder)
+        replace(folder, "process.json", note.encode())
     except OSError as error:
         os.write(2, f"voda: {folder} cannot be written: {error.strerror}\n".encode())
         return CANNOT_WRITE
     pid, problem = start(words[words.index("--") + 1 :], cwd)
-    note = f'{{"run":{run},"pid":{os.getpid()},"start":{start_of(os.getpid())},"main":{pid},"log_at":{log_at}}}\n'
-    replace(folder, "process.json", note.encode())
     ending = watch(pid, float(grace_s), Log(log, int(log_bytes)))
     code, killer = (os.waitstatus_to_exitcode(ending), 0) if not os.WIFSIGNALED(ending) else (-1, os.WTERMSIG(ending))
     write_exit(folder, f'{{"run":{run},"code":{code},"signal":{killer},"ended_at":{now()},"problem":"{problem}"}}')
@@ -234,12 +234,9 @@ def write_exit(folder: str, text: str) -> None:
 def replace(folder: str, name: str, content: bytes) -> None:
     """Write a small file whole or not at all."""
     path = os.path.join(folder, name)
-    try:
-        with open(path + ".tmp", "wb") as file:
-            file.write(content)
-        os.rename(path + ".tmp", path)
-    except OSError as error:
-        os.write(2, f"voda: {path} cannot be written: {error.strerror}\n".encode())
+    with open(path + ".tmp", "wb") as file:
+        file.write(content)
+    os.rename(path + ".tmp", path)
 
 
 def first_line(folder: str, name: str) -> str:

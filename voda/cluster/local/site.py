@@ -11,6 +11,7 @@ from voda.cluster.local.blueprint import Blueprint, blueprint_of
 from voda.cluster.local.devices import Device, Slots
 from voda.cluster.local.gpus import Watch
 from voda.cluster.local.mpi import Transport
+from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events.types import Observation
@@ -61,12 +62,28 @@ class Site:
     boot_id: str = ""
     barred: frozenset[str] = frozenset()
     """Devices that are not to be given away: broken ones, and those that others use."""
+    blueprints: dict[str, tuple[JobSpec, Blueprint]] = field(default_factory=dict)
+    """job id -> the spec last seen and what it came to."""
     timers: set[asyncio.TimerHandle] = field(default_factory=set)
 
     @property
     def node(self) -> str:
         """Name of the only node."""
         return self.setup.node.name
+
+    def blueprint(self, job_id: str) -> Blueprint:
+        """Return what a live job comes to.
+
+        Raises:
+            ActionRefused: the log knows no such live job, or it cannot be run here.
+        """
+        spec = self.setup.jobs(job_id)
+        if spec is None:
+            raise ActionRefused(f"job {job_id}: not known to the cluster")
+        kept = self.blueprints.get(job_id)
+        if kept is None or kept[0] is not spec:
+            kept = self.blueprints[job_id] = (spec, self.setup.blueprint(spec))
+        return kept[1]
 
     def now(self) -> float:
         """Return seconds since the Unix epoch."""
