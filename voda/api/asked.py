@@ -158,11 +158,17 @@ def _names(tags: str, etag: str) -> bool:
 
 def _lists(query: type[Struct]) -> Iterable[str]:
     for field in msgspec.structs.fields(query):
-        kind = msgspec.inspect.type_info(field.type)
-        while isinstance(kind, msgspec.inspect.Metadata):
-            kind = kind.type
-        if isinstance(kind, msgspec.inspect.ListType | msgspec.inspect.VarTupleType | msgspec.inspect.SetType):
+        kinds = msgspec.inspect.ListType | msgspec.inspect.VarTupleType | msgspec.inspect.SetType
+        if isinstance(_kind_of(field), kinds):
             yield field.encode_name
+
+
+def _kind_of(field: msgspec.structs.FieldInfo) -> msgspec.inspect.Type:
+    """Return the type of a field without what is said about it."""
+    kind = msgspec.inspect.type_info(field.type)
+    while isinstance(kind, msgspec.inspect.Metadata):
+        kind = kind.type
+    return kind
 
 
 def _wrong(error: msgspec.ValidationError, where: str, record: type[Struct]) -> InvalidField:
@@ -183,7 +189,7 @@ def _choices(record: type[Struct], path: str) -> str:
     name = path.partition("[")[0]
     for field in msgspec.structs.fields(record):
         if field.encode_name == name:
-            kind = msgspec.inspect.type_info(field.type)
+            kind = _kind_of(field)
             kind = kind.item_type if isinstance(kind, msgspec.inspect.VarTupleType) else kind
             if isinstance(kind, msgspec.inspect.EnumType):
                 return f", expected one of {', '.join(str(member.value) for member in kind.cls)}"
