@@ -28,9 +28,14 @@ class Change:
 
 
 class Changes:
-    """The last changes, newest first."""
+    """The last changes, newest first.
 
-    def __init__(self) -> None:
+    Args:
+        is_complete: whether plans are shown from the log's first event on: then an unknown size is none.
+    """
+
+    def __init__(self, *, is_complete: bool = False) -> None:
+        self._unknown = 0 if is_complete else None
         self._last: deque[Change] = deque(maxlen=_KEPT)
         self._sizes: dict[str, int] = {}
 
@@ -54,11 +59,10 @@ class Changes:
 
     def _size(self, job_id: str, plan: PlanAdopted) -> str:
         after = len(plan.placed.get(job_id, ()))
+        before = self._sizes.get(job_id, self._unknown)
+        self._sizes[job_id] = after
         if job_id not in plan.placed and job_id not in plan.released:
             return "waits"
-        before = self._sizes.pop(job_id, None)
-        if after:
-            self._sizes[job_id] = after
         if before is None:
             return f"-> {after}"
         return f"{after} moved" if before == after else f"{before} -> {after}"

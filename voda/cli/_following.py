@@ -84,4 +84,4 @@ class Follower:
         mark = (state(job), job.replicas)
         if self._console.is_terminal or not job.progress.epochs:
             return mark
-        return *mark, int(_STEPS * job.progress.epochs_done / job.progress.epochs)
+        return *mark, min(_STEPS, int(_STEPS * job.progress.epochs_done / job.progress.epochs))

@@ -28,6 +28,8 @@ _PAUSE_S = 0.35
 """Between two looks at the least."""
 _JOBS = 200
 """More fit on no screen."""
+_PRINTED = 10
+"""Changes that are shown where the output is no terminal."""
 _REACH = 2_000
 """Events before now among which the last decisions are looked for."""
 
@@ -46,7 +48,8 @@ class Top:
         await self._recall(client)
         screen = console()
         if not screen.is_terminal:
-            for line in frame(await self._look(client), width=None, height=None):
+            scene = await self._look(client)
+            for line in frame(replace(scene, changes=scene.changes[:_PRINTED]), width=None, height=None):
                 screen.print(line, soft_wrap=True)
             return
         await self._look(client)
@@ -71,6 +74,7 @@ class Top:
     async def _recall(self, client: Client) -> None:
         log = ServerLog(client, {"type": PLANS})
         position = await log.position()
+        self._changes = Changes(is_complete=position <= _REACH)
         async for seen in log.between(max(0, position - _REACH), position):
             self._changes.add(seen.event)
 

@@ -96,7 +96,7 @@ def test_top_when_nobody_watches_is_one_frame(server: Server) -> None:
     shown = server.voda("top").stdout
     assert "pool default: 3 of 4 GPUs used, 2 running, 1 waiting; elastic-fifo, plan 1" in shown
     assert "aab." in shown
-    assert "-> 2" in shown
+    assert "0 -> 2" in shown
 
 
 def test_events_when_the_connection_is_lost_go_on_where_they_stopped(server: Server) -> None:

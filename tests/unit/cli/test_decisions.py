@@ -11,6 +11,12 @@ def a_plan(number: int, **fields: object) -> PlanAdopted:
     return PlanAdopted(pool="default", number=number, based_on=0, **settled)  # type: ignore[arg-type]
 
 
+def test_change_of_a_job_whose_past_is_known_begins_at_none() -> None:
+    changes = Changes(is_complete=True)
+    changes.add(shown(Log().add(a_plan(1, placed={"a": ("n1",)}, reasons={"a": "starts"}), at=0)))
+    assert [change.size for change in changes] == ["0 -> 1"]
+
+
 def test_changes_tell_sizes_before_and_after_newest_first() -> None:
     log, changes = Log(), Changes()
     for fact in (
@@ -22,7 +28,7 @@ def test_changes_tell_sizes_before_and_after_newest_first() -> None:
     ):
         changes.add(shown(log.add(fact, at=0)))
     assert [(change.job_id, change.size, change.reason) for change in changes] == [
-        ("b", "-> 2", "starts"),
+        ("b", "0 -> 2", "starts"),
         ("a", "3 -> 0", "the job had ended"),
         ("a", "3 moved", "moves"),
         ("a", "1 -> 3", "grows"),
