@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from voda.api.access import Access
+from voda.api.metrics.instruments import Metrics
 from voda.api.view import View
 from voda.clock import Clock
 from voda.cluster.port import Outputs
@@ -54,3 +55,5 @@ class Backend:
     not_ready: Callable[[], str] = str
     """Why the service is not ready, one sentence; empty when it is."""
     limits: Limits = Limits()
+    metrics: Metrics = field(default_factory=Metrics)
+    """What is counted and timed; the composition root has the ports feed it, too."""

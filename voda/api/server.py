@@ -17,6 +17,7 @@ from voda.api import routes
 from voda.api.access import Access
 from voda.api.backend import Backend
 from voda.api.connections import in_progress
+from voda.api.metrics.metered import metered
 from voda.api.operation import ENDING, NOBODY, OPEN, OPERATIONS, Operation
 from voda.api.problems import Unauthorized, problems
 from voda.domain.errors import InvalidField, NotAllowed
@@ -24,7 +25,7 @@ from voda.domain.errors import InvalidField, NotAllowed
 
 def application(backend: Backend) -> web.Application:
     """Return the web application of all modules in voda.api.routes."""
-    middlewares = (in_progress, problems(backend.clock.new_id))
+    middlewares = (metered(backend.metrics), in_progress, problems(backend.clock.new_id))
     app = web.Application(middlewares=middlewares, client_max_size=backend.limits.body_bytes)
     app[OPERATIONS] = operations(backend)
     app[ENDING] = asyncio.Event()
