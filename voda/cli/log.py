@@ -1,6 +1,5 @@
 """`voda log`: carries a log out and in, proves that it is whole, and prepares a database for one."""
 
-import asyncio
 import enum
 import os
 import sys
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from voda.cli._awaited import awaited
 from voda.cli._progress import bar
 from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable, VodaError
 
@@ -51,7 +51,7 @@ def export_command(
     if output and output.exists():
         _refuse_to_replace(output, log, force)
     with _exported_file(output) as file:
-        events = asyncio.run(_export(log, file))
+        events = awaited(_export(log, file))
     print(f"{events:,} events exported to {output or 'standard output'}", file=sys.stderr)
 
 
@@ -73,7 +73,7 @@ def import_command(
     except OSError as error:
         raise InvalidInput(f"{file} cannot be read: {error.strerror}") from error
     with opened:
-        events = asyncio.run(_import(opened, log))
+        events = awaited(_import(opened, log))
     print(f"{events:,} events imported into {shown(log)}", file=sys.stderr)
 
 
@@ -88,7 +88,7 @@ def verify_command(
     """
     from voda.events.opening import shown
 
-    verdict, log = asyncio.run(_verify(log)), shown(log)
+    verdict, log = awaited(_verify(log)), shown(log)
     if output is Output.JSON:
         import msgspec
 
@@ -117,7 +117,7 @@ def migrate_command(
     """
     from voda.events.opening import shown
 
-    asyncio.run(_migrate(log))
+    awaited(_migrate(log))
     print(f"{shown(log)} is ready for this version", file=sys.stderr)
 
 

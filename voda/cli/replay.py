@@ -1,11 +1,11 @@
 """`voda replay`: a moment of the past, a proof of the decisions, or another policy in hindsight."""
 
-import asyncio
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from voda.cli._awaited import awaited
 from voda.cli._log import EMPTY, LOG, MOMENT, Output, opened, place_of
 
 if TYPE_CHECKING:
@@ -56,11 +56,11 @@ def replay(  # noqa: PLR0913 - a command's options are its parameters
     if (placer or begin or pool) and not policy:
         raise InvalidInput("--placer, --from and --pool belong to --what-if: name the policy that shall decide")
     if verify:
-        _show_verification(asyncio.run(_verify(log)), output)
+        _show_verification(awaited(_verify(log)), output)
     elif policy:
-        _show_verdict(asyncio.run(_what_if(log, policy=policy, placer=placer, begin=begin, pool=pool)), output)
+        _show_verdict(awaited(_what_if(log, policy=policy, placer=placer, begin=begin, pool=pool)), output)
     else:
-        asyncio.run(_show_scenes(log, until, output))
+        awaited(_show_scenes(log, until, output))
 
 
 async def _show_scenes(log: str, until: str, output: Output) -> None:

@@ -1,12 +1,13 @@
 """`voda run`: keep a program running on the hosts there are, whatever their number."""
 
-import asyncio
 import enum
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from voda.cli._awaited import awaited
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 _HELP = """
 Run a program under mpirun or torchrun, and restart it when its hosts change.
 
-The script prints one host or host:slots per line, and is asked again and again.
+The script prints a host or host:slots per line, and is asked again and again.
 When the answer changes, every process of the program gets SIGTERM and --grace
 seconds to write its checkpoint; then the program starts at the new size. The
 words after -- are the program.
@@ -79,7 +80,7 @@ def run(  # noqa: PLR0913 - one parameter per option
     )
     rules = Rules(min_np=min_np, max_np=max_np or min_np, grace_s=grace, max_failures=max_failures, settle_s=settle)
     job = _job(program, launcher, env)
-    raise typer.Exit(asyncio.run(Launcher(job, discovery=discovery, rules=rules, interval_s=interval, say=_say).run()))
+    raise typer.Exit(awaited(Launcher(job, discovery=discovery, rules=rules, interval_s=interval, say=_say).run()))
 
 
 def _job(program: list[str], launcher: _Starter, env: "Mapping[str, str]") -> "Job":

@@ -1,6 +1,5 @@
 """`voda simulate`: a workload under one policy or several, compared."""
 
-import asyncio
 import shlex
 import sys
 from collections.abc import Sequence
@@ -8,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from voda.cli._awaited import awaited
 
 if TYPE_CHECKING:
     from voda.simulator.compare import Contestant
@@ -120,7 +121,7 @@ def _run(
             task = progress.add_task(contestant.folder, total=len(workload.arrivals))
             return lambda finished, _: progress.update(task, completed=finished)
 
-        return asyncio.run(compare(workload, compared, options, out=out, progress=told))
+        return awaited(compare(workload, compared, options, out=out, progress=told))
 
 
 def _show(runs: "Sequence[RunOutcome]", *, seed: int, out: Path | None, as_json: bool) -> None:

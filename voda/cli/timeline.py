@@ -1,11 +1,11 @@
 """`voda timeline`: a picture of who had which GPU when."""
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from voda.cli._awaited import awaited
 from voda.cli._log import EMPTY, LOG, opened
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def timeline(
     from voda.domain.errors import InvalidInput
     from voda.simulator.report.recorded import recorded_page
 
-    run = asyncio.run(_read(log))
+    run = awaited(_read(log))
     if not run.timeline.nodes:
         raise InvalidInput(f"{log}: {EMPTY} There is nothing to draw; submit a job first")
     try:

@@ -1,6 +1,5 @@
 """`voda up`: turns this machine into an elastic training cluster."""
 
-import asyncio
 import logging
 import os
 import signal
@@ -9,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from voda.cli._awaited import awaited
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,7 +106,7 @@ def up(  # noqa: PLR0913 - a command's options are its parameters
         jobs_per_user=jobs_per_user,
         halts_on_exit=halt_on_exit,
     )
-    asyncio.run(_run(options))
+    awaited(_run(options))
 
 
 def _with_programs(environment: "Mapping[str, str]") -> "Mapping[str, str]":
@@ -115,6 +116,8 @@ def _with_programs(environment: "Mapping[str, str]") -> "Mapping[str, str]":
 
 
 async def _run(options: "Options") -> None:
+    import asyncio
+
     from voda.app.failures import single
     from voda.app.service import running
 

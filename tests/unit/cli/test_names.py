@@ -16,3 +16,10 @@ def test_help_when_called_as_a_plugin_names_the_plugin(name: str, shown: str) ->
     said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     assert shown in said
     assert ("--install-completion" in said) is ("kubectl" not in name)
+
+
+def test_help_imports_nothing_that_is_slow() -> None:
+    code = "import sys; from voda.cli import build_app; build_app(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    slow = {"aiohttp", "asyncio", "msgspec", "numpy", "scipy", "sqlalchemy", "yaml", "rich.table"}
+    assert slow & set(done.stdout.split()) == set()
