@@ -14,6 +14,7 @@ from typing import Any
 from voda import __version__
 from voda.api.access import Access
 from voda.api.backend import Backend, Limits
+from voda.api.metrics.instruments import Metrics
 from voda.api.serve import serving
 from voda.api.server import application
 from voda.api.view import View
@@ -29,9 +30,11 @@ from voda.clock import SystemClock
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.outputs import LocalOutputs
 from voda.controller.controller import Controller
+from voda.controller.timed import timed_placers, timed_policies
 from voda.domain.job import Job, JobSpec
 from voda.events.opening import open_store, shown
 from voda.events.store import EventStore
+from voda.events.timed import TimedStore
 from voda.manifests.omissions import on_this_machine, refuse_unrunnable
 from voda.manifests.parsed import Omission
 from voda.placement.registry import placer
@@ -50,9 +53,10 @@ class Service:
         self.url = ""
         self.options = options
         self.home = home
-        self.store = store
+        self.metrics = Metrics()
+        self.store: EventStore = TimedStore(store, self.metrics.appended)
         self.clock = clock
-        self.view = View(store)
+        self.view = View(self.store)
         self.access = Access.open(home.folder, clock) if options.has_tokens else Access.none()
         self.machine = Machine(options)
         self.clusters: Mapping[str, LocalCluster] = self.machine.clusters(clock, self.spec, self.environment)
@@ -105,6 +109,7 @@ class Service:
             omissions=_honoured,
             not_ready=self.trouble,
             limits=Limits(jobs_per_user=self.options.jobs_per_user),
+            metrics=self.metrics,
         )
 
 
@@ -166,12 +171,19 @@ async def _build(service: Service, stack: AsyncExitStack) -> None:
 
 
 def _loop(service: Service, pool: str, cluster: LocalCluster) -> PoolLoop:
-    watcher = _watcher(service, pool)
+    watcher, meter = _watcher(service, pool), service.metrics.watch(pool)
     return PoolLoop(
         clock=service.clock,
         cluster=cluster,
-        controller=Controller(pool=pool, store=service.store, clock=service.clock, policies=policy, placers=placer),
-        reconciler=WorkerReconciler(cluster=cluster, watcher=watcher, clock=service.clock),
+        controller=Controller(
+            pool=pool,
+            store=service.store,
+            clock=service.clock,
+            policies=timed_policies(policy, meter.allocated),
+            placers=timed_placers(placer, meter.placed),
+            observer=meter,
+        ),
+        reconciler=WorkerReconciler(cluster=cluster, watcher=watcher, clock=service.clock, applied=meter.applied),
         watcher=watcher,
     )
 
