@@ -132,9 +132,7 @@ async def running(options: Options) -> AsyncIterator[Service]:
         service = Service(options, home, store, SystemClock(not_before=await _last_at(store)))
         await service.view.open()
         await _build(service, stack)
-        # What is there by now stays: the collector need not look at it again and again.
-        gc.collect()
-        gc.freeze()
+        _spare_the_collector()
         yield service
 
 
@@ -200,6 +198,13 @@ def _honoured(manifest: Mapping[str, Any]) -> Sequence[Omission]:
 
 def _watcher(service: Service, pool: str) -> Watcher:
     return Watcher(store=service.store, clock=service.clock, actor=f"cluster/{pool}")
+
+
+def _spare_the_collector() -> None:
+    """Let Python look for garbage in cycles less often: thousands of jobs are none, and each look holds everybody up."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
 
 async def _last_at(store: EventStore) -> float:
