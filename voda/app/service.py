@@ -201,7 +201,7 @@ def _watcher(service: Service, pool: str) -> Watcher:
 
 
 def _spare_the_collector() -> None:
-    """Let Python look for garbage in cycles less often: thousands of jobs are none, and each look holds everybody up."""
+    """Let Python look for garbage less often: thousands of jobs are none, and each look holds everybody up."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
