@@ -11,7 +11,7 @@ from voda.events.envelope import Event
 from voda.events.store import EventStore
 from voda.timetravel.story import jobs_of
 
-_CHUNK = 500
+_CHUNK = 250
 """Events read before others get a turn: a few milliseconds."""
 _MOST_READ = 10_000
 

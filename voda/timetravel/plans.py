@@ -14,7 +14,7 @@ from voda.events.types import PlanAdopted
 from voda.projections.live import Live
 from voda.timetravel.past import events_between
 
-_PAGE = 500
+_PAGE = 200
 """Events folded before others get a turn: a few milliseconds."""
 _NEAR = 16
 """Decisions read at once to find the next plan; between two plans there are few others."""

@@ -30,7 +30,7 @@ _CAUSE_REACH = 500
 """Events before a decision among which its cause is looked for."""
 _LAST = 5
 """Decisions named."""
-_PAGE = 500
+_PAGE = 200
 """Events folded before others get a turn: a few milliseconds."""
 _NAMED = 3
 """Jobs named to somebody who asks for an unknown one."""
