@@ -29,15 +29,16 @@ Json = dict[str, Any]
 _ABOUT: Final = """\
 Submit elastic training, watch it grow and shrink, and ask why.
 
-Every call but those of the group Service needs a token: `Authorization: Bearer TOKEN`. `voda up` keeps the admin's in
-the file `admin.token` of its data folder; `voda token create NAME` makes others. Errors are `application/problem+json`.
+Every call under /api/v1, and the ancestor's, need a token: `Authorization: Bearer TOKEN`. `voda up` keeps the admin's
+in the file `admin.token` of its data folder; `voda token create NAME` makes others. Errors are
+`application/problem+json`.
 """
 _TAGS: Final = {
     "Jobs": "What is to be trained, and what became of it.",
     "Nodes": "The machines and their GPUs.",
     "Pools": "Pools of nodes, how they are decided, and their plans.",
     "Events": "The log: all that ever happened, and what happens.",
-    "Service": "The server itself; no token is needed.",
+    "Service": "The server itself.",
     "Ancestor": "The endpoints of heyfey/vodascheduler, so that its scripts keep working.",
 }
 _ALWAYS: Final = (401, 403, 422)

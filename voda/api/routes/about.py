@@ -1,0 +1,48 @@
+"""Who is asked, and who asks."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from aiohttp import web
+
+from voda import __version__
+from voda.api import pools
+from voda.api.asked import answered
+from voda.api.backend import Backend
+from voda.api.operation import READERS, Answer, Operation
+from voda.api.schemas import Page, Who
+
+_TAG: Final = "Service"
+
+
+def routes(backend: Backend) -> Sequence[Operation]:
+    """Return the operations on the server itself."""
+
+    async def get_page(_request: web.Request, _who: Who) -> web.StreamResponse:
+        names = tuple(pools.names(backend))
+        return answered(Page(version=__version__, pools=names, position=backend.view.position))
+
+    async def get_who(_request: web.Request, who: Who) -> web.StreamResponse:
+        return answered(who)
+
+    return [
+        Operation(
+            method="GET",
+            path="/api/v1",
+            handler=get_page,
+            name="getPage",
+            summary="Get the version, the pools, and how far the log is read",
+            tag=_TAG,
+            answers=[Answer(of=Page)],
+        ),
+        Operation(
+            method="GET",
+            path="/api/v1/whoami",
+            handler=get_who,
+            name="whoAmI",
+            summary="Get whom the server takes you for",
+            tag=_TAG,
+            roles=READERS | {"job"},
+            answers=[Answer(of=Who)],
+        ),
+    ]
