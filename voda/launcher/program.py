@@ -1,25 +1,22 @@
 """One run of the program: its processes from start to end.
 
-Rule: nothing outlives it. If voda run is killed, the kernel tells mpirun to end; what an mpirun that was itself
-killed leaves behind is found by a variable in its environment.
+Rule: nothing outlives it. What an mpirun that was itself killed leaves behind is found by a variable in its
+environment; see guardian.py for a launcher that was killed.
 """
 
 import asyncio
-import ctypes
 import os
 import shutil
 import signal
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
 
 from voda.domain.errors import InvalidInput
 from voda.launcher.commands import RUN_DIR, Command
+from voda.launcher.guardian import PID_FILE
 from voda.launcher.output import Stream, Tail
 
-_PR_SET_PDEATHSIG: Final = 1
-_LIBC = ctypes.CDLL(None, use_errno=True)
 _AGAIN_S = 0.5
 """Between two signals: the first may come before mpirun or its processes are ready for it."""
 _MPIRUN_ENDS_S = 5.0
@@ -39,6 +36,7 @@ class RunningProgram:
     async def wait(self) -> int:
         """Wait until it and all it started has ended, and return its exit code as a shell shows it."""
         code = await self._process.wait()
+        (self._folder.parent / PID_FILE).unlink(missing_ok=True)
         sweep(self._folder.parent)
         for stream in self._streams:
             await asyncio.to_thread(stream.finish, _FLUSH_S)
@@ -91,7 +89,6 @@ async def start(command: Command, *, folder: Path, tail: Tail) -> RunningProgram
         raise InvalidInput(f"{name} is not on PATH; install it (pip install {package}) or choose another --launcher")
     streams = [Stream(descriptor, tail) for descriptor in (1, 2)]
     out, err = (stream.write_end for stream in streams)
-    parent = os.getpid()
     process = await asyncio.create_subprocess_exec(
         found,
         *command.argv[1:],
@@ -101,8 +98,8 @@ async def start(command: Command, *, folder: Path, tail: Tail) -> RunningProgram
         stderr=err,
         # In a session of its own: a signal to the launcher's process group must not make mpirun kill at once.
         start_new_session=True,
-        preexec_fn=lambda: _end_with(parent),
     )
+    (folder.parent / PID_FILE).write_text(f"{process.pid}\n", "ascii")
     for stream in streams:
         stream.begin()
     return RunningProgram(process, streams, folder=folder)
@@ -136,10 +133,3 @@ def _has(pid: int, mark: bytes) -> bool:
         return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return False
-
-
-def _end_with(parent: int) -> None:
-    """Let the kernel send SIGTERM to the process that calls this, as soon as its parent has died."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
-        os._exit(143)

@@ -14,6 +14,7 @@ from typing import Literal, assert_never
 from voda.domain.errors import ClusterUnavailable, InvalidInput
 from voda.launcher import commands, program
 from voda.launcher.discovery import Discovery
+from voda.launcher.guardian import guarded
 from voda.launcher.hosts import Layout
 from voda.launcher.output import Tail
 from voda.launcher.steps import (
@@ -85,7 +86,7 @@ class Launcher:
             loop.add_signal_handler(number, self._happenings.put_nowait, Told())
         with tempfile.TemporaryDirectory(prefix="voda-run-", ignore_cleanup_errors=True) as folder:
             try:
-                async with asyncio.TaskGroup() as group:
+                async with guarded(Path(folder)), asyncio.TaskGroup() as group:
                     watch = group.create_task(self._watch())
                     try:
                         return await self._work(Path(folder), group)

@@ -1,0 +1,186 @@
+"""What the launcher does next, without a process or a second of waiting."""
+
+from voda.launcher.hosts import Layout
+from voda.launcher.steps import (
+    BLIND_S,
+    EXIT_STOPPED,
+    HEALTHY_S,
+    Act,
+    Blind,
+    Ended,
+    Happening,
+    Kill,
+    Leave,
+    Looked,
+    Phase,
+    Rules,
+    Say,
+    Signal,
+    Start,
+    State,
+    Tick,
+    Told,
+    step,
+)
+
+RULES = Rules(min_np=1, max_np=4, grace_s=30, max_failures=3)
+
+
+def hosts(**slots: int) -> Looked:
+    return Looked(Layout(slots=slots))
+
+
+class Story:
+    """Happenings, one after the other, and what was answered."""
+
+    def __init__(self, rules: Rules = RULES) -> None:
+        self.state = State()
+        self.now = 0.0
+        self.rules = rules
+        self.said: list[str] = []
+
+    def after(self, span_s: float, happening: Happening) -> list[Act]:
+        """Return the acts that are not words."""
+        self.now += span_s
+        self.state, acts = step(self.state, happening, self.rules, self.now)
+        self.said += [act.text for act in acts if isinstance(act, Say)]
+        return [act for act in acts if not isinstance(act, Say)]
+
+
+def a_running_story(rules: Rules = RULES, **slots: int) -> Story:
+    story = Story(rules)
+    assert story.after(0, hosts(**slots or {"a": 1})) == [Start(Layout(slots=slots or {"a": 1}))]
+    return story
+
+
+def test_program_when_slots_are_short_waits_and_says_so_once() -> None:
+    story = Story(Rules(min_np=2, max_np=4))
+    assert story.after(0, hosts(a=1)) == story.after(1, hosts(a=1)) == []
+    assert story.said == ["waits: 1 slots are listed, at least 2 are needed (--min-np)"]
+    assert story.after(1, hosts(a=1, b=1)) == [Start(Layout(slots={"a": 1, "b": 1}))]
+
+
+def test_program_when_hosts_change_is_told_and_restarted_at_the_new_size() -> None:
+    story = a_running_story(a=1)
+    assert story.after(1, hosts(a=2)) == [Signal()]
+    assert story.after(1, hosts(a=3)) == []
+    assert story.after(1, Ended(0)) == [Start(Layout(slots={"a": 3}))]
+    assert story.state.failures == 0
+
+
+def test_program_when_hosts_stay_is_left_alone() -> None:
+    story = a_running_story(a=1, b=1)
+    assert story.after(1, hosts(b=1, a=1)) == []
+    assert story.state.phase is Phase.RUNNING
+
+
+def test_program_when_it_overstays_its_grace_is_killed_and_restarted() -> None:
+    story = a_running_story(a=1)
+    story.after(1, hosts(a=2))
+    assert story.state.due == 31
+    assert story.after(29, Tick()) == []
+    assert story.after(1, Tick()) == [Kill()]
+    assert story.after(1, Ended(137)) == [Start(Layout(slots={"a": 2}))]
+
+
+def test_program_when_hosts_fall_below_the_minimum_stops_and_waits() -> None:
+    story = a_running_story(Rules(min_np=2, max_np=4), a=2)
+    assert story.after(1, hosts(a=1)) == [Signal()]
+    assert story.after(1, Ended(0)) == []
+    assert story.state.phase is Phase.WAITING
+    assert story.after(1, hosts(a=3)) == [Start(Layout(slots={"a": 3}))]
+
+
+def test_program_when_done_ends_the_launcher_with_0() -> None:
+    assert a_running_story().after(9, Ended(0)) == [Leave(0)]
+
+
+def test_program_when_it_keeps_failing_is_given_up_with_its_exit_code() -> None:
+    story = a_running_story()
+    for pause_s in (1, 2):
+        assert story.after(5, Ended(7)) == []
+        assert story.after(0.1, hosts(a=1)) == []
+        assert story.after(pause_s, Tick()) == [Start(Layout(slots={"a": 1}))]
+    assert story.after(5, Ended(8)) == []
+    assert story.after(1, hosts(a=1)) == story.after(0.5, hosts(a=1)) == []
+    (leave,) = story.after(1, Tick())
+    assert isinstance(leave, Leave)
+    assert (leave.code, leave.shows_output) == (8, True)
+    assert leave.text == "gives up: the program failed 3 times in a row, at last with exit code 8"
+
+
+def test_failure_when_the_hosts_change_right_after_it_is_a_resize() -> None:
+    story = a_running_story(Rules(max_np=4, max_failures=1), a=1, b=1)
+    assert story.after(5, Ended(1)) == []
+    assert story.after(1, hosts(a=1)) == [Start(Layout(slots={"a": 1}))]
+    assert story.state.failures == 0
+
+
+def test_last_failure_when_nobody_asked_for_the_hosts_since_is_no_verdict_yet() -> None:
+    story = a_running_story(Rules(max_failures=1))
+    story.after(5, Ended(1))
+    assert story.after(60, Tick()) == []
+    story.after(1, hosts(a=1))
+    assert [type(act) for act in story.after(1, Blind("x"))] == []
+    assert [type(act) for act in story.after(9, Tick())] == [Leave]
+
+
+def test_failure_when_the_program_ran_long_before_counts_anew() -> None:
+    story = a_running_story()
+    story.after(5, Ended(1))
+    story.after(1, Tick())
+    story.after(HEALTHY_S, Ended(1))
+    assert story.state.failures == 1
+
+
+def test_launcher_when_told_to_end_gives_the_program_its_grace() -> None:
+    story = a_running_story()
+    assert story.after(1, Told()) == [Signal()]
+    (leave,) = story.after(3, Ended(0))
+    assert isinstance(leave, Leave)
+    assert leave.code == EXIT_STOPPED
+
+
+def test_launcher_when_told_twice_kills_at_once() -> None:
+    story = a_running_story()
+    story.after(1, Told())
+    assert story.after(1, Told()) == [Kill()]
+
+
+def test_launcher_when_told_during_a_resize_does_not_start_again() -> None:
+    story = a_running_story()
+    story.after(1, hosts(a=2))
+    assert story.after(1, Told()) == []
+    assert [type(act) for act in story.after(1, Ended(0))] == [Leave]
+
+
+def test_launcher_when_told_while_nothing_runs_ends_at_once() -> None:
+    assert [type(act) for act in Story().after(1, Told())] == [Leave]
+
+
+def test_script_when_it_fails_under_a_running_program_changes_nothing() -> None:
+    story = a_running_story()
+    assert story.after(1, Blind("no such host")) == story.after(10 * BLIND_S, Blind("no such host")) == []
+    assert story.said[1:] == ["cannot see the hosts: no such host"]
+
+
+def test_script_when_it_never_answers_ends_the_launcher_with_its_words() -> None:
+    story = Story()
+    assert story.after(0, Blind("printed garbage")) == []
+    (leave,) = story.after(BLIND_S, Blind("printed garbage"))
+    assert isinstance(leave, Leave)
+    assert leave.code == 1
+    assert "printed garbage" in leave.text
+
+
+def test_growth_when_it_has_to_settle_waits_until_the_list_is_calm() -> None:
+    story = a_running_story(Rules(max_np=8, settle_s=5), a=1)
+    assert story.after(1, hosts(a=1, b=1)) == []
+    assert story.after(3, hosts(a=1, b=1, c=1)) == []
+    assert story.after(3, hosts(a=1, b=1, c=1)) == []
+    assert story.after(2, hosts(a=1, b=1, c=1)) == [Signal()]
+
+
+def test_shrink_when_growth_has_to_settle_is_immediate() -> None:
+    story = a_running_story(Rules(max_np=8, settle_s=5), a=1, b=1)
+    assert story.after(1, hosts(a=1)) == [Signal()]
