@@ -1,23 +1,22 @@
-"""Keeps the forecasts fresh: simulates the live state in a process of its own, whenever that changed.
+"""Keeps the forecasts fresh: has the live state simulated in a process of its own, whenever it changed.
 
 Rule: nobody waits for a forecast; one that cannot be made is absent, never wrong.
 """
 
 import asyncio
-import ctypes
 import logging
-import multiprocessing
-import os
-import signal
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
+import msgspec
+
 from voda.api.view import View
+from voda.app.forecast_process import HEADER, Question, framed
 from voda.clock import Clock, stopwatch
 from voda.events.envelope import Event
-from voda.simulator.whatif.forecast import Forecast, forecast_in_process
+from voda.simulator.whatif.forecast import Forecast
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +24,8 @@ _PAUSE_S: Final = 2.0
 _SHARE: Final = 0.2
 """Most of one core that forecasting may take."""
 _LIMIT_S: Final = 60.0
-_PR_SET_PDEATHSIG: Final = 1
+_RETRY_S: Final = 30.0
+_decode = msgspec.msgpack.Decoder(dict[str, Forecast]).decode
 
 
 class Forecaster:
@@ -36,7 +36,6 @@ class Forecaster:
         self._clock = clock
         self._pools = pools
         self._is_due = asyncio.Event()
-        self._is_due.set()
 
     def see(self, event: Event) -> None:
         """Take note that something changed."""
@@ -45,18 +44,19 @@ class Forecaster:
 
     async def run(self) -> None:
         """Forecast for ever."""
+        self._is_due.set()
         while True:
-            # A process of its own: a simulation takes seconds of a core, which the API cannot spare.
-            spawn = multiprocessing.get_context("spawn")
-            with ProcessPoolExecutor(1, mp_context=spawn, initializer=_be_modest) as process:
-                try:
+            # The process is started when there is something to forecast, and again when it came to grief.
+            await self._is_due.wait()
+            try:
+                async with _process() as process:
                     await self._serve(process)
-                except (BrokenProcessPool, TimeoutError) as error:
-                    # Another process is started; this one ends with its simulation, which has a budget of its own.
-                    _log.warning("forecast failed reason=%r", error)
-            await asyncio.sleep(_PAUSE_S)
+            except (OSError, EOFError, TimeoutError, msgspec.MsgspecError) as error:
+                _log.warning("no forecast reason=%r", error)
+            self._view.forecasts = {}
+            await asyncio.sleep(_RETRY_S)
 
-    async def _serve(self, process: ProcessPoolExecutor) -> None:
+    async def _serve(self, process: asyncio.subprocess.Process) -> None:
         while True:
             await self._is_due.wait()
             self._is_due.clear()
@@ -65,22 +65,44 @@ class Forecaster:
                 await self._forecast(process)
             await asyncio.sleep(max(_PAUSE_S, laps[0] / _SHARE))
 
-    async def _forecast(self, process: ProcessPoolExecutor) -> None:
-        if not any(self._view.live.cluster.jobs(pool) for pool in self._pools):
-            self._view.forecasts = {}
-            return
-        now, dump = self._clock.now(), self._view.live.dump()
-        found: dict[str, Forecast] = {}
-        loop = asyncio.get_running_loop()
-        for pool in self._pools:
+    async def _forecast(self, process: asyncio.subprocess.Process) -> None:
+        now, found = self._clock.now(), dict[str, Forecast]()
+        pools = [pool for pool in self._pools if self._view.live.cluster.jobs(pool)]
+        dump = self._view.live.dump() if pools else b""
+        for pool in pools:
             async with asyncio.timeout(_LIMIT_S):
-                made: Mapping[str, Forecast] = await loop.run_in_executor(process, forecast_in_process, dump, pool, now)
-            found.update(made)
+                found.update(await _asked(process, Question(dump=dump, pool=pool, now=now)))
         self._view.forecasts, self._view.forecast_at = found, now
 
 
-def _be_modest() -> None:
-    """Yield to everybody else, leave Ctrl-C to the parent, and end with it."""
-    os.nice(10)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+async def _asked(process: asyncio.subprocess.Process, question: Question) -> Mapping[str, Forecast]:
+    """Return the process's answer.
+
+    Raises:
+        EOFError: it ended instead.
+    """
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(framed(msgspec.msgpack.encode(question)))
+    await process.stdin.drain()
+    (size,) = HEADER.unpack(await process.stdout.readexactly(HEADER.size))
+    return _decode(await process.stdout.readexactly(size))
+
+
+@asynccontextmanager
+async def _process() -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run the process that forecasts for the length of the block."""
+    # A session of its own, so that Ctrl-C reaches us alone.
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "voda.app.forecast_process"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

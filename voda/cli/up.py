@@ -134,10 +134,8 @@ async def _run(options: "Options") -> None:
     except BaseExceptionGroup as failures:
         raise single(failures) from failures
     if left and not options.halts_on_exit:
-        print(
-            f"voda: {left} jobs are live; those at work train on, and the next `voda up` takes them over",
-            file=sys.stderr,
-        )
+        words = "1 job is live" if left == 1 else f"{left} jobs are live"
+        print(f"voda: {words}; what is at work trains on, and the next `voda up` takes it over", file=sys.stderr)
 
 
 def _greet(service: "Service") -> None:
