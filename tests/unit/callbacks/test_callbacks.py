@@ -1,0 +1,108 @@
+"""The callbacks, against the smallest stand-ins of the frameworks' base classes; no framework is installed here."""
+
+import atexit
+import csv
+import importlib
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import voda.report
+
+NAMES = ("keras", "lightning", "transformers")
+
+
+class Base:
+    """What every framework's base class of callbacks is at its least."""
+
+
+@pytest.fixture
+def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that returns the rows reported so far."""
+    monkeypatch.setenv("VODA_METRICS_DIR", str(tmp_path))
+    monkeypatch.setenv("VODA_JOB_ID", "a")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
+    monkeypatch.delenv("VODA_API_URL", raising=False)
+    monkeypatch.setattr(voda.report, "_reporter", voda.report._Reporter())
+    monkeypatch.setattr(atexit, "register", lambda *_: None)
+
+    def read() -> list[dict[str, str]]:
+        assert voda.report.flush(10)
+        file = tmp_path / "a.csv"
+        return list(csv.DictReader(file.read_text().splitlines())) if file.exists() else []
+
+    return read
+
+
+def a_callback(name: str, monkeypatch: pytest.MonkeyPatch, framework: str, **inside: object) -> Any:
+    """Return the callback of a module, whose framework is replaced by a stand-in."""
+    stand_in = types.ModuleType(framework)
+    vars(stand_in).update(inside)
+    monkeypatch.setitem(sys.modules, framework, stand_in)
+    if "." in framework:
+        monkeypatch.setitem(sys.modules, framework.partition(".")[0], types.ModuleType("parent"))
+    module = importlib.import_module(f"voda.callbacks.{name}")
+    module._made.clear()
+    made = module.VodaCallback
+    assert issubclass(made, Base)
+    return made()
+
+
+def test_keras_when_an_epoch_ends_is_reported(rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    callbacks = types.SimpleNamespace(Callback=Base)
+    callback = a_callback("keras", monkeypatch, "keras", callbacks=callbacks)
+    callback.on_epoch_begin(2)
+    callback.on_epoch_end(2, {"loss": 0.5, "name": "x"})
+    callback.on_train_end()
+    (row,) = rows()
+    assert (row["epoch"], row["workers"], row["loss"]) == ("2", "4", "0.5")
+    assert float(row["epoch_time_sec"]) >= 0
+    assert "name" not in row
+
+
+def test_keras_when_on_another_rank_reports_nothing(rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
+    callback = a_callback("keras", monkeypatch, "keras", callbacks=types.SimpleNamespace(Callback=Base))
+    callback.on_epoch_end(2, {"loss": 0.5})
+    assert rows() == []
+
+
+def test_lightning_when_an_epoch_ends_is_reported_by_rank_0(rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    callback = a_callback("lightning", monkeypatch, "lightning.pytorch", Callback=Base)
+    fields = {"current_epoch": 4, "world_size": 3, "callback_metrics": {"val_loss": 0.25}}
+    callback.on_train_epoch_start(None, None)
+    callback.on_train_epoch_end(types.SimpleNamespace(is_global_zero=False, **fields), None)
+    callback.on_train_epoch_end(types.SimpleNamespace(is_global_zero=True, **fields), None)
+    (row,) = rows()
+    assert (row["epoch"], row["workers"], row["val_loss"], row["global_epochs"]) == ("4", "3", "0.25", "5")
+
+
+def test_transformers_when_an_epoch_ends_is_reported(rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    callback = a_callback("transformers", monkeypatch, "transformers", TrainerCallback=Base)
+    args = types.SimpleNamespace(world_size=2)
+    state = types.SimpleNamespace(
+        epoch=1.0, is_world_process_zero=True, log_history=[{"loss": 0.5, "epoch": 1, "step": 9}]
+    )
+    callback.on_epoch_begin(args, state, None, model=None)
+    state.epoch = 2.0000000001
+    callback.on_epoch_end(args, state, None, model=None)
+    (row,) = rows()
+    assert (row["epoch"], row["workers"], row["loss"]) == ("1", "2", "0.5")
+    assert "step" not in row
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_framework_when_its_callback_is_not_used_is_not_imported(name: str) -> None:
+    code = f"import sys, voda.callbacks.{name}; sys.exit(bool({set(NAMES)} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=30).returncode == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_framework_when_missing_is_named(name: str) -> None:
+    module = importlib.import_module(f"voda.callbacks.{name}")
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = module.nothing
