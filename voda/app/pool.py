@@ -18,6 +18,7 @@ from voda.domain.errors import TransientError, VersionConflict
 from voda.domain.state import ClusterState
 from voda.events.envelope import Event
 from voda.events.types import Observation
+from voda.projections.live import Live
 from voda.reconcilers.relist import overlooked
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
@@ -45,7 +46,7 @@ class PoolLoop:
         self.is_leading = False
         self.trouble = ""
         """Why the pool stands still, one sentence; empty while it does not."""
-        self._pool = controller.pool
+        self.pool = controller.pool
         self._clock = clock
         self._cluster = cluster
         self._controller = controller
@@ -58,6 +59,11 @@ class PoolLoop:
         self._suspects: tuple[Observation, ...] = ()
         """Facts that the last relist found missing."""
         self._relist_at = math.inf
+
+    @property
+    def live(self) -> Live:
+        """The log's state as the controller has read it."""
+        return self._controller.live
 
     def see(self, event: Event) -> None:
         """Take note of an event that was appended by anybody."""
@@ -86,7 +92,7 @@ class PoolLoop:
                     self._notices.append(notice)
                     self._wake.set()
             except TransientError as error:
-                _log.warning("watch broke pool=%s reason=%s", self._pool, error)
+                _log.warning("watch broke pool=%s reason=%s", self.pool, error)
             await asyncio.sleep(_RETRY_S)
 
     async def _begin(self, leader: str) -> float:
@@ -99,7 +105,7 @@ class PoolLoop:
         await self._watcher.record(facts)
         self.is_leading = True
         self._relist_at = self._clock.now() + RELIST_S
-        _log.info("leads pool=%s epoch=%d overlooked=%d", self._pool, epoch, len(facts))
+        _log.info("leads pool=%s epoch=%d overlooked=%d", self.pool, epoch, len(facts))
         return self._clock.now()
 
     async def _step(self) -> float:
@@ -129,7 +135,7 @@ class PoolLoop:
         found = overlooked(await self._state(), observed)
         missing = [fact for fact in found if fact in self._suspects]
         if missing:
-            _log.warning("healed pool=%s facts=%d", self._pool, len(missing))
+            _log.warning("healed pool=%s facts=%d", self.pool, len(missing))
             await self._watcher.record(missing)
         self._suspects = tuple(fact for fact in found if fact not in missing)
         self._is_stale = True
@@ -137,7 +143,7 @@ class PoolLoop:
 
     async def _state(self) -> ClusterState:
         await self._controller.catch_up()
-        return self._controller.live.cluster.state(self._pool)
+        return self._controller.live.cluster.state(self.pool)
 
     async def _again(self, act: Callable[[], Awaitable[float]]) -> float:
         """Try until nothing outside stands in the way."""
@@ -145,8 +151,8 @@ class PoolLoop:
             try:
                 result = await act()
             except (TransientError, VersionConflict) as error:
-                self.trouble = f"pool {self._pool}: {error}"
-                _log.warning("stands still pool=%s reason=%s", self._pool, error)
+                self.trouble = f"pool {self.pool}: {error}"
+                _log.warning("stands still pool=%s reason=%s", self.pool, error)
                 await asyncio.sleep(_RETRY_S)
             else:
                 self.trouble = ""

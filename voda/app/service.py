@@ -84,9 +84,12 @@ class Service:
         return {job_id: job for pool in self.clusters for job_id, job in live.jobs(pool).items()}
 
     def spec(self, pool: str, job_id: str) -> JobSpec | None:
-        """Return the spec of a job that is live in the pool."""
-        job = self.view.live.cluster.jobs(pool).get(job_id)
-        return job.spec if job else None
+        """Return the spec of a job that is live in the pool, as the latest reader of the log has it."""
+        readers = [loop.live for loop in self.loops if loop.pool == pool]
+        for live in (*readers, self.view.live):
+            if (job := live.cluster.jobs(pool).get(job_id)) is not None:
+                return job.spec
+        return None
 
     def environment(self, spec: JobSpec) -> Mapping[str, str]:
         """Return what the processes of a job are told of us."""
