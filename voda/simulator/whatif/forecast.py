@@ -45,7 +45,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
 class Budget(Struct, frozen=True, kw_only=True):
     """When to stop simulating; what was not reached by then is not told."""
 
-    events: int = 20_000
+    events: int = 50_000
     wall_s: float = 2.0
 
 
