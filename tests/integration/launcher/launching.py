@@ -39,7 +39,8 @@ class Run:
         script.write_text(f"#!/bin/sh\ncat {self.hosts}\n")
         script.chmod(0o755)
         bin_folder = Path(sys.executable).parent
-        words = [str(bin_folder / "voda"), "run", "--host-discovery-script", str(script), *options, "--", *program]
+        voda = [sys.executable, "-c", "from voda.cli import main; main()"]
+        words = [*voda, "run", "--host-discovery-script", str(script), *options, "--", *program]
         inherited = {name: text for name, text in os.environ.items() if not name.startswith("VODA_")}  # noqa: TID251
         path = f"{bin_folder}:{inherited['PATH']}"
         with self.out.open("wb") as out, self.err.open("wb") as err:
