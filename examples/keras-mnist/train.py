@@ -98,6 +98,8 @@ def main():
     )
     done = WORLD.bcast(int(DONE.read_text()) if DONE.exists() else 0)
     if done:
+        # Before its first step the optimizer has nothing that its saved state could be loaded into.
+        model.optimizer.build(model.trainable_variables)
         model.load_weights(WEIGHTS)
     model.fit(
         images,
