@@ -1,18 +1,23 @@
-"""The process that forecasts: takes states on its standard input, and gives forecasts on its standard output.
+"""The process that forecasts: follows the log by itself, takes questions on its standard input, and answers on its
+standard output.
 
-Rule: it ends when its input does, so it never outlives who started it.
+Rule: it only reads, and ends when its input does, so it never outlives who started it.
 """
 
+import asyncio
 import os
 import struct
 import sys
-from collections.abc import Mapping
 from typing import BinaryIO, Final
 
 import msgspec
 from msgspec import Struct
 
-from voda.simulator.whatif.forecast import Forecast, forecast_in_process
+from voda.controller.follower import catch_up, restore
+from voda.events.opening import open_store
+from voda.events.store import EventStore
+from voda.projections.live import Live
+from voda.simulator.whatif.forecast import forecast
 
 HEADER: Final = struct.Struct(">Q")
 """Before each message: its bytes."""
@@ -22,9 +27,9 @@ _NICENESS: Final = 10
 class Question(Struct, frozen=True, kw_only=True):
     """What is to be forecast."""
 
-    dump: bytes
-    """Of `Live`."""
     pool: str
+    position: int
+    """Of the log; the state there is asked about."""
     now: float
 
 
@@ -33,21 +38,40 @@ def framed(message: bytes) -> bytes:
     return HEADER.pack(len(message)) + message
 
 
-def answered(question: bytes) -> bytes:
-    """Return the answer to an encoded question: job id -> Forecast."""
-    asked = msgspec.msgpack.decode(question, type=Question)
-    found: Mapping[str, Forecast] = forecast_in_process(asked.dump, asked.pool, asked.now)
-    return msgspec.msgpack.encode(found)
+async def serve(questions: BinaryIO, answers: BinaryIO) -> None:
+    """Answer until there are no more questions; the first message is the log's place, path or URL."""
+    place = _received(questions)
+    if place is None:
+        return
+    store = await open_store(place.decode(), read_only=True)
+    try:
+        await _answer(store, questions, answers)
+    finally:
+        await store.close()
 
 
-def main(questions: BinaryIO, answers: BinaryIO) -> None:
-    """Answer until there are no more questions."""
-    os.nice(_NICENESS)
-    while len(header := questions.read(HEADER.size)) == HEADER.size:
-        (size,) = HEADER.unpack(header)
-        answers.write(framed(answered(questions.read(size))))
+async def _answer(store: EventStore, questions: BinaryIO, answers: BinaryIO) -> None:
+    live = Live()
+    await restore(store, live)
+    while (message := _received(questions)) is not None:
+        asked = msgspec.msgpack.decode(message, type=Question)
+        await catch_up(store, [live], after=live.position, until=max(live.position, asked.position))
+        # A forecast uses up the state that it is given.
+        state = Live()
+        state.load(live.dump())
+        found = await forecast(state, asked.pool, asked.now)
+        answers.write(framed(msgspec.msgpack.encode(found)))
         answers.flush()
 
 
+def _received(questions: BinaryIO) -> bytes | None:
+    """Wait for the next message; None when there are no more."""
+    header = questions.read(HEADER.size)
+    if len(header) < HEADER.size:
+        return None
+    return questions.read(HEADER.unpack(header)[0])
+
+
 if __name__ == "__main__":
-    main(sys.stdin.buffer, sys.stdout.buffer)
+    os.nice(_NICENESS)
+    asyncio.run(serve(sys.stdin.buffer, sys.stdout.buffer))

@@ -31,7 +31,8 @@ _decode = msgspec.msgpack.Decoder(dict[str, Forecast]).decode
 class Forecaster:
     """Fills `View.forecasts`."""
 
-    def __init__(self, view: View, clock: Clock, pools: Sequence[str]) -> None:
+    def __init__(self, log: str, view: View, clock: Clock, pools: Sequence[str]) -> None:
+        self._log = log
         self._view = view
         self._clock = clock
         self._pools = pools
@@ -49,7 +50,7 @@ class Forecaster:
             # The process is started when there is something to forecast, and again when it came to grief.
             await self._is_due.wait()
             try:
-                async with _process() as process:
+                async with _process(self._log) as process:
                     await self._serve(process)
             except (OSError, EOFError, TimeoutError, msgspec.MsgspecError) as error:
                 _log.warning("no forecast reason=%r", error)
@@ -68,10 +69,9 @@ class Forecaster:
     async def _forecast(self, process: asyncio.subprocess.Process) -> None:
         now, found = self._clock.now(), dict[str, Forecast]()
         pools = [pool for pool in self._pools if self._view.live.cluster.jobs(pool)]
-        dump = self._view.live.dump() if pools else b""
         for pool in pools:
             async with asyncio.timeout(_LIMIT_S):
-                found.update(await _asked(process, Question(dump=dump, pool=pool, now=now)))
+                found.update(await _asked(process, Question(pool=pool, position=self._view.position, now=now)))
         self._view.forecasts, self._view.forecast_at = found, now
 
 
@@ -81,16 +81,20 @@ async def _asked(process: asyncio.subprocess.Process, question: Question) -> Map
     Raises:
         EOFError: it ended instead.
     """
-    assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write(framed(msgspec.msgpack.encode(question)))
-    await process.stdin.drain()
+    await _send(process, msgspec.msgpack.encode(question))
     (size,) = HEADER.unpack(await process.stdout.readexactly(HEADER.size))
     return _decode(await process.stdout.readexactly(size))
 
 
+async def _send(process: asyncio.subprocess.Process, message: bytes) -> None:
+    assert process.stdin is not None
+    process.stdin.write(framed(message))
+    await process.stdin.drain()
+
+
 @asynccontextmanager
-async def _process() -> AsyncIterator[asyncio.subprocess.Process]:
+async def _process(log: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run the process that forecasts for the length of the block."""
     # A session of its own, so that Ctrl-C reaches us alone.
     process = await asyncio.create_subprocess_exec(
@@ -101,6 +105,8 @@ async def _process() -> AsyncIterator[asyncio.subprocess.Process]:
         start_new_session=True,
     )
     try:
+        # Not by the command line, which everybody on the machine can read: a URL may hold a password.
+        await _send(process, log.encode())
         yield process
     finally:
         with suppress(ProcessLookupError):

@@ -148,7 +148,7 @@ async def _build(service: Service, stack: AsyncExitStack) -> None:
     stack.push_async_callback(snapshots.take)
     group = await stack.enter_async_context(asyncio.TaskGroup())
     service.loops = [_loop(service, pool, cluster) for pool, cluster in service.clusters.items()]
-    forecaster = Forecaster(view, clock, tuple(service.clusters))
+    forecaster = Forecaster(str(options.log or service.home.log), view, clock, tuple(service.clusters))
     for see in (*(loop.see for loop in service.loops), forecaster.see):
         view.each(see)
     app = application(service.backend())
