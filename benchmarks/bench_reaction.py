@@ -61,7 +61,9 @@ def _resizes(served: Served) -> Sequence[float]:
     """Change a job's bounds again and again; return the seconds from each plan to the ranks that came of it."""
     program = served.home / "rank.py"
     program.write_text(_RANK)
-    script = f"exec voda run --max-np 4 --host-discovery-script /etc/mpi/discover_hosts.sh -- {sys.executable} {program}"
+    script = (
+        f"exec voda run --max-np 4 --host-discovery-script /etc/mpi/discover_hosts.sh -- {sys.executable} {program}"
+    )
     body = manifest("sizes", script, least=1, most=1)
     container = body["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
     # Kubernetes-like paths are replaced in command and args; a shell script is an argument like any other.

@@ -12,10 +12,13 @@ from typing import BinaryIO, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from voda.controller.follower import catch_up, restore
+from voda.events.envelope import Event
 from voda.events.opening import open_store
 from voda.events.store import EventStore
+from voda.events.types import JobSubmitted
 from voda.projections.live import Live
 from voda.simulator.whatif.forecast import forecast
 
@@ -51,7 +54,7 @@ async def serve(questions: BinaryIO, answers: BinaryIO) -> None:
 
 
 async def _answer(store: EventStore, questions: BinaryIO, answers: BinaryIO) -> None:
-    live = Live()
+    live = _Lean()
     await restore(store, live)
     while (message := _received(questions)) is not None:
         asked = msgspec.msgpack.decode(message, type=Question)
@@ -62,6 +65,16 @@ async def _answer(store: EventStore, questions: BinaryIO, answers: BinaryIO) -> 
         found = await forecast(state, asked.pool, asked.now)
         answers.write(framed(msgspec.msgpack.encode(found)))
         answers.flush()
+
+
+class _Lean(Live):
+    """The live state without manifests, which are most of it and foretell nothing."""
+
+    def apply(self, event: Event) -> None:
+        """See Live.apply."""
+        if isinstance(fact := event.data, JobSubmitted) and fact.spec.manifest is not None:
+            event = replace(event, data=replace(fact, spec=replace(fact.spec, manifest=None)))
+        super().apply(event)
 
 
 def _received(questions: BinaryIO) -> bytes | None:

@@ -25,6 +25,7 @@ _SHARE: Final = 0.2
 """Most of one core that forecasting may take."""
 _LIMIT_S: Final = 60.0
 _RETRY_S: Final = 30.0
+_IDLE_S: Final = 10.0
 _decode = msgspec.msgpack.Decoder(dict[str, Forecast]).decode
 
 
@@ -54,17 +55,23 @@ class Forecaster:
                     await self._serve(process)
             except (OSError, EOFError, TimeoutError, msgspec.MsgspecError) as error:
                 _log.warning("no forecast reason=%r", error)
-            self._view.forecasts = {}
-            await asyncio.sleep(_RETRY_S)
+                self._view.forecasts = {}
+                await asyncio.sleep(_RETRY_S)
 
     async def _serve(self, process: asyncio.subprocess.Process) -> None:
-        while True:
-            await self._is_due.wait()
+        """Forecast whenever something changed, until nothing has for a while: an idle process is memory lost."""
+        while await self._is_due_within(_IDLE_S):
             self._is_due.clear()
             laps: list[float] = []
             with stopwatch(laps):
                 await self._forecast(process)
             await asyncio.sleep(max(_PAUSE_S, laps[0] / _SHARE))
+
+    async def _is_due_within(self, span_s: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(span_s):
+                await self._is_due.wait()
+        return self._is_due.is_set()
 
     async def _forecast(self, process: asyncio.subprocess.Process) -> None:
         now, found = self._clock.now(), dict[str, Forecast]()
