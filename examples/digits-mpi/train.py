@@ -24,7 +24,7 @@ from mpi4py import MPI  # noqa: E402
 
 from voda.report import report  # noqa: E402
 
-BLOCKS, BLOCK = 24, 60
+BLOCKS, BLOCK = 24, 480
 """A step's batch is so many blocks of so many images; the ranks share the blocks."""
 BATCH = BLOCKS * BLOCK
 HIDDEN = 128
@@ -40,7 +40,7 @@ class Progress:
     epoch: int = 0
     step: int = 0
     passes: int = 1
-    """How often an epoch goes over the images; settled at the first start."""
+    """Steps of an epoch, each over several times as many images as there are; settled at the first start."""
 
 
 class Network:
@@ -163,7 +163,7 @@ class Training:
         return progress
 
     def passes(self) -> int:
-        """Return how many passes one rank does in --seconds-per-epoch on this machine; at least 1."""
+        """Return how many steps one rank does in --seconds-per-epoch on this machine; at least 1."""
         if not self.options.seconds_per_epoch:
             return int(self.options.passes)
         self.gradient(0, 0, range(BLOCKS))
@@ -188,7 +188,7 @@ class Training:
         """Do the rest of an epoch and return its mean loss; None if told to end."""
         rank, size = self.world.rank, self.world.size
         blocks = range(rank * BLOCKS // size, (rank + 1) * BLOCKS // size)
-        # A step sees about as many images as there are: one pass.
+        # Large steps: ranks that share a machine lose time whenever they wait for each other.
         steps = progress.passes
         loss = 0.0
         for step in range(progress.step, steps):
@@ -210,7 +210,7 @@ class Training:
     def wait(self, request: MPI.Request) -> None:
         """Wait for the others asleep: MPI's own waiting would keep a core busy that another rank may need."""
         while not request.Test():
-            time.sleep(0.0005)
+            time.sleep(0.001)
 
     def finish(self, progress: Progress, span_s: float | None, loss: float) -> None:
         """Write the checkpoint of a whole epoch, and report it."""
@@ -232,7 +232,7 @@ def main() -> None:
     env = os.environ
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=int(env.get("EPOCHS", "10")))
-    parser.add_argument("--passes", type=int, default=100, help="an epoch goes over the images so often")
+    parser.add_argument("--passes", type=int, default=100, help="steps of an epoch")
     parser.add_argument("--seconds-per-epoch", type=float, default=0.0, help="instead: about so long on one worker")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--folder", default=env.get("VODA_JOB_DIR", "."), help="of the checkpoint")
