@@ -6,7 +6,7 @@ DATA = $(firstword $(wildcard $(VODA_DATA)/adaptdl-osdi21 data/adaptdl-osdi21 ..
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint type bench fidelity format lock clean
+.PHONY: help setup demo compare test lint type bench fidelity format lock clean
 
 help: ## Print this text.
 	@echo "voda: a control plane for elastic deep-learning training"
@@ -16,11 +16,14 @@ help: ## Print this text.
 setup: ## Make .venv from the lock and install voda into it (at once when nothing changed).
 	@$(PYTHON) tools/bootstrap.py
 
-demo: setup ## Compare all policies on a measured workload; pictures under out/demo.
-	@rm -rf out/demo
-	$(BIN)/voda simulate --workload voda-exp/run_1 --all --out out/demo/voda-exp
+demo: setup ## Run three real training jobs on this machine, and watch them shrink and grow.
+	@$(BIN)/python examples/demo.py --out out/demo
+
+compare: setup ## Compare all policies on measured workloads; pictures under out/compare.
+	@rm -rf out/compare
+	$(BIN)/voda simulate --workload voda-exp/run_1 --all --out out/compare/voda-exp
 ifneq ($(DATA),)
-	$(BIN)/voda simulate --workload pollux/workload-6 --all --out out/demo/pollux-6
+	$(BIN)/voda simulate --workload pollux/workload-6 --all --out out/compare/pollux-6
 else
 	@echo "The Pollux workloads are not on this machine, so only voda-exp/run_1 was simulated"
 	@echo "(docs/workloads.md tells how to get them)."
@@ -28,6 +31,9 @@ endif
 
 test: setup ## Run the whole test suite.
 	@$(PYTHON) tools/bootstrap.py --postgres
+ifeq ($(CI),true)
+	@$(PYTHON) tools/bootstrap.py --torch
+endif
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 lint: setup ## Check style, format and who may import whom.

@@ -27,6 +27,7 @@ OLDEST = (3, 11)
 CANDIDATES = ("python3.13", "python3.12", "python3.11")
 # A borrowed pip must know --python, which came with 22.3.
 OLDEST_PIP = (22, 3)
+TORCH = "torch==2.13.0"
 QUICK_S, VENV_S, APT_S, PIP_S = 60, 300, 900, 3600
 
 
@@ -38,9 +39,13 @@ def main() -> int:
     """Set up what the command line asks for; return the exit status."""
     parser = argparse.ArgumentParser(description="Set the checkout up: .venv from the lock, voda editable.")
     parser.add_argument("--postgres", action="store_true", help="only see to PostgreSQL's binaries, for tests")
+    parser.add_argument("--torch", action="store_true", help="only see to PyTorch, for the test of its example")
+    options = parser.parse_args()
     try:
-        if parser.parse_args().postgres:
+        if options.postgres:
             find_postgres()
+        elif options.torch:
+            find_torch()
         else:
             use_a_recent_python()
             set_up()
@@ -171,6 +176,17 @@ def find_postgres() -> None:
         return
     if not apt_install("postgresql"):
         say("no PostgreSQL found (apt-get install postgresql brings it); the tests that need it will say so")
+
+
+def find_torch() -> None:
+    """See to it that the tests find PyTorch, which no lock names: which build fits depends on the machine."""
+    if run([str(PYTHON), "-c", "import importlib.util as u; assert u.find_spec('torch')"], QUICK_S).returncode == 0:
+        return
+    say(f"installing {TORCH} (no part of voda; the test of its example needs it)")
+    try:
+        install(venv_pip(), [TORCH])
+    except SetupError:
+        say("PyTorch could not be installed; the test that needs it will say so")
 
 
 def has_bundled_postgres() -> bool:
