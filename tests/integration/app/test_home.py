@@ -1,0 +1,117 @@
+"""The folder of a voda, and what a start writes into its log."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders import a_spec
+from voda.api.view import View
+from voda.app.home import Home, Server
+from voda.app.options import Options
+from voda.app.settings import settle
+from voda.app.snapshots import Snapshots
+from voda.clock import VirtualClock
+from voda.domain.errors import AlreadyExists, InvalidInput
+from voda.events.envelope import ANY_VERSION, Fact
+from voda.events.memory import MemoryStore
+from voda.events.types import JobSubmitted
+
+
+def test_lock_when_held_keeps_others_out_and_names_the_holder(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.make()
+    with home.locked(), pytest.raises(AlreadyExists, match=f"process {os.getpid()}"), Home(tmp_path).locked():
+        pass
+    with Home(tmp_path).locked():
+        pass
+
+
+def test_home_when_made_is_for_its_owner_alone(tmp_path: Path) -> None:
+    home = Home(tmp_path / "deep" / "home")
+    home.make()
+    assert oct(home.folder.stat().st_mode & 0o777) == "0o700"
+
+
+def test_home_when_a_file_is_in_the_way_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidInput, match="name another with --home"):
+        Home(tmp_path / "file" / "home").make()
+
+
+def test_server_when_published_is_read_whole_and_withdrawn(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.publish(Server(url="http://127.0.0.1:1", pid=7, version="1"))
+    assert (tmp_path / "server.json").read_text() == '{"url":"http://127.0.0.1:1","pid":7,"version":"1"}'
+    home.withdraw()
+    home.withdraw()
+    assert not (tmp_path / "server.json").exists()
+
+
+class Start:
+    """A log, and a start of voda with some options."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.clock = VirtualClock(100.0)
+        self.view = View(self.store)
+
+    async def settle(self, **fields: Any) -> int:
+        """Settle the pool `default`, and return how many events that took."""
+        before = await self.store.position()
+        self.view = View(self.store)
+        await self.view.open()
+        options = Options(home=Path("home"), environment={}, **fields)
+        await settle(self.store, self.clock, self.view.live.cluster, "default", options)
+        self.view = View(self.store)
+        await self.view.open()
+        return await self.store.position() - before
+
+
+async def test_pool_when_new_begins_with_settings_for_one_machine() -> None:
+    start = Start()
+    assert await start.settle() == 2
+    settings = start.view.live.cluster.settings("default")
+    assert (settings.ratelimit_s, settings.resize_cost_s, settings.policy) == (5.0, 5.0, "elastic-fifo")
+
+
+async def test_pool_when_known_keeps_what_was_set_unless_told_otherwise() -> None:
+    start = Start()
+    await start.settle(policy="afs-l", ratelimit_s=0.0)
+    assert await start.settle() == 0
+    assert await start.settle(policy="afs-l", ratelimit_s=0.0) == 0
+    assert await start.settle(ratelimit_s=1.0, placer="packed") == 2
+    settings = start.view.live.cluster.settings("default")
+    assert (settings.policy, settings.placer, settings.ratelimit_s) == ("afs-l", "packed", 1.0)
+
+
+async def test_pool_when_told_an_unknown_policy_is_refused_and_unchanged() -> None:
+    start = Start()
+    with pytest.raises(InvalidInput, match="nope"):
+        await start.settle(policy="nope")
+    assert await start.store.position() == 0
+
+
+async def test_view_when_opened_from_snapshots_is_as_from_the_whole_log() -> None:
+    store, clock = MemoryStore(), VirtualClock(100.0)
+
+    async def submit(job_id: str) -> None:
+        spec = a_spec(job_id, name=job_id)
+        fact = Fact(data=JobSubmitted(spec=spec), event_id=clock.new_id(), recorded_at=clock.now())
+        await store.append(f"job.{job_id}", ANY_VERSION, [fact])
+
+    await submit("a")
+    view = View(store)
+    snapshots = Snapshots(store, view)
+    await view.open()
+    await snapshots.take()
+    await submit("b")
+    opened, whole = View(store), View(MemoryStore())
+    await opened.open()
+    for event in await store.read(0, 100):
+        whole.live.apply(event)
+        whole.roster.apply(event)
+    assert await store.latest_snapshot(opened.roster.FORMAT) is not None
+    assert opened.live.state_hash() == whole.live.state_hash()
+    assert opened.roster.dump() == whole.roster.dump()
