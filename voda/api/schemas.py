@@ -66,8 +66,10 @@ class Forecast(Wire, frozen=True, kw_only=True):
     position: int | None = None
     """In the queue, 1 = next; None: it does not wait."""
     starts_at: datetime | None = None
+    """Only while it waits."""
     finishes_at: datetime | None = None
     made_at: datetime | None = None
+    """What has happened since is not in it."""
 
 
 class Job(Wire, frozen=True, kw_only=True):

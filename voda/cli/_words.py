@@ -62,14 +62,14 @@ def progress(job: Job) -> str:
 
 def queue(job: Job) -> str:
     """Return the place in the queue: 2 = one goes before it."""
-    return str(place) if (place := _place(job)) else NONE
+    return str(place) if (place := job.forecast.position) else NONE
 
 
 def eta(job: Job, at: datetime) -> str:
     """Return what comes next, and in how long: `starts 3m`, `ends 12m`; of an ended job, how long ago that was."""
     if job.finished_at is not None:
         return f"{since(job.finished_at, at)} ago"
-    if not job.replicas and job.forecast.starts_at is not None:
+    if job.forecast.starts_at is not None:
         return f"starts {until(job.forecast.starts_at, at)}"
     return f"ends {until(job.forecast.finishes_at, at)}" if job.forecast.finishes_at else NONE
 
@@ -92,11 +92,11 @@ def forecast(job: Job, at: datetime) -> str:
     if has_ended(job):
         return ""
     parts = []
-    if made.starts_at is not None and not job.replicas:
+    if made.starts_at is not None:
         parts.append(f"to start {_when(made.starts_at, at)}")
     if made.finishes_at is not None:
         parts.append(f"to finish {_when(made.finishes_at, at)}")
-    number = _place(job)
+    number = job.forecast.position
     place = f"waits: {ordinal(number)} in the queue; " if number else ""
     if parts:
         return f"{place}expected {' and '.join(parts)}, if nobody submits more"
@@ -113,7 +113,7 @@ def summary(job: Job, at: datetime) -> str:
     if job.progress.epochs_done or job.progress.epochs:
         parts.append(f"epochs {progress(job)}")
     parts += [f"{name} {value:.4g}" for name, value in list(job.progress.metrics.items())[:3]]
-    if place := _place(job):
+    if place := job.forecast.position:
         parts.append(f"{ordinal(place)} in the queue")
     if not has_ended(job) and (next_step := eta(job, at)) != NONE:
         parts.append(next_step)
@@ -126,11 +126,6 @@ def ordinal(number: int) -> str:
     """Return 1st, 2nd, 3rd, 4th, 11th."""
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number:,}{ending}"
-
-
-def _place(job: Job) -> int | None:
-    # A forecast is older than what is observed: who was next a moment ago may run by now.
-    return None if job.replicas or has_ended(job) else job.forecast.position
 
 
 def _when(instant: datetime, at: datetime) -> str:

@@ -11,11 +11,13 @@ import pytest
 from tests.service import START, Service, a_manifest, a_service
 from voda.api.access import Access
 from voda.api.backend import Limits
+from voda.api.schemas import Forecast as Expected
 from voda.api.schemas import Job, JobList, Problem, ReportList, Submission
 from voda.clock import VirtualClock
 from voda.domain.job import Phase
 from voda.events.memory import MemoryStore
-from voda.events.types import JobCompleted, JobProgressed, JobSubmitted, WorkerStarted
+from voda.events.types import JobCancelRequested, JobCompleted, JobProgressed, JobSubmitted, WorkerStarted
+from voda.simulator.whatif.forecast import Forecast
 
 JOBS = "/api/v1/jobs"
 
@@ -38,6 +40,10 @@ async def refused(service: Service, status: int, method: str, path: str, **reque
     problem = answer.as_a(Problem)
     assert problem.status == status
     return problem
+
+
+async def forecast_of(service: Service, job: str) -> Expected:
+    return (await service.ask("GET", f"{JOBS}/{job}")).as_a(Job).forecast
 
 
 def tokens(folder: Path) -> tuple[Access, str, str, str]:
@@ -509,3 +515,20 @@ async def test_token_when_missing_or_foreign_is_refused_before_anything_is_told(
             answer = await service.ask(method, path, headers=headers)
             assert answer.status == 401
             assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+async def test_job_when_it_runs_by_now_then_an_older_forecast_tells_no_start_and_no_place() -> None:
+    async with a_service() as service:
+        await submit(service, "a")
+        await submit(service, "b")
+        at = service.backend.clock.now()
+        expected = Forecast(position=1, starts_at=at + 5, finishes_at=at + 60)
+        service.backend.view.forecasts = {"a": expected, "b": expected}
+        service.backend.view.forecast_at = at
+        before = await forecast_of(service, "a")
+        await service.happens(WorkerStarted(job_id="a", workers={0: "n1"}))
+        await service.happens(JobCancelRequested(job_id="b"))
+        after, canceled = await forecast_of(service, "a"), await forecast_of(service, "b")
+    assert (before.position, before.starts_at is None) == (1, False)
+    assert (after.position, after.starts_at, after.finishes_at) == (None, None, before.finishes_at)
+    assert (canceled.position, canceled.starts_at) == (None, None)

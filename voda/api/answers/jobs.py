@@ -54,7 +54,7 @@ def job_of(record: JobRecord, forecast: Forecast | None = None, forecast_at: flo
             metrics=record.metrics,
             reported_at=instant(record.reported_at),
         ),
-        forecast=_forecast(forecast, forecast_at) if forecast is not None else _NOTHING_EXPECTED,
+        forecast=_forecast(record, forecast, forecast_at) if forecast is not None else _NOTHING_EXPECTED,
         revision=str(record.revision),
     )
 
@@ -73,11 +73,13 @@ def _reason(record: JobRecord) -> str:
     return record.reason
 
 
-def _forecast(forecast: Forecast, made_at: float | None) -> schemas.Forecast:
+def _forecast(record: JobRecord, forecast: Forecast, made_at: float | None) -> schemas.Forecast:
+    # A forecast is older than what is observed: who was next a moment ago may run, or be canceled, by now.
+    waits = record.is_live and not record.is_canceling and not record.job.replicas
     return schemas.Forecast(
-        position=forecast.position,
-        starts_at=instant(forecast.starts_at),
-        finishes_at=instant(forecast.finishes_at),
+        position=forecast.position if waits else None,
+        starts_at=instant(forecast.starts_at) if waits else None,
+        finishes_at=instant(forecast.finishes_at) if record.is_live else None,
         made_at=instant(made_at),
     )
 
