@@ -15,6 +15,7 @@ from voda.launcher.hosts import Layout, parse_hosts
 
 TIMEOUT_S = 10.0
 MOST_BYTES = 1_000_000
+_ENDS_S = 5.0
 _SHOWN_BYTES = 300
 _DEVICES = frozenset("0123456789abcdefABCDEFGPUMIG-/,")
 
@@ -70,12 +71,13 @@ class Discovery:
             raise ClusterUnavailable(f"{self._script} cannot be run: {error.strerror}") from error
         try:
             async with asyncio.timeout(self._timeout_s):
-                printed, complaint = await asyncio.gather(_most(process.stdout), _most(process.stderr))
+                printed, complaint = await _both(process)
                 code = await process.wait()
-        except TimeoutError as error:
-            raise ClusterUnavailable(f"{self._script} took longer than {self._timeout_s:g} s") from error
-        finally:
+        except BaseException as error:
             await _end(process)
+            if isinstance(error, TimeoutError):
+                raise ClusterUnavailable(f"{self._script} took longer than {self._timeout_s:g} s") from error
+            raise
         if code:
             said = complaint[-_SHOWN_BYTES:].decode(errors="replace").strip()
             raise ClusterUnavailable(f"{self._script} failed with exit code {code}{': ' if said else ''}{said}")
@@ -94,6 +96,16 @@ class Discovery:
         return devices
 
 
+async def _both(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
+    """Return all that a process prints, and all that it complains of."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            reads = [group.create_task(_most(stream)) for stream in (process.stdout, process.stderr)]
+    except* InvalidInput as errors:
+        raise errors.exceptions[0] from None
+    return reads[0].result(), reads[1].result()
+
+
 async def _most(stream: asyncio.StreamReader | None) -> bytes:
     """Return all that a stream holds.
 
@@ -109,9 +121,13 @@ async def _most(stream: asyncio.StreamReader | None) -> bytes:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End the script and whatever it started in its session."""
-    if process.returncode is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    async with asyncio.timeout(TIMEOUT_S):
-        await process.wait()
+    """End the script and whatever it started in its session: that may hold the pipes when the script has ended."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_ENDS_S):
+            await process.wait()
+            # Pipes are closed only once they have been read to their end.
+            for stream in (process.stdout, process.stderr):
+                while stream is not None and await stream.read(65_536):
+                    pass
