@@ -19,8 +19,9 @@ Run a program under mpirun or torchrun, and restart it when its hosts change.
 
 The script prints a host or host:slots per line, and is asked again and again.
 When the answer changes, every process of the program gets SIGTERM and --grace
-seconds to write its checkpoint; then the program starts at the new size. The
-words after -- are the program.
+seconds to write its checkpoint; then the program starts at the new size, on
+all the slots there are if --max-np does not say otherwise. The words after --
+are the program.
 
 Exit code: 0 when the program ended with 0; its own when it failed
 --max-failures times in a row; 143 when voda run was told to end.
@@ -48,19 +49,32 @@ def register(app: typer.Typer) -> None:
 
 def run(  # noqa: PLR0913 - one parameter per option
     program: Annotated[list[str], typer.Argument(help="The program and its arguments, after --.")],
-    script: Annotated[Path, typer.Option("--host-discovery-script", help="Prints the hosts there are, one per line.")],
-    min_np: Annotated[int, typer.Option("--min-np", min=1, help="Fewest processes; with fewer slots it waits.")] = 1,
-    max_np: Annotated[int, typer.Option("--max-np", min=0, help="Most processes; default --min-np.")] = 0,
-    grace: Annotated[float, typer.Option(min=0, max=86_400, help="Seconds for a checkpoint.")] = 30.0,
-    max_failures: Annotated[int, typer.Option(min=1, help="Give up after so many failures in a row.")] = 3,
-    interval: Annotated[float, typer.Option(min=0.05, max=3_600, help="Seconds between looks at the hosts.")] = 0.5,
+    script: Annotated[
+        Path, typer.Option("--host-discovery-script", metavar="FILE", help="Prints the hosts there are, one per line.")
+    ],
+    min_np: Annotated[
+        int, typer.Option("--min-np", metavar="N", min=1, help="Fewest processes; with fewer slots it waits.")
+    ] = 1,
+    max_np: Annotated[
+        int, typer.Option("--max-np", metavar="N", min=0, help="Most processes; 0 = all the slots there are.")
+    ] = 0,
+    grace: Annotated[float, typer.Option(metavar="S", min=0, max=86_400, help="Seconds for a checkpoint.")] = 30.0,
+    max_failures: Annotated[int, typer.Option(metavar="N", min=1, help="Give up after so many failures in a row.")] = 3,
+    interval: Annotated[
+        float, typer.Option(metavar="S", min=0.05, max=3_600, help="Seconds between looks at the hosts.")
+    ] = 0.5,
     settle: Annotated[
-        float, typer.Option(min=0, max=3_600, help="Grow only when the list has not changed for so many seconds.")
+        float,
+        typer.Option(
+            metavar="S", min=0, max=3_600, help="Grow only when the list has not changed for so many seconds."
+        ),
     ] = 0.0,
     slots_per_host: Annotated[
-        int, typer.Option(min=0, help=f"Of hosts listed without slots; default {_SLOTS}, else 1.")
+        int, typer.Option(metavar="N", min=0, help=f"Of hosts listed without slots; 0 = what {_SLOTS} says, else 1.")
     ] = 0,
-    launcher: Annotated[_Starter, typer.Option(help="What starts the processes.")] = _Starter.MPIRUN,
+    launcher: Annotated[
+        _Starter, typer.Option(metavar="mpirun|torchrun", help="What starts the processes.")
+    ] = _Starter.MPIRUN,
 ) -> None:
     """Run one program."""
     from voda import config
@@ -78,7 +92,7 @@ def run(  # noqa: PLR0913 - one parameter per option
         slots_per_host=slots_per_host or _default_slots(env),
         devices_file=Path(devices) if devices else None,
     )
-    rules = Rules(min_np=min_np, max_np=max_np or min_np, grace_s=grace, max_failures=max_failures, settle_s=settle)
+    rules = Rules(min_np=min_np, max_np=max_np, grace_s=grace, max_failures=max_failures, settle_s=settle)
     job = _job(program, launcher, env)
     raise typer.Exit(awaited(Launcher(job, discovery=discovery, rules=rules, interval_s=interval, say=_say).run()))
 

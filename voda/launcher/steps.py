@@ -39,7 +39,8 @@ class Rules:
     """What the user asked for."""
 
     min_np: int = 1
-    max_np: int = 1
+    max_np: int = 0
+    """0: all the slots there are."""
     grace_s: float = 30.0
     max_failures: int = 3
     settle_s: float = 0.0
@@ -166,7 +167,7 @@ def wanted(state: State, rules: Rules) -> Layout | None:
     """Return where the program shall run; None while there are too few slots."""
     if state.found is None or state.found.size < rules.min_np:
         return None
-    return allot(state.found, rules.max_np, state.used)
+    return allot(state.found, rules.max_np or state.found.size, state.used)
 
 
 def _looked(state: State, rules: Rules, now: float) -> Step:

@@ -68,6 +68,12 @@ def test_program_when_hosts_change_is_told_and_restarted_at_the_new_size() -> No
     assert story.state.failures == 0
 
 
+def test_program_when_no_most_is_told_grows_onto_all_the_slots_there_are() -> None:
+    story = a_running_story(Rules(min_np=2), a=2)
+    assert story.after(1, hosts(a=2, b=6)) == [Signal()]
+    assert story.after(1, Ended(0)) == [Start(Layout(slots={"a": 2, "b": 6}))]
+
+
 def test_program_when_hosts_stay_is_left_alone() -> None:
     story = a_running_story(a=1, b=1)
     assert story.after(1, hosts(b=1, a=1)) == []
