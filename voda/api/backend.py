@@ -23,10 +23,10 @@ class Limits:
     body_bytes: int = 1_000_000
     jobs_per_user: int = 1_000
     """Live ones; admins may have more."""
-    page: int = 500
-    """Most items of a list."""
     request_s: float = 30.0
     """Longest time for a request to arrive in full, and for an answer that is not a stream to be taken."""
+    connections: int = 500
+    """At a time, of all callers: each costs a file, of which a process often may have 1,024, and jobs need some too."""
     idle_s: float = 60.0
     """A connection that asks nothing is closed after this."""
     heartbeat_s: float = 15.0

@@ -1,8 +1,8 @@
 """Connections that cost us no more than they may: whoever sends or takes too slowly is cut off.
 
-Rules: the head of a request arrives within a time limit, counted from its first byte or from the connection's
-beginning; an answer, a stream too, is taken at a pace that lets the writer go on within that limit. (Bodies have
-their limit where they are read.)
+Rules: there are only so many at a time; the head of a request arrives within a time limit, counted from its first
+byte or from the connection's beginning; an answer, a stream too, is taken at a pace that lets the writer go on within
+that limit. (Bodies have their limit where they are read.)
 """
 
 import asyncio
@@ -23,12 +23,21 @@ _HEAD_BYTES: Final = 16_384
 _HEADERS: Final = 100
 _LOOKS: Final = 10
 """Per limit."""
+_PROBLEM: Final = (
+    b'{"title":"Service Unavailable","status":503,"detail":"as many callers are connected as this server takes: try'
+    b' again in a moment, or let idle connections go"}'
+)
+_TOO_MANY: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n"
+    b"Retry-After: 1\r\nConnection: close\r\n\r\n%b" % (len(_PROBLEM), _PROBLEM)
+)
+"""Said before the request is read."""
 
 
 class Connection(RequestHandler):
     """One connection that keeps the time."""
 
-    __slots__ = ("_asking_since", "_is_busy", "_stuck_since")
+    __slots__ = ("_asking_since", "_is_busy", "_most", "_stuck_since")
 
     def __init__(self, server: web.Server, loop: asyncio.AbstractEventLoop, limits: Limits) -> None:
         super().__init__(
@@ -44,6 +53,7 @@ class Connection(RequestHandler):
             access_log=None,  # type: ignore[arg-type]  # none, which the signature forgets
             logger=_log,
         )
+        self._most = limits.connections
         self._is_busy = False
         self._asking_since: float | None = None
         """Instant from which the head of a request is awaited; None while none is."""
@@ -54,6 +64,11 @@ class Connection(RequestHandler):
         """See asyncio.Protocol."""
         self._asking_since = self._loop.time()
         super().connection_made(transport)
+        if self._manager is not None and len(self._manager.connections) > self._most:
+            _log.warning("too many connections peer=%s most=%d", self.peername, self._most)
+            assert isinstance(transport, asyncio.Transport), "HTTP goes both ways"
+            transport.write(_TOO_MANY)
+            transport.close()
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""

@@ -80,7 +80,7 @@ _HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
 _KEPT_HEADERS: Final = ("Allow", "Location", "WWW-Authenticate", "Retry-After")
 _SENTENCES: Final[Mapping[int, str]] = {
     HTTPStatus.BAD_REQUEST: "the request cannot be read as HTTP",
-    HTTPStatus.NOT_FOUND: "there is nothing at {path}; GET /openapi.json tells what there is",
+    HTTPStatus.NOT_FOUND: "there is nothing at {path}; GET /openapi.json tells what there is, and /docs shows it",
     HTTPStatus.METHOD_NOT_ALLOWED: "{path} does not know {method}, expected {allowed}",
     HTTPStatus.REQUEST_TIMEOUT: "the request did not arrive in time: send it faster, or in smaller parts",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "the body is larger than this server takes",

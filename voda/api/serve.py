@@ -16,6 +16,7 @@ from aiohttp import web
 
 from voda.api.backend import Limits
 from voda.api.connections import Connection, Sweeper
+from voda.api.foreign import LISTENS_AT
 from voda.domain.errors import AlreadyExists, InvalidInput
 
 _BACKLOG: Final = 1_024
@@ -49,6 +50,7 @@ async def serving(
     """
     limits, loop = limits or Limits(), asyncio.get_running_loop()
     context = _context(*tls) if tls else None
+    app[LISTENS_AT] = host
     runner = web.AppRunner(app, shutdown_timeout=_ENDING_S)
     await runner.setup()
     server = runner.server

@@ -7,8 +7,6 @@ import asyncio
 import importlib
 import pkgutil
 from collections.abc import Sequence
-from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
@@ -17,6 +15,7 @@ from voda.api import routes
 from voda.api.access import Access
 from voda.api.backend import Backend
 from voda.api.connections import in_progress
+from voda.api.foreign import refuse_foreign_page
 from voda.api.metrics.metered import metered
 from voda.api.operation import ENDING, NOBODY, OPEN, OPERATIONS, Operation
 from voda.api.problems import Unauthorized, problems
@@ -31,7 +30,11 @@ def application(backend: Backend) -> web.Application:
     app[ENDING] = asyncio.Event()
     app.on_shutdown.append(_end_streams)
     for operation in app[OPERATIONS]:
-        app.router.add_route(operation.method, operation.path, _guarded(operation, backend.access))
+        handler = _guarded(operation, backend.access)
+        app.router.add_route(operation.method, operation.path, handler)
+        if operation.method == "GET":
+            # The same without its body, as RFC 9110 has it; proxies and watchdogs ask so.
+            app.router.add_route("HEAD", operation.path, handler)
     return app
 
 
@@ -64,8 +67,8 @@ def _guarded(operation: Operation, access: Access) -> Handler:
                 f"a {who.role}'s token does not allow this ({operation.summary.lower()}), expected one of"
                 f" {', '.join(sorted(roles))}"
             )
-        if not access.has_tokens and hdrs.ORIGIN in request.headers:
-            _refuse_foreign_page(request)
+        if not access.has_tokens:
+            refuse_foreign_page(request)
         if takes_no_query and request.rel_url.raw_query_string:
             name = next(iter(request.query), request.rel_url.raw_query_string)[:80]
             raise InvalidField(name, f"the query has {name!r}, but {operation.path} takes none")
@@ -82,25 +85,6 @@ def _token(request: web.Request) -> str | None:
     if scheme.lower() != "bearer":
         raise Unauthorized("the header Authorization is of another kind, expected `Authorization: Bearer TOKEN`")
     return token.strip()
-
-
-def _refuse_foreign_page(request: web.Request) -> None:
-    """Refuse what a page from elsewhere makes a browser ask: without tokens, nothing else would stop it."""
-    origin = urlsplit(request.headers[hdrs.ORIGIN])
-    if origin.netloc != request.host or not _is_unambiguous(origin.hostname or ""):
-        raise NotAllowed(
-            f"a web page of {request.headers[hdrs.ORIGIN][:200]!r} may not do this: this service runs without tokens,"
-            " and then answers its own pages alone, opened by address or localhost"
-        )
-
-
-def _is_unambiguous(host: str) -> bool:
-    """Return whether nobody can make the name stand for this machine unless it does."""
-    try:
-        ip_address(host)
-    except ValueError:
-        return host == "localhost"
-    return True
 
 
 async def _end_streams(app: web.Application) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from voda.api.backend import Limits
 from voda.api.operation import ENDING
@@ -35,6 +35,8 @@ class Stream:
     async def run(self, work: Callable[[], Coroutine[object, object, None]]) -> web.StreamResponse:
         """Answer with what `work` writes, until it is done, the server ends, or the reader is gone."""
         await self._response.prepare(self._request)
+        if self._request.method == hdrs.METH_HEAD:
+            return self._response
         ending = self._request.app[ENDING]
         async with asyncio.TaskGroup() as group:
             tasks = {group.create_task(self._guarded(work)), group.create_task(_flag(ending))}
@@ -60,10 +62,10 @@ class Stream:
             await work()
         except ConnectionError:
             # Whom it was for is not there any more.
-            _log.debug("reader gone path=%s", self._request.path)
+            _log.debug("reader gone path=%r", self._request.path)
         except VodaError as error:
             # The answer has begun, so it can only break off; the reader comes back and is told then.
-            _log.warning("stream broken off path=%s reason=%s", self._request.path, error)
+            _log.warning("stream broken off path=%r reason=%s", self._request.path, error)
 
 
 async def _flag(event: asyncio.Event) -> None:

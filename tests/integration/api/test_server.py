@@ -12,9 +12,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 
-from tests.service import a_backend, a_manifest, a_service
+from tests.service import START, a_backend, a_manifest, a_service
+from voda.api.access import Access
 from voda.api.backend import Limits
+from voda.api.foreign import LISTENS_AT, refuse_foreign_page
 from voda.api.operation import ENDING
 from voda.api.problems import problems
 from voda.api.schemas import Problem
@@ -25,6 +28,7 @@ from voda.domain.errors import (
     AlreadyExists,
     InvalidInput,
     LogDamaged,
+    NotAllowed,
     StoreNotWritable,
     StoreUnavailable,
     VersionConflict,
@@ -67,8 +71,8 @@ async def test_path_when_unknown_is_a_problem() -> None:
 async def test_method_when_unknown_tells_the_others() -> None:
     async with a_service() as service:
         answer = await service.ask("PUT", "/api/v1/jobs")
-    assert (answer.status, answer.headers["Allow"]) == (405, "GET,POST")
-    assert "expected GET, POST" in answer.as_a(Problem).detail
+    assert (answer.status, answer.headers["Allow"]) == (405, "GET,HEAD,POST")
+    assert "expected GET, HEAD, POST" in answer.as_a(Problem).detail
 
 
 @pytest.mark.parametrize(
@@ -273,9 +277,88 @@ async def test_page_from_elsewhere_when_there_are_no_tokens_is_refused() -> None
             ("null", 403),
             (f"http://{host}", 201),
             (f"http://evil.example:{host.rpartition(':')[2]}", 403),
+            ("http://[", 403),
         ):
             answer = await service.ask("POST", "/api/v1/jobs", body=a_manifest(), headers={"Origin": origin})
             assert answer.status == status, origin
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1", 200),
+        ("[::1]:8470", 200),
+        ("localhost:8470", 200),
+        ("gpu1:8470", 200),
+        ("rebound.example", 403),
+        ("RE.bound.example:8470", 403),
+        ("127.0.0.1.rebound.example", 403),
+        ("[", 403),
+        ("", 403),
+    ],
+)
+async def test_host_when_others_could_claim_it_and_there_are_no_tokens_is_refused(host: str, status: int) -> None:
+    async with a_service() as service:
+        assert (await service.ask("GET", "/api/v1/jobs", headers={"Host": host})).status == status
+
+
+async def test_host_when_it_is_the_one_listened_at_is_ours() -> None:
+    async with a_backend() as backend:
+        app = application(backend)
+        async with serving(app, "localhost", 0):
+            assert app[LISTENS_AT] == "localhost"
+    named = web.Application()
+    named[LISTENS_AT] = "gpu1.lab.example"
+    refuse_foreign_page(make_mocked_request("GET", "/", headers={"Host": "GPU1.lab.example:8470"}, app=named))
+    with pytest.raises(NotAllowed):
+        refuse_foreign_page(make_mocked_request("GET", "/", headers={"Host": "gpu2.lab.example:8470"}, app=named))
+
+
+async def test_host_when_there_are_tokens_does_not_matter(tmp_path: Path) -> None:
+    access = Access.open(tmp_path, VirtualClock(START))
+    async with a_service(access=access) as service:
+        token = (tmp_path / "admin.token").read_text().strip()
+        for headers in ({"Host": "voda.example"}, {"Origin": "http://["}):
+            assert (await service.ask("GET", "/api/v1", token=token, headers=headers)).status == 200
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/api/v1/jobs", "/api/v1/pools/default", "/openapi.json", "/docs"])
+async def test_head_when_asked_is_the_answer_to_get_without_its_body(path: str) -> None:
+    async with a_service() as service:
+        answer, full = await service.ask("HEAD", path), await service.ask("GET", path)
+    assert (answer.status, answer.body) == (200, b"")
+    assert answer.headers["Content-Type"] == full.headers["Content-Type"]
+    assert answer.headers["Content-Length"] == str(len(full.body))
+
+
+async def test_head_when_of_a_stream_ends_at_once() -> None:
+    async with a_service() as service, asyncio.timeout(10):
+        answer = await service.ask("HEAD", "/api/v1/events?watch=true")
+        assert (answer.status, answer.body) == (200, b"")
+        assert (await service.ask("GET", "/healthz")).status == 200
+
+
+async def test_connections_when_there_are_too_many_are_told_so_and_the_others_are_served() -> None:
+    async with a_service(limits=Limits(connections=3)) as service, asyncio.timeout(20):
+        host, port = service.url.removeprefix("http://").split(":")
+        assert (await service.ask("GET", "/healthz")).status == 200
+        idle = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
+        reader, writer = await asyncio.open_connection(host, int(port))
+        told = await reader.read()
+        writer.close()
+        assert told.startswith(b"HTTP/1.1 503 ")
+        assert b"application/problem+json" in told
+        assert (await service.ask("GET", "/healthz")).status == 200
+        for _, other in idle:
+            other.close()
+            await other.wait_closed()
+        while True:
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
+            told = await reader.read()
+            writer.close()
+            if told.startswith(b"HTTP/1.0 200"):
+                break
 
 
 async def test_operations_are_told_apart_by_name_and_all_have_a_summary() -> None:
