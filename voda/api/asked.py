@@ -5,7 +5,7 @@ Rule: what is sent is checked before it is used; whatever is wrong with it is to
 
 import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -144,16 +144,21 @@ def refuse_other_types(request: web.Request, expected: Iterable[str]) -> None:
 
 def is_unchanged(request: web.Request, etag: str) -> bool:
     """Return whether the caller has the resource as it is (If-None-Match); `etag` without its quotes."""
-    return (known := request.headers.get("If-None-Match")) is not None and _names(known, etag)
+    # The weak comparison of RFC 9110: a proxy that compresses the body may have weakened the tag.
+    known = _tags(request, "If-None-Match")
+    return "*" in known or any(tag.removeprefix("W/").strip('"') == etag for tag in known)
 
 
 def is_expected(request: web.Request, etag: str) -> bool:
     """Return whether the resource is as the caller believes it to be (If-Match), or the caller does not care."""
-    return (believed := request.headers.get("If-Match")) is None or _names(believed, etag)
+    # The strong comparison: who has a weak tag has not seen just this.
+    believed = _tags(request, "If-Match")
+    return not believed or "*" in believed or any(tag.strip('"') == etag for tag in believed)
 
 
-def _names(tags: str, etag: str) -> bool:
-    return tags.strip() == "*" or any(tag.strip().removeprefix("W/") == f'"{etag}"' for tag in tags.split(","))
+def _tags(request: web.Request, header: str) -> Sequence[str]:
+    """Return the tags of a header, which may be given several times; none of ours holds a comma."""
+    return [tag.strip() for line in request.headers.getall(header, ()) for tag in line.split(",")]
 
 
 def _lists(query: type[Struct]) -> Iterable[str]:
@@ -179,7 +184,9 @@ def _wrong(error: msgspec.ValidationError, where: str, record: type[Struct]) -> 
     message = text[: at.start()] if at else text
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", message, re.DOTALL):
         path = f"{path}.{unknown[1]}".removeprefix(".")
-        return InvalidField(path[:200], f"{where} has {path[:200]!r}, which is unknown here")
+        known = [] if "." in path else [field.encode_name for field in msgspec.structs.fields(record)]
+        expected = f", expected one of {', '.join(known)}" if known else ""
+        return InvalidField(path[:200], f"{where} has {path[:200]!r}, which is unknown here{expected}")
     expected = _choices(record, path) if message.startswith("Invalid enum value") else ""
     return InvalidField(path, f"{path or where}: {message[0].lower()}{message[1:]}{expected}")
 

@@ -4,6 +4,7 @@ Rule: only what would take effect is recorded; a request that finds the job as i
 """
 
 import math
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Final, TypeVar
 
@@ -20,6 +21,8 @@ from voda.events.types import AnyFact, JobCancelRequested, JobChanged, JobProgre
 from voda.projections.records import JobRecord
 
 Figure = TypeVar("Figure", int, float)
+Expected = Callable[[str], bool]
+"""Told a revision, whether it is what the caller has seen."""
 _MOST_FIGURE: Final = 1_000_000_000
 """Of a priority or of epochs."""
 _MOST_S: Final = 1e9
@@ -29,7 +32,9 @@ _MOST_LETTERS: Final = 200
 """Of a metric's name."""
 
 
-async def change(backend: Backend, record: JobRecord, wishes: Change, who: Who, *, believed: str = "") -> JobRecord:
+async def change(
+    backend: Backend, record: JobRecord, wishes: Change, who: Who, *, is_expected: Expected | None = None
+) -> JobRecord:
     """Record new wishes for a live job, and return it once they are seen.
 
     Args:
@@ -37,7 +42,7 @@ async def change(backend: Backend, record: JobRecord, wishes: Change, who: Who, 
         record: the job.
         wishes: what shall change.
         who: wants it so.
-        believed: the revision that the caller has seen; empty = the caller does not care.
+        is_expected: told the job's revision, whether the caller has seen that one; None = the caller does not care.
 
     Raises:
         WrongState: the job has ended.
@@ -45,7 +50,7 @@ async def change(backend: Backend, record: JobRecord, wishes: Change, who: Who, 
         InvalidField: the wishes do not fit together.
     """
     job_id = record.spec.job_id
-    version = await _version_if_unchanged(backend, record, believed) if believed else ANY_VERSION
+    version = await _version_if(is_expected, backend, record)
     _refuse_ended(record, "changed")
     spec = changed(record.spec, wishes)
     if spec == record.spec:
@@ -55,7 +60,7 @@ async def change(backend: Backend, record: JobRecord, wishes: Change, who: Who, 
     try:
         position = await _append(backend, fact, who.user, version=version)
     except VersionConflict as error:
-        raise _changed_meanwhile(record, believed) from error
+        raise _changed_meanwhile(record) from error
     # An end that was recorded first leaves the change without effect.
     if record.revision < position:
         _refuse_ended(record, "changed")
@@ -87,12 +92,22 @@ def changed(spec: JobSpec, wishes: Change) -> JobSpec:
     )
 
 
-async def cancel(backend: Backend, record: JobRecord, who: Who, *, reason: str = "") -> None:
-    """Have a live job canceled, and return once that is seen; one that ends or has ended is left alone."""
+async def cancel(
+    backend: Backend, record: JobRecord, who: Who, *, reason: str = "", is_expected: Expected | None = None
+) -> None:
+    """Have a live job canceled, and return once that is seen; one that ends or has ended is left alone.
+
+    Raises:
+        PreconditionFailed: its revision is not the one that the caller has seen.
+    """
+    version = await _version_if(is_expected, backend, record)
     if not record.is_live or record.is_canceling:
         return
     fact = JobCancelRequested(job_id=record.spec.job_id, reason=reason or f"canceled by {who.user or 'nobody'}")
-    await _append(backend, fact, who.user)
+    try:
+        await _append(backend, fact, who.user, version=version)
+    except VersionConflict as error:
+        raise _changed_meanwhile(record) from error
 
 
 async def report(backend: Backend, record: JobRecord, said: Report, who: Who) -> None:
@@ -132,21 +147,23 @@ async def _append(
     return position
 
 
-async def _version_if_unchanged(backend: Backend, record: JobRecord, believed: str) -> int:
-    """Return the version at which the job's stream must still be when the change is recorded."""
+async def _version_if(is_expected: Expected | None, backend: Backend, record: JobRecord) -> int:
+    """Return the version at which the job's stream must still be when something is recorded."""
+    if is_expected is None:
+        return ANY_VERSION
     store = backend.store
     # The head first: whatever it counts is at or before the position, and so in the view that is compared.
     head = await store.head(f"job.{record.spec.job_id}")
     await backend.view.reached(await store.position())
-    if str(record.revision) != believed:
-        raise _changed_meanwhile(record, believed)
+    if not is_expected(str(record.revision)):
+        raise _changed_meanwhile(record)
     return head.version
 
 
-def _changed_meanwhile(record: JobRecord, believed: str) -> PreconditionFailed:
+def _changed_meanwhile(record: JobRecord) -> PreconditionFailed:
     return PreconditionFailed(
-        f"job {record.spec.job_id} is at revision {record.revision}, If-Match expected {believed}: get it again, and"
-        " decide again"
+        f"job {record.spec.job_id} is at revision {record.revision}, which is none that If-Match names: get it again,"
+        " and decide again"
     )
 
 

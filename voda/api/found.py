@@ -8,6 +8,7 @@ from aiohttp import web
 from voda.api.backend import Backend
 from voda.api.schemas import Who
 from voda.domain.errors import NotAllowed, NotFound
+from voda.domain.job import JobSpec
 from voda.projections.records import JobRecord
 
 
@@ -26,13 +27,21 @@ def job_of(request: web.Request, backend: Backend) -> JobRecord:
     raise NotFound(f"job {named[:80]!r} is not known: give a job's id or name, as GET /api/v1/jobs lists them")
 
 
-def refuse_foreign(record: JobRecord, who: Who, *, what: str) -> None:
-    """Refuse a user what only the job's owner may do.
+def is_own(spec: JobSpec, who: Who) -> bool:
+    """Return whether what only a job's owner may do or see is for this caller."""
+    return who.role == "admin" or (who.role == "user" and spec.user == who.user)
+
+
+def refuse_foreign(spec: JobSpec, who: Who, *, what: str) -> None:
+    """Refuse what only the job's owner may do.
+
+    Args:
+        spec: of the job.
+        who: asks.
+        what: they ask for, such as "delete it".
 
     Raises:
         NotAllowed: the job is somebody else's.
     """
-    if who.role != "admin" and record.spec.user != who.user:
-        raise NotAllowed(
-            f"job {record.spec.job_id} belongs to {record.spec.user or 'nobody'}: only they and admins may {what} it"
-        )
+    if not is_own(spec, who):
+        raise NotAllowed(f"job {spec.job_id} belongs to {spec.user or 'nobody'}: only they and admins may {what}")

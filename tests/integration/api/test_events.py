@@ -5,20 +5,25 @@ import logging
 import socket
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import aiohttp
+import msgspec
 import pytest
 
 from tests.builders import a_spec
 from tests.integration.api.test_plans import a_leader, decided
-from tests.service import Service, a_backend, a_service
+from tests.service import START, Service, a_backend, a_service
 from tests.sse import Frame, watching
 from voda.api import history, hub
+from voda.api.access import Access
 from voda.api.backend import Limits
+from voda.api.schemas import Event as ShownEvent
 from voda.api.schemas import EventList, Problem
 from voda.api.serve import serving
 from voda.api.server import application
+from voda.clock import VirtualClock
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.memory import MemoryStore
 from voda.events.types import JobChanged, JobProgressed, JobSubmitted
@@ -95,6 +100,34 @@ async def test_events_when_rare_then_are_looked_for_page_by_page(monkeypatch: py
             events = await page(service, f"type=job.submitted&after={events.last_position}")
             looks += 1
         assert ([event.position for event in events.items], looks) == ([102], 3)
+
+
+@pytest.mark.parametrize("watch", [False, True])
+async def test_events_when_manifests_are_asked_for_then_show_those_of_own_jobs_alone(
+    watch: bool, tmp_path: Path
+) -> None:
+    access = Access.open(tmp_path, VirtualClock(START))
+    tokens = {"anna": access.add("anna", "user"), "vera": access.add("vera", "viewer")}
+    tokens["admin"] = (tmp_path / "admin.token").read_text().strip()
+    shown = {}
+    async with a_service(access=access) as service, asyncio.timeout(20):
+        for user in ("anna", "vera"):
+            spec = a_spec(f"{user}s", user=user, manifest={"kind": "MPIJob"})
+            await service.happens(JobSubmitted(spec=spec))
+        for name, token in tokens.items():
+            asked = "/api/v1/events?manifests=true&type=job.submitted"
+            if watch:
+                url, headers = f"{service.url}{asked}&watch=true&after=0", {"Authorization": f"Bearer {token}"}
+                async with service.session.get(url, headers=headers) as stream:
+                    text = b""
+                    while text.count(b"data: ") < 2 or not text.endswith(b"\n\n"):
+                        text += await stream.content.readany()
+                lines = [line[6:] for line in text.splitlines() if line.startswith(b"data: ")]
+                events = [msgspec.json.decode(line, type=ShownEvent) for line in lines]
+            else:
+                events = list((await service.ask("GET", asked, token=token)).as_a(EventList).items)
+            shown[name] = [one.data["spec"]["job_id"] for one in events if "manifest" in one.data["spec"]]
+    assert shown == {"anna": ["annas"], "vera": [], "admin": ["annas", "veras"]}
 
 
 async def test_events_when_a_job_was_submitted_then_show_its_manifest_only_if_asked() -> None:

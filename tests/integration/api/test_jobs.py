@@ -213,6 +213,7 @@ async def test_submit_when_the_pool_is_unknown_names_the_pools() -> None:
         (415, b"<a/>", {"Content-Type": "application/xml"}),
         (415, a_manifest(), {"Content-Encoding": "gzip"}),
         (422, a_manifest(), {"Idempotency-Key": "k" * 300}),
+        (422, a_manifest(), {"Idempotency-Key": ""}),
     ],
 )
 async def test_submit_when_it_cannot_be_meant_is_refused_in_a_sentence(
@@ -302,8 +303,10 @@ async def test_list_when_a_word_is_unknown_tells_the_others() -> None:
     async with a_service() as service:
         phase = await refused(service, 422, "GET", f"{JOBS}?phase=running")
         sort = await refused(service, 422, "GET", f"{JOBS}?sort=colour")
+        name = await refused(service, 422, "GET", f"{JOBS}?fase=live")
     assert "expected one of Submitted, Waiting, Running, Completed, Failed, Canceled, live" in phase.detail
     assert "-priority" in sort.detail
+    assert "expected one of pool, phase, user" in name.detail
 
 
 async def test_get_when_unchanged_sends_no_body() -> None:
@@ -383,6 +386,41 @@ async def test_change_when_it_cannot_be_meant_names_the_field(status: int, body:
         headers = {"Content-Type": "text/csv"} if status == 415 else {}
         problem = await refused(service, status, "PATCH", f"{JOBS}/digits", body=body, headers=headers)
     assert problem.field == field
+
+
+@pytest.mark.parametrize("method", ["PATCH", "DELETE"])
+@pytest.mark.parametrize(
+    ("believed", "is_taken"),
+    [("*", True), ('"0", "{}"', True), ('"0","1"', False), ('W/"{}"', False), ("{}", True), ('""', False), ("", False)],
+)
+async def test_job_when_if_match_is_given_is_touched_only_if_it_names_the_revision(
+    method: str, believed: str, is_taken: bool
+) -> None:
+    async with a_service() as service:
+        revision = (await submit(service)).job.revision
+        before = service.backend.view.position
+        body = {"priority": 1} if method == "PATCH" else None
+        headers = {"If-Match": believed.format(revision)}
+        answer = await service.ask(method, f"{JOBS}/digits", body=body, headers=headers)
+        assert (answer.status < 300, service.backend.view.position > before) == (is_taken, is_taken), answer.body
+        assert is_taken or answer.status == 412
+
+
+async def test_delete_when_the_job_changed_meanwhile_leaves_it_alone() -> None:
+    async with a_service() as service:
+        seen = {"If-Match": f'"{(await submit(service)).job.revision}"'}
+        await service.ask("PATCH", f"{JOBS}/digits", body={"priority": 1})
+        problem = await refused(service, 412, "DELETE", f"{JOBS}/digits", headers=seen)
+        assert "get it again" in problem.detail
+        assert not (await service.ask("GET", f"{JOBS}/digits")).as_a(Job).is_canceling
+
+
+async def test_get_when_a_proxy_weakened_the_tag_is_unchanged_all_the_same() -> None:
+    async with a_service() as service:
+        revision = (await submit(service)).job.revision
+        for known in (f'W/"{revision}"', f'"0", "{revision}"', "*"):
+            answer = await service.ask("GET", f"{JOBS}/digits", headers={"If-None-Match": known})
+            assert answer.status == 304
 
 
 async def test_change_when_the_job_has_ended_is_refused() -> None:
@@ -496,7 +534,12 @@ async def test_roles_when_not_enough_are_refused(tmp_path: Path) -> None:
             await refused(service, 403, "DELETE", f"{JOBS}/digits", token=token)
         for token in (anna, viewer, foreign):
             await refused(service, 403, "POST", f"{JOBS}/digits/progress", token=token, body={"epoch": 1})
-        await refused(service, 403, "GET", f"{JOBS}/digits", token=own)
+        for part in ("", "/manifest", "/logs", "/logs/replicas", "/explain", "/progress"):
+            await refused(service, 403, "GET", f"{JOBS}/digits{part}", token=own)
+        for token in (bob, viewer):
+            await refused(service, 403, "GET", f"{JOBS}/digits/manifest", token=token)
+        for token in (anna, admin):
+            assert (await service.ask("GET", f"{JOBS}/digits/manifest", token=token)).json() == a_manifest()
         assert (await service.ask("PATCH", f"{JOBS}/digits", token=admin, **change)).status == 200
         assert (await service.ask("DELETE", f"{JOBS}/digits", token=anna)).status == 202
         assert (await service.ask("GET", f"{JOBS}/digits", token=viewer)).as_a(Job).user == "anna"

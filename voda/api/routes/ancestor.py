@@ -63,7 +63,7 @@ class Ancestor:
         named = text_of(await raw_body(request, self._backend.limits))
         if (record := self._backend.view.roster.find(named)) is None:
             raise NotFound(f"job {named[:80]!r} is not known: GET /training lists the jobs there are")
-        refuse_foreign(record, who, what="delete")
+        refuse_foreign(record.spec, who, what="delete it")
         await cancel(self._backend, record, who)
         return web.Response(text=f"Training job deleted: {record.spec.job_id}\n")
 

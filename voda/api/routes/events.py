@@ -4,7 +4,7 @@ Rule: a watcher sees every event it wants once and in order, over as many connec
 event is its position, and who comes back with it goes on behind it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Final
 
 from aiohttp import web
@@ -14,6 +14,7 @@ from voda.api import history
 from voda.api.answers.events import framed, shown
 from voda.api.asked import answered, query_of
 from voda.api.backend import Backend
+from voda.api.found import is_own
 from voda.api.history import Wanted
 from voda.api.hub import Hub
 from voda.api.lookup import spec_of
@@ -21,6 +22,8 @@ from voda.api.operation import Answer, Operation
 from voda.api.schemas import EventList, Who
 from voda.api.streams import Stream
 from voda.domain.errors import InvalidField
+from voda.events.envelope import Event
+from voda.events.types import JobSubmitted
 from voda.timetravel.story import TYPES
 
 SSE: Final = "text/event-stream"
@@ -52,7 +55,9 @@ class EventsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         list[Annotated[str, Meta(extra_json_schema={"enum": list(TYPES)})]],
         Meta(description="Only events of these types."),
     ] = []
-    manifests: Annotated[bool, Meta(description="Whether submitted jobs are shown with their manifests.")] = False
+    manifests: Annotated[
+        bool, Meta(description="Whether jobs of your own (an admin's: all) are shown with manifests.")
+    ] = False
     watch: Annotated[bool, Meta(description="Go on with what happens, as if text/event-stream was accepted.")] = False
 
 
@@ -60,13 +65,17 @@ def routes(backend: Backend) -> Sequence[Operation]:
     """Return the operation on events."""
     hub = Hub(backend.view)
 
-    async def get_events(request: web.Request, _who: Who) -> web.StreamResponse:
+    async def get_events(request: web.Request, who: Who) -> web.StreamResponse:
         query = query_of(request, EventsQuery)
+        has_manifest = _manifests_of(who) if query.manifests else _none
         wanted = await _wanted(backend, query)
         if query.watch or SSE in request.headers.get("Accept", ""):
-            return await _watched(backend, hub, request, query, wanted)
+            after = await _begin(backend, request, query)
+            stream = Stream(request, backend.limits, {"Content-Type": f"{SSE}; charset=utf-8"})
+            watch = Watch(backend, hub, stream, wanted, has_manifest)
+            return await stream.run(lambda: watch.run(after))
         found = await history.page(backend.store, wanted, after=query.after or 0, limit=query.limit)
-        items = tuple(shown(event, with_manifest=query.manifests) for event in found.events)
+        items = tuple(shown(event, with_manifest=has_manifest(event)) for event in found.events)
         return answered(EventList(items=items, last_position=found.last_position, end=found.end))
 
     return [
@@ -100,13 +109,13 @@ async def _wanted(backend: Backend, query: EventsQuery) -> Wanted:
     return Wanted(types=frozenset(query.type), job_id=spec.job_id, pool=spec.pool)
 
 
-async def _watched(
-    backend: Backend, hub: Hub, request: web.Request, query: EventsQuery, wanted: Wanted
-) -> web.StreamResponse:
-    after = await _begin(backend, request, query)
-    stream = Stream(request, backend.limits, {"Content-Type": f"{SSE}; charset=utf-8"})
-    watch = Watch(backend, hub, stream, wanted, with_manifest=query.manifests)
-    return await stream.run(lambda: watch.run(after))
+def _manifests_of(who: Who) -> Callable[[Event], bool]:
+    """Return which events are shown with a manifest to who asks for manifests: they may hold secrets."""
+    return lambda event: isinstance(event.data, JobSubmitted) and is_own(event.data.spec, who)
+
+
+def _none(_event: Event) -> bool:
+    return False
 
 
 async def _begin(backend: Backend, request: web.Request, query: EventsQuery) -> int:
@@ -128,12 +137,14 @@ async def _begin(backend: Backend, request: web.Request, query: EventsQuery) -> 
 class Watch:
     """One watcher's way along the log: from its beginning to the end by pages, from then on with everybody."""
 
-    def __init__(self, backend: Backend, hub: Hub, stream: Stream, wanted: Wanted, *, with_manifest: bool) -> None:
+    def __init__(
+        self, backend: Backend, hub: Hub, stream: Stream, wanted: Wanted, has_manifest: Callable[[Event], bool]
+    ) -> None:
         self._backend = backend
         self._hub = hub
         self._stream = stream
         self._wanted = wanted
-        self._with_manifest = with_manifest
+        self._has_manifest = has_manifest
 
     async def run(self, after: int) -> None:
         """Send everything behind `after`, for ever."""
@@ -146,7 +157,7 @@ class Watch:
         """Send what is in the log, and return the position reached."""
         while after < self._hub.position:
             found = await history.page(self._backend.store, self._wanted, after=after, limit=_PAGE)
-            frames = [framed(event, with_manifest=self._with_manifest) for event in found.events]
+            frames = [framed(event, with_manifest=self._has_manifest(event)) for event in found.events]
             after = found.last_position
             await self._stream.write(b"".join(frames) or _mark(after))
         return after
@@ -159,7 +170,7 @@ class Watch:
                 events = await watcher.next(self._backend.limits.heartbeat_s)
                 if events:
                     await self._send(
-                        one.full_frame if self._with_manifest else one.frame
+                        one.full_frame if self._has_manifest(one.event) else one.frame
                         for one in events
                         if one.event.position > after
                     )

@@ -4,13 +4,13 @@ Rule: what is read is rendered once per change; everything else is for submissio
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Final
 
 from aiohttp import hdrs, web
 from msgspec import Meta, Struct
 
-from voda.api.asked import as_json, body_of, is_unchanged, manifest_of, query_of
+from voda.api.asked import as_json, body_of, is_expected, is_unchanged, manifest_of, query_of
 from voda.api.backend import Backend
 from voda.api.changes import cancel, change
 from voda.api.found import job_of, refuse_foreign
@@ -21,10 +21,12 @@ from voda.api.schemas import Change, Job, JobList, Submission, Who
 from voda.api.submission import Submits
 from voda.domain.errors import InvalidField
 
-_LISTS_KEPT: Final = 64
+_LISTS_KEPT: Final = 16
+"""A full page is half a megabyte."""
 JOB_PATH: Final = "/api/v1/jobs/{job_id}"
 JOB_ID: Final = {"job_id": "Id of the job, or its name: then the one submitted last."}
 _ETAG: Final = {"ETag": "The job's revision, in quotes."}
+_IF_MATCH: Final = {"If-Match": "An ETag, or several: 412 if an event was about the job since."}
 
 
 class SubmitQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,7 +59,8 @@ class Jobs:
         """Take in a manifest."""
         query = query_of(request, SubmitQuery)
         manifest = await manifest_of(request, self._limits)
-        key = request.headers.get("Idempotency-Key", "")
+        if (key := request.headers.get("Idempotency-Key", "")) == "" and "Idempotency-Key" in request.headers:
+            raise InvalidField("Idempotency-Key", "Idempotency-Key is empty: give one of your own, or leave it out")
         taken = await self._submits.submit(manifest, who, key=key, is_dry_run=query.dry_run)
         job = self._rendering.once(taken.record) if query.dry_run else self._rendering.job(taken.record)
         body = self._rendering.submission(job, is_dry_run=query.dry_run, warnings=taken.warnings)
@@ -93,19 +96,19 @@ class Jobs:
     async def change(self, request: web.Request, who: Who) -> web.Response:
         """Change a job's wishes."""
         record = job_of(request, self._backend)
-        refuse_foreign(record, who, what="change")
+        refuse_foreign(record.spec, who, what="change it")
         wishes = await body_of(request, Change, self._limits)
-        record = await change(self._backend, record, wishes, who, believed=_believed(request))
+        record = await change(self._backend, record, wishes, who, is_expected=_expected(request))
         return as_json(self._rendering.job(record), etag=str(record.revision))
 
     async def delete(self, request: web.Request, who: Who) -> web.Response:
         """Have a job canceled."""
         query = query_of(request, DeleteQuery)
         record = job_of(request, self._backend)
-        refuse_foreign(record, who, what="delete")
+        refuse_foreign(record.spec, who, what="delete it")
         if not query.reason.isprintable():
             raise InvalidField("reason", "reason: expected one line of printable characters")
-        await cancel(self._backend, record, who, reason=query.reason)
+        await cancel(self._backend, record, who, reason=query.reason, is_expected=_expected(request))
         return as_json(self._rendering.job(record), status=202, etag=str(record.revision))
 
 
@@ -172,7 +175,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             tag="Jobs",
             roles=WRITERS,
             path_parameters=JOB_ID,
-            headers={"If-Match": "An ETag: 412 if an event was about the job since."},
+            headers=_IF_MATCH,
             body=Body(of=Change, media_types=(JSON, "application/merge-patch+json")),
             answers=(Answer(of=Job, headers=_ETAG),),
             problems=(400, 404, 409, 412, 413, 415, 503, 507),
@@ -188,15 +191,15 @@ def routes(backend: Backend) -> Sequence[Operation]:
             roles=WRITERS,
             query=DeleteQuery,
             path_parameters=JOB_ID,
+            headers=_IF_MATCH,
             answers=(Answer(status=202, of=Job, headers=_ETAG),),
-            problems=(404, 503, 507),
+            problems=(404, 412, 503, 507),
         ),
     ]
 
 
-def _believed(request: web.Request) -> str:
-    """Return the revision that the caller has seen; empty where the caller does not care."""
-    believed = request.headers.get(hdrs.IF_MATCH, "").strip().removeprefix("W/")
-    if believed in ("", "*"):
-        return ""
-    return believed.strip('"') or "none"
+def _expected(request: web.Request) -> Callable[[str], bool] | None:
+    """Return whether a revision is what the caller has seen (If-Match); None where any will do."""
+    if request.headers.get(hdrs.IF_MATCH, "*").strip() == "*":
+        return None
+    return lambda revision: is_expected(request, revision)

@@ -11,12 +11,13 @@ from msgspec import Meta, Struct
 
 from voda.api.asked import answered, query_of
 from voda.api.backend import Backend
+from voda.api.found import refuse_foreign
 from voda.api.lookup import spec_of
 from voda.api.operation import TEXT, WRITERS, Answer, Operation
 from voda.api.schemas import Who
 from voda.api.streams import Stream
 from voda.cluster.port import Outputs
-from voda.domain.errors import NotAllowed, NotFound
+from voda.domain.errors import NotFound
 from voda.domain.job import JobSpec
 
 _TAG = "Jobs"
@@ -83,10 +84,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
 
 async def _allowed(backend: Backend, request: web.Request, who: Who) -> tuple[JobSpec, Outputs]:
     spec = await spec_of(backend, request.match_info["job_id"])
-    if who.role != "admin" and spec.user != who.user:
-        raise NotAllowed(
-            f"job {spec.job_id} belongs to {spec.user or 'nobody'}: its output is for its owner and admins"
-        )
+    refuse_foreign(spec, who, what="read its output")
     if (outputs := backend.outputs.get(spec.pool)) is None:
         raise NotFound(f"the cluster behind pool {spec.pool} keeps no output; ask it for that of job {spec.job_id}")
     return spec, outputs

@@ -1,8 +1,10 @@
 """What jobs report of themselves, and what was submitted.
 
-Rule: a job's token reports on that job alone.
+Rules: a job's token reports on that job alone; a manifest may hold secrets in its variables, so it is for the job's
+owner and admins, as output is.
 """
 
+import asyncio
 from collections.abc import Sequence
 
 import msgspec
@@ -12,8 +14,8 @@ from voda.api.answers.jobs import reports_of
 from voda.api.asked import answered, body_of
 from voda.api.backend import Backend
 from voda.api.changes import report
-from voda.api.found import job_of
-from voda.api.operation import JSON, YAML, Answer, Body, Operation
+from voda.api.found import job_of, refuse_foreign
+from voda.api.operation import JSON, WRITERS, YAML, Answer, Body, Operation
 from voda.api.routes.jobs import JOB_ID, JOB_PATH
 from voda.api.schemas import Report, ReportList, Who
 from voda.domain.errors import NotAllowed, NotFound
@@ -40,15 +42,17 @@ class Progress:
         """Show what was reported."""
         return answered(reports_of(job_of(request, self._backend)))
 
-    async def manifest(self, request: web.Request, _who: Who) -> web.Response:
+    async def manifest(self, request: web.Request, who: Who) -> web.Response:
         """Show what was submitted."""
         record = job_of(request, self._backend)
+        refuse_foreign(record.spec, who, what="read its manifest")
         events = await self._backend.store.read(record.submitted_position - 1, 1)
         fact = events[0].data
         if not isinstance(fact, JobSubmitted) or fact.spec.manifest is None:
             raise NotFound(f"job {record.spec.job_id} was submitted without a manifest")
         if "yaml" in request.headers.get(hdrs.ACCEPT, ""):
-            body = msgspec.yaml.encode(fact.spec.manifest)
+            # A thousand lines take their time, and others wait.
+            body = await asyncio.to_thread(msgspec.yaml.encode, fact.spec.manifest)
             return web.Response(body=body, headers={hdrs.CONTENT_TYPE: YAML})
         return answered(fact.spec.manifest)
 
@@ -88,10 +92,12 @@ def routes(backend: Backend) -> Sequence[Operation]:
             handler=progress.manifest,
             name="getManifest",
             summary="Get the manifest of a job, as it was submitted",
+            description="For its owner and admins, as it may hold secrets in its variables.",
             tag="Jobs",
+            roles=WRITERS,
             path_parameters=JOB_ID,
             headers={"Accept": f"{YAML}, or {JSON} (the default)."},
-            answers=(Answer(description="The manifest."),),
+            answers=(Answer(description="The manifest."), Answer(media_type=YAML, description="The manifest.")),
             problems=(404,),
         ),
     ]
