@@ -76,6 +76,11 @@ class Access:
         access._load()
         return access
 
+    @staticmethod
+    def is_in(folder: Path) -> bool:
+        """Return whether a service's secrets were made in the folder."""
+        return (folder / _SECRET).exists()
+
     @classmethod
     def none(cls) -> Self:
         """Return the access to a service without tokens: everybody is admin."""

@@ -134,6 +134,7 @@ def _access(home: Path | None, *, makes: bool = False) -> "Access":
     folder = home or config.home_folder()
     if makes:
         Folder(folder).make()
-    elif not folder.is_dir():
+    elif not Access.is_in(folder):
+        # To look is not to leave secrets in whatever folder was named.
         raise NotFound(f"{folder} is not there: no voda has run with it; name another with --home")
     return Access.open(folder, SystemClock())

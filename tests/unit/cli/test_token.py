@@ -31,6 +31,7 @@ def test_create_when_asked_prints_a_token_that_is_known(tmp_path: Path) -> None:
 
 
 def test_list_when_asked_tells_names_and_no_hashes(tmp_path: Path) -> None:
+    Access.open(tmp_path, VirtualClock())
     assert "nobody has a token" in token(tmp_path, "list")
     token(tmp_path, "create", "ada")
     token(tmp_path, "create", "bob", "--role", "admin")
@@ -53,6 +54,13 @@ def test_revoke_when_done_lets_the_name_be_used_again(tmp_path: Path) -> None:
     token(tmp_path, "create", "ada")
     with pytest.raises(NotFound):
         token(tmp_path, "revoke", "bob")
+
+
+@pytest.mark.parametrize("command", [("list",), ("revoke", "ada")])
+def test_look_when_the_folder_is_none_of_ours_leaves_no_secrets_there(tmp_path: Path, command: tuple[str, ...]) -> None:
+    with pytest.raises(NotFound, match="--home"):
+        token(tmp_path, *command)
+    assert not list(tmp_path.iterdir())
 
 
 def test_list_when_the_folder_is_not_there_makes_none(tmp_path: Path) -> None:
