@@ -1,5 +1,6 @@
 """Plans: the one in force, and any before it."""
 
+import asyncio
 from collections.abc import Sequence
 
 from aiohttp import web
@@ -19,6 +20,8 @@ _TAG = "Pools"
 
 def routes(backend: Backend) -> Sequence[Operation]:
     """Return the operations on plans."""
+    # An old plan may be put together from a snapshot of all jobs: one of those in memory is enough.
+    turns = asyncio.Semaphore()
 
     async def get_plan(request: web.Request, _who: Who) -> web.StreamResponse:
         pool = pools.known(backend, request.match_info["pool"])
@@ -29,7 +32,8 @@ def routes(backend: Backend) -> Sequence[Operation]:
         pool = pools.known(backend, request.match_info["pool"])
         number = int(request.match_info["number"])
         last = pools.state(backend, pool).plan.number
-        found = await plan_numbered(backend.store, pool, number) if number <= last else None
+        async with turns:
+            found = await plan_numbered(backend.store, pool, number) if 0 < number <= last else None
         if found is None:
             there_are = f"plans 1 to {last}" if last else "no plan yet"
             raise NotFound(f"pool {pool} has {there_are}, and none of number {number}")
