@@ -1,6 +1,7 @@
 """One pool at work: records what the cluster shows, decides, and makes it so, for as long as it runs.
 
-Rule: level, not edge. Whatever wakes the loop, it acts on what the log and the cluster show by then.
+Rules: level, not edge: whatever wakes the loop, it acts on what the log and the cluster show by then. An error holds
+the pool up and shows; only what makes further decisions wrong (a later leader, a damaged log) ends the loop.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from typing import Final
 from voda.clock import Clock
 from voda.cluster.port import Cluster
 from voda.controller.controller import Controller
-from voda.domain.errors import TransientError, VersionConflict
+from voda.domain.errors import Fenced, LogDamaged, LogTooNew, NotALog, TransientError, VodaError
 from voda.domain.state import ClusterState
 from voda.events.envelope import Event
 from voda.events.types import Observation
@@ -29,6 +30,7 @@ QUIET: Final = frozenset({"job.submitted", "job.progressed", "action.failed"})
 """Types after which the cluster needs no look: nothing that is planned or shown has changed by them."""
 RELIST_S: Final = 30.0
 _RETRY_S: Final = 1.0
+_RETRY_UNFORESEEN_S: Final = 10.0
 
 
 class PoolLoop:
@@ -76,6 +78,7 @@ class PoolLoop:
 
         Raises:
             Fenced: another leader took over.
+            LogDamaged, LogTooNew, NotALog: the log cannot be read.
         """
         async with asyncio.TaskGroup() as group:
             group.create_task(self._listen())
@@ -146,17 +149,28 @@ class PoolLoop:
         return self._controller.live.cluster.state(self.pool)
 
     async def _again(self, act: Callable[[], Awaitable[float]]) -> float:
-        """Try until nothing outside stands in the way."""
+        """Try until it succeeds: a full disk is freed, a policy is changed, a job that nobody can place is deleted."""
         while True:
             try:
                 result = await act()
-            except (TransientError, VersionConflict) as error:
-                self.trouble = f"pool {self.pool}: {error}"
-                _log.warning("stands still pool=%s reason=%s", self.pool, error)
-                await asyncio.sleep(_RETRY_S)
+            except (Fenced, LogDamaged, LogTooNew, NotALog):
+                raise
+            except Exception as error:  # whatever it is, the API must go on: it is the way out
+                # What was begun is not known to be done.
+                self._is_stale = True
+                await asyncio.sleep(self._stand_still(error))
             else:
                 self.trouble = ""
                 return result
+
+    def _stand_still(self, error: Exception) -> float:
+        """Say why the pool stands still, and return for how long, seconds."""
+        before, is_foreseen = self.trouble, isinstance(error, VodaError)
+        what = str(error) if is_foreseen else f"{error!r} was not foreseen; the server's log shows where"
+        self.trouble = f"pool {self.pool}: {what}"
+        if self.trouble != before:
+            _log.warning("stands still pool=%s reason=%s", self.pool, what, exc_info=None if is_foreseen else error)
+        return _RETRY_S if is_foreseen else _RETRY_UNFORESEEN_S
 
     async def _sleep_until(self, instant: float) -> None:
         span_s = instant - self._clock.now()

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from voda.domain.errors import TransientError
+from voda.domain.errors import StoreNotWritable, TransientError
 from voda.domain.job import MOST_REPLICAS, Job
 from voda.events.types import JobProgressed
 from voda.reconcilers.watcher import Watcher
@@ -75,7 +75,7 @@ class ProgressCollector:
         while True:
             try:
                 await self.step()
-            except (OSError, TransientError) as error:
+            except (OSError, TransientError, StoreNotWritable) as error:
                 _log.warning("cannot collect folder=%s reason=%s", self._folder, error)
             await asyncio.sleep(interval_s)
 
@@ -111,7 +111,7 @@ class ProgressCollector:
                     await self._watcher.record([fact])
                     self._told[fact.job_id] = fact.epochs_done
                     count += 1
-        except TransientError:
+        except (TransientError, StoreNotWritable):
             # What could not be written is read again.
             self._readings[file] = before
             raise

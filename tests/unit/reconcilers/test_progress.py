@@ -1,13 +1,16 @@
 """What the collector makes of CSV files: good ones, growing ones, and hostile ones."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.builders import a_job
 from voda.clock import VirtualClock
+from voda.domain.errors import StoreNotWritable
 from voda.domain.job import Job
+from voda.events.envelope import Fact
 from voda.events.memory import MemoryStore
 from voda.events.types import JobProgressed
 from voda.reconcilers.progress import MOST_BYTES, ProgressCollector
@@ -135,3 +138,24 @@ async def test_rows_when_there_are_very_many_flood_no_log(ground: Ground) -> Non
 
 async def test_folder_when_missing_is_empty(tmp_path: Path) -> None:
     assert await Ground(tmp_path / "none").recorded() == []
+
+
+class FullStore(MemoryStore):
+    """A log whose disk is full."""
+
+    is_full = True
+
+    async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
+        if self.is_full:
+            raise StoreNotWritable("the disk is full")
+        return await super().append(stream, expected_version, facts, epoch=epoch)
+
+
+async def test_rows_when_the_log_has_no_room_are_recorded_once_it_has(ground: Ground) -> None:
+    ground.store = store = FullStore()
+    ground.collector = ground.a_collector()
+    ground.write(HEADER + "0,1,,2,,,\n")
+    with pytest.raises(StoreNotWritable):
+        await ground.collector.step()
+    store.is_full = False
+    assert [fact.epochs_done for fact in await ground.recorded()] == [1]

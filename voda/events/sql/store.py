@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from voda.domain.errors import LogDamaged, StoreUnavailable
+from voda.domain.errors import LogDamaged, StoreNotWritable, StoreUnavailable
 from voda.events.codec import unseal
 from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
 from voda.events.group import Append, EventRow, GroupPlan, refuse_unstorable
@@ -114,7 +114,8 @@ class SqlStore:
             try:
                 await self._database.listen(self._wake)
                 events = await self.read(after, TAIL_PAGE)
-            except StoreUnavailable as error:
+            except (StoreUnavailable, StoreNotWritable) as error:
+                # SQLite may need room even to read.
                 _log.warning("tail waits position=%d reason=%s", after, error)
             for event in events:
                 after = event.position

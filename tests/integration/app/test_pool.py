@@ -1,0 +1,186 @@
+"""The loop of one pool: what holds it up, what it does once that is over, and what ends it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import ClassVar
+
+import pytest
+
+from tests.builders import a_node, a_spec
+from voda.app import pool as loop_of_a_pool
+from voda.app.failures import single
+from voda.app.pool import PoolLoop
+from voda.clock import SystemClock
+from voda.cluster.port import Observed
+from voda.controller.controller import Controller
+from voda.domain.errors import ClusterUnavailable, Fenced, StoreNotWritable
+from voda.domain.estimate import linear_speedup
+from voda.domain.plan import Allocation
+from voda.domain.state import ClusterState
+from voda.events.envelope import ANY_VERSION, Fact
+from voda.events.memory import MemoryStore
+from voda.events.types import AnyFact, JobSubmitted, LeaderElected, PolicyChanged, RatelimitChanged
+from voda.placement.registry import placer
+from voda.policies.base import Policy
+from voda.policies.registry import policy
+from voda.reconcilers.watcher import Watcher
+from voda.reconcilers.workers import WorkerReconciler
+from voda.simulator.cluster import SimulatedCluster
+from voda.simulator.profiles.speedup import SpeedupProfile
+
+PROFILE = SpeedupProfile(epochs=1, work_s=1e6, speedup=linear_speedup(4))
+DEADLINE_S = 20.0
+
+
+class FullStore(MemoryStore):
+    """A log whose disk may be full."""
+
+    is_full = False
+
+    async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
+        if self.is_full:
+            raise StoreNotWritable("the disk is full")
+        return await super().append(stream, expected_version, facts, epoch=epoch)
+
+
+class ShyCluster(SimulatedCluster):
+    """Does not answer a number of times."""
+
+    silences = 0
+
+    async def observe(self) -> Observed:
+        if self.silences > 0:
+            self.silences -= 1
+            raise ClusterUnavailable("not now")
+        return await super().observe()
+
+
+class Clumsy:
+    """A policy with a flaw, until it is mended."""
+
+    name: ClassVar = "fifo"
+    title: ClassVar = "Clumsy"
+    paper: ClassVar = ""
+    is_mended = False
+
+    def allocate(self, view: ClusterState, now: float) -> Allocation:
+        if not self.is_mended:
+            raise ZeroDivisionError("by nothing")
+        return policy("fifo").allocate(view, now)
+
+
+class Stage:
+    """A pool of one node with two GPUs, where everything but the loop can be broken."""
+
+    def __init__(self, policies: Mapping[str, Policy]) -> None:
+        self.clock = SystemClock()
+        self.store = FullStore()
+        self.cluster = ShyCluster([a_node("n1", gpus=2)], now=self.clock.now)
+        watcher = Watcher(store=self.store, clock=self.clock)
+        self.loop = PoolLoop(
+            clock=self.clock,
+            cluster=self.cluster,
+            controller=Controller(
+                pool="default",
+                store=self.store,
+                clock=self.clock,
+                policies=lambda name: policies.get(name) or policy(name),
+                placers=placer,
+            ),
+            reconciler=WorkerReconciler(cluster=self.cluster, watcher=watcher, clock=self.clock),
+            watcher=watcher,
+        )
+
+    async def add(self, data: AnyFact) -> None:
+        fact = Fact(data=data, event_id=self.clock.new_id(), recorded_at=self.clock.now())
+        await self.store.append(data.stream, ANY_VERSION, [fact])
+
+    async def submit(self, job_id: str) -> None:
+        spec = a_spec(job_id)
+        self.cluster.admit(spec, PROFILE)
+        await self.add(JobSubmitted(spec=spec))
+
+    async def follow(self) -> None:
+        async for event in self.store.tail(0):
+            self.loop.see(event)
+
+    def runs(self, job_id: str) -> Callable[[], bool]:
+        return lambda: job_id in self.cluster.workers()
+
+
+@asynccontextmanager
+async def a_stage(policies: Mapping[str, Policy] | None = None) -> AsyncIterator[Stage]:
+    """Yield a stage whose loop leads."""
+    stage = Stage(policies or {})
+    await stage.add(RatelimitChanged(pool="default", ratelimit_s=0.0))
+    await stage.add(PolicyChanged(pool="default", policy="fifo"))
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(stage.follow()), group.create_task(stage.loop.run("me"))]
+        await until(lambda: stage.loop.is_leading)
+        yield stage
+        for task in tasks:
+            task.cancel()
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.perf_counter() + DEADLINE_S
+    while not is_so():
+        assert time.perf_counter() < deadline
+        await asyncio.sleep(0.005)
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_of_a_pool, "_RETRY_S", 0.05)
+    monkeypatch.setattr(loop_of_a_pool, "_RETRY_UNFORESEEN_S", 0.05)
+
+
+async def test_loop_when_the_disk_of_the_log_was_full_goes_on_once_there_is_room() -> None:
+    async with a_stage() as stage:
+        await stage.submit("a")
+        stage.store.is_full = True
+        await until(lambda: "the disk is full" in stage.loop.trouble)
+        assert not stage.runs("a")()
+        stage.store.is_full = False
+        await until(stage.runs("a"))
+        await until(lambda: stage.loop.trouble == "")
+
+
+async def test_loop_when_a_policy_has_a_flaw_stands_still_and_says_why_until_it_is_mended(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clumsy = Clumsy()
+    async with a_stage({"fifo": clumsy}) as stage:
+        await stage.submit("a")
+        await until(lambda: "ZeroDivisionError" in stage.loop.trouble)
+        clumsy.is_mended = True
+        await until(stage.runs("a"))
+        await until(lambda: stage.loop.trouble == "")
+    assert sum("Traceback" in (record.exc_text or "") for record in caplog.records) == 1
+
+
+async def test_start_when_the_cluster_did_not_answer_follows_once_it_does() -> None:
+    async with a_stage() as stage:
+        await stage.submit("a")
+        await until(stage.runs("a"))
+        stage.cluster.silences = 3
+        await stage.submit("b")
+        # Long before the next relist.
+        await until(stage.runs("b"))
+
+
+async def _overthrown() -> None:
+    async with a_stage() as stage:
+        elected = LeaderElected(pool="default", leader="other")
+        fact = Fact(data=elected, event_id="other", recorded_at=stage.clock.now())
+        await stage.store.append("decisions.default", ANY_VERSION, [fact], epoch=99)
+        await stage.submit("a")
+        await asyncio.sleep(DEADLINE_S)
+
+
+async def test_loop_when_another_leader_took_over_ends() -> None:
+    with pytest.raises(ExceptionGroup) as ended:
+        await _overthrown()
+    assert isinstance(single(ended.value), Fenced)
