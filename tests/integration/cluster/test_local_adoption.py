@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -227,3 +228,19 @@ async def test_assignment_when_adopted_is_the_same(tmp_path: Path) -> None:
         assert not {name for names in fresh.devices.values() for name in names} & {
             name for names in after.devices.values() for name in names
         }
+
+
+async def test_folder_when_somebody_copied_a_job_is_left_alone(tmp_path: Path) -> None:
+    jobs, job = tmp_path / "jobs", an_mpi_job("b", FOREVER)
+    async with an_owner(jobs) as owner:
+        await owner.start(job, 1)
+        # One that is read before the original, one after it, and one that no job could be called.
+        for copied in ("a-copy", "z-copy", "b.bak"):
+            shutil.copytree(jobs / "b", jobs / copied)
+        await owner.kill()
+    async with taken_over(jobs, job) as ground:
+        await ground.resize("b", 2)
+        assert await ground.workers("b") == (0, 1)
+        assert json.loads((jobs / "z-copy/.voda/record.json").read_text())["devices"].keys() == {"0"}
+        await ground.halt("b")
+        await ground.until_told(WorkerExited(job_id="b", workers=(0, 1)))

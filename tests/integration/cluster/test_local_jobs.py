@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job, is_alive, until
 from voda.domain.errors import ClusterUnavailable
+from voda.domain.plan import StartJob
 from voda.events.types import JobCompleted, JobFailed, WorkerExited, WorkerStarted
 
 
@@ -94,6 +95,26 @@ async def test_program_when_it_ignores_sigterm_is_killed_and_holds_its_slot_unti
     assert await ground.workers() == (0,)
     await ground.until_told(WorkerExited(job_id="a", workers=(0,)))
     assert not is_alive(pid)
+
+
+async def test_program_when_its_grant_cannot_be_taken_back_is_halted_all_the_same(ground: Ground) -> None:
+    await ground.start(an_mpi_job("a", f"echo up; {FOREVER}"))
+    await ground.until_logged("up")
+    grant = ground.folder / "a/.voda/replicas/launcher/grant"
+    grant.unlink()
+    grant.mkdir()
+    await ground.halt("a")
+    await ground.until_told(WorkerExited(job_id="a", workers=(0,)))
+
+
+async def test_start_when_the_jobs_folder_is_a_file_is_refused_for_now(ground: Ground) -> None:
+    ground.folder.mkdir(exist_ok=True)
+    (ground.folder / "a").write_text("")
+    with pytest.raises(ClusterUnavailable, match="job a: its folder cannot be"):
+        await ground.start(an_mpi_job("a", "true"))
+    (ground.folder / "a").unlink()
+    await ground.apply(StartJob(job_id="a", nodes=("n1",)))
+    await ground.until_told(JobCompleted(job_id="a"))
 
 
 async def test_descendants_when_they_daemonise_are_killed_with_the_program(ground: Ground) -> None:

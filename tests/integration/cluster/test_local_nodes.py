@@ -2,12 +2,15 @@
 
 import asyncio
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from tests.local_jobs import FakeNvml, Ground, a_ground, an_mpi_job, cards, until
-from voda.cluster.local.gpus import Watch, found
+from voda.cluster.local import cluster
+from voda.cluster.local.gpus import Card, Watch, found
 from voda.cluster.local.processes import opened, start_of
 from voda.domain.errors import ActionRefused
 from voda.events.types import NodeChanged
@@ -37,6 +40,29 @@ async def test_node_when_others_use_a_gpu_tells_so(tmp_path: Path) -> None:
     async with a_ground(tmp_path, devices=devices, settings={"health": Watch(nvml, devices)}) as ground:
         node = (await ground.cluster.observe()).nodes["n1"]
         assert (node.gpus, node.foreign_gpus, node.usable_gpus) == (2, 1, 1)
+
+
+async def test_cluster_when_the_driver_has_a_bad_moment_looks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Moody(FakeNvml):
+        answers: ClassVar[list[Exception | None]] = [None, RuntimeError("Unknown Error"), None]
+
+        def cards(self) -> Sequence[Card]:
+            if self.answers and (error := self.answers.pop()) is not None:
+                raise error
+            return super().cards()
+
+    monkeypatch.setattr(cluster, "HEALTH_EVERY_S", 0.02)
+    nvml = FakeNvml(*cards(2))
+    devices, moody = found(nvml), Moody(*cards(2))
+    settings = {"health": Watch(moody, devices)}
+    async with a_ground(tmp_path, devices=devices, settings=settings) as ground, asyncio.TaskGroup() as group:
+        watching = group.create_task(ground.cluster.run())
+        await until(lambda: not moody.answers)
+        moody.change(0, problem="it fell off the bus")
+        await until(lambda: any(isinstance(notice, NodeChanged) for notice in ground.notices()))
+        watching.cancel()
 
 
 def test_process_when_its_start_differs_is_another_one() -> None:

@@ -20,7 +20,7 @@ from voda.cluster.local.job import LocalJob
 from voda.cluster.local.record import Record
 from voda.cluster.local.site import Setup, Site
 from voda.cluster.port import Observed
-from voda.domain.errors import ActionRefused
+from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
 from voda.events.types import JobCompleted, JobFailed, NodeChanged, Observation
 
@@ -39,6 +39,8 @@ class LocalCluster:
         self._jobs: dict[str, LocalJob] = {}
         self._notices: deque[Observation] = deque()
         self._has_notices = asyncio.Event()
+        self._looking: asyncio.Future[Health] | None = None
+        """The look at the GPUs that is under way."""
         self._site = Site(setup=setup, slots=Slots(setup.devices), tell=self._tell)
 
     async def open(self) -> None:
@@ -57,6 +59,8 @@ class LocalCluster:
             record = Folder(folder, job_id).load()
             if record is None:
                 _log.warning("job_id=%s has a record that cannot be read; its processes are left alone", job_id)
+            elif record.job_id != job_id:
+                _log.warning("folder=%s holds a copy of job_id=%s, and is left alone", job_id, record.job_id)
             elif record.pool == self._node.pool:
                 self._add(record)
         for job in tuple(self._jobs.values()):
@@ -96,6 +100,13 @@ class LocalCluster:
             ActionRefused: no such job or node, or no room.
             ClusterUnavailable: the job's folder cannot be written.
         """
+        try:
+            self._carry_out(action)
+        except OSError as error:
+            raise ClusterUnavailable(f"job {action.job_id}: its folder cannot be used: {error}") from error
+        self._forget()
+
+    def _carry_out(self, action: Action) -> None:
         match action:
             case StartJob() | ResizeJob():
                 self._refuse_other_nodes(action.job_id, action.nodes)
@@ -108,7 +119,6 @@ class LocalCluster:
             case StopJob():
                 if (job := self._jobs.get(action.job_id)) is not None:
                     job.stop(action.reason)
-        self._forget()
 
     async def watch(self) -> AsyncIterator[Observation]:
         """See Cluster.watch."""
@@ -155,11 +165,19 @@ class LocalCluster:
     async def _look_at_gpus(self) -> None:
         if self._setup.health is None:
             return
-        try:
-            async with asyncio.timeout(_HEALTH_TIMEOUT_S):
-                health = await asyncio.to_thread(self._setup.health.look, self._site.slots.held())
-        except TimeoutError:
+        if self._looking is None:
+            look, held = self._setup.health.look, self._site.slots.held()
+            self._looking = asyncio.get_running_loop().run_in_executor(None, look, held)
+        # A driver that hangs keeps its thread; another one must not be given to it.
+        done, _ = await asyncio.wait((self._looking,), timeout=_HEALTH_TIMEOUT_S)
+        if not done:
             _log.warning("node=%s its GPUs' driver did not answer within %g s", self._node.name, _HEALTH_TIMEOUT_S)
+            return
+        looked, self._looking = self._looking, None
+        try:
+            health = looked.result()
+        except Exception as error:  # the driver's library raises its own family
+            _log.warning("node=%s its GPUs' driver does not tell how they are: %s", self._node.name, error)
             return
         self._heed(health)
 

@@ -110,10 +110,11 @@ def write_whole(path: Path, content: bytes, *, durably: bool = False, mode: int 
 
 
 def job_ids(jobs: Path) -> tuple[str, ...]:
-    """Return the jobs in a folder of jobs that have a record."""
+    """Return the jobs in a folder of jobs that have a record; what bears no job's name is somebody's copy."""
     if not jobs.is_dir():
         return ()
-    return tuple(sorted(path.name for path in jobs.iterdir() if (path / ".voda" / "record.json").is_file()))
+    named = (path for path in jobs.iterdir() if _NAME.fullmatch(path.name))
+    return tuple(sorted(path.name for path in named if (path / ".voda" / "record.json").is_file()))
 
 
 def purge(jobs: Path, *, older_than: float) -> tuple[str, ...]:

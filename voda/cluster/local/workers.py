@@ -74,13 +74,20 @@ class Workers:
         self._save()
         names = self._names_of(gone)
         for name in names if record.wanted else (*names, LAUNCHER):
-            self._folder.revoke(name)
+            self._revoke(name)
         for index in gone:
             self._leave_by.setdefault(index, self._now() + record.grace_s + SPARE_S)
         if record.kind == "torch":
             self._stop_surplus(names)
         elif record.wanted:
             self._furnish()
+
+    def _revoke(self, name: str) -> None:
+        try:
+            self._folder.revoke(name)
+        except OSError as error:
+            # It is told to go all the same, and whoever comes in later is killed with the rest.
+            _log.warning("job_id=%s replica=%s its grant stays: %s", self.record.job_id, name, error)
 
     def _stop_surplus(self, names: Iterable[str]) -> None:
         if self.record.succeeded_at and not self.record.leaving:
