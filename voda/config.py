@@ -32,6 +32,11 @@ def token() -> str:
     return _named("VODA_TOKEN")
 
 
+def certificate() -> str:
+    """Return the file of the certificate to trust that VODA_CA names; empty where it is unset."""
+    return _named("VODA_CA")
+
+
 def environment() -> Mapping[str, str]:
     """Return the whole environment, for the processes that are started here."""
     return dict(os.environ)

@@ -15,12 +15,14 @@ from msgspec import Struct
 from voda.domain.errors import AlreadyExists, InvalidInput, StoreNotWritable
 
 
-class Server(Struct, frozen=True, kw_only=True):
+class Server(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is written down of a running server, for the command line to find it."""
 
     url: str
     pid: int
     version: str
+    certificate: str = ""
+    """File that a caller on this machine may trust, if the server speaks TLS."""
 
 
 class Home:

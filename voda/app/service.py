@@ -93,7 +93,10 @@ class Service:
 
     def environment(self, spec: JobSpec) -> Mapping[str, str]:
         """Return what the processes of a job are told of us."""
+        # What a job trusts in the manifest's cluster says nothing of our own certificate.
+        trusted = {"VODA_CA": str(self.options.tls[0].absolute())} if self.options.tls else {}
         return {
+            **trusted,
             "VODA_JOB_ID": spec.job_id,
             "VODA_JOB_NAME": spec.name or spec.job_id,
             "VODA_API_URL": self.url,
@@ -167,7 +170,8 @@ async def _build(service: Service, stack: AsyncExitStack) -> None:
         works.append(ProgressCollector(options.metrics_folder, watcher=watcher, jobs=service.live_jobs).run())
     tasks = [group.create_task(work) for work in works]
     stack.callback(lambda: [task.cancel() for task in tasks])
-    service.home.publish(Server(url=service.url, pid=os.getpid(), version=__version__))
+    certificate = str(options.tls[0].absolute()) if options.tls else ""
+    service.home.publish(Server(url=service.url, pid=os.getpid(), version=__version__, certificate=certificate))
     stack.callback(service.home.withdraw)
 
 

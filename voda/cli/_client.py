@@ -194,7 +194,8 @@ def _told(target: Target) -> Iterator[None]:
         yield
     except aiohttp.ClientConnectorCertificateError as error:
         raise PermanentError(
-            f"{where}: its certificate is not trusted ({error.certificate_error}); give the one to trust with --ca"
+            f"{where}: its certificate is not trusted ({error.certificate_error}); give the one to"
+            " trust with --ca or VODA_CA"
         ) from error
     except TimeoutError as error:
         raise NoAnswer(f"{where} does not answer in time") from error

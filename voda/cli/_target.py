@@ -21,7 +21,8 @@ _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 class _Published(Struct):
     """What of server.json is needed here."""
 
-    url: str
+    url: str = ""
+    certificate: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,23 +54,25 @@ def target(where: Where) -> Target:
     # Who names a folder means the voda that works on it.
     if named := where.server or ("" if where.home else config.server_url()):
         url, told_by = _url(named), "--server" if where.server else "VODA_SERVER"
-    elif here:
-        url, told_by = _url(here), str(home / "server.json")
+    elif here.url:
+        url, told_by = _url(here.url), str(home / "server.json")
     else:
         raise NotFound(
             f"no voda is running here (looked for {home / 'server.json'}); start one with `voda up`, or name one"
             " with --server"
         )
     token = where.token or config.token()
-    if not token and here and _is_same(url, here):
+    is_ours = bool(here.url) and _is_same(url, here.url)
+    if not token and is_ours:
         token = _read(home / "admin.token").strip()
-    return Target(url=url, token=token, told_by=told_by, tls=_tls(url, where.ca))
+    trusted = str(where.ca or "") or config.certificate() or (here.certificate if is_ours else "")
+    return Target(url=url, token=token, told_by=told_by, tls=_tls(url, trusted))
 
 
-def _published(file: Path) -> str:
+def _published(file: Path) -> _Published:
     text = _read(file)
     try:
-        return msgspec.json.decode(text, type=_Published).url if text else ""
+        return msgspec.json.decode(text, type=_Published) if text else _Published()
     except msgspec.MsgspecError as error:
         raise InvalidInput(f"{file} is not what `voda up` writes ({error}); name the server with --server") from error
 
@@ -105,10 +108,18 @@ def _is_same(one: str, other: str) -> bool:
     return first.port == second.port and first.scheme == second.scheme and (len(hosts) == 1 or hosts <= _LOOPBACK)
 
 
-def _tls(url: str, ca: Path | None) -> ssl.SSLContext | None:
+def _tls(url: str, trusted: str) -> ssl.SSLContext | None:
     if not url.startswith("https:"):
         return None
+    context = ssl.create_default_context()
+    if not trusted:
+        return context
     try:
-        return ssl.create_default_context(cafile=str(ca) if ca else None)
+        context.load_verify_locations(trusted)
     except OSError as error:
-        raise InvalidInput(f"{ca} cannot be used as a certificate to trust: {error.strerror or error}") from error
+        raise InvalidInput(f"{trusted} cannot be used as a certificate to trust: {error.strerror or error}") from error
+    # The certificate itself may be named, and not who signed it.
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+    # No certificate of a login node names its loopback address.
+    context.check_hostname = urlsplit(url).hostname not in _LOOPBACK
+    return context

@@ -15,7 +15,7 @@ HERE = "http://127.0.0.1:8470"
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The data folder of a voda that runs here."""
-    for variable in ("VODA_SERVER", "VODA_TOKEN"):
+    for variable in ("VODA_SERVER", "VODA_TOKEN", "VODA_CA"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("VODA_HOME", str(tmp_path))
     (tmp_path / "server.json").write_bytes(msgspec.json.encode({"url": HERE, "pid": 1, "version": "0"}))
@@ -68,3 +68,17 @@ def test_server_file_when_damaged_is_named(home: Path) -> None:
 def test_certificate_when_it_cannot_be_read_is_named(home: Path) -> None:
     with pytest.raises(InvalidInput, match=r"nothing.pem cannot be used"):
         target(Where(server="https://a", ca=home / "nothing.pem"))
+
+
+def test_certificate_when_the_environment_names_one_is_used(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VODA_CA", str(home / "theirs.pem"))
+    with pytest.raises(InvalidInput, match=r"theirs.pem cannot be used"):
+        target(Where(server="https://a"))
+
+
+def test_certificate_of_this_machine_is_trusted_of_no_other_server(home: Path) -> None:
+    here = {"url": "https://127.0.0.1:8470", "certificate": str(home / "ours.pem")}
+    (home / "server.json").write_bytes(msgspec.json.encode(here))
+    with pytest.raises(InvalidInput, match=r"ours.pem cannot be used"):
+        target(Where())
+    assert target(Where(server="https://10.0.0.1:8470")).tls is not None
