@@ -16,7 +16,7 @@ from voda.launcher.hosts import Layout, parse_hosts
 TIMEOUT_S = 10.0
 MOST_BYTES = 1_000_000
 _ENDS_S = 5.0
-_SHOWN_BYTES = 300
+_SHOWN = 300
 _DEVICES = frozenset("0123456789abcdefABCDEFGPUMIG-/,")
 
 
@@ -59,29 +59,25 @@ class Discovery:
         return Layout(slots=slots, devices=self._devices())
 
     async def _printed(self) -> str:
+        loop = asyncio.get_running_loop()
+        listener = _Listener(loop.create_future(), loop.create_future())
         try:
-            process = await asyncio.create_subprocess_exec(
-                *self._argv,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                start_new_session=True,
+            transport, _ = await loop.subprocess_exec(
+                lambda: listener, *self._argv, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
             )
         except OSError as error:
             raise ClusterUnavailable(f"{self._script} cannot be run: {error.strerror}") from error
         try:
             async with asyncio.timeout(self._timeout_s):
-                printed, complaint = await _both(process)
-                code = await process.wait()
-        except BaseException as error:
-            await _end(process)
-            if isinstance(error, TimeoutError):
-                raise ClusterUnavailable(f"{self._script} took longer than {self._timeout_s:g} s") from error
-            raise
-        if code:
-            said = complaint[-_SHOWN_BYTES:].decode(errors="replace").strip()
+                await listener.heard
+        except TimeoutError as error:
+            raise ClusterUnavailable(f"{self._script} took longer than {self._timeout_s:g} s") from error
+        finally:
+            await _end(transport, listener)
+        if code := transport.get_returncode():
+            said = listener.text(2)[-_SHOWN:].strip()
             raise ClusterUnavailable(f"{self._script} failed with exit code {code}{': ' if said else ''}{said}")
-        return printed.decode(errors="replace")
+        return listener.text(1)
 
     def _devices(self) -> str | None:
         if self._devices_file is None:
@@ -96,38 +92,44 @@ class Discovery:
         return devices
 
 
-async def _both(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
-    """Return all that a process prints, and all that it complains of."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            reads = [group.create_task(_most(stream)) for stream in (process.stdout, process.stderr)]
-    except* InvalidInput as errors:
-        raise errors.exceptions[0] from None
-    return reads[0].result(), reads[1].result()
+class _Listener(asyncio.SubprocessProtocol):
+    """Hears what a script prints.
 
-
-async def _most(stream: asyncio.StreamReader | None) -> bytes:
-    """Return all that a stream holds.
-
-    Raises:
-        InvalidInput: it is more than any list of hosts.
+    Args:
+        heard: done when the script has ended and closed its outputs; fails when it prints too much.
+        closed: done when nothing of it is open on our side.
     """
-    chunks = bytearray()
-    while stream is not None and (chunk := await stream.read(65_536)):
-        chunks += chunk
-        if len(chunks) > MOST_BYTES:
-            raise InvalidInput(f"the host discovery script printed more than {MOST_BYTES} bytes, expected a few lines")
-    return bytes(chunks)
+
+    def __init__(self, heard: asyncio.Future[None], closed: asyncio.Future[None]) -> None:
+        self.heard, self.closed = heard, closed
+        self._printed = {1: bytearray(), 2: bytearray()}
+
+    def text(self, descriptor: int) -> str:
+        """Return what came by standard output, 1, or standard error, 2."""
+        return self._printed[descriptor].decode(errors="replace")
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        """See asyncio.SubprocessProtocol."""
+        if self.heard.done():
+            return
+        self._printed[fd] += data
+        if len(self._printed[fd]) > MOST_BYTES:
+            too_much = f"the host discovery script printed more than {MOST_BYTES} bytes, expected a few lines"
+            self.heard.set_exception(InvalidInput(too_much))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.SubprocessProtocol."""
+        self.closed.set_result(None)
+        if not self.heard.done():
+            self.heard.set_result(None)
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """End the script and whatever it started in its session: that may hold the pipes when the script has ended."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+async def _end(transport: asyncio.SubprocessTransport, listener: _Listener) -> None:
+    """End the script and whatever it started in its session: that may hold the outputs when the script has ended."""
+    if not listener.closed.done():
+        with suppress(ProcessLookupError):
+            os.killpg(transport.get_pid(), signal.SIGKILL)
+    transport.close()
     with suppress(TimeoutError):
         async with asyncio.timeout(_ENDS_S):
-            await process.wait()
-            # Pipes are closed only once they have been read to their end.
-            for stream in (process.stdout, process.stderr):
-                while stream is not None and await stream.read(65_536):
-                    pass
+            await listener.closed
