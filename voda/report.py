@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 __all__ = ["flush", "report"]
 
@@ -91,24 +91,68 @@ def flush(timeout_s: float = EXIT_FLUSH_S) -> bool:
 
 
 class _Reporter:
-    """Takes reports, and delivers them from a thread of its own, in their order."""
+    """Takes reports, and hands them to whoever is to have them."""
 
     def __init__(self) -> None:
-        self._is_silent: bool | None = None
-        self._thread: threading.Thread | None = None
-        self._forget()
+        self._outboxes: tuple[_Outbox, ...] | None = None
 
     def take(self, body: dict[str, object]) -> None:
         """Queue one report."""
-        if self._is_silent is None:
-            self._begin()
-        if self._is_silent:
-            return
+        if self._outboxes is None:
+            self._outboxes = self._begin()
+        whole = {**body, "report_id": uuid.uuid4().hex}  # noqa: TID251 - stands alone
+        for outbox in self._outboxes:
+            outbox.add(whole)
+
+    def flush(self, timeout_s: float) -> bool:
+        ends_at = time.perf_counter() + timeout_s
+        delivered = [outbox.flush(max(0.0, ends_at - time.perf_counter())) for outbox in self._outboxes or ()]
+        return all(delivered)
+
+    def _begin(self) -> tuple[_Outbox, ...]:
+        env = os.environ  # noqa: TID251 - stands alone
+        outboxes = []
+        # The file does not wait for an API that is away.
+        if env.get("VODA_METRICS_DIR"):
+            outboxes.append(_Outbox(_File(env).deliver))
+        if env.get("VODA_API_URL") and env.get("VODA_JOB_ID"):
+            try:
+                outboxes.append(_Outbox(_Api(env).deliver))
+            except ValueError as error:
+                _log.warning("voda.report: VODA_API_URL is no address (%s): the API gets no reports", error)
+        if outboxes:
+            atexit.register(self.flush, EXIT_FLUSH_S)
+            # Threads do not survive a fork, and what a parent has queued the parent will deliver.
+            os.register_at_fork(after_in_child=self._forget)
+        else:
+            _log.debug("voda.report: neither VODA_API_URL and VODA_JOB_ID nor VODA_METRICS_DIR is set: no reports")
+        return tuple(outboxes)
+
+    def _forget(self) -> None:
+        for outbox in self._outboxes or ():
+            outbox.forget()
+
+
+class _Outbox:
+    """Reports on their way to one receiver, delivered from a thread of its own, in their order."""
+
+    def __init__(self, deliver: Callable[[dict[str, object]], bool]) -> None:
+        self._deliver = deliver
+        self.forget()
+
+    def forget(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: deque[dict[str, object]] = deque(maxlen=KEPT)
+        self._thread: threading.Thread | None = None
+        self._is_hurried = False
+
+    def add(self, body: dict[str, object]) -> None:
         with self._changed:
-            self._waiting.append({**body, "report_id": uuid.uuid4().hex})  # noqa: TID251 - stands alone
+            self._waiting.append(body)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="voda-report", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="voda-report", daemon=True)
+                thread.start()
+                self._thread = thread
             self._changed.notify_all()
 
     def flush(self, timeout_s: float) -> bool:
@@ -119,35 +163,13 @@ class _Reporter:
             self._is_hurried = False
         return delivered
 
-    def _begin(self) -> None:
-        env = os.environ  # noqa: TID251 - stands alone
-        self._api = _Api(env) if env.get("VODA_API_URL") and env.get("VODA_JOB_ID") else None
-        self._file = _File(env) if env.get("VODA_METRICS_DIR") else None
-        self._is_silent = self._api is None and self._file is None
-        if self._is_silent:
-            _log.debug("voda.report: neither VODA_API_URL and VODA_JOB_ID nor VODA_METRICS_DIR is set: no reports")
-            return
-        atexit.register(self.flush, EXIT_FLUSH_S)
-        # Threads do not survive a fork, and what a parent has queued the parent will deliver.
-        os.register_at_fork(after_in_child=self._forget)
-
-    def _forget(self) -> None:
-        self._changed = threading.Condition()
-        self._waiting: deque[dict[str, object]] = deque(maxlen=KEPT)
-        self._thread = None
-        self._is_hurried = False
-
     def _run(self) -> None:
         pause_s = FIRST_PAUSE_S
-        written: object = None
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting)
                 body = self._waiting[0]
-            if self._file is not None and body is not written:
-                self._file.add(body)
-            written = body
-            if self._api is None or self._api.deliver(body):
+            if self._deliver(body):
                 pause_s = FIRST_PAUSE_S
                 with self._changed:
                     # It may have been pushed out by newer ones in the meantime.
@@ -179,14 +201,14 @@ class _Api:
         except (OSError, http.client.HTTPException) as error:
             self._note_absence(repr(error))
             return False
+        except ValueError as error:
+            # A token or an address that no request can carry.
+            return self._note_refusal(f"cannot be asked ({type(error).__name__})")
         if status >= 500 or status in _RETRIED:
             self._note_absence(f"it answers {status}")
             return False
-        if status >= 300 and not self._was_refused:
-            self._was_refused = True
-            _log.warning("voda.report: the API refuses reports of this job with status %d", status)
         self._is_away = False
-        return True
+        return status < 300 or self._note_refusal(f"refuses reports of this job with status {status}")
 
     def _post(self, body: bytes) -> int:
         connection = self._connection()
@@ -211,6 +233,13 @@ class _Api:
             trust.check_hostname = self._host not in _LOOPBACK
         return http.client.HTTPSConnection(self._host, self._port, timeout=TIMEOUT_S, context=trust)
 
+    def _note_refusal(self, what: str) -> bool:
+        """Tell it once, and that the report is done with: the next try would end the same."""
+        if not self._was_refused:
+            _log.warning("voda.report: the API %s", what)
+        self._was_refused = True
+        return True
+
     def _note_absence(self, reason: str) -> None:
         if not self._is_away:
             _log.warning("voda.report: the API at %s is away (%s); reports wait for it", self._host, reason)
@@ -218,7 +247,7 @@ class _Api:
 
 
 class _File:
-    """The job's CSV file in VODA_METRICS_DIR: one row per whole epoch."""
+    """The job's CSV file in VODA_METRICS_DIR: one row per whole epoch; deliver() never asks for another try."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         name = env.get("VODA_JOB_ID") or env.get("JOB_NAME") or "job"
@@ -228,19 +257,22 @@ class _File:
         self._columns: list[str] = []
         self._has_failed = False
 
-    def add(self, body: dict[str, object]) -> None:
+    def deliver(self, body: dict[str, object]) -> bool:
         done = body["epoch"]
-        if not isinstance(done, float) or not done.is_integer() or done < 1:
-            return
+        if isinstance(done, float) and done.is_integer() and done >= 1:
+            self._add(int(done), body)
+        return True
+
+    def _add(self, done: int, body: dict[str, object]) -> None:
         metrics = body["metrics"]
         row: dict[str, object] = dict(metrics) if isinstance(metrics, dict) else {}
         row.update(
-            epoch=int(done) - 1,
+            epoch=done - 1,
             epoch_time_sec=body.get("epoch_time_s", ""),
             step_time_sec=body.get("step_time_s", ""),
             workers=body.get("workers", ""),
             start_time=self._start_time,
-            global_epochs=int(done),
+            global_epochs=done,
             total_epochs=self._total,
         )
         try:

@@ -186,6 +186,25 @@ def test_rows_when_a_metrics_folder_is_named_have_the_ancestors_columns(tmp_path
     assert {row["total_epochs"] for row in rows} == {"9"}
 
 
+def test_rows_when_the_api_is_away_are_written_all_the_same(tmp_path: Path, api: Api) -> None:
+    env = {**job_env(api), "VODA_METRICS_DIR": str(tmp_path)}
+    ended(start(tmp_path, "for epoch in (1, 2, 3): report(epoch)", **env))
+    with (tmp_path / "team_a.csv").open() as file:
+        assert [row["epoch"] for row in csv.DictReader(file)] == ["0", "1", "2"]
+
+
+def test_reports_when_the_token_or_the_address_is_none_are_let_go_with_a_word(tmp_path: Path, api: Api) -> None:
+    api.come()
+    for wrong in ({"VODA_JOB_TOKEN": "a\nb"}, {"VODA_API_URL": "http://here:port/"}):
+        began = time.perf_counter()
+        _, err = ended(start(tmp_path, "report(1); report(2)", **{**job_env(api), **wrong}))
+        assert err.count("voda.report: ") == 1
+        assert "Traceback" not in err
+        assert "a\\nb" not in err
+        assert time.perf_counter() - began < DEADLINE_S / 2
+    assert api.epochs == []
+
+
 def test_child_when_forked_does_not_send_what_its_parent_sends(tmp_path: Path, api: Api) -> None:
     api.come()
     script = "import os\nreport(1)\npid = os.fork()\nif pid == 0:\n report(7); flush(); os._exit(0)\nos.waitpid(pid, 0)"
