@@ -13,6 +13,7 @@ from voda.api.view import View
 from voda.clock import Clock
 from voda.cluster.port import Outputs
 from voda.events.store import EventStore
+from voda.manifests.bounds import MOST_BYTES
 from voda.manifests.parsed import Omission
 
 
@@ -20,7 +21,7 @@ from voda.manifests.parsed import Omission
 class Limits:
     """What one caller may ask for."""
 
-    body_bytes: int = 1_000_000
+    body_bytes: int = MOST_BYTES
     jobs_per_user: int = 1_000
     """Live ones; admins may have more."""
     request_s: float = 30.0

@@ -20,6 +20,7 @@ from msgspec import Struct
 from voda import __version__
 from voda.api.examples import EXAMPLES
 from voda.api.operation import OPEN, PROBLEM, Answer, Body, Operation
+from voda.api.problems import HEADERS, MEANINGS
 from voda.api.schemas import Problem
 from voda.placement.registry import placers
 from voda.policies.registry import policies
@@ -31,7 +32,7 @@ Submit elastic training, watch it grow and shrink, and ask why.
 
 Every call under /api/v1, and the ancestor's, need a token: `Authorization: Bearer TOKEN`. `voda up` keeps the admin's
 in the file `admin.token` of its data folder; `voda token create NAME` makes others. Errors are
-`application/problem+json`.
+`application/problem+json`. Whatever can be asked with GET, HEAD asks without the body.
 """
 _TAGS: Final = {
     "Jobs": "What is to be trained, and what became of it.",
@@ -178,10 +179,19 @@ def _responses(operation: Operation, schema_of: Mapping[Any, Json]) -> Json:
             shown["headers"] = {**shown.get("headers", {}), **headers}
         if answer.media_type:
             shown.setdefault("content", {})[answer.media_type] = _media(answer, schema_of)
-    problem = {PROBLEM: {"schema": schema_of[Problem]}}
     for status in sorted({*operation.problems, *(() if operation.roles == OPEN else _ALWAYS)}):
-        found[str(status)] = {"description": _phrase(status), "content": problem}
+        found[str(status)] = _problem(status, schema_of)
     return found
+
+
+def _problem(status: int, schema_of: Mapping[Any, Json]) -> Json:
+    shown: Json = {
+        "description": MEANINGS.get(status, _phrase(status)),
+        "content": {PROBLEM: {"schema": schema_of[Problem]}},
+    }
+    if sent := HEADERS.get(status):
+        shown["headers"] = {name: {"schema": {"type": "string"}, "example": example} for name, example in sent.items()}
+    return shown
 
 
 def _media(answer: Answer, schema_of: Mapping[Any, Json]) -> Json:

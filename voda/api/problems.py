@@ -72,7 +72,22 @@ _STATUSES: Final[Mapping[type[VodaError], HTTPStatus]] = {
     StoreNotWritable: HTTPStatus.INSUFFICIENT_STORAGE,
     VodaError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
-_HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
+MEANINGS: Final[Mapping[int, str]] = {
+    HTTPStatus.BAD_REQUEST: "The body cannot be read; the detail tells where.",
+    HTTPStatus.UNAUTHORIZED: "No token, or one that is unknown or was revoked.",
+    HTTPStatus.FORBIDDEN: "Not allowed with this token.",
+    HTTPStatus.NOT_FOUND: "There is nothing of that name.",
+    HTTPStatus.CONFLICT: "A live job has that name, or the job has ended.",
+    HTTPStatus.PRECONDITION_FAILED: "It is not what you saw (If-Match): get it again, decide again.",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body is too large.",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The body is of a type that is not read here.",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "A field or parameter is wrong: `field` is its path.",
+    HTTPStatus.TOO_MANY_REQUESTS: "You have as many live jobs as one may have: wait until some have ended.",
+    HTTPStatus.SERVICE_UNAVAILABLE: "The log does not answer at this moment: try again, with the same Idempotency-Key.",
+    HTTPStatus.INSUFFICIENT_STORAGE: "The log cannot be written: the disk is full.",
+}
+"""For whoever reads the document."""
+HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
     HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": 'Bearer realm="voda"'},
     HTTPStatus.TOO_MANY_REQUESTS: {"Retry-After": "30"},
     HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": "1"},
@@ -133,7 +148,7 @@ def status_of(error: Exception) -> int:
 def told(status: int, detail: str, *, field: str = "", headers: Mapping[str, str] | None = None) -> web.Response:
     """Return a problem as an answer."""
     problem = Problem(title=HTTPStatus(status).phrase, status=status, detail=_plain(detail), field=_plain(field))
-    content_type = {"Content-Type": "application/problem+json", **_HEADERS.get(status, {}), **(headers or {})}
+    content_type = {"Content-Type": "application/problem+json", **HEADERS.get(status, {}), **(headers or {})}
     return web.Response(body=msgspec.json.encode(problem), status=status, headers=content_type)
 
 

@@ -69,6 +69,22 @@ async def test_document_when_records_have_bounds_times_and_words_then_tells_them
     assert schemas["Plan"]["properties"]["changed"]["description"].startswith("Jobs that this plan placed otherwise")
 
 
+async def test_document_when_an_operation_can_fail_then_tells_what_that_means() -> None:
+    async with a_service() as service:
+        found = await document(service)
+    operations = [told for methods in found["paths"].values() for told in methods.values()]
+    problems = {code: told for one in operations for code, told in one["responses"].items() if code >= "400"}
+    assert all(len(told["description"].split()) > 4 for told in problems.values()), problems
+    assert {code: list(told["headers"]) for code, told in problems.items() if "headers" in told} == {
+        "401": ["WWW-Authenticate"],
+        "429": ["Retry-After"],
+        "503": ["Retry-After"],
+    }
+    # The standard has readers ignore parameters of these names.
+    named = {parameter["name"] for one in operations for parameter in one["parameters"]}
+    assert not named & {"Accept", "Content-Type", "Authorization"}
+
+
 async def test_document_when_unchanged_then_is_not_sent_again() -> None:
     async with a_service() as service:
         etag = (await service.ask("GET", "/openapi.json")).headers["ETag"]

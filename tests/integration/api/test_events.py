@@ -141,7 +141,17 @@ async def test_events_when_a_job_was_submitted_then_show_its_manifest_only_if_as
 
 @pytest.mark.parametrize(
     "query",
-    ["limit=0", "limit=501", "after=-1", "after=x", "type=job.lost", "since=1", "limit=1&limit=2", "watch=maybe"],
+    [
+        "limit=0",
+        "limit=501",
+        "after=-1",
+        "after=x",
+        "type=job.lost",
+        "since=1",
+        "limit=1&limit=2",
+        "watch=maybe",
+        "after=999",
+    ],
 )
 async def test_events_when_the_query_is_wrong_then_is_refused_with_the_field(query: str) -> None:
     async with a_service() as service:

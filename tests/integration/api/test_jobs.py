@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.service import START, Service, a_manifest, a_service
@@ -17,6 +18,7 @@ from voda.clock import VirtualClock
 from voda.domain.job import Phase
 from voda.events.memory import MemoryStore
 from voda.events.types import JobCancelRequested, JobCompleted, JobProgressed, JobSubmitted, WorkerStarted
+from voda.manifests.bounds import MOST_BYTES
 from voda.simulator.whatif.forecast import Forecast
 
 JOBS = "/api/v1/jobs"
@@ -204,7 +206,17 @@ async def test_submit_when_the_pool_is_unknown_names_the_pools() -> None:
         (400, b"\xff\xfe\x00garbage", {}),
         (400, b"{", {}),
         (400, b"- a\n- b", {}),
+        (400, b"kind: MPIJob\n---\nkind: MPIJob\n", {}),
+        (400, b"a: !!python/object/apply:os.system [id]", {}),
+        (400, b"a: *nowhere", {}),
+        (400, b"a: &a [*a]", {}),
+        (400, b'{"a":' * 70 + b"1" + b"}" * 70, {}),
+        (400, b"[" * 100_000, {}),
         (422, b"kind: Pod\napiVersion: v1\n", {}),
+        (422, b"kind: [MPIJob]\napiVersion: kubeflow.org/v1\n", {}),
+        (422, a_manifest("a/../b"), {}),
+        (422, a_manifest("a\u202eb"), {}),
+        (422, a_manifest("a\nb"), {}),
         (422, a_manifest("UPPER"), {}),
         (422, a_manifest("../../etc/passwd"), {}),
         (422, a_manifest("ünicode"), {}),
@@ -229,6 +241,15 @@ async def test_submit_when_the_body_is_huge_is_refused() -> None:
     async with a_service() as service:
         problem = await refused(service, 413, "POST", JOBS, body=io.BytesIO(b"x" * 3_000_000))
     assert "larger" in problem.detail
+
+
+async def test_submit_when_the_body_is_as_large_as_manifests_may_be_is_taken() -> None:
+    manifest = a_manifest()
+    manifest["metadata"]["annotations"] = {"note": ""}
+    room = MOST_BYTES - len(msgspec.json.encode(manifest))
+    manifest["metadata"]["annotations"]["note"] = "n" * room
+    async with a_service() as service:
+        assert (await service.ask("POST", f"{JOBS}?dry_run=true", body=manifest)).status == 200
 
 
 async def test_submit_when_a_yaml_bomb_is_refused_quickly() -> None:

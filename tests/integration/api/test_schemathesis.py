@@ -19,7 +19,8 @@ from voda.events.types import JobSubmitted, WorkerStarted
 
 _DEADLINE_S = 300.0
 # What a document can bound, it does; beyond that, these refuse what only sense forbids: a manifest without a kind, a
-# wish beyond the job's maximum, a moment that is none, a name of several words, a continue token made up.
+# wish beyond the job's maximum, a moment that is none, a name of several words, a continue token made up, a position
+# beyond the end.
 _REFUSE_BY_SENSE = (
     "submitJob",
     "createTraining",
@@ -31,6 +32,7 @@ _REFUSE_BY_SENSE = (
     "reportProgress",
     "listJobs",
     "explainJob",
+    "listEvents",
 )
 _CONFIG = """
 [checks]

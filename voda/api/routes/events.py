@@ -75,6 +75,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             watch = Watch(backend, hub, stream, wanted, has_manifest)
             return await stream.run(lambda: watch.run(after))
         found = await history.page(backend.store, wanted, after=query.after or 0, limit=query.limit)
+        _refuse_beyond(query.after or 0, found.end)
         items = tuple(shown(event, with_manifest=has_manifest(event)) for event in found.events)
         return answered(EventList(items=items, last_position=found.last_position, end=found.end))
 
@@ -127,11 +128,16 @@ async def _begin(backend: Backend, request: web.Request, query: EventsQuery) -> 
         after = int(resume)
     if after is None:
         return backend.view.position
-    if after > backend.view.position and after > (end := await backend.store.position()):
+    if after > backend.view.position:
+        _refuse_beyond(after, await backend.store.position())
+    return after
+
+
+def _refuse_beyond(after: int, end: int) -> None:
+    if after > end:
         raise InvalidField(
             "after", f"position {after} is beyond the end of the log, which is at {end}: it is of another log"
         )
-    return after
 
 
 class Watch:

@@ -15,7 +15,7 @@ from voda.api.asked import answered, body_of
 from voda.api.backend import Backend
 from voda.api.changes import report
 from voda.api.found import job_of, refuse_foreign
-from voda.api.operation import JSON, WRITERS, YAML, Answer, Body, Operation
+from voda.api.operation import WRITERS, YAML, Answer, Body, Operation
 from voda.api.routes.jobs import JOB_ID, JOB_PATH
 from voda.api.schemas import Report, ReportList, Who
 from voda.domain.errors import NotAllowed, NotFound
@@ -96,7 +96,6 @@ def routes(backend: Backend) -> Sequence[Operation]:
             tag="Jobs",
             roles=WRITERS,
             path_parameters=JOB_ID,
-            headers={"Accept": f"{YAML}, or {JSON} (the default)."},
             answers=(Answer(description="The manifest."), Answer(media_type=YAML, description="The manifest.")),
             problems=(404,),
         ),
