@@ -180,10 +180,14 @@ class Trail:
         for job_id in (*fact.placed, *fact.released):
             if (seen := self._jobs.get(job_id)) is None:
                 continue
-            if seen.decided_at is None:
-                seen.size_before = seen.size
             is_there = len(fact.placed.get(job_id, ())) == seen.size
-            seen.decided_at, seen.cause = (None, "") if is_there else (now, fact.cause)
+            if is_there and seen.decided_at is not None:
+                # On its way to another size, but it has become as large as it shall be.
+                self._arrive(fact.pool, seen)
+            elif not is_there:
+                if seen.decided_at is None:
+                    seen.size_before = seen.size
+                seen.decided_at, seen.cause = now, fact.cause
 
     def _see_end(self, job_id: str) -> None:
         record = self._roster.job(job_id)

@@ -157,3 +157,18 @@ def test_trail_that_begins_late_knows_the_sizes_of_running_jobs() -> None:
     told.start(31, 2)
     assert told.resizes("grow", "job.submitted") == 1
     assert told.value("job_queue_wait_seconds_count") == 1
+
+
+def test_change_when_a_new_plan_is_content_with_half_of_it_is_counted_as_far_as_it_came() -> None:
+    told = Told()
+    told.submit()
+    told.plan(3, 4)
+    told.start(5, 0, 1)
+    told.plan(6, 2, cause="job.completed")
+    assert (told.value("job_starts_total"), told.value("start_duration_seconds_sum")) == (1, 3)
+    told.plan(10, 6, cause="node.joined")
+    told.start(11, 2)
+    told.plan(12, 3, cause="job.submitted")
+    assert told.resizes("grow", "node.joined") == 1
+    told.plan(13, 3, cause="job.changed")
+    assert told.resizes("grow", "node.joined") == 1
