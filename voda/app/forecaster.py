@@ -1,4 +1,5 @@
-"""Keeps the forecasts fresh: has the live state simulated in a process of its own, whenever it changed.
+"""Keeps the forecasts fresh: has the live state simulated in a process of its own, whenever it changed or did not
+change when it should have.
 
 Rule: nobody waits for a forecast; one that cannot be made is absent, never wrong.
 """
@@ -26,6 +27,8 @@ _SHARE: Final = 0.2
 _LIMIT_S: Final = 60.0
 _RETRY_S: Final = 30.0
 _IDLE_S: Final = 10.0
+_LATE_S: Final = 30.0
+"""How late a job may be before it is forecast anew, though nothing happened."""
 _decode = msgspec.msgpack.Decoder(dict[str, Forecast]).decode
 
 
@@ -49,7 +52,7 @@ class Forecaster:
         self._is_due.set()
         while True:
             # The process is started when there is something to forecast, and again when it came to grief.
-            await self._is_due.wait()
+            await self._is_due_within(holds_s(self._view.forecasts, self._clock.now()))
             try:
                 async with _process(self._log) as process:
                     await self._serve(process)
@@ -60,14 +63,16 @@ class Forecaster:
 
     async def _serve(self, process: asyncio.subprocess.Process) -> None:
         """Forecast whenever something changed, until nothing has for a while: an idle process is memory lost."""
-        while await self._is_due_within(_IDLE_S):
+        while True:
             self._is_due.clear()
             laps: list[float] = []
             with stopwatch(laps):
                 await self._forecast(process)
             await asyncio.sleep(max(_PAUSE_S, laps[0] / _SHARE))
+            if not await self._is_due_within(_IDLE_S):
+                return
 
-    async def _is_due_within(self, span_s: float) -> bool:
+    async def _is_due_within(self, span_s: float | None) -> bool:
         with suppress(TimeoutError):
             async with asyncio.timeout(span_s):
                 await self._is_due.wait()
@@ -80,6 +85,15 @@ class Forecaster:
             async with asyncio.timeout(_LIMIT_S):
                 found.update(await _asked(process, Question(pool=pool, position=self._view.position, now=now)))
         self._view.forecasts, self._view.forecast_at = found, now
+
+
+def holds_s(forecasts: Mapping[str, Forecast], now: float) -> float | None:
+    """Return the seconds until an instant is over that was forecast; None: none was.
+
+    A moment more than that, as what was expected may just be a little late.
+    """
+    told = [at for one in forecasts.values() for at in (one.starts_at, one.finishes_at) if at is not None]
+    return max(0.0, min(told) - now) + _LATE_S if told else None
 
 
 async def _asked(process: asyncio.subprocess.Process, question: Question) -> Mapping[str, Forecast]:
