@@ -166,7 +166,7 @@ def test_voda_when_told_to_end_leaves_the_jobs_at_work(home: Home) -> None:
     until(lambda: count.exists(), "the job to count")
     served.stop()
     assert served.process.returncode == 0
-    assert "the next `voda up` takes them over" in (home.folder / "up.log").read_text()
+    assert "the next `voda up` takes it over" in (home.folder / "up.log").read_text()
     seen = int(count.read_text())
     until(lambda: int(count.read_text() or seen) > seen, "the job to go on")
 
@@ -215,3 +215,14 @@ def test_training_process_when_voda_dies_keeps_no_lock_of_it(home: Home) -> None
     served = home.up()
     served.ask("DELETE", "/api/v1/jobs/keeper")
     until(lambda: phase(served, "keeper") == "Canceled", "the job to be canceled")
+
+
+@pytest.mark.postgres
+def test_log_when_kept_in_postgres_serves_as_well(home: Home, postgres_database: str) -> None:
+    migrated = home.voda("log", "migrate", postgres_database)
+    assert migrated.returncode == 0, migrated.stderr
+    served = home.up("--log", postgres_database)
+    submit(served, "hello", "echo hello")
+    until(lambda: phase(served, "hello") == "Completed", "the job to complete")
+    assert not (home.folder / "voda.db").exists()
+    served.stop()
