@@ -22,6 +22,8 @@ S = TypeVar("S", bound=Struct)
 _encode: Final = msgspec.json.Encoder().encode
 _AT: Final = re.compile(r" - at `(?P<path>[^`]*)`$")
 _MANIFESTS: Final = (YAML, JSON, "application/x-yaml", "text/yaml", "text/x-yaml", "text/plain")
+_WORDS: Final = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false", "null": "null"}
+"""What msgspec calls by Python's names."""
 _BIG_BYTES: Final = 20_000
 """A manifest larger than this is read in a thread: YAML takes its time, and others wait."""
 _LISTS: Final[dict[type[Struct], frozenset[str]]] = {}
@@ -188,7 +190,9 @@ def _wrong(error: msgspec.ValidationError, where: str, record: type[Struct]) -> 
         expected = f", expected one of {', '.join(known)}" if known else ""
         return InvalidField(path[:200], f"{where} has {path[:200]!r}, which is unknown here{expected}")
     expected = _choices(record, path) if message.startswith("Invalid enum value") else ""
-    return InvalidField(path, f"{path or where}: {message[0].lower()}{message[1:]}{expected}")
+    for name, word in _WORDS.items():
+        message = message.replace(f"`{name}`", word)
+    return InvalidField(path, f"{path or where}: {message[0].lower()}{message[1:].replace('>= 0.0', '>= 0')}{expected}")
 
 
 def _choices(record: type[Struct], path: str) -> str:

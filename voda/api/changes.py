@@ -77,7 +77,8 @@ def changed(spec: JobSpec, wishes: Change) -> JobSpec:
     most = _within("max_replicas", _or(wishes.max_replicas, spec.max_replicas), 1, MOST_REPLICAS)
     if least > most:
         field = "max_replicas" if wishes.max_replicas is not UNSET else "min_replicas"
-        raise InvalidField(field, f"{field}: min_replicas would be {least} and max_replicas {most}: change both")
+        sizes = f"the minimum would be {least} and the maximum {most}"
+        raise InvalidField(field, f"{field}: {sizes}, expected a maximum of {least} or more")
     if wishes.requested_replicas is UNSET:
         requested = min(max(spec.requested, least), most)
     else:

@@ -6,6 +6,7 @@ Rule: whoever names something that is not there learns what that may be due to.
 from aiohttp import web
 
 from voda.api.backend import Backend
+from voda.api.lookup import unknown
 from voda.api.schemas import Who
 from voda.domain.errors import NotAllowed, NotFound
 from voda.domain.job import JobSpec
@@ -24,7 +25,7 @@ def job_of(request: web.Request, backend: Backend) -> JobRecord:
         return record
     if roster.is_known(named):
         raise NotFound(f"job {named} ended so long ago that only the log knows of it: GET /api/v1/events?job={named}")
-    raise NotFound(f"job {named[:80]!r} is not known: give a job's id or name, as GET /api/v1/jobs lists them")
+    raise unknown(named, roster)
 
 
 def is_own(spec: JobSpec, who: Who) -> bool:

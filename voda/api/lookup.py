@@ -4,11 +4,16 @@ Rule: what the roster has forgotten, the log still knows.
 """
 
 from difflib import get_close_matches
+from typing import Final
 
 from voda.api.backend import Backend
 from voda.domain.errors import NotFound
 from voda.domain.job import JobSpec
+from voda.projections.roster import Roster
 from voda.timetravel.witness import submission_of
+
+_COMPARED: Final = 500
+"""Jobs whose names are compared with a mistyped one: others wait for the answer meanwhile."""
 
 
 async def spec_of(backend: Backend, name_or_id: str) -> JobSpec:
@@ -22,6 +27,11 @@ async def spec_of(backend: Backend, name_or_id: str) -> JobSpec:
         return record.spec
     if roster.is_known(name_or_id):
         return (await submission_of(backend.store, name_or_id, backend.view.position)).spec
-    close = get_close_matches(name_or_id[:80], roster.jobs(), n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise NotFound(f"job {name_or_id[:80]!r} is not known.{hint}")
+    raise unknown(name_or_id, roster)
+
+
+def unknown(named: str, roster: Roster) -> NotFound:
+    """Return the error of a job that is not there; it names the closest, if there is one among the latest."""
+    close = get_close_matches(named[:80], list(roster.jobs())[-_COMPARED:], n=1)
+    hint = f"did you mean {close[0]!r}?" if close else "`voda get --all` or GET /api/v1/jobs lists all jobs"
+    return NotFound(f"job {named[:80]!r} is not known: {hint}")

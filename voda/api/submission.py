@@ -204,7 +204,9 @@ def _wish_of(spec: JobSpec) -> str:
 
 
 def _too_big(spec: JobSpec, room: int, gpus: int) -> str:
+    each = "" if spec.gpus_per_replica == 1 else f" of {spec.gpus_per_replica} GPUs each"
+    workers = "1 worker" if spec.min_replicas == 1 else f"{spec.min_replicas} workers"
     return (
-        f"the job needs {spec.min_replicas} workers of {spec.gpus_per_replica} GPUs each, and pool {spec.pool} has room"
-        f" for {room}, were it empty ({gpus} GPUs in all): it waits until nodes join"
+        f"it waits until nodes join or its minimum is less: it needs {workers}{each}, and pool {spec.pool} has room for"
+        f" {room} when empty ({gpus} GPUs in all)"
     )

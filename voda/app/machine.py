@@ -88,5 +88,5 @@ def _counted(devices: Sequence[Device]) -> str:
     count = len(devices)
     plural = "" if count == 1 else "s"
     if not devices[0].is_gpu:
-        return f"{count} CPU slot{plural} (no GPU found)"
+        return f"{count} CPU slot{plural} (no GPU found; each counts as one GPU)"
     return f"{count} GPU{plural} ({devices[0].model})"

@@ -3,6 +3,7 @@
 Rule: one key per document for all attempts, so that a submit whose answer was lost is made once.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from voda.cli._retry import persistently
 from voda.simulator.report.units import counted
 
 _SEEN_BEFORE = 200
+_SHARED = re.compile(r"^spec\.(?:mpi|pytorch)ReplicaSpecs\.|(?<=\.)template\.spec\.")
 
 
 class Submitting:
@@ -67,12 +69,12 @@ class Submitting:
 
 
 def _warnings(warnings: Sequence[Warned]) -> Iterator[str]:
-    """Yield what is not honoured, once for fields of the same name that it is said of."""
+    """Yield what is not honoured, once for fields of the same name that it is said of; paths without what all share."""
     fields: dict[tuple[str, str], list[str]] = {}
     for warning in warnings:
         fields.setdefault((warning.field.rpartition(".")[2], warning.message), []).append(warning.field)
     for (_, message), (first, *others) in fields.items():
-        yield f"{first}{f' (and {len(others)} more)' if others else ''}: {message}"
+        yield f"{_SHARED.sub('', first)}{f' (and {len(others)} more)' if others else ''}: {message}"
 
 
 def _text(done: Submission, *, was_known: bool) -> str:

@@ -67,10 +67,15 @@ def get(  # noqa: PLR0913 - a command's options are its parameters
         raise InvalidInput("--watch prints a table, names, or JSON with a line for each change: choose another -o")
     kind, names = _asked_for(what or ())
     filters = _given(pool=pool, user=user, namespace=namespace, queue=queue, sort=sort)
-    phases = phase or ([] if every or names else ["live"])
+    phases = [_phase(word) for word in phase or ()] or ([] if every or names else ["live"])
     is_ordered = bool(sort) or output in (Output.JSON, Output.YAML)
     source = _source(kind, names, {**filters, **({"phase": phases} if phases else {})}, limit, every and not is_ordered)
     answered(where, lambda client: (_listing.watch if watch else _listing.show)(client, source, output))
+
+
+def _phase(word: str) -> str:
+    """Return a phase as it is spelled, whatever letters it was typed in."""
+    return word.lower() if word.lower() == "live" else word.capitalize()
 
 
 def _asked_for(what: Sequence[str]) -> tuple[str, tuple[str, ...]]:

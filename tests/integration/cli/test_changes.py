@@ -30,6 +30,18 @@ def test_submit_prints_what_became_of_every_document(empty: Server, tmp_path: Pa
     assert empty.voda("get", "-o", "name").stdout.split() == ["one", "two"]
 
 
+def test_submit_names_each_field_that_does_not_count_in_a_line(empty: Server, tmp_path: Path) -> None:
+    manifest = a_manifest("one", min_replicas=9, max_replicas=9, workers=9)
+    told = empty.voda("submit", written(tmp_path, manifest)).stderr.splitlines()
+    assert any(
+        line.startswith(
+            "voda: one: Worker.replicas: it waits until nodes join or its minimum is less: it needs 9 workers,"
+        )
+        for line in told
+    )
+    assert not any("template.spec" in line for line in told)
+
+
 def test_submit_with_options_overrides_the_manifest(empty: Server, tmp_path: Path) -> None:
     options = ["--name", "mine", "--min", "2", "--max", "3", "--priority", "7", "--epochs", "9", "--pool", "default"]
     told = empty.voda("submit", written(tmp_path, a_manifest()), *options, "-o", "json").stdout
@@ -121,6 +133,8 @@ def test_scale_tells_what_changed(server: Server) -> None:
 def test_scale_when_it_cannot_be_is_refused_in_the_servers_words(server: Server) -> None:
     with pytest.raises(InvalidInput, match="9"):
         server.voda("scale", "digits", "--min", "9")
+    with pytest.raises(InvalidInput, match="the minimum would be 3 and the maximum 1, expected a"):
+        server.voda("scale", "digits", "--min", "3", "--max", "1")
     with pytest.raises(InvalidInput, match="nothing to change"):
         server.voda("scale", "digits")
     with pytest.raises(NotFound, match="gone"):
@@ -134,6 +148,8 @@ def test_settings_are_shown_and_changed(server: Server) -> None:
     )
     assert server.voda("set-policy", "ffdl").stdout == "pool default: policy elastic-fifo -> ffdl\n"
     assert msgspec.json.decode(server.voda("settings", "default", "-o", "json").stdout)["policy"] == "ffdl"
+    with pytest.raises(InvalidInput, match=r"ratelimit_s: expected a number >= 0$"):
+        server.voda("settings", "--ratelimit", "-1")
     with pytest.raises(InvalidInput, match="Did you mean 'elastic-fifo'"):
         server.voda("set-policy", "elastic-fivo")
 

@@ -4,10 +4,12 @@ import asyncio
 import urllib.request
 
 import msgspec
+import pytest
 import yaml
 
 from tests.served import Server
 from tests.service import a_manifest
+from voda.domain.errors import NotFound
 from voda.events.types import JobCompleted, WorkerExited
 
 
@@ -59,9 +61,18 @@ def test_get_when_there_are_many_jobs_lists_all_pages_or_as_many_as_asked_for(em
 
 def test_get_filters_and_sorts(server: Server) -> None:
     assert server.voda("get", "--phase", "Waiting", "-o", "name").stdout == "bert\n"
+    assert server.voda("get", "--phase", "waiting", "-o", "name").stdout == "bert\n"
     assert server.voda("get", "--sort", "-name", "-o", "name").stdout.split() == ["resnet", "digits", "bert"]
     assert server.voda("get", "jobs", "bert", "digits", "-o", "name").stdout.split() == ["bert", "digits"]
     assert "no live job" in server.voda("get", "--user", "nobody").stderr
+
+
+@pytest.mark.parametrize("command", ["get", "describe", "explain", "logs", "events", "delete"])
+def test_job_when_its_name_is_mistyped_is_guessed_by_every_command(server: Server, command: str) -> None:
+    with pytest.raises(NotFound, match="job 'digit' is not known: did you mean 'digits'"):
+        server.voda(command, "digit")
+    with pytest.raises(NotFound, match="job 'xyzzy' is not known: `voda get --all`"):
+        server.voda(command, "xyzzy")
 
 
 def test_get_nodes_and_pools(server: Server) -> None:
