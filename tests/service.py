@@ -45,7 +45,7 @@ class Answer:
         return msgspec.json.decode(self.body)
 
     def as_a(self, record: type[T]) -> T:
-        """Return the body as a record of schemas.py."""
+        """Return the body as a record of voda.api.schemas."""
         return msgspec.json.decode(self.body, type=record)
 
 

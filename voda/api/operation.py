@@ -35,7 +35,7 @@ class Body:
     """What is sent along."""
 
     of: type | None
-    """A record of schemas.py; None: any object (a manifest) or text."""
+    """A record of voda.api.schemas; None: any object (a manifest) or text."""
     media_types: Sequence[str] = (JSON,)
     description: str = ""
     is_required: bool = True
@@ -47,7 +47,7 @@ class Answer:
 
     status: int = 200
     of: type | None = None
-    """A record of schemas.py; None: no body, or one without a schema (text, a manifest)."""
+    """A record of voda.api.schemas; None: no body, or one without a schema (text, a manifest)."""
     media_type: str = JSON
     """Empty: no body."""
     description: str = ""

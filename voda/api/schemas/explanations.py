@@ -1,0 +1,92 @@
+"""Why a job has what it has."""
+
+from datetime import datetime
+from typing import Literal
+
+from voda.api.schemas.base import Wire
+from voda.domain.job import Phase
+
+
+class Decision(Wire, frozen=True, kw_only=True):
+    """One plan that was about the job."""
+
+    position: int
+    decided_at: datetime
+    plan: int
+    policy: str
+    before: tuple[str, ...]
+    """Nodes by worker index, in the plan before; empty = none."""
+    after: tuple[str, ...]
+    reason: str
+    cause: str
+    """Type of the event that made the decision due."""
+    cause_position: int | None = None
+
+
+class Shortage(Wire, frozen=True, kw_only=True):
+    """What a waiting job needs (minimum, wish), and what the next plan would leave to nobody, in GPUs."""
+
+    needs_gpus: int
+    wishes_gpus: int
+    capacity_gpus: int
+    free_gpus: int
+    largest_free_gpus: int
+    """Most of those on one node."""
+    jobs_served: int
+    """Among which the next plan shares the others."""
+
+
+class Story(Wire, frozen=True, kw_only=True):
+    """What became of a job that ended. queueing_s + running_s = jct_s."""
+
+    outcome: Literal["completed", "failed", "canceled"]
+    submitted_at: datetime
+    started_at: datetime | None
+    """First start; None: it never had a worker."""
+    finished_at: datetime
+    jct_s: float
+    """Submission to end."""
+    queueing_s: float
+    running_s: float
+    gpu_s: float
+    starts: int
+    resizes: int
+    migrations: int
+    workers_moved: int
+    was_spanning: bool
+
+
+class Explanation(Wire, frozen=True, kw_only=True):
+    """Why a job has what it has, or waits, at one moment; of a job that ended, its story."""
+
+    job_id: str
+    pool: str
+    position: int
+    at: datetime
+    phase: Phase
+    is_preempted: bool
+    since: datetime
+    """Instant from which it has been in this phase."""
+    min_replicas: int
+    max_replicas: int
+    requested_replicas: int
+    gpus_per_replica: int
+    policy: str
+    placer: str
+    nodes: tuple[str, ...]
+    """Of its workers as observed, by index."""
+    planned: tuple[str, ...]
+    """By the plan in force."""
+    next: tuple[str, ...]
+    """By the plan that would be decided now."""
+    reason: str
+    queue_level: int
+    queue_position: int
+    """1 = first of those that wait; 0 = does not wait."""
+    queue_length: int
+    shortage: Shortage | None
+    suggestions: tuple[str, ...]
+    expected_start_at: datetime | None
+    decisions: tuple[Decision, ...]
+    """Oldest first."""
+    ended: Story | None
