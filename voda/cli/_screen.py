@@ -26,7 +26,7 @@ _WORKING = (
     Column(head=" "),
     Column(head="JOB", cut=1, least=12),
     Column(head="STATE"),
-    Column(head="REPLICAS"),
+    Column(head="REPLICAS", drop=1),
     Column(head="PROGRESS"),
     Column(head="ETA"),
 )
@@ -34,7 +34,7 @@ _WAITING = (
     Column(head="QUEUE", right=True),
     Column(head="JOB", cut=2, least=12),
     Column(head="STATE"),
-    Column(head="ASKS"),
+    Column(head="ASKS", drop=1),
     Column(head="ETA"),
     Column(head="REASON", cut=1, least=10),
 )

@@ -4,6 +4,7 @@ Rule: pure; the words of others are made harmless here.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from rich.text import Text
@@ -20,12 +21,13 @@ _JOB = (
     Column(head="STATE"),
     Column(head="REPLICAS"),
     Column(head="PROGRESS"),
-    Column(head="QUEUE"),
+    Column(head="QUEUE", drop=2),
     Column(head="ETA"),
-    Column(head="AGE"),
+    Column(head="AGE", drop=1),
 )
 _JOB_WIDE = (
-    *_JOB,
+    # What has no room beside it goes to a second line, before anything is left out.
+    *(replace(column, drop=0) for column in _JOB),
     Column(head="PRIO"),
     Column(head="POOL", cut=3, least=7),
     Column(head="NODES", cut=1, least=10),
@@ -34,22 +36,22 @@ _JOB_WIDE = (
     Column(head="REASON", cut=6, least=24),
 )
 _NODE = (
-    Column(head="NAME", cut=2, least=16),
+    Column(head="NAME", cut=2, least=12),
     Column(head="STATUS"),
     Column(head="GPUS", right=True),
-    Column(head="USED", right=True),
+    Column(head="USED", right=True, drop=1),
     Column(head="FREE", right=True),
-    Column(head="HELD BY", cut=1, least=20),
+    Column(head="HELD BY", cut=1, least=12),
 )
 _NODE_WIDE = (*_NODE[:2], Column(head="POOL"), *_NODE[2:], Column(head="LABELS", cut=1, least=10))
 _POOL = (
-    Column(head="NAME"),
-    Column(head="NODES", right=True),
+    Column(head="NAME", cut=2),
+    Column(head="NODES", right=True, drop=2),
     Column(head="GPUS", right=True),
     Column(head="USED", right=True),
     Column(head="RUNNING", right=True),
     Column(head="WAITING", right=True),
-    Column(head="PLAN", right=True),
+    Column(head="PLAN", right=True, drop=1),
     Column(head="POLICY", cut=1),
 )
 _POOL_WIDE = (*_POOL, Column(head="PLACER"), Column(head="RATELIMIT"))

@@ -98,3 +98,18 @@ def test_pools_tell_load_and_policy() -> None:
         "NAME     NODES  GPUS  USED  RUNNING  WAITING  PLAN  POLICY        PLACER  RATELIMIT",
         "default      1     4     3        2        1    12  elastic-fifo  steady  30s",
     ]
+
+
+def test_jobs_when_very_narrow_leave_whole_columns_out_and_cut_no_figure() -> None:
+    job = a_wire_job("a-job-with-a-name-that-is-long", on=("n1",) * 12, max_replicas=128, min_replicas=10)
+    heads, line = lines([job], width=60)
+    assert len(line) <= 60
+    assert heads.split() == ["NAME", "STATE", "REPLICAS", "PROGRESS", "ETA"]
+    assert "12/10/128" in line
+    assert lines([job], width=None)[0].endswith("AGE")
+
+
+def test_nodes_and_pools_fit_sixty_columns() -> None:
+    nodes = nodes_table([a_wire_node("node-of-rack-12-0034", is_schedulable=False)], width=60)
+    pools = pools_table([a_wire_pool("nvidia-a100-80gb")], width=60)
+    assert max(line.cell_len for line in (*nodes, *pools)) <= 60
