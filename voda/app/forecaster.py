@@ -60,6 +60,7 @@ class Forecaster:
                 _log.warning("no forecast reason=%r", error)
                 self._view.forecasts = {}
                 await asyncio.sleep(_RETRY_S)
+                self._is_due.set()
 
     async def _serve(self, process: asyncio.subprocess.Process) -> None:
         """Forecast whenever something changed, until nothing has for a while: an idle process is memory lost."""
