@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -30,6 +31,8 @@ COLOURS = ("cyan", "magenta", "yellow")
 SUBMITS = ((0.0, "digits-1"), (12.0, "digits-2"), (24.0, "digits-3"))
 """Seconds after the start, name."""
 LIMIT_S = 170.0
+_SIZE = re.compile(r"^(?:starts on \d+, |(?:grown|shrunk) \d+ -> \d+: )")
+"""What of a reason says again how the size changed."""
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -50,7 +53,7 @@ class Story:
         job_id = data.get("job_id", "")
         match kind:
             case "plan.adopted":
-                self.reasons |= data.get("reasons", {})
+                self.reasons |= {name: _SIZE.sub("", reason) for name, reason in data.get("reasons", {}).items()}
             case "worker.started":
                 self.workers.setdefault(job_id, set()).update(map(int, data["workers"]))
                 self._resized(job_id)
