@@ -1,14 +1,18 @@
 """The end on request with all jobs halted: each checkpoints, and resumes when voda is up again.
 
-Rule: the plan stays as it is; the next start finds the jobs missing and starts them where the plan has them.
+Rules: the plan stays as it is; the next start finds the jobs missing and starts them where the plan has them. What
+cannot be done for one job, or written down, keeps no other job from being halted.
 """
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 from voda.cluster.local.cluster import LocalCluster
+from voda.domain.errors import VodaError
 from voda.domain.plan import HaltJob
+from voda.events.types import Observation
 from voda.reconcilers.watcher import Watcher
 
 _log = logging.getLogger(__name__)
@@ -17,16 +21,36 @@ _LIMIT_S: Final = 90.0
 """A grace of 30 s, the kill after it, and some patience; whoever sets a longer grace is cut off."""
 
 
-async def halt_all(cluster: LocalCluster, watcher: Watcher) -> None:
-    """Halt every job of the cluster, and record what it tells until it holds nothing."""
+async def halt_all(pools: Sequence[tuple[LocalCluster, Watcher]]) -> None:
+    """Halt every job of all pools at once, and record what their clusters tell until they hold nothing."""
+    async with asyncio.TaskGroup() as group:
+        for cluster, watcher in pools:
+            group.create_task(_halt(cluster, watcher))
+
+
+async def _halt(cluster: LocalCluster, watcher: Watcher) -> None:
     try:
         async with asyncio.timeout(_LIMIT_S):
-            for job_id in (await cluster.observe()).workers:
-                await cluster.apply(HaltJob(job_id=job_id))
-            await watcher.record(cluster.take_notices())
+            await _tell_to_halt(cluster)
+            await _record(watcher, cluster.take_notices())
             while (await cluster.observe()).workers:
-                await watcher.record([await anext(cluster.watch())])
+                await _record(watcher, [await anext(cluster.watch())])
     except TimeoutError:
         left = sorted((await cluster.observe()).workers)
         _log.warning("still at work after %.0f s jobs=%s", _LIMIT_S, ",".join(left))
-    await watcher.record(cluster.take_notices())
+    await _record(watcher, cluster.take_notices())
+
+
+async def _tell_to_halt(cluster: LocalCluster) -> None:
+    for job_id in (await cluster.observe()).workers:
+        try:
+            await cluster.apply(HaltJob(job_id=job_id))
+        except VodaError as error:
+            _log.warning("not halted job_id=%s reason=%s", job_id, error)
+
+
+async def _record(watcher: Watcher, notices: Sequence[Observation]) -> None:
+    try:
+        await watcher.record(notices)
+    except VodaError as error:
+        _log.warning("not recorded, the next start finds it out: %s", error)

@@ -156,12 +156,14 @@ async def _build(service: Service, stack: AsyncExitStack) -> None:
         view.each(see)
     app = application(service.backend())
     service.url = await stack.enter_async_context(serving(app, options.host, options.port, tls=options.tls))
-    for pool, cluster in service.clusters.items():
+    for cluster in service.clusters.values():
         # What the log has by now is in the view: a cluster forgets jobs that the log does not know.
         await cluster.open()
         stack.push_async_callback(cluster.close)
-        if options.halts_on_exit:
-            stack.push_async_callback(halt_all, cluster, _watcher(service, pool))
+    if options.halts_on_exit:
+        stack.push_async_callback(
+            halt_all, [(cluster, _watcher(service, pool)) for pool, cluster in service.clusters.items()]
+        )
     leader = f"up/{os.getpid()}"
     works = [view.run(), snapshots.run(), forecaster.run(), *(loop.run(leader) for loop in service.loops)]
     works += [cluster.run() for cluster in service.clusters.values()]

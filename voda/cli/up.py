@@ -120,18 +120,29 @@ async def _run(options: "Options") -> None:
     from voda.app.failures import single
     from voda.app.service import running
 
-    told_to_end = asyncio.Event()
+    told_to_end, left, this = asyncio.Event(), 0, asyncio.current_task()
+    assert this is not None, "run by uvloop.run"
+
+    def be_told() -> None:
+        if told_to_end.is_set():
+            this.cancel()
+        told_to_end.set()
+
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, told_to_end.set)
+        loop.add_signal_handler(number, be_told)
     try:
         async with running(options) as service:
             _greet(service)
             await told_to_end.wait()
-            print("voda: ending" + (", halting the jobs" if options.halts_on_exit else ""), file=sys.stderr)
             left = len(service.live_jobs())
+            more = ", halting the jobs; once more ends it at once" if options.halts_on_exit else ""
+            print(f"voda: ending{more}", file=sys.stderr)
     except BaseExceptionGroup as failures:
         raise single(failures) from failures
+    except asyncio.CancelledError:
+        print("voda: ended at once; what is still at work goes on until the next `voda up`", file=sys.stderr)
+        return
     if left and not options.halts_on_exit:
         words = "1 job is live" if left == 1 else f"{left} jobs are live"
         print(f"voda: {words}; what is at work trains on, and the next `voda up` takes it over", file=sys.stderr)
