@@ -1,9 +1,8 @@
 """A local cluster for tests: jobs made by hand, real processes, and waiting with a deadline."""
 
-import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from tests.waiting import DEADLINE_S, until, until_it_is
 from voda.clock import SystemClock
 from voda.cluster.local.blueprint import Blueprint
 from voda.cluster.local.cluster import LocalCluster
@@ -25,24 +25,7 @@ from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
 from voda.events.types import Observation
 from voda.manifests.parsed import Program, RunPolicy
 
-DEADLINE_S = 30.0
 FOREVER = "while :; do sleep 0.05; done"
-
-
-async def until(holds: Callable[[], bool], *, within_s: float = DEADLINE_S) -> None:
-    """Wait until something holds; fail where it does not in time."""
-
-    async def holding() -> bool:
-        return holds()
-
-    await until_it_is(holding, within_s=within_s)
-
-
-async def until_it_is(holds: Callable[[], Awaitable[bool]], *, within_s: float = DEADLINE_S) -> None:
-    """Wait until something that has to be asked for holds; fail where it does not in time."""
-    async with asyncio.timeout(within_s):
-        while not await holds():  # noqa: ASYNC110 - real processes set no event
-            await asyncio.sleep(0.01)
 
 
 def an_mpi_job(job_id: str, script: str, *, policy: Mapping[str, Any] | None = None, **fields: Any) -> Blueprint:
@@ -210,14 +193,6 @@ async def a_ground(folder: Path, **fields: Any) -> AsyncIterator[Ground]:
         yield ground
     finally:
         await ground.end()
-
-
-def is_alive(pid: int) -> bool:
-    """Say whether a process runs; one that ended and was not collected does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except OSError:
-        return False
 
 
 class FakeNvml:

@@ -10,7 +10,8 @@ from typing import Protocol
 import pytest
 
 from tests.builders import a_node, a_spec
-from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, until, until_it_is
+from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job
+from tests.waiting import until, until_it_is
 from voda.clock import VirtualClock
 from voda.cluster.port import Cluster
 from voda.domain.errors import ActionRefused

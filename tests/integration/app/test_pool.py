@@ -1,7 +1,6 @@
 """The loop of one pool: what holds it up, what it does once that is over, and what ends it."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import ClassVar
@@ -9,6 +8,7 @@ from typing import ClassVar
 import pytest
 
 from tests.builders import a_node, a_spec
+from tests.waiting import until
 from voda.app import pool as loop_of_a_pool
 from voda.app.failures import single
 from voda.app.pool import PoolLoop
@@ -122,13 +122,6 @@ async def a_stage(policies: Mapping[str, Policy] | None = None) -> AsyncIterator
         yield stage
         for task in tasks:
             task.cancel()
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.perf_counter() + DEADLINE_S
-    while not is_so():
-        assert time.perf_counter() < deadline
-        await asyncio.sleep(0.005)
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.local_jobs import FOREVER, Ground, a_torch_job, an_mpi_job, is_alive, until
+from tests.local_jobs import FOREVER, Ground, a_torch_job, an_mpi_job
+from tests.waiting import is_alive, until
 from voda.cluster.local.blueprint import Blueprint
 from voda.cluster.local.folder import Folder
 from voda.cluster.local.processes import start_of

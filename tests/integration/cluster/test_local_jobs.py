@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job, is_alive, until
+from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
+from tests.waiting import is_alive, until
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.plan import StartJob
 from voda.events.types import JobCompleted, JobFailed, WorkerExited, WorkerStarted

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import pytest
 
-from tests.local_jobs import FakeNvml, Ground, a_ground, an_mpi_job, cards, until
+from tests.local_jobs import FakeNvml, Ground, a_ground, an_mpi_job, cards
+from tests.waiting import until
 from voda.cluster.local import cluster
 from voda.cluster.local.gpus import Card, Watch, found
 from voda.cluster.local.processes import opened, start_of

@@ -4,11 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
-DEADLINE_S = 60.0
+from tests.waiting import DEADLINE_S, wait_until
+
 PROGRAM = """
 import os, signal, sys, time
 from mpi4py import MPI
@@ -75,7 +74,9 @@ class Run:
 
     def until(self, *notes: str) -> None:
         """Wait until the program has written down all of these."""
-        until(lambda: set(notes) <= set(self.noted()), lambda: f"{notes} in {self.noted()}\n{self.err.read_text()}")
+        wait_until(
+            lambda: set(notes) <= set(self.noted()), lambda: f"{notes} in {self.noted()}\n{self.err.read_text()}"
+        )
 
 
 def list_hosts(file: Path, text: str) -> None:
@@ -83,14 +84,6 @@ def list_hosts(file: Path, text: str) -> None:
     draft = file.with_suffix(".new")
     draft.write_text(text)
     draft.replace(file)
-
-
-def until(holds: Callable[[], bool], tell: Callable[[], str]) -> None:
-    """Wait until something holds, or fail with what `tell` says."""
-    end = time.perf_counter() + DEADLINE_S
-    while not holds():
-        assert time.perf_counter() < end, tell()
-        time.sleep(0.02)
 
 
 def processes_with(text: str) -> list[int]:

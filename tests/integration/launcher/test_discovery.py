@@ -1,15 +1,13 @@
 """Discovery scripts that misbehave: whatever they do, there is an answer in time, and nothing stays behind."""
 
-import asyncio
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import DEADLINE_S, is_alive, until
 from voda.domain.errors import ClusterUnavailable, InvalidInput
 from voda.launcher.discovery import Discovery
 
-DEADLINE_S = 30.0
 IN_BACKGROUND = "sleep 1000 &\necho $! >pid\necho localhost:2\n"
 HANGS = "echo $$ >pid\nexec sleep 1000\n"
 
@@ -20,22 +18,12 @@ def a_discovery(folder: Path, script: str, *, timeout_s: float = DEADLINE_S) -> 
     return Discovery(path, slots_per_host=1, timeout_s=timeout_s)
 
 
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
-
-
 @pytest.mark.parametrize("script", [IN_BACKGROUND, HANGS])
 async def test_script_when_it_or_what_it_started_hangs_leaves_no_process(tmp_path: Path, script: str) -> None:
     with pytest.raises(ClusterUnavailable, match="took longer than 2 s"):
         await a_discovery(tmp_path, script, timeout_s=2.0).look()
-    pid, end = int((tmp_path / "pid").read_text()), time.perf_counter() + DEADLINE_S
-    while is_running(pid):
-        assert time.perf_counter() < end
-        await asyncio.sleep(0.02)
+    pid = int((tmp_path / "pid").read_text())
+    await until(lambda: not is_alive(pid))
 
 
 async def test_script_when_it_fails_is_quoted(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.launcher.launching import Run, list_hosts, until
+from tests.integration.launcher.launching import Run, list_hosts
+from tests.waiting import wait_until
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 EPOCHS = 6
@@ -29,7 +30,7 @@ def learned_while_resized(folder: Path, program: list[str], *options: str) -> li
     list_hosts(folder / "hosts", "localhost:1\n")
     env = {"VODA_JOB_DIR": str(folder), "VODA_METRICS_DIR": str(folder), "VODA_JOB_ID": "digits"}
     with Run(folder, [sys.executable, *program, "--epochs", str(EPOCHS)], "--max-np", "2", *options, env=env) as run:
-        until(lambda: len(rows(folder)) >= 1, run.err.read_text)
+        wait_until(lambda: len(rows(folder)) >= 1, run.err.read_text)
         run.list_hosts("localhost:2\n")
         assert run.wait() == 0, run.err.read_text()
     return rows(folder)

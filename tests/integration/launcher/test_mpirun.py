@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.launcher.launching import PROGRAM, Run, list_hosts, processes_with, until
+from tests.integration.launcher.launching import PROGRAM, Run, list_hosts, processes_with
+from tests.waiting import wait_until
 
 MPIRUN = Path(sys.executable).parent / "mpirun"
 pytestmark = [
@@ -49,7 +50,7 @@ def test_program_when_hosts_fall_below_the_minimum_waits_for_them(tmp_path: Path
         run.until("up 1/2")
         run.list_hosts("localhost:1\n")
         run.until("saved 0/2", "saved 1/2")
-        until(lambda: "waits: 1 slots are listed" in run.err.read_text(), run.err.read_text)
+        wait_until(lambda: "waits: 1 slots are listed" in run.err.read_text(), run.err.read_text)
         (tmp_path / "notes.done").touch()
         run.list_hosts("localhost:2\n")
         assert run.wait() == 0
@@ -75,7 +76,7 @@ def test_program_when_it_ignores_sigterm_is_killed_after_the_grace(tmp_path: Pat
         f"open({str(tmp_path / 'notes')!r}, 'a').write('up\\n'); os.fork(); time.sleep(300)"
     )
     with Run(tmp_path, [sys.executable, "-c", deaf], "--max-np", "2", "--grace", "1") as run:
-        until(lambda: run.noted() == ["up", "up"], run.err.read_text)
+        wait_until(lambda: run.noted() == ["up", "up"], run.err.read_text)
         run.process.send_signal(signal.SIGTERM)
         assert run.wait() == 143
     assert "did not end within 1 s and is killed" in run.err.read_text()
@@ -100,7 +101,7 @@ def test_ranks_when_the_launcher_is_killed_end_with_it(tmp_path: Path, program: 
         run.until("up 0/2", "up 1/2")
         run.process.kill()
         run.process.wait()
-        until(lambda: not processes_with(str(tmp_path / "notes")), lambda: str(processes_with(str(tmp_path))))
+        wait_until(lambda: not processes_with(str(tmp_path / "notes")), lambda: str(processes_with(str(tmp_path))))
 
 
 def test_program_when_mpirun_is_killed_starts_again_and_nothing_stays_behind(
@@ -111,7 +112,7 @@ def test_program_when_mpirun_is_killed_starts_again_and_nothing_stays_behind(
         run.until("up 0/2", "up 1/2")
         (prterun,) = [pid for pid in processes_with("prterun") if pid in processes_with(str(tmp_path / "notes"))][:1]
         os.kill(prterun, signal.SIGKILL)
-        until(lambda: len(run.noted()) == 4, run.err.read_text)
+        wait_until(lambda: len(run.noted()) == 4, run.err.read_text)
         (tmp_path / "notes.done").touch()
         assert run.wait() == 0
     assert "exit code 137 (failure 1 of 3)" in run.err.read_text()
@@ -121,7 +122,7 @@ def test_program_when_mpirun_is_killed_starts_again_and_nothing_stays_behind(
 def test_script_when_it_prints_garbage_is_told_in_words(tmp_path: Path) -> None:
     list_hosts(tmp_path / "hosts", "<html>502 Bad Gateway</html>\n")
     with Run(tmp_path, ["true"], "--max-np", "2") as run:
-        until(lambda: "expected a host such as node-1" in run.err.read_text(), run.err.read_text)
+        wait_until(lambda: "expected a host such as node-1" in run.err.read_text(), run.err.read_text)
         run.list_hosts("localhost\n")
         assert run.wait() == 0
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 import voda.report
+from tests.waiting import wait_until
 from voda.api.schemas import Report
 
 DEADLINE_S = 30.0
@@ -84,13 +85,6 @@ def job_env(api: Api) -> dict[str, str]:
     return {"VODA_API_URL": url, "VODA_JOB_ID": "team_a", "VODA_JOB_TOKEN": "t0ken"}
 
 
-def until(holds: Callable[[], bool]) -> None:
-    end = time.perf_counter() + DEADLINE_S
-    while not holds():
-        assert time.perf_counter() < end
-        time.sleep(0.02)
-
-
 def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
     out, err = process.communicate("\n", timeout=DEADLINE_S)
     assert process.returncode == 0, err
@@ -113,7 +107,7 @@ def test_reports_when_the_api_is_away_wait_for_it_in_order(tmp_path: Path, api: 
     process = start(tmp_path, "for epoch in (1, 2, 3): report(epoch)\ninput()", **job_env(api))
     time.sleep(0.5)
     api.come()
-    until(lambda: api.epochs == [1, 2, 3])
+    wait_until(lambda: api.epochs == [1, 2, 3])
     api.go()
     assert process.poll() is None
     _, err = ended(process)

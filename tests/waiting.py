@@ -1,0 +1,47 @@
+"""Waits for what real processes, threads and servers do, which no event of ours tells.
+
+Rule: what takes too long fails the test, and tells what was waited for.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+DEADLINE_S = 60.0
+"""Far more than anything takes, even on a busy machine."""
+_PAUSE_S = 0.01
+
+
+def wait_until(
+    holds: Callable[[], object], tell: Callable[[], str] = lambda: "in vain", *, within_s: float = DEADLINE_S
+) -> None:
+    """Wait until something holds; fail with what `tell` says where it does not in time."""
+    end = time.perf_counter() + within_s
+    while not holds():
+        assert time.perf_counter() < end, f"waited {within_s:g} s: {tell()}"
+        time.sleep(_PAUSE_S)
+
+
+async def until(holds: Callable[[], bool], *, within_s: float = DEADLINE_S) -> None:
+    """Wait until something holds, while other tasks go on."""
+
+    async def holding() -> bool:
+        return holds()
+
+    await until_it_is(holding, within_s=within_s)
+
+
+async def until_it_is(holds: Callable[[], Awaitable[bool]], *, within_s: float = DEADLINE_S) -> None:
+    """Wait until something that has to be asked for holds."""
+    async with asyncio.timeout(within_s):
+        while not await holds():  # noqa: ASYNC110 - real processes set no event
+            await asyncio.sleep(_PAUSE_S)
+
+
+def is_alive(pid: int) -> bool:
+    """Say whether a process runs; one that has ended, and waits to be reaped, does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
