@@ -153,7 +153,7 @@ def _progress(job: Job, at: datetime) -> str:
 
 
 def _changes(job: Job) -> str:
-    told = f"{counted(job.restarts, 'restart')}, {counted(job.resizes, 'resize')}"
+    told = f"{counted(job.resizes, 'resize')}, started again {counted(job.restarts, 'time')}"
     return f"{told}, {counted(job.failures, 'action')} refused by the cluster" if job.failures else told
 
 

@@ -19,6 +19,7 @@ LOG = str(Path(__file__).parents[2] / "replay" / "logs" / "elastic-fifo.jsonl")
 
 def test_describe_tells_everything_about_a_job(server: Server) -> None:
     shown = server.voda("describe", "digits").stdout
+    assert "0 resizes, started again 0 times" in shown
     for words in (
         "digits",
         "Running",
