@@ -34,7 +34,7 @@ def answered(value: object, *, status: int = 200, etag: str = "") -> web.Respons
     """Return a record as JSON.
 
     Args:
-        value: of schemas.py.
+        value: of voda.api.schemas.
         status: of the answer.
         etag: without its quotes; empty = none.
     """

@@ -66,9 +66,9 @@ class Connection(RequestHandler):
         super().connection_made(transport)
         if self._manager is not None and len(self._manager.connections) > self._most:
             _log.warning("too many connections peer=%s most=%d", self.peername, self._most)
-            assert isinstance(transport, asyncio.Transport), "HTTP goes both ways"
-            transport.write(_TOO_MANY)
-            transport.close()
+            assert self.transport is not None, "it was just made"
+            self.transport.write(_TOO_MANY)
+            self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
@@ -97,7 +97,8 @@ class Connection(RequestHandler):
     def cut_off_if_slow(self, limit_s: float) -> None:
         """Close the connection if the other side took too long."""
         waits = [since for since in (self._asking_since, self._stuck_since) if since is not None]
-        if waits and self._loop.time() - min(waits) > limit_s and isinstance(self.transport, asyncio.Transport):
+        # Not by the transport's class: uvloop's are none of asyncio's.
+        if waits and self._loop.time() - min(waits) > limit_s and self.transport is not None:
             _log.info("cut off peer=%s waited_s=%.0f", self.peername, self._loop.time() - min(waits))
             self.transport.abort()
 

@@ -5,12 +5,13 @@ import contextlib
 import socket
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import aiohttp
 import pytest
+import uvloop
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
@@ -419,3 +420,19 @@ async def test_url_when_listening_everywhere_is_one_that_can_be_asked() -> None:
         assert url.startswith("http://127.0.0.1:")
         with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=5):
             pass
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        test_head_when_slow_after_a_good_request_is_cut_off,
+        test_body_when_it_comes_slowly_is_a_problem_and_the_connection_ends,
+        test_connection_when_idle_is_closed,
+        test_answer_when_nobody_takes_it_is_cut_off,
+        test_connections_when_there_are_too_many_are_told_so_and_the_others_are_served,
+    ],
+)
+def test_limits_when_served_as_voda_up_does_hold_too(claim: Callable[[], Coroutine[object, object, None]]) -> None:
+    # Its transports are none of asyncio's classes.
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(claim())
