@@ -1,22 +1,32 @@
-"""A forecast can be made in a process of its own, which is how the service makes it."""
+"""Forecasts are made in a process of their own, which reads the log by itself."""
 
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
+import asyncio
+from pathlib import Path
 
-from tests.builders import Log, a_node, a_spec
-from voda.events.types import JobSubmitted, NodeJoined
-from voda.projections.live import Live
-from voda.simulator.whatif.forecast import Budget, Forecast, forecast_in_process
+from tests.builders import a_node, a_spec
+from tests.waiting import until
+from voda.api.view import View
+from voda.app.forecaster import Forecaster
+from voda.clock import SystemClock
+from voda.events.envelope import ANY_VERSION, Fact
+from voda.events.opening import open_store
+from voda.events.types import AnyFact, JobSubmitted, NodeJoined
 
 
-def test_forecast_made_in_a_spawned_process_comes_back() -> None:
-    log, live = Log(), Live()
-    log.add(NodeJoined(node=a_node("n1", gpus=1)), at=1_000)
-    for job_id in "ab":
-        log.add(JobSubmitted(spec=a_spec(job_id, epochs=3)), at=1_001)
-    for event in log.events:
-        live.apply(event)
-    budget = Budget(events=1_000, wall_s=60.0)
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-        told = process.submit(forecast_in_process, live.dump(), "default", 1_002.0, budget).result(timeout=120)
-    assert told == {"a": Forecast(position=1, starts_at=1_002.0), "b": Forecast(position=2)}
+async def test_forecasts_made_by_the_other_process_reach_the_view(tmp_path: Path) -> None:
+    path, clock = str(tmp_path / "voda.db"), SystemClock()
+    store = await open_store(path)
+    facts: list[AnyFact] = [JobSubmitted(spec=a_spec(name, epochs=3)) for name in "ab"]
+    for data in (NodeJoined(node=a_node("n1", gpus=1)), *facts):
+        fact = Fact(data=data, event_id=clock.new_id(), recorded_at=clock.now())
+        await store.append(data.stream, ANY_VERSION, [fact])
+    view = View(store)
+    await view.open()
+    forecaster = Forecaster(path, view, clock, ("default",))
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(forecaster.run())
+        await until(lambda: len(view.forecasts) == 2)
+        task.cancel()
+    await store.close()
+    assert [view.forecasts[name].position for name in "ab"] == [1, 2]
+    assert view.forecasts["a"].starts_at == view.forecast_at

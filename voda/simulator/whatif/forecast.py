@@ -4,7 +4,6 @@ Rules: only the live state is read, and jobs are as fast as they are believed to
 simulated, so a job whose end is unknown runs on, and who waits for its GPUs is told no start.
 """
 
-import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -70,13 +69,6 @@ def relative_s(estimate: Estimate, workers: int, *, is_spanning: bool) -> float:
     speed = estimate.speedup[min(workers, len(estimate.speedup) - 1)]
     longer = 1.0 + estimate.span_penalty if is_spanning else 1.0
     return longer / speed if speed > 0 else math.inf
-
-
-def forecast_in_process(dump: bytes, pool: str, now: float, budget: Budget | None = None) -> Mapping[str, Forecast]:
-    """Do as `forecast` does, in a process that has no event loop running."""
-    live = Live()
-    live.load(dump)
-    return asyncio.run(forecast(live, pool, now, budget=budget))
 
 
 async def forecast(live: Live, pool: str, now: float, *, budget: Budget | None = None) -> Mapping[str, Forecast]:

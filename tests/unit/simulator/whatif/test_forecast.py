@@ -30,7 +30,7 @@ from voda.simulator.engine import Simulation
 from voda.simulator.profile import Arrival, Costs, Workload
 from voda.simulator.profiles.speedup import SpeedupProfile
 from voda.simulator.run import Options
-from voda.simulator.whatif.forecast import Budget, Forecast, forecast_in_process
+from voda.simulator.whatif.forecast import Budget, Forecast, forecast
 
 POLICIES = ("fifo", "elastic-fifo", "srjf", "elastic-srjf", "tiresias", "elastic-tiresias", "ffdl", "afs-l")
 COST_S = 20.0
@@ -104,7 +104,9 @@ def test_forecast_is_what_then_happens(name: str, share: float, epochs: int) -> 
     end = max(end for _, end in what_happens(workload, name, last).values())
     now = last + share * (end - last) + 1.0
     truth = what_happens(workload, name, now)
-    told = forecast_in_process(state_at(workload, name, now), "default", now, MANY)
+    live = Live()
+    live.load(state_at(workload, name, now))
+    told = asyncio.run(forecast(live, "default", now, budget=MANY))
     assert told
     waiting = sorted((job_id for job_id in told if told[job_id].position), key=lambda one: told[one].position or 0)
     assert [told[job_id].position for job_id in waiting] == list(range(1, len(waiting) + 1))
@@ -142,7 +144,7 @@ def told(log: Log, now: float, budget: Budget = MANY) -> Mapping[str, Forecast]:
     live = Live()
     for event in log.events:
         live.apply(event)
-    return forecast_in_process(live.dump(), "default", now, budget)
+    return asyncio.run(forecast(live, "default", now, budget=budget))
 
 
 def test_forecast_by_hand_when_a_job_has_measured_its_epochs() -> None:
