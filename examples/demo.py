@@ -160,7 +160,9 @@ async def submit(env: Mapping[str, str], story: Story) -> None:
 async def run(out: Path) -> Story:
     """Run the jobs to their ends and return what happened."""
     home = out / "home"
-    shutil.rmtree(out, ignore_errors=True)
+    if home.exists() and not (home / "lock").exists():
+        raise SystemExit(f"demo: {home} is there and was not made by an earlier demo; choose another --out")
+    shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
     binaries = str(Path(sys.executable).parent)
     env = {**os.environ, "VODA_HOME": str(home), "PATH": f"{binaries}{os.pathsep}{os.environ.get('PATH', '')}"}
