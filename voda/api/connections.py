@@ -65,7 +65,8 @@ class Connection(RequestHandler):
         self._asking_since = self._loop.time()
         super().connection_made(transport)
         if self._manager is not None and len(self._manager.connections) > self._most:
-            _log.warning("too many connections peer=%s most=%d", self.peername, self._most)
+            # Who comes again and again fills no log.
+            _log.debug("too many connections peer=%s most=%d", self.peername, self._most)
             assert self.transport is not None, "it was just made"
             self.transport.write(_TOO_MANY)
             self.transport.close()
