@@ -1,0 +1,114 @@
+"""The example digits-mpi under `voda up`: real ranks that grow, shrink, outlive a killed voda, and learn."""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from benchmarks.served import Served, command, environment, start
+
+WAIT_S = 60.0
+EXAMPLE = Path(__file__).parents[2] / "examples" / "digits-mpi"
+EPOCHS, PASSES = 12, 35
+
+
+class Stage:
+    """A folder, the voda that runs on it, and what its log tells."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.options = ["--port", "0", "--slots", "3", "--ratelimit", "0"]
+        self.served: Served | None = None
+
+    def up(self) -> Served:
+        self.served = served = start(self.home, *self.options)
+        # A restart keeps the port, as with the default one: the job reports to it.
+        self.options[1] = served.url.rpartition(":")[2]
+        return served
+
+    def voda(self, *arguments: str) -> str:
+        done = subprocess.run(
+            command(*arguments),
+            env=environment(self.home),
+            cwd=EXAMPLE,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def facts(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        told: dict[str, list[Mapping[str, Any]]] = {}
+        for line in self.voda("events", str(self.home / "voda.db"), "--job", "digits", "-o", "json").splitlines():
+            told.setdefault(json.loads(line)["type"], []).append(json.loads(line)["data"])
+        return told
+
+    def job(self) -> Mapping[str, Any]:
+        assert self.served is not None
+        found: Mapping[str, Any] = self.served.get("/api/v1/jobs/digits")
+        return found
+
+    def printed(self) -> str:
+        return (self.home / "jobs" / "digits" / "logs" / "launcher.log").read_text()
+
+    def until(self, is_so: Callable[[], Any], what: str) -> None:
+        deadline = time.perf_counter() + WAIT_S
+        while not is_so():
+            assert time.perf_counter() < deadline, f"waited {WAIT_S:.0f} s for {what}:\n{self.printed()}"
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    made = Stage(tmp_path)
+    yield made
+    if made.served is not None:
+        made.served.kill()
+        start(tmp_path, "--port", "0", "--halt-on-exit").stop()
+
+
+def a_manifest(folder: Path) -> Path:
+    """Return the example's manifest with fewer and shorter epochs."""
+    manifest = yaml.safe_load((EXAMPLE / "job.yaml").read_text())
+    manifest["metadata"]["annotations"] |= {"voda.dev/max-replicas": "2", "voda.dev/epochs": str(EPOCHS)}
+    container = manifest["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
+    words = container["args"]
+    for option, number in (("--epochs", EPOCHS), ("--passes", PASSES)):
+        words[words.index(option) + 1] = str(number)
+    path = folder / "job.yaml"
+    path.write_text(yaml.safe_dump(manifest))
+    return path
+
+
+def test_digits_when_resized_and_voda_is_killed_report_every_epoch_once(stage: Stage) -> None:
+    stage.up()
+    stage.voda("submit", str(a_manifest(stage.home)))
+    stage.until(lambda: stage.job()["progress"]["epochs_done"] >= 1, "an epoch of two ranks")
+    # Not by --max alone: so short a job is not worth a restart.
+    stage.voda("scale", "digits", "--min", "3", "--max", "3")
+    stage.until(lambda: "3 ranks begin at epoch" in stage.printed(), "three ranks")
+    assert stage.served is not None
+    stage.served.kill()
+    done = stage.printed().count(": loss")
+    stage.until(lambda: stage.printed().count(": loss") > done, "an epoch while voda is dead")
+    stage.up()
+    stage.voda("scale", "digits", "--min", "1", "--max", "1")
+    stage.until(lambda: stage.job()["phase"] != "Running", "the end")
+    assert stage.job()["phase"] == "Completed", stage.job()
+    assert "1 ranks begin at epoch" in stage.printed()
+    assert stage.printed().count("begin at epoch 0, step 0") == 1
+    stage.served.stop()
+    facts = stage.facts()
+    reports = facts["job.progressed"]
+    assert [report["epochs_done"] for report in reports] == list(range(1, EPOCHS + 1))
+    assert reports[-1]["metrics"]["accuracy"] > 0.7
+    # Two workers, and the third: the successor of the killed voda starts nothing that runs.
+    assert [len(fact["workers"]) for fact in facts["worker.started"]] == [2, 1]
+    stage.voda("replay", str(stage.home / "voda.db"), "--verify")
