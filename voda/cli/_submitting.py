@@ -10,13 +10,12 @@ from pathlib import Path
 import msgspec
 
 from voda.api.schemas import Submission, Warned
+from voda.cli._asking import each, persistently
 from voda.cli._client import Answer, Client, decoded
-from voda.cli._each import each
 from voda.cli._following import follow
 from voda.cli._manifests import Document, with_working_dir
 from voda.cli._options import Output
 from voda.cli._print import plain, print_answer, say
-from voda.cli._retry import persistently
 from voda.simulator.report.units import counted
 
 _SEEN_BEFORE = 200
@@ -59,7 +58,7 @@ class Submitting:
         async def attempt() -> Answer:
             return await client.ask("POST", "/jobs", params=query, body=body, headers=headers)
 
-        answer = await persistently(attempt, told=say)
+        answer = await persistently(attempt)
         done = decoded(answer.body, Submission)
         self._job_ids.append(done.job.job_id)
         was_known = answer.status == _SEEN_BEFORE and not done.is_dry_run

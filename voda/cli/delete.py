@@ -33,8 +33,8 @@ def delete(
     wait: Annotated[bool, typer.Option("--wait", help="Until their workers are gone.")] = False,
 ) -> None:
     """Cancel the jobs; a job that cannot be canceled does not spare the others."""
+    from voda.cli._asking import each
     from voda.cli._client import answered
-    from voda.cli._each import each
 
     async def cancel(client: "Client") -> None:
         deleted: list[str] = []
@@ -53,13 +53,13 @@ def delete(
 
 async def _delete(client: "Client", name: str, reason: str) -> str:
     from voda.api.schemas import Job
+    from voda.cli._asking import persistently
     from voda.cli._client import decoded, path
-    from voda.cli._print import plain, say
-    from voda.cli._retry import persistently
+    from voda.cli._print import plain
     from voda.cli._words import has_ended, state
 
     query = {"reason": reason} if reason else None
-    answer = await persistently(lambda: client.ask("DELETE", path("jobs", name), params=query), told=say)
+    answer = await persistently(lambda: client.ask("DELETE", path("jobs", name), params=query))
     job = decoded(answer.body, Job)
     print(plain(f"{job.job_id} is {state(job).lower()}" if has_ended(job) else f"{job.job_id} is being canceled"))
     return job.job_id

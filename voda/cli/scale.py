@@ -55,8 +55,8 @@ def scale(  # noqa: PLR0913 - a command's options are its parameters
 
 async def _scale(client: "Client", name: str, change: dict[str, object], output: Output) -> None:
     from voda.api.schemas import Job
+    from voda.cli._asking import patched
     from voda.cli._client import decoded, path
-    from voda.cli._patch import patched
     from voda.cli._print import plain, print_answer
 
     before, after = await patched(client, path("jobs", name), change)

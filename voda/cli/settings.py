@@ -99,8 +99,8 @@ def _run(where: Where, pool: str, changes: dict[str, object], output: Output) ->
 
 async def _show(client: "Client", pool: str, change: dict[str, object], output: Output) -> None:
     from voda.api.schemas import Settings
+    from voda.cli._asking import patched
     from voda.cli._client import decoded, path
-    from voda.cli._patch import patched
     from voda.cli._print import print_answer
 
     pool = pool or await _only_pool(client)
