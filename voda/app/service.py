@@ -93,7 +93,7 @@ class Service:
 
     def environment(self, spec: JobSpec) -> Mapping[str, str]:
         """Return what the processes of a job are told of us."""
-        # What a job trusts in the manifest's cluster says nothing of our own certificate.
+        # So that jobs report over TLS with a certificate of the user's own making; a manifest may name another.
         trusted = {"VODA_CA": str(self.options.tls[0].absolute())} if self.options.tls else {}
         return {
             **trusted,
