@@ -1,11 +1,16 @@
 """Forecasts are made in a process of their own, which reads the log by itself."""
 
 import asyncio
+import os
+import sys
 from pathlib import Path
+
+import msgspec
 
 from tests.builders import a_node, a_spec
 from tests.waiting import until
 from voda.api.view import View
+from voda.app.forecast_process import Question, framed
 from voda.app.forecaster import Forecaster
 from voda.clock import SystemClock
 from voda.events.envelope import ANY_VERSION, Fact
@@ -30,3 +35,23 @@ async def test_forecasts_made_by_the_other_process_reach_the_view(tmp_path: Path
     await store.close()
     assert [view.forecasts[name].position for name in "ab"] == [1, 2]
     assert view.forecasts["a"].starts_at == view.forecast_at
+
+
+async def test_process_when_who_asked_is_gone_ends_without_a_word(tmp_path: Path) -> None:
+    path = str(tmp_path / "voda.db")
+    await (await open_store(path)).close()
+    question = Question(pool="default", position=0, now=0.0)
+    asked = framed(path.encode()) + framed(msgspec.msgpack.encode(question))
+    answers, nobody = os.pipe()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "voda.app.forecast_process"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=nobody,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    os.close(nobody)
+    os.close(answers)
+    async with asyncio.timeout(60):
+        _, said = await process.communicate(asked)
+    assert said == b""
+    assert process.returncode == 0

@@ -8,6 +8,7 @@ import asyncio
 import os
 import struct
 import sys
+from contextlib import suppress
 from typing import BinaryIO, Final
 
 import msgspec
@@ -48,7 +49,9 @@ async def serve(questions: BinaryIO, answers: BinaryIO) -> None:
         return
     store = await open_store(place.decode(), read_only=True)
     try:
-        await _answer(store, questions, answers)
+        # Who asked may be gone by the time of the answer: killed, it says no word.
+        with suppress(BrokenPipeError):
+            await _answer(store, questions, answers)
     finally:
         await store.close()
 

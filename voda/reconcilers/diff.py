@@ -170,7 +170,8 @@ def _gaps(state: ClusterState, observed: Observed) -> list[_Gap]:
         if len(workers) == size and all(workers.get(index) == node for index, node in enumerate(planned)):
             continue
         job = state.jobs.get(job_id)
-        if job is not None and not job.is_canceling:
+        # The log is about to hear that a job has ended: it is not to be started for a plan that does not know yet.
+        if job is not None and not job.is_canceling and job_id not in observed.ended:
             gaps.append(_Gap(job_id, job.spec.gpus_per_replica, planned, workers))
     return sorted(gaps, key=lambda gap: (state.jobs[gap.job_id].submitted_at, gap.job_id))
 

@@ -6,6 +6,7 @@ from typing import assert_never
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
 from voda.cluster.port import Observed
@@ -13,6 +14,7 @@ from voda.domain.estimate import Estimate
 from voda.domain.node import Node
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, Placement, ResizeJob, StartJob, StopJob
 from voda.domain.state import ClusterState
+from voda.events.types import JobCompleted
 from voda.reconcilers.diff import diff
 
 Workers = Mapping[str, Mapping[int, str]]
@@ -68,6 +70,11 @@ def test_diff_when_a_job_is_being_canceled_then_it_is_stopped_although_planned()
     state = wanted({"a": ("n1",)}, canceled="a")
     assert diff(state, seen({"a": at("n1")}, [a_node("n1")])) == (StopJob(job_id="a", reason="canceled"),)
     assert diff(state, seen({}, [a_node("n1")])) == ()
+
+
+def test_diff_when_a_job_has_ended_and_the_log_does_not_know_yet_then_it_is_not_started_again() -> None:
+    ended = replace(seen({}, [a_node("n1")]), ended={"a": JobCompleted(job_id="a")})
+    assert diff(wanted({"a": ("n1",), "b": ("n1",)}), ended) == (StartJob(job_id="b", nodes=("n1",)),)
 
 
 def test_diff_when_a_live_job_has_no_place_then_it_is_halted() -> None:
