@@ -197,7 +197,10 @@ def test_answer_when_the_token_is_foreign_is_refused(home: Home) -> None:
         served.ask("GET", "/api/v1/jobs", Authorization="Bearer voda_foreign")
     assert refused.value.code == 401
     assert json.loads(refused.value.read())["status"] == 401
-    assert oct((home.folder / "admin.token").stat().st_mode & 0o777) == "0o600"
+    private = ["admin.token", "secret", "voda.db", "voda.db-wal"]
+    assert {name: oct((home.folder / name).stat().st_mode & 0o777) for name in private} == dict.fromkeys(
+        private, "0o600"
+    )
 
 
 def test_voda_when_asked_to_listen_to_the_network_without_tokens_refuses(home: Home) -> None:

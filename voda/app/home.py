@@ -71,6 +71,15 @@ class Home:
         finally:
             os.close(handle)
 
+    @contextmanager
+    def private_files(self) -> Iterator[None]:
+        """Have what is created in the block be for its owner alone; for a start only, when nothing else runs."""
+        before = os.umask(0o077)
+        try:
+            yield
+        finally:
+            os.umask(before)
+
     def publish(self, server: Server) -> None:
         """Write down where the server is; atomically, because others read it at any time."""
         draft = self._server.with_suffix(".new")

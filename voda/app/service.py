@@ -133,7 +133,9 @@ async def running(options: Options) -> AsyncIterator[Service]:
     home.make()
     async with AsyncExitStack() as stack:
         stack.enter_context(home.locked())
-        store = await open_store(options.log or home.log)
+        # Manifests may hold secrets, and the folder may have been there before, open to others.
+        with home.private_files():
+            store = await open_store(options.log or home.log)
         stack.push_async_callback(store.close)
         service = Service(options, home, store, SystemClock(not_before=await _last_at(store)))
         await service.view.open()
