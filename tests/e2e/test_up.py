@@ -32,8 +32,10 @@ class Home:
         self.folder = folder
         self.port = "0"
         self._running: list[Served] = []
+        self._options: tuple[str, ...] = ()
 
     def up(self, *options: str) -> Served:
+        self._options = options
         served = start(self.folder, "--port", self.port, "--ratelimit", "0", "--slots", "2", *options)
         # A restart keeps the port, as with the default one: jobs at work report to it.
         self.port = served.url.rpartition(":")[2]
@@ -54,7 +56,7 @@ class Home:
         if not self._running:
             return
         self._running[-1].kill()
-        start(self.folder, "--port", self.port, "--halt-on-exit").stop()
+        start(self.folder, "--port", self.port, *self._options, "--halt-on-exit").stop()
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ class Home:
         self.jobs = folder / "jobs"
         self._lock = folder / "lock"
         self._server = folder / "server.json"
+        self._place = folder / "log.place"
 
     def make(self) -> None:
         """Create the folder where it is missing.
@@ -70,6 +71,20 @@ class Home:
             yield
         finally:
             os.close(handle)
+
+    def bind(self, log: str) -> None:
+        """Remember which log the jobs of this folder belong to.
+
+        Raises:
+            InvalidInput: they belong to another one, which does not know these: it would stop what runs.
+        """
+        if not self._place.exists():
+            self._place.write_text(f"{log}\n", encoding="utf-8")
+        elif (bound := self._place.read_text(encoding="utf-8").strip()) != log:
+            raise InvalidInput(
+                f"the jobs in {self.folder} belong to the log {bound}, got {log}: go on with that one, name another"
+                f" folder with --home, or remove {self._place} once none of its jobs runs"
+            )
 
     @contextmanager
     def private_files(self) -> Iterator[None]:

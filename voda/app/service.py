@@ -133,6 +133,7 @@ async def running(options: Options) -> AsyncIterator[Service]:
     home.make()
     async with AsyncExitStack() as stack:
         stack.enter_context(home.locked())
+        home.bind(shown(options.log or home.log.name))
         # Manifests may hold secrets, and the folder may have been there before, open to others.
         with home.private_files():
             store = await open_store(options.log or home.log)

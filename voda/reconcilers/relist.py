@@ -90,9 +90,7 @@ def _ended_cause(end: JobCompleted | JobFailed | None) -> ExitCause | None:
             return "failed"
 
 
-def _cause(
-    index: int, node: str, planned: Sequence[str], seen: Mapping[int, str], observed: Observed
-) -> ExitCause:
+def _cause(index: int, node: str, planned: Sequence[str], seen: Mapping[int, str], observed: Observed) -> ExitCause:
     if index in seen:
         return "migrated"
     if node not in observed.nodes:

@@ -49,6 +49,13 @@ def test_server_when_published_is_read_whole_and_withdrawn(tmp_path: Path) -> No
     assert not (tmp_path / "server.json").exists()
 
 
+def test_home_when_its_jobs_belong_to_another_log_is_refused(tmp_path: Path) -> None:
+    Home(tmp_path).bind("voda.db")
+    Home(tmp_path).bind("voda.db")
+    with pytest.raises(InvalidInput, match=r"belong to the log voda\.db, got other\.db"):
+        Home(tmp_path).bind("other.db")
+
+
 class Start:
     """A log, and a start of voda with some options."""
 
