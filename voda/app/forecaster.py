@@ -27,6 +27,8 @@ _SHARE: Final = 0.2
 _LIMIT_S: Final = 60.0
 _RETRY_S: Final = 30.0
 _IDLE_S: Final = 10.0
+_MOST_JOBS: Final = 5_000
+"""Live ones of a pool; of more, none is forecast: the budget would be spent before the first of them starts."""
 _LATE_S: Final = 30.0
 """How late a job may be before it is forecast anew, though nothing happened."""
 _decode = msgspec.msgpack.Decoder(dict[str, Forecast]).decode
@@ -53,6 +55,10 @@ class Forecaster:
         while True:
             # The process is started when there is something to forecast, and again when it came to grief.
             await self._is_due_within(holds_s(self._view.forecasts, self._clock.now()))
+            if not self._worthwhile():
+                self._view.forecasts = {}
+                self._is_due.clear()
+                continue
             try:
                 async with _process(self._log) as process:
                     await self._serve(process)
@@ -73,6 +79,10 @@ class Forecaster:
             if not await self._is_due_within(_IDLE_S):
                 return
 
+    def _worthwhile(self) -> Sequence[str]:
+        """Return the pools whose jobs can be forecast."""
+        return [pool for pool in self._pools if 0 < len(self._view.live.cluster.jobs(pool)) <= _MOST_JOBS]
+
     async def _is_due_within(self, span_s: float | None) -> bool:
         with suppress(TimeoutError):
             async with asyncio.timeout(span_s):
@@ -81,8 +91,7 @@ class Forecaster:
 
     async def _forecast(self, process: asyncio.subprocess.Process) -> None:
         now, found = self._clock.now(), dict[str, Forecast]()
-        pools = [pool for pool in self._pools if self._view.live.cluster.jobs(pool)]
-        for pool in pools:
+        for pool in self._worthwhile():
             async with asyncio.timeout(_LIMIT_S):
                 found.update(await _asked(process, Question(pool=pool, position=self._view.position, now=now)))
         self._view.forecasts, self._view.forecast_at = found, now
