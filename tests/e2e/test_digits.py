@@ -1,5 +1,6 @@
-"""The example digits-mpi under `voda up`: real ranks that grow, shrink, outlive a killed voda, and learn."""
+"""The examples under `voda up`: real ranks and agents that grow and shrink, outlive a killed voda, and learn."""
 
+import importlib.util
 import json
 import subprocess
 import time
@@ -111,4 +112,40 @@ def test_digits_when_resized_and_voda_is_killed_report_every_epoch_once(stage: S
     assert reports[-1]["metrics"]["accuracy"] > 0.7
     # Two workers, and the third: the successor of the killed voda starts nothing that runs.
     assert [len(fact["workers"]) for fact in facts["worker.started"]] == [2, 1]
+    stage.voda("replay", str(stage.home / "voda.db"), "--verify")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch: pip install torch")
+def test_digits_under_torchrun_when_grown_learn_on(stage: Stage) -> None:
+    served = stage.up()
+    folder = EXAMPLE.with_name("digits-torch")
+    manifest = yaml.safe_load((folder / "job.yaml").read_text())
+    manifest["metadata"]["annotations"] |= {"voda.dev/working-dir": str(folder), "voda.dev/epochs": "8"}
+    # Small at first, whatever room there is; torchrun may have more.
+    manifest["metadata"]["annotations"]["voda.dev/max-replicas"] = "1"
+    manifest["spec"]["elasticPolicy"] |= {"maxReplicas": 2}
+    manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 1
+    container = manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    container["command"] = ["torchrun", "train.py", "--epochs", "8", "--passes", "600"]
+    served.ask("POST", "/api/v1/jobs", manifest)
+
+    def job() -> Mapping[str, Any]:
+        found: Mapping[str, Any] = served.get("/api/v1/jobs/digits-torch")
+        return found
+
+    def until(is_so: Callable[[], bool], what: str) -> None:
+        deadline = time.perf_counter() + WAIT_S
+        while not is_so():
+            assert time.perf_counter() < deadline, f"waited {WAIT_S:.0f} s for {what}: {job()}"
+            time.sleep(0.1)
+
+    until(lambda: job()["progress"]["epochs_done"] >= 1, "an epoch of one agent")
+    stage.voda("scale", "digits-torch", "--min", "2", "--max", "2")
+    until(lambda: job()["phase"] != "Running", "the end")
+    seen = job()
+    assert seen["phase"] == "Completed", seen
+    assert seen["progress"]["epochs_done"] == 8
+    assert seen["progress"]["metrics"]["accuracy"] > 0.9
+    reported = {row["workers"] for row in served.get("/api/v1/jobs/digits-torch/progress")["items"]}
+    assert reported == {1, 2}, "it trained at both sizes"
     stage.voda("replay", str(stage.home / "voda.db"), "--verify")

@@ -92,6 +92,12 @@ def test_torch_when_elastic_meets_at_the_first_agent_with_restarts_to_spare() ->
     assert "is_host=0" in second["PET_RDZV_CONF"].split(",")
 
 
+def test_torch_when_the_job_is_narrower_than_its_policy_may_grow_within_the_policy() -> None:
+    policy = ElasticPolicy(min_replicas=1, max_replicas=4)
+    job = a_torch_job("t", "", elastic=policy, min_replicas=2, max_replicas=2)
+    assert torch.environment(job, 0, size=2, port=4711)["PET_NNODES"] == "1:4"
+
+
 def test_torch_when_the_manifest_says_how_long_to_wait_is_obeyed() -> None:
     elastic = ElasticPolicy(min_replicas=1, max_replicas=4, rdzv_conf=(("last_call_timeout", "60"),))
     env = torch.environment(a_torch_job("t", "", elastic=elastic), 0, size=2, port=4711)

@@ -81,6 +81,17 @@ def _rendezvous(blueprint: Blueprint, index: int, port: int) -> dict[str, str]:
         "PET_RDZV_ENDPOINT": f"{host or _ADDRESS}:{meeting_port}",
         "PET_RDZV_ID": (elastic.rdzv_id if elastic else "") or spec.job_id,
         "PET_RDZV_CONF": ",".join(f"{key}={value}" for key, value in conf.items()),
-        "PET_NNODES": f"{spec.min_replicas}:{spec.max_replicas}",
-        "PET_MAX_RESTARTS": str(restarts + (SPARE_RESTARTS if spec.is_elastic else 0)),
+        "PET_NNODES": _nodes(blueprint),
+        "PET_MAX_RESTARTS": str(restarts + (SPARE_RESTARTS if spec.is_elastic or elastic else 0)),
     }
+
+
+def _nodes(blueprint: Blueprint) -> str:
+    """Return min:max of agents: the widest bounds there are, because a running agent cannot be told others.
+
+    An agent that was told too little would leave one that comes later waiting for ever.
+    """
+    spec, elastic = blueprint.spec, blueprint.elastic
+    least = min(spec.min_replicas, elastic.min_replicas) if elastic else spec.min_replicas
+    most = max(spec.max_replicas, elastic.max_replicas) if elastic else spec.max_replicas
+    return f"{least}:{most}"
