@@ -1,0 +1,1 @@
+"""A Kubernetes of the tests' own: the real control plane, and stand-ins for what cannot run without machines."""

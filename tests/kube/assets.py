@@ -1,0 +1,60 @@
+"""Where the binaries of the control plane are: KUBEBUILDER_ASSETS, else unpacked once from the shared folder.
+
+Rule: any version can be tried by pointing KUBEBUILDER_ASSETS at a folder with etcd, kube-apiserver,
+kube-controller-manager and kube-scheduler; without any the tests are skipped, but never where CI is set.
+"""
+
+import fcntl
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = ROOT.parent / "shared" / "kube"
+BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+_UNPACKED = ROOT / "out" / "kube"
+
+
+def assets() -> Path:
+    """Return the folder of binaries, or skip (fail, in CI) the test that asks for them."""
+    folder = _found()
+    missing = [name for name in BINARIES if not (folder / name).exists()]
+    if not missing:
+        return folder
+    reason = f"no {', '.join(missing)} in {folder}: set KUBEBUILDER_ASSETS, or run tools/bootstrap.py --kubernetes"
+    if os.environ.get("CI"):  # noqa: TID251 - tests have no voda.config
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def crds() -> Path:
+    """Return the folder of the operators' CustomResourceDefinitions."""
+    return SHARED / "crds"
+
+
+def kubectl() -> str:
+    """Return the path of kubectl, or skip (fail, in CI) the test that asks for it."""
+    found = shutil.which("kubectl") or shutil.which("kubectl", path=str(_found()))
+    if found is None:
+        reason = "no kubectl: install the package kubernetes-client"
+        if os.environ.get("CI"):  # noqa: TID251 - tests have no voda.config
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return found
+
+
+def _found() -> Path:
+    named = os.environ.get("KUBEBUILDER_ASSETS", "")  # noqa: TID251 - tests have no voda.config
+    if named:
+        return Path(named)
+    if not (SHARED / "unpack").exists():
+        return _UNPACKED
+    _UNPACKED.mkdir(parents=True, exist_ok=True)
+    # Two runs at once must not unpack into each other's files.
+    with (_UNPACKED / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        subprocess.run(["sh", str(SHARED / "unpack"), str(_UNPACKED)], check=True, timeout=300, capture_output=True)
+    return _UNPACKED

@@ -1,0 +1,212 @@
+"""A real control plane on loopback: etcd and kube-apiserver, and on request its controllers and scheduler.
+
+Rule: everything it starts ends with it, on whatever port was free; RBAC is on, as in any cluster.
+"""
+
+import socket
+import ssl
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.error import URLError
+
+import yaml
+
+from tests.kube.assets import assets
+
+ADMIN = "admin-token"
+OUTSIDER = "outsider-token"
+"""Of a user without any rights."""
+_WAIT_S = 60.0
+
+
+class ControlPlane:
+    """One cluster without nodes.
+
+    Args:
+        folder: of its data, logs and certificates; there already.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._assets = assets()
+        self._etcd_port, self._peer_port, self.port = _free_port(), _free_port(), _free_port()
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def url(self) -> str:
+        """Where the API server listens."""
+        return f"https://127.0.0.1:{self.port}"
+
+    @property
+    def certificate(self) -> Path:
+        """The certificate that the API server signed for itself."""
+        return self.folder / "certs" / "apiserver.crt"
+
+    def start(self) -> None:
+        """Start etcd and the API server, and return when it is ready."""
+        self._write_secrets()
+        self.start_etcd()
+        self.start_api_server()
+
+    def start_etcd(self) -> None:
+        """Start etcd."""
+        client, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{self._peer_port}"
+        self._run(
+            "etcd",
+            f"--data-dir={self.folder / 'etcd'}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+            # What is proven here is our own behaviour; that etcd is durable, etcd's tests prove.
+            "--unsafe-no-fsync",
+        )
+
+    def start_api_server(self, *flags: str) -> None:
+        """Start the API server, and return when it is ready; again on the same port after `stop`."""
+        key = self.folder / "sa.key"
+        self._run(
+            "kube-apiserver",
+            f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
+            f"--cert-dir={self.folder / 'certs'}",
+            f"--secure-port={self.port}",
+            "--bind-address=127.0.0.1",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--token-auth-file={self.folder / 'tokens.csv'}",
+            "--authorization-mode=RBAC",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            "--disable-admission-plugins=ServiceAccount",
+            "--allow-privileged=true",
+            "--max-requests-inflight=1000",
+            "--max-mutating-requests-inflight=500",
+            *flags,
+        )
+        self._wait_until_ready()
+
+    def start_controllers(self, *flags: str) -> None:
+        """Start kube-controller-manager: Jobs, garbage collection, node lifecycle."""
+        key = self.folder / "sa.key"
+        self._run(
+            "kube-controller-manager",
+            f"--kubeconfig={self.kubeconfig()}",
+            f"--service-account-private-key-file={key}",
+            "--use-service-account-credentials=false",
+            "--leader-elect=false",
+            "--port=0",
+            "--secure-port=0",
+            *flags,
+        )
+
+    def start_scheduler(self, *flags: str) -> None:
+        """Start kube-scheduler, which places all pods that name no other scheduler."""
+        self._run(
+            "kube-scheduler",
+            f"--kubeconfig={self.kubeconfig()}",
+            "--leader-elect=false",
+            "--port=0",
+            "--secure-port=0",
+            *flags,
+        )
+
+    def kubeconfig(self, token: str = ADMIN, name: str = "admin") -> Path:
+        """Write a kubeconfig for the bearer of a token, and return its path."""
+        path = self.folder / f"{name}.kubeconfig"
+        cluster = {"server": self.url, "certificate-authority": str(self.certificate)}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "tests", "cluster": cluster}],
+            "users": [{"name": name, "user": {"token": token}}],
+            "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": name}}],
+            "current-context": "tests",
+        }
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    def stop(self, *names: str) -> None:
+        """Stop what is named (etcd, kube-apiserver, ...); all of it where nothing is named."""
+        for name in names or tuple(reversed(self._processes)):
+            process = self._processes.pop(name)
+            process.terminate()
+            try:
+                process.wait(10.0)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(10.0)
+
+    def kill(self, name: str) -> None:
+        """End a part as a crash would."""
+        process = self._processes.pop(name)
+        process.kill()
+        process.wait(10.0)
+
+    def cpu_s(self) -> dict[str, float]:
+        """Return part -> seconds of CPU it used so far."""
+        used: dict[str, float] = {}
+        for name, process in self._processes.items():
+            fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+            used[name] = (int(fields[11]) + int(fields[12])) / 100.0
+        return used
+
+    def log(self, name: str) -> str:
+        """Return what a part said."""
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def _run(self, name: str, *flags: str) -> None:
+        assert name not in self._processes, f"{name} runs already"
+        with (self.folder / f"{name}.log").open("ab") as said:
+            self._processes[name] = subprocess.Popen(
+                [str(self._assets / name), *flags], stdin=subprocess.DEVNULL, stdout=said, stderr=said, cwd=self.folder
+            )
+
+    def _write_secrets(self) -> None:
+        openssl: Sequence[str] = ("openssl", "genrsa", "-out", str(self.folder / "sa.key"), "2048")
+        subprocess.run(openssl, check=True, capture_output=True, timeout=_WAIT_S)
+        tokens = (f'{ADMIN},admin,admin,"system:masters"', f"{OUTSIDER},outsider,outsider")
+        (self.folder / "tokens.csv").write_text("\n".join(tokens) + "\n")
+
+    def _wait_until_ready(self) -> None:
+        until = time.perf_counter() + _WAIT_S
+        while not self._is_ready():
+            process = self._processes["kube-apiserver"]
+            assert process.poll() is None, f"kube-apiserver ended: {self.log('kube-apiserver')[-2000:]}"
+            assert time.perf_counter() < until, f"kube-apiserver is not ready after {_WAIT_S:g} s"
+            time.sleep(0.05)
+
+    def _is_ready(self) -> bool:
+        request = urllib.request.Request(f"{self.url}/readyz", headers={"Authorization": f"Bearer {ADMIN}"})
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        try:
+            with urllib.request.urlopen(request, timeout=2.0, context=context) as answer:
+                return bool(answer.status == 200)
+        except (URLError, OSError):
+            return False
+
+
+def running(*, controllers: bool = True, scheduler: bool = False) -> ControlPlane:
+    """Start a control plane in a folder of its own; the caller stops it."""
+    plane = ControlPlane(Path(tempfile.mkdtemp(prefix="voda-kube-")))
+    try:
+        plane.start()
+        if controllers:
+            plane.start_controllers()
+        if scheduler:
+            plane.start_scheduler()
+    except BaseException:
+        plane.stop()
+        raise
+    return plane
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

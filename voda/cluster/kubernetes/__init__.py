@@ -1,0 +1,1 @@
+"""The Kubernetes cluster: MPIJobs and PyTorchJobs, whose workers are bound to nodes by voda itself."""

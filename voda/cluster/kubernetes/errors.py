@@ -1,0 +1,45 @@
+"""What an API server may answer, as voda's errors.
+
+ClusterUnavailable            try again
+├── Throttled                 429, or 503 with Retry-After: not before `retry_after_s`
+├── Conflict                  409: the object changed, or is there already; read it again
+└── Gone                      410: the resource version is too old; list again
+ActionRefused
+└── Rejected                  400, 403, 422 and the like: the same request fails again
+"""
+
+from voda.domain.errors import ActionRefused, ClusterUnavailable
+
+
+class Throttled(ClusterUnavailable):
+    """The server asks for patience.
+
+    Args:
+        message: the sentence for the user.
+        retry_after_s: how long, as it said.
+    """
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class Conflict(ClusterUnavailable):
+    """The object is not as it was believed to be: it changed, or it is there already."""
+
+
+class Gone(ClusterUnavailable):
+    """What a watch or a list was to go on from is not kept any more."""
+
+
+class Rejected(ActionRefused):
+    """The server refuses the request as it stands.
+
+    Args:
+        message: the sentence for the user.
+        code: HTTP status.
+    """
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code

@@ -1,0 +1,27 @@
+"""Labels, annotations and names that voda reads and writes in a cluster.
+
+Rule: released names are never changed; whatever is voda's own begins with `voda.dev/`.
+"""
+
+from typing import Final
+
+MANAGED: Final = "voda.dev/managed"
+"""Label: "true" on a job object that voda shall run, and on every worker pod of it."""
+JOB_ID: Final = "voda.dev/job-id"
+"""Annotation of the job object and, by the template, of its worker pods. An id may be too long for a label."""
+STATE: Final = "voda.dev/state"
+EXPLANATION: Final = "voda.dev/explanation"
+ESTIMATED_FINISH: Final = "voda.dev/estimated-finish"
+POKE: Final = "voda.dev/poke"
+"""Annotation of a launcher pod: any change of it makes the kubelet refresh the pod's volumes at once."""
+WORKER_FAILURES: Final = "voda.dev/worker-failures"
+"""Annotation of the job object: how many workers failed by themselves so far."""
+SCHEDULER: Final = "voda"
+"""schedulerName of worker pods."""
+FIELD_MANAGER: Final = "voda"
+KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+
+OPERATOR_JOB_NAME: Final = "training.kubeflow.org/job-name"
+OPERATOR_JOB_ROLE: Final = "training.kubeflow.org/job-role"
+OPERATOR_REPLICA_TYPE: Final = "training.kubeflow.org/replica-type"
+"""Only of training-operator (MPIJob v1, PyTorchJob): launcher, worker or master."""

@@ -1,0 +1,210 @@
+"""Kubernetes objects, trimmed to the fields that voda reads.
+
+Rule: decoding drops everything else, so that ten thousand pods cost megabytes and not gigabytes.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct, field
+
+
+class _Object(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
+    """Base: unknown fields are ignored."""
+
+
+class OwnerReference(_Object, frozen=True):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class Metadata(_Object, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    owner_references: tuple[OwnerReference, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, or the name of what has no namespace."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class Taint(_Object, frozen=True):
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+class NodeCondition(_Object, frozen=True):
+    type: str
+    status: str = ""
+
+
+class NodeSpec(_Object, frozen=True):
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeStatus(_Object, frozen=True):
+    allocatable: Mapping[str, str] = {}
+    conditions: tuple[NodeCondition, ...] = ()
+
+
+class NodeObject(_Object, frozen=True):
+    metadata: Metadata
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class Resources(_Object, frozen=True):
+    """Quantities as written: a string mostly, but a number is legal too."""
+
+    requests: Mapping[str, str | int | float] = {}
+    limits: Mapping[str, str | int | float] = {}
+
+
+class Container(_Object, frozen=True):
+    name: str = ""
+    resources: Resources = Resources()
+    restart_policy: str = ""
+    """Of an init container: Always makes it a sidecar, whose requests add to the containers'."""
+
+
+class Toleration(_Object, frozen=True):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class PodSpec(_Object, frozen=True):
+    node_name: str = ""
+    scheduler_name: str = ""
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    overhead: Mapping[str, str | int | float] = {}
+    node_selector: Mapping[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
+    affinity: Mapping[str, Any] = {}
+    scheduling_gates: tuple[Mapping[str, Any], ...] = ()
+
+
+class Terminated(_Object, frozen=True):
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(_Object, frozen=True):
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(_Object, frozen=True):
+    name: str = ""
+    restart_count: int = 0
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+
+
+class PodCondition(_Object, frozen=True):
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class PodStatus(_Object, frozen=True):
+    phase: str = ""
+    """Pending, Running, Succeeded, Failed or Unknown."""
+    reason: str = ""
+    """Evicted, NodeLost, Preempting, ... of a pod that failed without its program's doing."""
+    message: str = ""
+    conditions: tuple[PodCondition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class Pod(_Object, frozen=True):
+    metadata: Metadata
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its processes have ended, so that it holds nothing of its node any more."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether its deletion was asked for; it holds what it has until it is gone."""
+        return self.metadata.deletion_timestamp is not None
+
+
+class JobCondition(_Object, frozen=True):
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class ReplicaStatus(_Object, frozen=True):
+    active: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
+class JobStatus(_Object, frozen=True):
+    conditions: tuple[JobCondition, ...] = ()
+    replica_statuses: Mapping[str, ReplicaStatus] = {}
+    completion_time: str | None = None
+
+    def condition(self, kind: str) -> JobCondition | None:
+        """Return the condition of that type if its status is True."""
+        return next((each for each in self.conditions if each.type == kind and each.status == "True"), None)
+
+
+class RunPolicy(_Object, frozen=True):
+    suspend: bool = False
+    managed_by: str | None = None
+    clean_pod_policy: str | None = None
+    backoff_limit: int | None = None
+
+
+class ReplicaSpec(_Object, frozen=True):
+    replicas: int | None = None
+    restart_policy: str | None = None
+
+
+class JobObjectSpec(_Object, frozen=True):
+    run_policy: RunPolicy = RunPolicy()
+    mpi_replica_specs: Mapping[str, ReplicaSpec] = {}
+    pytorch_replica_specs: Mapping[str, ReplicaSpec] = {}
+
+
+class JobObject(_Object, frozen=True):
+    """An MPIJob or a PyTorchJob. Lists do not repeat kind and apiVersion: whoever lists knows them."""
+
+    metadata: Metadata
+    spec: JobObjectSpec = JobObjectSpec()
+    status: JobStatus = JobStatus()
+
+
+class ListMetadata(_Object, frozen=True):
+    resource_version: str = ""
+    continue_: str = field(default="", name="continue")
+
+
+class Status(_Object, frozen=True):
+    """What the API server answers instead of an object when something is wrong."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
