@@ -37,6 +37,11 @@ def certificate() -> str:
     return _named("VODA_CA")
 
 
+def log() -> str:
+    """Return the path or URL of the log that VODA_LOG names; empty where it is unset."""
+    return _named("VODA_LOG")
+
+
 def environment() -> Mapping[str, str]:
     """Return the whole environment, for the processes that are started here."""
     return dict(os.environ)

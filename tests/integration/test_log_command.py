@@ -201,6 +201,17 @@ def test_log_moves_from_sqlite_to_postgresql(
     assert voda("log", "export", postgres_database).out.encode() == export.read_bytes()
 
 
+def test_migrate_without_an_argument_takes_the_log_of_the_environment(
+    voda: Voda, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VODA_LOG", raising=False)
+    refused = voda("log", "migrate")
+    assert (refused.status, refused.err) == (2, "voda: no log is named: give its URL, or set VODA_LOG\n")
+    monkeypatch.setenv("VODA_LOG", str(log))
+    done = voda("log", "migrate")
+    assert (done.status, done.err) == (0, f"{log} is ready for this version\n")
+
+
 @pytest.mark.parametrize("command", ["export", "import", "verify", "migrate"])
 def test_help_of_each_command_has_an_example(voda: Voda, command: str) -> None:
     said = voda("log", command, "--help")

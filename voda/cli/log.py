@@ -107,7 +107,12 @@ def verify_command(
 
 @app.command("migrate")
 def migrate_command(
-    log: Annotated[str, typer.Argument(metavar="URL", help="postgresql://user@host/database, or an SQLite file.")],
+    log: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL", help="postgresql://user@host/database, or an SQLite file; by default what VODA_LOG names."
+        ),
+    ] = "",
 ) -> None:
     """Bring a database to the tables of this version; make them where there are none (PostgreSQL).
 
@@ -115,8 +120,12 @@ def migrate_command(
 
     Example: voda log migrate postgresql://voda@db.example/voda
     """
+    from voda import config
     from voda.events.opening import shown
 
+    # A password in a variable is not seen by everybody who may list processes.
+    if not (log := log or config.log()):
+        raise InvalidInput("no log is named: give its URL, or set VODA_LOG")
     awaited(_migrate(log))
     print(f"{shown(log)} is ready for this version", file=sys.stderr)
 
