@@ -3,7 +3,9 @@
 Rule: decoding drops everything else, so that ten thousand pods cost megabytes and not gigabytes.
 """
 
+import math
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct, field
@@ -91,6 +93,8 @@ class PodSpec(_Object, frozen=True):
     scheduler_name: str = ""
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
+    resources: Resources = Resources()
+    """Of the pod as a whole, where the server knows that; counts instead of the containers'."""
     overhead: Mapping[str, str | int | float] = {}
     node_selector: Mapping[str, str] = {}
     tolerations: tuple[Toleration, ...] = ()
@@ -146,6 +150,12 @@ class Pod(_Object, frozen=True):
     def is_leaving(self) -> bool:
         """Whether its deletion was asked for; it holds what it has until it is gone."""
         return self.metadata.deletion_timestamp is not None
+
+    @property
+    def leaves_at(self) -> float:
+        """When its grace is over, seconds since the epoch; infinity where its deletion was not asked for."""
+        stamp = self.metadata.deletion_timestamp
+        return datetime.fromisoformat(stamp).timestamp() if stamp else math.inf
 
 
 class JobCondition(_Object, frozen=True):
