@@ -58,6 +58,8 @@ lock: setup ## Resolve the dependencies again (UPGRADE=--upgrade for newer ones)
 	$(BIN)/uv pip compile $(LOCKED) pyproject.toml --output-file requirements.lock
 	$(BIN)/uv pip compile $(LOCKED) pyproject.toml --extra dev --extra examples --constraints requirements.lock \
 	  --output-file requirements-dev.lock
+	echo 'hatchling>=1.27' | $(BIN)/uv pip compile $(LOCKED) - --constraints requirements-dev.lock \
+	  --output-file deploy/build.lock
 
 LOCKED = --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
   --custom-compile-command "make lock" $(UPGRADE)
