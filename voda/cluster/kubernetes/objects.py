@@ -193,10 +193,18 @@ class ReplicaSpec(_Object, frozen=True):
     restart_policy: str | None = None
 
 
+class ElasticPolicy(_Object, frozen=True):
+    """Of a PyTorchJob: how many replicas its agents were told to expect."""
+
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+
+
 class JobObjectSpec(_Object, frozen=True):
     run_policy: RunPolicy = RunPolicy()
     mpi_replica_specs: Mapping[str, ReplicaSpec] = {}
     pytorch_replica_specs: Mapping[str, ReplicaSpec] = {}
+    elastic_policy: ElasticPolicy | None = None
 
 
 class JobObject(_Object, frozen=True):

@@ -39,15 +39,23 @@ class JobKind(Protocol):
     plural: ClassVar[str]
 
     def created(self, spec: JobSpec, site: Site, environment: Mapping[str, str]) -> dict[str, Any]:
-        """Return the object to create for a job that was submitted to the API: suspended, at its planned-for shape.
+        """Return the object to create for a job that was submitted to the API: suspended, of the requested size.
 
-        Worker templates get schedulerName, label, annotation, tolerations; every container of every role gets
-        `environment` (a variable the manifest sets itself wins). What the user wrote stays otherwise.
+        Worker templates (a PyTorchJob's Master's too) get schedulerName, label, annotation and tolerations; every
+        container of every role gets `environment` (a variable the manifest sets itself wins). What the user wrote
+        stays otherwise; a manifest of MPIJob's other version is converted (voda.manifests.versions).
+
+        Raises:
+            ActionRefused: the job has no manifest, or one of another kind.
         """
         ...
 
     def adopted(self, manifest: Mapping[str, Any], spec: JobSpec, site: Site, environment: Mapping[str, str]) -> Patch:
         """Return the patch that makes an object of a user's own ready to be run: suspended, and as `created`.
+
+        The size stays as it is: less of it in the same patch would leave pods behind (see the suspend trap), and a
+        start sets it anyway. Made again on what it led to, the patch changes nothing. It names the resourceVersion
+        it was made for, so it may be answered by Conflict: read the object and make it again.
 
         Args:
             manifest: the object as the API server has it.
@@ -57,7 +65,15 @@ class JobKind(Protocol):
         """
         ...
 
-    def resized(self, replicas: int) -> Patch:
+    def can_resize(self, job: JobObject, replicas: int) -> bool:
+        """Say whether a running job can have that many replicas without a new start.
+
+        Torch agents are told least and most of them when their pods are made. Where this is False, halt the job: the
+        next `resumed` takes the spec's new bounds.
+        """
+        ...
+
+    def resized(self, job: JobObject, replicas: int) -> Patch:
         """Return the patch that lets a running job have that many replicas."""
         ...
 
@@ -65,8 +81,14 @@ class JobKind(Protocol):
         """Return the patch that takes a job's pods away; the size stays as it is (see the suspend trap)."""
         ...
 
-    def resumed(self, replicas: int) -> Patch:
-        """Return the patch that starts a suspended job, whose pods are gone, with that many replicas."""
+    def resumed(self, job: JobObject, spec: JobSpec, replicas: int) -> Patch:
+        """Return the patch that starts a suspended job, whose pods are gone, with that many replicas.
+
+        Args:
+            job: the object.
+            spec: of the job as the log has it now: its bounds may have changed since the object was made.
+            replicas: to start with.
+        """
         ...
 
     def replicas(self, job: JobObject) -> int:
@@ -74,7 +96,7 @@ class JobKind(Protocol):
         ...
 
     def index(self, job_name: str, pod: Pod) -> int | None:
-        """Return the replica index of a pod of the job; None for a launcher.
+        """Return the replica index of a pod of the job; None for a launcher and for what is no replica.
 
         By the pod's name: with runLauncherAsWorker the index label is off by one.
         """
@@ -97,5 +119,8 @@ class JobKind(Protocol):
         ...
 
     def is_broken(self, job: JobObject, pods: Sequence[Pod]) -> bool:
-        """Say whether the operator gave the job up for a lost worker, so that it runs on only if it is made anew."""
+        """Say whether the operator gave the job up for a lost worker, so that it runs on only if it is made anew.
+
+        Never both this and `end`. mpi-operator (v2beta1) never gives up: there it is enough to delete the lost pod.
+        """
         ...
