@@ -1,0 +1,123 @@
+"""How an API server is reached and as whom: by a kubeconfig, or by the service account of the pod voda runs in.
+
+Rules: credentials that expire are read again every minute (the token of a service account, a tokenFile, an exec
+plugin whose token runs out); where that fails the old ones serve on, for only the server knows whether they are
+still good. A client certificate that an exec plugin hands out is used as it was at the start.
+"""
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+from typing import Final
+
+import yaml
+from kubernetes_asyncio.client import Configuration
+from kubernetes_asyncio.config import ConfigException, load_kube_config
+from kubernetes_asyncio.config.incluster_config import InClusterConfigLoader
+from kubernetes_asyncio.config.kube_config import KubeConfigLoader
+
+from voda.clock import Clock, SystemClock
+from voda.domain.errors import InvalidInput
+
+_log = logging.getLogger(__name__)
+_RENEW_EVERY_S: Final = 60.0
+_PLUGIN_S: Final = 30.0
+"""How long an exec plugin may take: it may have to ask a person's identity provider, never a person."""
+_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_UNREADABLE: Final = (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, LookupError, AttributeError)
+"""What kubernetes-asyncio throws at a kubeconfig that is not one."""
+
+
+async def access(
+    kubeconfig: Path | None, context: str = "", *, clock: Clock | None = None, account: Path = _ACCOUNT
+) -> Configuration:
+    """Return how to reach an API server.
+
+    Args:
+        kubeconfig: its path, or several joined as in KUBECONFIG; None = as the service account of this pod.
+        context: a context of the kubeconfig; empty = its current one.
+        clock: of the credentials' age.
+        account: the folder of the service account: its token and ca.crt.
+
+    Raises:
+        InvalidInput: it cannot be used; the message says why.
+    """
+    # Each Configuration is a copy of the process-wide default, which voda leaves alone.
+    configuration = Configuration()
+    # The certificates of many clusters lack extensions that newer Pythons insist on and that Go never asked for.
+    configuration.disable_strict_ssl_verification = True
+    if kubeconfig is not None:
+        await _by_kubeconfig(configuration, kubeconfig, context, clock or SystemClock())
+    elif context:
+        raise InvalidInput(f"the context {context[:100]!r} needs a kubeconfig to be found in, and none is named")
+    else:
+        _by_service_account(configuration, account)
+    return configuration
+
+
+def _by_service_account(configuration: Configuration, account: Path) -> None:
+    try:
+        InClusterConfigLoader(str(account / "token"), str(account / "ca.crt")).load_and_set(configuration)
+    except (ConfigException, OSError) as wrong:
+        raise InvalidInput(
+            f"there is no service account of a pod to reach Kubernetes with ({_said(wrong)}): name a kubeconfig, or"
+            " run voda in the cluster"
+        ) from wrong
+
+
+async def _by_kubeconfig(configuration: Configuration, kubeconfig: Path, context: str, clock: Clock) -> None:
+    files = _files(kubeconfig)
+    try:
+        async with asyncio.timeout(_PLUGIN_S):
+            loader = await load_kube_config(
+                config_file=os.pathsep.join(map(str, files)),
+                context=context or None,
+                client_configuration=configuration,
+                # An identity provider may hand out a refresh token for one use: the file must get its successor.
+                persist_config=all(os.access(each, os.W_OK) for each in files),
+            )
+    except TimeoutError as late:
+        raise InvalidInput(
+            f"the exec plugin that the kubeconfig {kubeconfig} names gave no credentials in {_PLUGIN_S:g} s"
+        ) from late
+    except (*_UNREADABLE, AssertionError) as wrong:
+        raise InvalidInput(f"the kubeconfig {kubeconfig} cannot be used: {_said(wrong)}") from wrong
+    if not str(configuration.host).startswith(("http://", "https://")):
+        raise InvalidInput(
+            f"the kubeconfig {kubeconfig} cannot be used: expected its server to be a URL, got {configuration.host!r}"
+        )
+    configuration.refresh_api_key_hook = _Renewal(loader, clock)
+
+
+def _files(kubeconfig: Path) -> list[Path]:
+    named = [Path(each).expanduser() for each in str(kubeconfig).split(os.pathsep) if each]
+    files = [each for each in named if each.is_file()]
+    if not files:
+        raise InvalidInput(f"there is no kubeconfig {kubeconfig}: expected a file")
+    return files
+
+
+class _Renewal:
+    """Renews a kubeconfig's credentials; called before every request, acts once a minute."""
+
+    def __init__(self, loader: KubeConfigLoader, clock: Clock) -> None:
+        self._loader = loader
+        self._clock = clock
+        self._due_at = clock.now() + _RENEW_EVERY_S
+
+    async def __call__(self, configuration: Configuration) -> None:
+        if self._clock.now() < self._due_at:
+            return
+        # Set first: requests that come while a plugin runs go on with the old token, good for minutes yet.
+        self._due_at = self._clock.now() + _RENEW_EVERY_S
+        try:
+            async with asyncio.timeout(_PLUGIN_S):
+                await self._loader.load_and_set(configuration)
+        except (*_UNREADABLE, TimeoutError, AssertionError) as wrong:
+            _log.warning("credentials not renewed error=%s", _said(wrong))
+
+
+def _said(wrong: BaseException) -> str:
+    """Return an error as part of a sentence."""
+    return (" ".join(str(wrong).split())[:300] or type(wrong).__name__).rstrip(".")
