@@ -13,12 +13,11 @@ from contextlib import suppress
 from typing import Final
 
 from voda.clock import Clock
-from voda.cluster.port import Cluster
+from voda.cluster.port import Cluster, Notice
 from voda.controller.controller import Controller
 from voda.domain.errors import Fenced, LogDamaged, LogTooNew, NotALog, TransientError, VodaError
 from voda.domain.state import ClusterState
 from voda.events.envelope import Event
-from voda.events.types import Observation
 from voda.projections.live import Live
 from voda.reconcilers.relist import overlooked
 from voda.reconcilers.watcher import Watcher
@@ -26,7 +25,7 @@ from voda.reconcilers.workers import WorkerReconciler
 
 _log = logging.getLogger(__name__)
 
-QUIET: Final = frozenset({"job.submitted", "job.progressed", "action.failed"})
+QUIET: Final = frozenset({"job.submitted", "job.registered", "job.progressed", "worker.refused", "action.failed"})
 """Types after which the cluster needs no look: nothing that is planned or shown has changed by them."""
 RELIST_S: Final = 30.0
 _RETRY_S: Final = 1.0
@@ -55,10 +54,10 @@ class PoolLoop:
         self._reconciler = reconciler
         self._watcher = watcher
         self._wake = asyncio.Event()
-        self._notices: deque[Observation] = deque()
+        self._notices: deque[Notice] = deque()
         self._is_stale = True
         """Whether the cluster may differ from the plan."""
-        self._suspects: tuple[Observation, ...] = ()
+        self._suspects: tuple[Notice, ...] = ()
         """Facts that the last relist found missing."""
         self._relist_at = math.inf
 

@@ -11,7 +11,10 @@ from msgspec import Struct
 
 from voda.domain.node import Node
 from voda.domain.plan import Action
-from voda.events.types import JobCompleted, JobFailed, Observation
+from voda.events.types import JobCancelRequested, JobCompleted, JobFailed, Observation
+
+Notice = Observation | JobCancelRequested
+"""What a cluster tells: what it shows, and that somebody deleted a job there."""
 
 
 class Observed(Struct, frozen=True, kw_only=True):
@@ -24,6 +27,10 @@ class Observed(Struct, frozen=True, kw_only=True):
     """job id -> GPUs held by each of its workers; for every job in `workers`."""
     ended: Mapping[str, JobCompleted | JobFailed] = {}
     """job id -> how it ended, of the jobs whose end the cluster still remembers."""
+    objects: Mapping[str, str] | None = None
+    """job id -> uid of its object; None where the cluster keeps no objects of jobs."""
+    sizes: Mapping[str, int] = {}
+    """job id -> workers that the cluster was told to keep of it, as far as others can tell it so too."""
 
 
 class Cluster(Protocol):
@@ -46,7 +53,7 @@ class Cluster(Protocol):
         """
         ...
 
-    def watch(self) -> AsyncIterator[Observation]:
+    def watch(self) -> AsyncIterator[Notice]:
         """Yield what happens, as facts for the log, in the order it happened."""
         ...
 

@@ -41,6 +41,7 @@ TRIGGERS: Final = frozenset(
         "node.joined",
         "node.changed",
         "node.left",
+        "worker.refused",
         "policy.changed",
         "ratelimit.changed",
         "leader.elected",

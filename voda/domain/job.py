@@ -105,6 +105,10 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Starts after the first one."""
     failures: int = 0
     is_canceling: bool = False
+    uid: str = ""
+    """Of its object in the cluster; empty while none is known, and where the cluster keeps none."""
+    refusals: Mapping[str, str] = {}
+    """Node -> why it cannot take a worker of the job; without those that were lifted."""
 
     @property
     def replicas(self) -> int:

@@ -124,6 +124,27 @@ class NodeLeft(Data, frozen=True, kw_only=True):
         return f"node.{self.name}"
 
 
+class JobRegistered(JobFact, frozen=True, kw_only=True):
+    """The cluster has an object for the job, known by its uid from now on; of kinds of clusters that keep objects."""
+
+    TYPE = "job.registered"
+    uid: str
+    """Empty: the object known before is no longer the job's, and another one will be."""
+    kind: str = ""
+
+
+class WorkerRefused(JobFact, frozen=True, kw_only=True):
+    """The node cannot take a worker of the job, whatever GPUs it has free; it holds until lifted.
+
+    It is lifted by the same fact without a reason, by any change of the node, and by new wishes for the job.
+    """
+
+    TYPE = "worker.refused"
+    node: str
+    reason: str = ""
+    """Such as `2 CPUs free, 4 needed`; empty: the node can take one again."""
+
+
 class WorkerStarted(JobFact, frozen=True, kw_only=True):
     """Workers hold their GPUs from now on."""
 
@@ -245,6 +266,8 @@ Observation = (
     NodeJoined
     | NodeChanged
     | NodeLeft
+    | JobRegistered
+    | WorkerRefused
     | WorkerStarted
     | WorkerExited
     | JobProgressed

@@ -26,6 +26,7 @@ from voda.events.types import (
     JobFailed,
     JobPriorityChanged,
     JobProgressed,
+    JobRegistered,
     JobSubmitted,
     NodeChanged,
     NodeJoined,
@@ -34,6 +35,7 @@ from voda.events.types import (
     PolicyChanged,
     RatelimitChanged,
     WorkerExited,
+    WorkerRefused,
     WorkerStarted,
 )
 from voda.events.wishes import respecified
@@ -62,6 +64,8 @@ class LiveCluster:
         """Pools that the last event was about. Not part of the state."""
         self._pools: dict[str, Pool] = {}
         self._pool_of: dict[str, Pool] = {}
+        self._refused_by: dict[str, set[str]] = {}
+        """Node -> jobs it refuses: an index of `Job.refusals`, which may name more."""
 
     def apply(self, event: Event) -> None:
         """Fold one event; events must come in the order of their positions."""
@@ -121,6 +125,11 @@ class LiveCluster:
         """Replace the state by a dumped one."""
         self.position, self._pools = msgspec.msgpack.decode(state, type=tuple[int, dict[str, Pool]])
         self._pool_of = {job_id: pool for pool in self._pools.values() for job_id in pool.jobs}
+        self._refused_by = {}
+        for pool in self._pools.values():
+            for job_id, job in pool.jobs.items():
+                for node in job.refusals:
+                    self._refused_by.setdefault(node, set()).add(job_id)
 
     def rebase(self) -> None:
         """Let this state be the beginning of another log, whose first event is at position 1."""
@@ -182,7 +191,19 @@ def _cancel_requested(live: LiveCluster, event: Event, fact: JobCancelRequested)
 
 def _changed(live: LiveCluster, event: Event, fact: JobChanged) -> None:
     if (job := live._job(fact.job_id)) is not None:
-        live._change(fact.job_id, spec=respecified(job.spec, fact))
+        live._change(fact.job_id, spec=respecified(job.spec, fact), refusals={})
+
+
+def _registered(live: LiveCluster, event: Event, fact: JobRegistered) -> None:
+    live._change(fact.job_id, uid=fact.uid)
+
+
+def _refused(live: LiveCluster, event: Event, fact: WorkerRefused) -> None:
+    if not fact.reason:
+        _lift(live, fact.job_id, fact.node)
+    elif (job := live._job(fact.job_id)) is not None:
+        live._change(fact.job_id, refusals={**job.refusals, fact.node: fact.reason})
+        live._refused_by.setdefault(fact.node, set()).add(fact.job_id)
 
 
 def _worker_started(live: LiveCluster, event: Event, fact: WorkerStarted) -> None:
@@ -208,11 +229,13 @@ def _action_failed(live: LiveCluster, event: Event, fact: ActionFailed) -> None:
 
 def _node_seen(live: LiveCluster, event: Event, fact: NodeJoined | NodeChanged) -> None:
     _forget_node(live, fact.node.name)
+    _lift_all(live, fact.node.name)
     live._touched(fact.node.pool).nodes[fact.node.name] = fact.node
 
 
 def _node_left(live: LiveCluster, event: Event, fact: NodeLeft) -> None:
     _forget_node(live, fact.name)
+    _lift_all(live, fact.name)
 
 
 def _forget_node(live: LiveCluster, name: str) -> None:
@@ -220,6 +243,17 @@ def _forget_node(live: LiveCluster, name: str) -> None:
     for pool in live._pools.values():
         if pool.nodes.pop(name, None) is not None:
             live.touched.add(pool.plan.pool)
+
+
+def _lift_all(live: LiveCluster, node: str) -> None:
+    """What a node refused may fit, once it has changed."""
+    for job_id in live._refused_by.pop(node, ()):
+        _lift(live, job_id, node)
+
+
+def _lift(live: LiveCluster, job_id: str, node: str) -> None:
+    if (job := live._job(job_id)) is not None and node in job.refusals:
+        live._change(job_id, refusals={name: reason for name, reason in job.refusals.items() if name != node})
 
 
 def _plan_adopted(live: LiveCluster, event: Event, fact: PlanAdopted) -> None:
@@ -250,6 +284,8 @@ _FOLDS: Final[Mapping[type, Callable[[LiveCluster, Event, Any], None]]] = {
     JobCanceled: _ended,
     JobCancelRequested: _cancel_requested,
     JobChanged: _changed,
+    JobRegistered: _registered,
+    WorkerRefused: _refused,
     WorkerStarted: _worker_started,
     WorkerExited: _worker_exited,
     JobProgressed: _progressed,

@@ -34,7 +34,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     """One job. Belongs to the roster, which changes it in place: read it, and keep no part but what is frozen."""
 
     job: Job
-    """As decisions see it while it is live; its spec has no manifest."""
+    """As decisions see it while it is live; but its spec has no manifest, and it tells of no refusals."""
     submitted_position: int
     """Of the event that submitted it, which holds the manifest: `store.read(submitted_position - 1, 1)`."""
     revision: int

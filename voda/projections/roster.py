@@ -22,6 +22,7 @@ from voda.events.types import (
     JobFailed,
     JobPriorityChanged,
     JobProgressed,
+    JobRegistered,
     JobSubmitted,
     PlanAdopted,
     WorkerExited,
@@ -194,6 +195,12 @@ def _changed(roster: Roster, event: Event, fact: JobChanged) -> None:
         roster._touch(record, event)
 
 
+def _registered(roster: Roster, event: Event, fact: JobRegistered) -> None:
+    if (record := roster._live(fact.job_id)) is not None:
+        record.job = replace(record.job, uid=fact.uid)
+        roster._touch(record, event)
+
+
 def _worker_started(roster: Roster, event: Event, fact: WorkerStarted) -> None:
     if (record := roster._records.get(fact.job_id)) is not None and record.may_have_workers:
         record.start(fact.workers, event.recorded_at)
@@ -268,6 +275,7 @@ _FOLDS: Final[Mapping[type, Callable[[Roster, Event, Any], None]]] = {
     JobSubmitted: _submitted,
     JobCancelRequested: _cancel_requested,
     JobChanged: _changed,
+    JobRegistered: _registered,
     WorkerStarted: _worker_started,
     WorkerExited: _worker_exited,
     JobProgressed: _progressed,

@@ -5,7 +5,7 @@ Rule: pure. It heals a log after a restart and whatever notice was missed; where
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from voda.cluster.port import Observed
+from voda.cluster.port import Notice, Observed
 from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.state import ClusterState
@@ -16,13 +16,12 @@ from voda.events.types import (
     NodeChanged,
     NodeJoined,
     NodeLeft,
-    Observation,
     WorkerExited,
     WorkerStarted,
 )
 
 
-def overlooked(state: ClusterState, observed: Observed) -> tuple[Observation, ...]:
+def overlooked(state: ClusterState, observed: Observed) -> tuple[Notice, ...]:
     """Return the facts that lead from what the log believes to what the cluster shows.
 
     Args:
@@ -33,13 +32,13 @@ def overlooked(state: ClusterState, observed: Observed) -> tuple[Observation, ..
         Nodes first, then job by job: its end, workers gone, workers come. Workers of jobs that are not live are
         the reconciler's business, which stops them.
     """
-    facts: list[Observation] = [*_nodes(state.nodes, observed.nodes)]
+    facts: list[Notice] = [*_nodes(state.nodes, observed.nodes)]
     for job_id in sorted(state.jobs):
         facts += _job(state, state.jobs[job_id], observed)
     return tuple(facts)
 
 
-def _nodes(believed: Mapping[str, Node], seen: Mapping[str, Node]) -> Iterator[Observation]:
+def _nodes(believed: Mapping[str, Node], seen: Mapping[str, Node]) -> Iterator[Notice]:
     for name in sorted({*believed, *seen}):
         match believed.get(name), seen.get(name):
             case None, Node() as node:
@@ -50,7 +49,7 @@ def _nodes(believed: Mapping[str, Node], seen: Mapping[str, Node]) -> Iterator[O
                 yield NodeChanged(node=node)
 
 
-def _job(state: ClusterState, job: Job, observed: Observed) -> Iterator[Observation]:
+def _job(state: ClusterState, job: Job, observed: Observed) -> Iterator[Notice]:
     job_id = job.spec.job_id
     seen = observed.workers.get(job_id, {})
     end = observed.ended.get(job_id)

@@ -6,10 +6,9 @@ Rule: an observation is recorded as it was seen; whether it was wished for is no
 from collections.abc import Iterable
 
 from voda.clock import Clock
-from voda.cluster.port import Cluster
+from voda.cluster.port import Cluster, Notice
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.store import EventStore
-from voda.events.types import Observation
 
 
 class Watcher:
@@ -20,7 +19,7 @@ class Watcher:
         self._clock = clock
         self._actor = actor
 
-    async def record(self, notices: Iterable[Observation]) -> int:
+    async def record(self, notices: Iterable[Notice]) -> int:
         """Append the notices in their order and return how many there were."""
         count = 0
         for notice in notices:

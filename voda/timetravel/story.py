@@ -21,6 +21,7 @@ from voda.events.types import (
     JobFailed,
     JobPriorityChanged,
     JobProgressed,
+    JobRegistered,
     JobSubmitted,
     LeaderElected,
     NodeChanged,
@@ -30,6 +31,7 @@ from voda.events.types import (
     PolicyChanged,
     RatelimitChanged,
     WorkerExited,
+    WorkerRefused,
     WorkerStarted,
 )
 
@@ -69,6 +71,12 @@ def describe_fact(fact: AnyFact) -> str:
             return f"is now {_shape(fact.node)}"
         case NodeLeft():
             return f"left{_because(fact.reason)}"
+        case JobRegistered():
+            what = fact.kind or "object in the cluster"
+            return f"its {what} is {fact.uid}" if fact.uid else f"its {what} is to be made anew"
+        case WorkerRefused():
+            can = "cannot take a worker" if fact.reason else "can take a worker again"
+            return f"{fact.node} {can}{_because(fact.reason)}"
         case WorkerStarted():
             return f"{_counted(len(fact.workers), 'worker')} started on {per_node(fact.workers.values())}"
         case WorkerExited():

@@ -13,6 +13,7 @@ from voda.events.types import (
     JobFailed,
     JobPriorityChanged,
     JobProgressed,
+    JobRegistered,
     JobSubmitted,
     LeaderElected,
     NodeChanged,
@@ -22,6 +23,7 @@ from voda.events.types import (
     PolicyChanged,
     RatelimitChanged,
     WorkerExited,
+    WorkerRefused,
     WorkerStarted,
 )
 from voda.timetravel.story import TYPES, describe, jobs_of, subject_of
@@ -52,6 +54,13 @@ TOLD: list[tuple[AnyFact, str]] = [
         "is now 4 GPUs, not ready, 1 used by others",
     ),
     (NodeLeft(name="n1"), "left"),
+    (JobRegistered(job_id="a", uid="6f-1", kind="MPIJob"), "its MPIJob is 6f-1"),
+    (JobRegistered(job_id="a", uid=""), "its object in the cluster is to be made anew"),
+    (
+        WorkerRefused(job_id="a", node="n1", reason="2 CPUs free, 4 needed"),
+        "n1 cannot take a worker: 2 CPUs free, 4 needed",
+    ),
+    (WorkerRefused(job_id="a", node="n1"), "n1 can take a worker again"),
     (WorkerStarted(job_id="a", workers={0: "n1", 1: "n1", 2: "n2"}), "3 workers started on n1 x2, n2"),
     (WorkerExited(job_id="a", workers=(1,), cause="failed", exit_code=137), "1 worker failed with exit code 137"),
     (JobProgressed(job_id="a", epochs_done=1, workers=2), "1 epoch done on 2 workers"),
