@@ -51,7 +51,7 @@ class _Affinity(Struct, frozen=True, rename="camel"):
 
 def intolerable(pod: Pod, node: NodeObject) -> Taint | None:
     """Return the first taint that keeps a pod away from a node; a cordoned node counts as tainted."""
-    cordon = (UNSCHEDULABLE,) if node.spec.unschedulable else ()
+    cordon: tuple[Taint, ...] = (UNSCHEDULABLE,) if node.spec.unschedulable else ()
     for taint in (*cordon, *node.spec.taints):
         if taint.effect in _KEEPS_AWAY and not any(_tolerates(each, taint) for each in pod.spec.tolerations):
             return taint

@@ -16,6 +16,8 @@ Exit = tuple[ExitCause, int | None]
 
 _NODE_LOST: Final = frozenset({"NodeLost", "DeletionByPodGC"})
 """Reasons of a pod, or of its condition DisruptionTarget, that mean its machine is gone."""
+_BY_TAINT: Final = "DeletionByTaintManager"
+"""A reason of that condition: the node was tainted, by its owner or because it does not answer."""
 _OWN_FAULT: Final = frozenset({"", "DeadlineExceeded"})
 """Reasons of a pod that failed by itself. Any other is its kubelet's: Evicted, Shutdown, OutOfcpu, NodeAffinity, ..."""
 _TOLD_TO_GO: Final = frozenset({137, 143})
@@ -97,15 +99,15 @@ def _by_others(pod: Pod, node: NodeObject | None) -> ExitCause | None:
     }
     if _NODE_LOST & {*disruptions, pod.status.reason}:
         return "node_lost"
-    if disruptions or pod.status.reason not in _OWN_FAULT:
-        return "evicted" if node is not None and is_ready(node) else "node_lost"
-    return None
+    if _BY_TAINT in disruptions and not _is_there(node):
+        return "node_lost"
+    return "evicted" if disruptions or pod.status.reason not in _OWN_FAULT else None
 
 
 def _taken(pod: Pod, node: NodeObject | None, wanted: str | None) -> Exit:
     """Return why a worker went that was deleted, or whose pod went without a word."""
-    # A node that is not there to confirm it: the pod was given up.
-    if node is None or not is_ready(node):
+    if not _is_there(node):
+        # No kubelet confirmed its end: it was given up.
         return "node_lost", None
     if wanted is None:
         return "stopped", None
@@ -116,6 +118,10 @@ def _taken(pod: Pod, node: NodeObject | None, wanted: str | None) -> Exit:
         # Its operator was faster to clear it away than anybody was to look.
         return "failed", code
     return "evicted", None
+
+
+def _is_there(node: NodeObject | None) -> bool:
+    return node is not None and is_ready(node)
 
 
 def _exit_code(pod: Pod) -> int | None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.kube.objects import a_node_object, a_pod
+from tests.kube.trimmed import a_node_object, a_pod
 from voda.cluster.kubernetes.load import NodeLoad, pod_requests
 from voda.domain.errors import InvalidInput
 
