@@ -3,9 +3,11 @@
 ClusterUnavailable            try again
 ├── Throttled                 429, or 503 with Retry-After: not before `retry_after_s`
 ├── Conflict                  409: the object changed, or is there already; read it again
-└── Gone                      410: the resource version is too old; list again
+├── Gone                      410: the resource version is too old; list again
+└── NotServed                 404 for a whole kind: no such resource, or the server is only starting
 ActionRefused
 └── Rejected                  400, 403, 422 and the like: the same request fails again
+    └── Absent                404 for an object
 """
 
 from voda.domain.errors import ActionRefused, ClusterUnavailable
@@ -32,6 +34,10 @@ class Gone(ClusterUnavailable):
     """What a watch or a list was to go on from is not kept any more."""
 
 
+class NotServed(ClusterUnavailable):
+    """The server knows no such kind of object, or not yet: while it starts it forgets the custom ones for a moment."""
+
+
 class Rejected(ActionRefused):
     """The server refuses the request as it stands.
 
@@ -43,3 +49,7 @@ class Rejected(ActionRefused):
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.code = code
+
+
+class Absent(Rejected):
+    """The object asked for, or the one it is to be part of, is not there."""
