@@ -1,0 +1,141 @@
+"""Why pods failed, why a job failed, and when it failed too often. Pure.
+
+Rule: a pod that its node lost, or that was sent away, has not failed: its program did nothing wrong.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from voda.cluster.kubernetes.objects import JobCondition, JobObject, Pod, Terminated
+from voda.manifests.programs import DEFAULT_BACKOFF_LIMIT
+
+_LOST: Final = frozenset(
+    {
+        "Evicted",
+        "NodeLost",
+        "NodeShutdown",
+        "Shutdown",
+        "Terminated",
+        "Preempting",
+        "NodeAffinity",
+        "TopologyAffinityError",
+    }
+)
+"""Of a pod's status: reasons that a kubelet or the node's controller gives, not the pod's program."""
+_LOST_PREFIXES: Final = ("OutOf", "UnexpectedAdmission")
+_DISRUPTED: Final = "DisruptionTarget"
+
+
+def lost(pod: Pod) -> str:
+    """Return why a pod ended through no doing of its own, in one word such as Evicted; empty where it did not."""
+    if pod.status.phase not in ("Failed", "Unknown"):
+        return ""
+    reason = pod.status.reason
+    if is_loss(reason):
+        return reason
+    disrupted = next(
+        (each for each in pod.status.conditions if each.type == _DISRUPTED and each.status == "True"), None
+    )
+    if disrupted is not None:
+        return disrupted.reason or _DISRUPTED
+    return "NodeLost" if pod.status.phase == "Unknown" else ""
+
+
+def is_loss(reason: str) -> bool:
+    """Say whether that reason of a pod's end means that it was lost."""
+    return reason in _LOST or reason.startswith(_LOST_PREFIXES)
+
+
+def is_limit(kind: str, condition: JobCondition) -> bool:
+    """Say whether a job failed for a limit that its manifest sets: activeDeadlineSeconds or backoffLimit."""
+    return bool(_limit(kind, condition))
+
+
+def exhausted(job: JobObject, failures: int) -> str:
+    """Return why a job whose workers failed by themselves that often has failed for good; empty while it may go on."""
+    asked = job.spec.run_policy.backoff_limit
+    limit = DEFAULT_BACKOFF_LIMIT if asked is None else asked
+    if failures <= limit:
+        return ""
+    times = "once" if failures == 1 else f"{failures} times"
+    return f"its workers failed by themselves {times}, more often than backoffLimit {limit} allows"
+
+
+def told(pods: Iterable[Pod]) -> str:
+    """Say how the pods that failed ended, the latest made first: `digits-launcher-x7f ended with exit code 3 (Error)`.
+
+    Empty where none of them failed.
+    """
+    failed = sorted(
+        (pod for pod in pods if pod.status.phase == "Failed" or _terminated(pod) is not None),
+        key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.name),
+    )
+    return _how(failed[-1]) if failed else ""
+
+
+def reason(kind: str, condition: JobCondition, pods: Sequence[Pod]) -> str:
+    """Return one sentence about a job that its operator calls failed.
+
+    Args:
+        kind: of the job object.
+        condition: Failed.
+        pods: whose ends may explain it, such as the launcher's.
+    """
+    how, why = told(pods), _why(kind, condition)
+    if how and why:
+        return f"{how}; {why}"
+    return how or why or f"its operator calls the {kind} failed and gives no reason"
+
+
+def _how(pod: Pod) -> str:
+    name = pod.metadata.name
+    if cause := lost(pod):
+        return _joined(f"{name} was lost ({cause})", pod.status.message)
+    ended = _terminated(pod)
+    if ended is None:
+        return _joined(f"{name} failed ({pod.status.reason or 'no reason given'})", pod.status.message)
+    what = f"{name} ended with exit code {ended.exit_code}"
+    if ended.reason and ended.reason != "Error":
+        what += f" ({ended.reason})"
+    return _joined(what, ended.message)
+
+
+def _terminated(pod: Pod) -> Terminated | None:
+    """Return how the first container that failed ended; one that was restarted in place is told by its last end."""
+    statuses = pod.status.container_statuses
+    found = [state.terminated for each in statuses for state in (each.state, each.last_state) if state.terminated]
+    return next((each for each in found if each.exit_code), None)
+
+
+def _why(kind: str, condition: JobCondition) -> str:
+    """Say what the operator gives for a reason, as far as it says more than that the job failed."""
+    if limit := _limit(kind, condition):
+        return limit
+    said = condition.reason.removeprefix(kind)
+    if said in ("", "Failed", f"{kind}Failed"):
+        return _short(condition.message) if not _is_platitude(condition.message) else ""
+    return _joined(said, condition.message)
+
+
+def _limit(kind: str, condition: JobCondition) -> str:
+    said, message = condition.reason.removeprefix(kind), condition.message.lower()
+    if said == "DeadlineExceeded" or "active longer than" in message:
+        return "it ran longer than activeDeadlineSeconds allows"
+    if said.startswith("BackoffLimitExceeded") or "backoff limit" in message:
+        return "it was started again as often as backoffLimit allows"
+    return ""
+
+
+def _is_platitude(message: str) -> bool:
+    return not message or message.endswith("has failed")
+
+
+def _joined(what: str, message: str) -> str:
+    return f"{what}: {_short(message)}" if message.strip() else what
+
+
+def _short(message: str) -> str:
+    """Return the first line of what a stranger wrote, without what a terminal would obey, cut short."""
+    line = next((line.strip() for line in message.splitlines() if line.strip()), "")
+    line = "".join(char for char in line if char.isprintable()).rstrip(".")
+    return line if len(line) <= 200 else f"{line[:197]}..."

@@ -1,0 +1,61 @@
+"""Pod templates of a job's roles, made ready for voda. Pure.
+
+Rules: what the user wrote stays, but for what would keep voda from placing the pods; made ready twice is made ready
+once; no template that was given is changed.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from voda.cluster.kubernetes import names
+from voda.cluster.kubernetes.kinds.base import Site
+
+Template = Mapping[str, Any]
+
+
+def with_environment(template: Template, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return a template whose containers all have the variables; what a container sets itself wins.
+
+    They come first, so that the container's own variables and arguments can refer to them.
+    """
+    pod = dict(template["spec"])
+    pod["containers"] = [_with_variables(each, environment) for each in pod["containers"]]
+    return {**template, "spec": pod}
+
+
+def placed_by_voda(template: Template, job_id: str, site: Site, first_index: int = 0) -> dict[str, Any]:
+    """Return a template whose pods wait for voda to bind them.
+
+    Args:
+        template: of a role whose pods are replicas.
+        job_id: to be told by its pods.
+        site: whose taints they have to tolerate.
+        first_index: replica that the role's first pod is.
+    """
+    metadata, pod = dict(template.get("metadata") or {}), dict(template["spec"])
+    annotations = {**(metadata.get("annotations") or {}), names.JOB_ID: job_id}
+    annotations.pop(names.FIRST_INDEX, None)
+    if first_index:
+        annotations[names.FIRST_INDEX] = str(first_index)
+    metadata["labels"] = {**(metadata.get("labels") or {}), names.MANAGED: "true"}
+    metadata["annotations"] = annotations
+    # A pod that names its node is bound before anybody has decided.
+    pod.pop("nodeName", None)
+    pod["schedulerName"] = names.SCHEDULER
+    pod["tolerations"] = _tolerations(pod.get("tolerations") or (), site.tolerated_taints)
+    return {**template, "metadata": metadata, "spec": pod}
+
+
+def _with_variables(container: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    own = list(container.get("env") or ())
+    named = {variable.get("name") for variable in own}
+    added = [{"name": name, "value": value} for name, value in environment.items() if name not in named]
+    return {**container, "env": [*added, *own]} if added else dict(container)
+
+
+def _tolerations(own: Sequence[Mapping[str, Any]], taints: Sequence[str]) -> list[Mapping[str, Any]]:
+    tolerated = {each.get("key") for each in own if each.get("operator") == "Exists" and not each.get("effect")}
+    if tolerated & {None, ""}:
+        # Without a key everything is tolerated.
+        return list(own)
+    return [*own, *({"key": key, "operator": "Exists"} for key in taints if key not in tolerated)]
