@@ -65,7 +65,7 @@ class LiveCluster:
         self._pools: dict[str, Pool] = {}
         self._pool_of: dict[str, Pool] = {}
         self._refused_by: dict[str, set[str]] = {}
-        """Node -> jobs it refuses: an index of `Job.refusals`, which may name more."""
+        """Node -> jobs it refuses: an index of `Job.refusals`."""
 
     def apply(self, event: Event) -> None:
         """Fold one event; events must come in the order of their positions."""
@@ -128,8 +128,7 @@ class LiveCluster:
         self._refused_by = {}
         for pool in self._pools.values():
             for job_id, job in pool.jobs.items():
-                for node in job.refusals:
-                    self._refused_by.setdefault(node, set()).add(job_id)
+                _index(self, job_id, job.refusals)
 
     def rebase(self) -> None:
         """Let this state be the beginning of another log, whose first event is at position 1."""
@@ -177,7 +176,7 @@ def _submitted(live: LiveCluster, event: Event, fact: JobSubmitted) -> None:
 def _ended(live: LiveCluster, event: Event, fact: JobCompleted | JobFailed | JobCanceled) -> None:
     if (pool := live._pool_of.pop(fact.job_id, None)) is not None:
         live.touched.add(pool.plan.pool)
-        del pool.jobs[fact.job_id]
+        _unindex(live, pool.jobs.pop(fact.job_id))
         pool.undecided.pop(fact.job_id, None)
         # A plan releases only what it placed, so the reason of a job that never was would stay for ever.
         if fact.job_id in pool.plan.reasons and fact.job_id not in pool.plan.placement:
@@ -191,6 +190,7 @@ def _cancel_requested(live: LiveCluster, event: Event, fact: JobCancelRequested)
 
 def _changed(live: LiveCluster, event: Event, fact: JobChanged) -> None:
     if (job := live._job(fact.job_id)) is not None:
+        _unindex(live, job)
         live._change(fact.job_id, spec=respecified(job.spec, fact), refusals={})
 
 
@@ -203,7 +203,7 @@ def _refused(live: LiveCluster, event: Event, fact: WorkerRefused) -> None:
         _lift(live, fact.job_id, fact.node)
     elif (job := live._job(fact.job_id)) is not None:
         live._change(fact.job_id, refusals={**job.refusals, fact.node: fact.reason})
-        live._refused_by.setdefault(fact.node, set()).add(fact.job_id)
+        _index(live, fact.job_id, {fact.node: fact.reason})
 
 
 def _worker_started(live: LiveCluster, event: Event, fact: WorkerStarted) -> None:
@@ -253,7 +253,23 @@ def _lift_all(live: LiveCluster, node: str) -> None:
 
 def _lift(live: LiveCluster, job_id: str, node: str) -> None:
     if (job := live._job(job_id)) is not None and node in job.refusals:
-        live._change(job_id, refusals={name: reason for name, reason in job.refusals.items() if name != node})
+        _unindex(live, job)
+        left = {name: reason for name, reason in job.refusals.items() if name != node}
+        live._change(job_id, refusals=left)
+        _index(live, job_id, left)
+
+
+def _index(live: LiveCluster, job_id: str, refusals: Mapping[str, str]) -> None:
+    for node in refusals:
+        live._refused_by.setdefault(node, set()).add(job_id)
+
+
+def _unindex(live: LiveCluster, job: Job) -> None:
+    for node in job.refusals:
+        jobs = live._refused_by.get(node, set())
+        jobs.discard(job.spec.job_id)
+        if not jobs:
+            live._refused_by.pop(node, None)
 
 
 def _plan_adopted(live: LiveCluster, event: Event, fact: PlanAdopted) -> None:

@@ -28,9 +28,13 @@ def diff(state: ClusterState, observed: Observed) -> tuple[Action, ...]:
     """
     ends = _ends(state, observed)
     gaps = _gaps(state, observed)
-    if not ends and not gaps:
+    rescaled = _rescaled(state, observed) if observed.sizes else ()
+    if not ends and not gaps and not rescaled:
         return ()
     step = _Step(free=_free(observed))
+    for job_id, size in rescaled:
+        planned = state.plan.placement[job_id]
+        (step.shrinks if size > len(planned) else step.grows).append(ResizeJob(job_id=job_id, nodes=planned))
     for action in ends:
         step.ends.append(action)
         step.coming.update(_gpus_on(observed.workers[action.job_id].values(), observed.gpus_per_replica[action.job_id]))
@@ -167,13 +171,33 @@ def _gaps(state: ClusterState, observed: Observed) -> list[_Gap]:
         # Nearly always the indices come in their order: two tuples are compared faster than looked up one by one.
         if len(workers) == size and tuple(workers.values()) == planned and tuple(workers) == _indices(size):
             continue
-        if len(workers) == size and all(workers.get(index) == node for index, node in enumerate(planned)):
+        if _is_as_planned(workers, planned):
             continue
         job = state.jobs.get(job_id)
         # The log is about to hear that a job has ended: it is not to be started for a plan that does not know yet.
         if job is not None and not job.is_canceling and job_id not in observed.ended:
             gaps.append(_Gap(job_id, job.spec.gpus_per_replica, planned, workers))
     return sorted(gaps, key=lambda gap: (state.jobs[gap.job_id].submitted_at, gap.job_id))
+
+
+def _is_as_planned(workers: Mapping[int, str], planned: Sequence[str]) -> bool:
+    return len(workers) == len(planned) and all(workers.get(index) == node for index, node in enumerate(planned))
+
+
+def _rescaled(state: ClusterState, observed: Observed) -> list[tuple[str, int]]:
+    """Return the jobs whose workers are as planned but will not stay so, and how many the cluster shall keep.
+
+    Somebody scaled such a job by hand. While workers differ from the plan, so may the sizes; and what closes the gap
+    sets the size, too.
+    """
+    changed: list[tuple[str, int]] = []
+    for job_id, size in sorted(observed.sizes.items()):
+        job, planned = state.jobs.get(job_id), state.plan.placement.get(job_id, ())
+        if job is None or job.is_canceling or job_id in observed.ended or not planned or size == len(planned):
+            continue
+        if _is_as_planned(observed.workers.get(job_id, {}), planned):
+            changed.append((job_id, size))
+    return changed
 
 
 @cache

@@ -11,8 +11,10 @@ from voda.domain.node import Node
 from voda.domain.state import ClusterState
 from voda.events.types import (
     ExitCause,
+    JobCancelRequested,
     JobCompleted,
     JobFailed,
+    JobRegistered,
     NodeChanged,
     NodeJoined,
     NodeLeft,
@@ -29,8 +31,8 @@ def overlooked(state: ClusterState, observed: Observed) -> tuple[Notice, ...]:
         observed: what the pool's cluster shows.
 
     Returns:
-        Nodes first, then job by job: its end, workers gone, workers come. Workers of jobs that are not live are
-        the reconciler's business, which stops them.
+        Nodes first, then job by job: its object, its end, workers gone, workers come. Workers of jobs that are not
+        live are the reconciler's business, which stops them.
     """
     facts: list[Notice] = [*_nodes(state.nodes, observed.nodes)]
     for job_id in sorted(state.jobs):
@@ -53,12 +55,24 @@ def _job(state: ClusterState, job: Job, observed: Observed) -> Iterator[Notice]:
     job_id = job.spec.job_id
     seen = observed.workers.get(job_id, {})
     end = observed.ended.get(job_id)
+    if observed.objects is not None:
+        yield from _object(job, observed.objects.get(job_id, ""), is_over=end is not None)
     if end is not None:
         yield end
     yield from _gone(state, job, seen, observed, end)
     come = {index: node for index, node in seen.items() if job.workers.get(index) != node}
     if come:
         yield WorkerStarted(job_id=job_id, workers=come)
+
+
+def _object(job: Job, uid: str, *, is_over: bool) -> Iterator[JobRegistered | JobCancelRequested]:
+    """Yield that the job has an object by now, or that somebody deleted the one it had: he wants the job no more."""
+    job_id, kind = job.spec.job_id, job.spec.kind
+    if uid and not job.uid:
+        yield JobRegistered(job_id=job_id, uid=uid, kind=kind)
+    elif job.uid and uid != job.uid and not job.is_canceling and not is_over:
+        what = "was replaced by another one" if uid else "was deleted"
+        yield JobCancelRequested(job_id=job_id, reason=f"its {kind} {what}")
 
 
 def _gone(

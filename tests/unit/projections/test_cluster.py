@@ -1,5 +1,8 @@
 """The live cluster: what each fact changes, and that a snapshot with its tail equals the whole log."""
 
+from typing import Any
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +18,7 @@ from voda.events.types import (
     JobFailed,
     JobPriorityChanged,
     JobProgressed,
+    JobRegistered,
     JobSubmitted,
     NodeChanged,
     NodeJoined,
@@ -23,6 +27,7 @@ from voda.events.types import (
     PolicyChanged,
     RatelimitChanged,
     WorkerExited,
+    WorkerRefused,
     WorkerStarted,
 )
 from voda.projections.cluster import LiveCluster
@@ -168,6 +173,70 @@ def test_job_when_canceled_or_requeued_shows_it() -> None:
     assert (job.queue_level, job.queued_since, job.is_canceling) == (1, 11.0, True)
 
 
+def a_refused_job() -> Log:
+    log = a_running_job()
+    log.add(JobSubmitted(spec=a_spec("b")), at=11)
+    log.add(WorkerRefused(job_id="a", node="n1", reason="2 CPUs free, 4 needed"), at=12)
+    log.add(WorkerRefused(job_id="a", node="n2", reason="a taint"), at=13)
+    log.add(WorkerRefused(job_id="b", node="n2", reason="a taint"), at=14)
+    return log
+
+
+def refusals(log: Log) -> dict[str, dict[str, str]]:
+    return {job_id: dict(job.refusals) for job_id, job in folded(log).jobs("default").items() if job.refusals}
+
+
+def test_refusals_when_told_hold_for_their_job_and_node() -> None:
+    assert refusals(a_refused_job()) == {"a": {"n1": "2 CPUs free, 4 needed", "n2": "a taint"}, "b": {"n2": "a taint"}}
+
+
+@pytest.mark.parametrize(
+    "fact", [NodeChanged(node=a_node("n2")), NodeJoined(node=a_node("n2")), NodeLeft(name="n2", pool="elsewhere")]
+)
+def test_refusals_of_a_node_when_it_changes_are_lifted(fact: AnyFact) -> None:
+    log = a_refused_job()
+    log.add(fact, at=20)
+    assert refusals(log) == {"a": {"n1": "2 CPUs free, 4 needed"}}
+
+
+def test_refusal_when_told_without_a_reason_is_lifted_for_its_job_alone() -> None:
+    log = a_refused_job()
+    log.add(WorkerRefused(job_id="a", node="n2"), at=20)
+    log.add(WorkerRefused(job_id="b", node="n7"), at=21)
+    assert refusals(log) == {"a": {"n1": "2 CPUs free, 4 needed"}, "b": {"n2": "a taint"}}
+
+
+def test_refusals_of_a_job_when_its_wishes_change_are_lifted() -> None:
+    log = a_refused_job()
+    log.add(JobChanged(job_id="a", max_replicas=2), at=20)
+    assert refusals(log) == {"b": {"n2": "a taint"}}
+
+
+def test_refusal_when_told_or_lifted_makes_its_pool_touched() -> None:
+    log = a_refused_job()
+    live = folded(log)
+    for fact in (WorkerRefused(job_id="a", node="n3", reason="full"), NodeLeft(name="n3", pool="elsewhere")):
+        live.apply(log.add(fact, at=20))
+        assert live.touched == {"default"}
+
+
+def test_object_of_a_job_when_registered_is_known_by_its_uid() -> None:
+    log = a_running_job()
+    assert folded(log).jobs("default")["a"].uid == ""
+    log.add(JobRegistered(job_id="a", uid="u1", kind="MPIJob"), at=11)
+    assert folded(log).jobs("default")["a"].uid == "u1"
+
+
+def test_snapshot_of_a_voda_that_knew_no_objects_and_refusals_is_read() -> None:
+    live = folded(a_running_job())
+    position, pools = msgspec.msgpack.decode(live.dump())
+    jobs: dict[str, Any] = pools["default"]["jobs"]
+    assert not {"uid", "refusals"} & jobs["a"].keys()
+    older = LiveCluster()
+    older.load(msgspec.msgpack.encode((position, pools)))
+    assert older.state("default") == live.state("default")
+
+
 def test_state_when_the_log_grows_does_not_change() -> None:
     log = a_running_job()
     live = folded(log)
@@ -190,6 +259,8 @@ FACTS: st.SearchStrategy[AnyFact] = st.one_of(
     st.builds(JobProgressed, job_id=JOBS, epochs_done=st.floats(0, 100), workers=st.integers(0, 8)),
     st.builds(JobChanged, job_id=JOBS, min_replicas=st.integers(-1, 9), max_replicas=st.integers(-1, 9)),
     st.builds(JobCompleted, job_id=JOBS),
+    st.builds(JobRegistered, job_id=JOBS, uid=st.sampled_from(["", "u1"])),
+    st.builds(WorkerRefused, job_id=JOBS, node=NODES, reason=st.sampled_from(["", "full"])),
     st.builds(JobCancelRequested, job_id=JOBS),
     st.builds(NodeJoined, node=st.builds(a_node, NODES, gpus=st.integers(0, 8))),
     st.builds(NodeLeft, name=NODES),

@@ -16,6 +16,7 @@ from voda.events.types import (
     JobFailed,
     JobPriorityChanged,
     JobProgressed,
+    JobRegistered,
     JobSubmitted,
     PlanAdopted,
     WorkerExited,
@@ -189,6 +190,7 @@ FACTS: st.SearchStrategy[AnyFact] = st.one_of(
     st.builds(JobFailed, job_id=JOBS, reason=st.just("oom")),
     st.builds(JobCanceled, job_id=JOBS),
     st.builds(JobCancelRequested, job_id=JOBS),
+    st.builds(JobRegistered, job_id=JOBS, uid=st.just("u1")),
     st.builds(ActionFailed, job_id=JOBS, action=st.just("start"), error=st.just("no")),
     st.builds(
         a_plan,

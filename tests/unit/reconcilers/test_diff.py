@@ -117,6 +117,40 @@ def test_diff_when_the_node_of_a_plan_is_gone_then_the_job_waits() -> None:
     assert actions({}, {"a": ("n9",)}) == ()
 
 
+# ---- sizes that somebody set by hand
+
+
+def resized(workers: Workers, placement: Placement, sizes: Mapping[str, int], canceled: str = "") -> Sequence[Action]:
+    observed = replace(seen(workers, [a_node("n1"), a_node("n2")]), sizes=sizes)
+    return diff(wanted(placement, canceled), observed)
+
+
+def test_diff_when_a_job_was_scaled_by_hand_then_it_is_told_the_planned_size_again() -> None:
+    again = (ResizeJob(job_id="a", nodes=("n1", "n2")),)
+    assert resized({"a": at("n1", "n2")}, {"a": ("n1", "n2")}, {"a": 5}) == again
+    assert resized({"a": at("n1", "n2")}, {"a": ("n1", "n2")}, {"a": 1}) == again
+    assert resized({"a": at("n1", "n2")}, {"a": ("n1", "n2")}, {"a": 2}) == ()
+
+
+def test_diff_when_jobs_were_scaled_by_hand_then_those_grown_are_shrunk_before_those_shrunk_grow() -> None:
+    workers = {"a": at("n1"), "b": at("n2")}
+    assert resized(workers, {"a": ("n1",), "b": ("n2",)}, {"a": 0, "b": 2}) == (
+        ResizeJob(job_id="b", nodes=("n2",)),
+        ResizeJob(job_id="a", nodes=("n1",)),
+    )
+
+
+def test_diff_when_a_job_is_on_its_way_to_another_size_then_it_is_told_once() -> None:
+    assert resized({"a": at("n1")}, {"a": ("n1", "n2")}, {"a": 2}) == (ResizeJob(job_id="a", nodes=("n1", "n2")),)
+    assert resized({"a": at("n1", "n2")}, {"a": ("n1",)}, {"a": 2}) == (ResizeJob(job_id="a", nodes=("n1",)),)
+
+
+def test_diff_when_a_job_ends_or_halts_then_nobody_minds_its_size() -> None:
+    assert resized({"a": at("n1")}, {}, {"a": 2}) == (HaltJob(job_id="a"),)
+    assert resized({"a": at("n1")}, {"a": ("n1",)}, {"a": 2}, canceled="a") == (StopJob(job_id="a", reason="canceled"),)
+    assert resized({}, {}, {"a": 2, "ended": 3}) == ()
+
+
 # ---- circles
 
 

@@ -4,12 +4,15 @@ from collections.abc import Mapping
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.builders import Log, a_job, a_node, a_spec, a_state
 from voda.cluster.port import Observed
 from voda.domain.state import ClusterState
 from voda.events.types import (
+    JobCancelRequested,
     JobCompleted,
+    JobRegistered,
     JobSubmitted,
     NodeChanged,
     NodeJoined,
@@ -87,6 +90,45 @@ def test_relist_when_a_worker_moved_tells_that_it_left_before_it_came() -> None:
 
 def test_relist_when_a_job_is_not_live_leaves_its_workers_to_the_reconciler() -> None:
     assert overlooked(a_state(nodes=[a_node("n1"), a_node("n2")]), showing({"ghost": {0: "n1"}})) == ()
+
+
+def of_object(uid: str, *, is_canceling: bool = False) -> ClusterState:
+    """A job whose object the log knows by `uid`."""
+    return a_state(
+        jobs=[a_job("a", uid=uid, is_canceling=is_canceling, workers={0: "n1"})],
+        nodes=[a_node("n1"), a_node("n2")],
+        placement={"a": ("n1",)},
+    )
+
+
+def showing_object(uid: str, ended: tuple[str, ...] = ()) -> Observed:
+    seen = showing({"a": {0: "n1"}}, ended=ended)
+    return replace(seen, objects={"a": uid} if uid else {})
+
+
+def test_relist_when_a_job_has_an_object_that_the_log_does_not_know_tells_its_uid() -> None:
+    assert overlooked(of_object(""), showing_object("u1")) == (JobRegistered(job_id="a", uid="u1", kind="MPIJob"),)
+
+
+def test_relist_when_a_job_has_its_object_or_none_yet_finds_nothing() -> None:
+    assert overlooked(of_object("u1"), showing_object("u1")) == ()
+    assert overlooked(of_object(""), showing_object("")) == ()
+
+
+def test_relist_when_a_jobs_object_is_gone_or_another_ones_tells_that_it_is_canceled_although_workers_run() -> None:
+    deleted, replaced = "its MPIJob was deleted", "its MPIJob was replaced by another one"
+    assert overlooked(of_object("u1"), showing_object("")) == (JobCancelRequested(job_id="a", reason=deleted),)
+    assert overlooked(of_object("u1"), showing_object("u2")) == (JobCancelRequested(job_id="a", reason=replaced),)
+
+
+def test_relist_when_the_object_of_an_ending_job_is_gone_does_not_cancel_it() -> None:
+    assert overlooked(of_object("u1", is_canceling=True), showing_object("")) == ()
+    told = overlooked(of_object("u1"), showing_object("", ended=("a",)))
+    assert told == (JobCompleted(job_id="a"),)
+
+
+def test_relist_when_the_cluster_keeps_no_objects_asks_for_none() -> None:
+    assert overlooked(of_object("u1"), showing({"a": {0: "n1"}})) == ()
 
 
 @given(
