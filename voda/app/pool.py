@@ -28,6 +28,7 @@ _log = logging.getLogger(__name__)
 QUIET: Final = frozenset({"job.submitted", "job.registered", "job.progressed", "worker.refused", "action.failed"})
 """Types after which the cluster needs no look: nothing that is planned or shown has changed by them."""
 RELIST_S: Final = 30.0
+_FOLLOW_S: Final = 0.2
 _RETRY_S: Final = 1.0
 _RETRY_UNFORESEEN_S: Final = 10.0
 
@@ -72,19 +73,39 @@ class PoolLoop:
             self._is_stale = True
         self._wake.set()
 
-    async def run(self, leader: str) -> None:
-        """Lead the pool until cancelled.
+    async def follow(self) -> None:
+        """Stand by until cancelled: keep level with the log, so that `run` may begin at once; never beside it.
+
+        Raises:
+            LogDamaged, LogTooNew, NotALog: the log cannot be read.
+        """
+        while True:
+            self._wake.clear()
+            await self._again(self._catch_up)
+            await self._wake.wait()
+            # What comes within a moment is read together.
+            await asyncio.sleep(_FOLLOW_S)
+
+    async def run(self, leader: str, epoch: int | None = None) -> None:
+        """Lead the pool until cancelled; may be called again after that.
+
+        Args:
+            leader: who leads.
+            epoch: to lead in; None = the next one.
 
         Raises:
             Fenced: another leader took over.
             LogDamaged, LogTooNew, NotALog: the log cannot be read.
         """
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._listen())
-            await self._again(lambda: self._begin(leader))
-            while True:
-                self._wake.clear()
-                await self._sleep_until(await self._again(self._step))
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._listen())
+                await self._again(lambda: self._begin(leader, epoch))
+                while True:
+                    self._wake.clear()
+                    await self._sleep_until(await self._again(self._step))
+        finally:
+            self.is_leading, self.trouble = False, ""
 
     async def _listen(self) -> None:
         """Take the cluster's notices as they come."""
@@ -97,15 +118,21 @@ class PoolLoop:
                 _log.warning("watch broke pool=%s reason=%s", self.pool, error)
             await asyncio.sleep(_RETRY_S)
 
-    async def _begin(self, leader: str) -> float:
+    async def _catch_up(self) -> float:
+        await self._controller.warm()
+        return math.inf
+
+    async def _begin(self, leader: str, wanted: int | None) -> float:
         """Take the lead, and bring the log level with what the cluster shows before anything is decided."""
-        epoch = await self._controller.lead(leader)
+        epoch = await self._controller.lead(leader, wanted)
         observed = await self._cluster.observe()
         # What was told before this look is in it already.
         self._notices.clear()
         facts = overlooked(await self._state(), observed)
         await self._watcher.record(facts)
         self.is_leading = True
+        # Of what a former leadership in this process knew, nothing is known to hold.
+        self._is_stale, self._suspects = True, ()
         self._relist_at = self._clock.now() + RELIST_S
         _log.info("leads pool=%s epoch=%d overlooked=%d", self.pool, epoch, len(facts))
         return self._clock.now()

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from voda.clock import Clock, stopwatch
 from voda.controller.follower import catch_up, restore
 from voda.domain.catalogue import first_known
+from voda.domain.errors import Fenced, VersionConflict
 from voda.domain.state import ClusterState
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.store import EventStore
@@ -87,25 +88,59 @@ class Controller:
         self._stream = f"decisions.{pool}"
         self._version = 0
         self._epoch = 0
+        self._election: Fact | None = None
+        """What begins the epoch; kept, so that it can be recorded again without harm."""
         self._cause: str | None = None
         self._decided_at = -math.inf
         self._canceling: set[str] = set()
         self._requeue_at = -math.inf
 
-    async def lead(self, leader: str) -> int:
+    async def lead(self, leader: str, epoch: int | None = None) -> int:
         """Take over the pool's decisions and return the new epoch.
 
+        What was folded of the log before, by `catch_up`, is kept: who followed leads at once.
+
+        Args:
+            leader: who leads.
+            epoch: to lead in; may be asked for again if the last time something failed. None = the next one.
+
         Raises:
+            Fenced: the pool was led in this epoch by another one, or in a later one.
             VersionConflict: another candidate was faster.
         """
-        await restore(self._store, self.live)
-        head = await self._store.head(self._stream)
-        self._version, self._epoch = head.version, head.epoch + 1
-        await self._append(LeaderElected(pool=self.pool, leader=leader))
+        await self.warm()
+        await self._elect(leader, epoch)
         await self.catch_up()
         jobs = self.live.cluster.jobs(self.pool)
         self._canceling = {job_id for job_id, job in jobs.items() if job.is_canceling}
         return self._epoch
+
+    async def _elect(self, leader: str, epoch: int | None) -> None:
+        head = await self._store.head(self._stream)
+        if epoch is None or epoch != self._epoch:
+            if epoch is not None and head.epoch >= epoch:
+                raise Fenced(
+                    f"pool {self.pool}: epoch {epoch} was given to {leader}, but {head.epoch} was led in before"
+                )
+            self._epoch = head.epoch + 1 if epoch is None else epoch
+            self._election = self._fact(LeaderElected(pool=self.pool, leader=leader))
+        assert self._election is not None, "an epoch begins with an election"
+        # The same fact again, if the answer was lost: the log takes it once.
+        try:
+            await self._store.append(self._stream, head.version, [self._election], epoch=self._epoch)
+        except VersionConflict:
+            self._epoch = 0
+            raise
+        head = await self._store.head(self._stream)
+        if head.epoch != self._epoch:
+            raise Fenced(f"pool {self.pool}: epoch {self._epoch} was followed by epoch {head.epoch}")
+        self._version = head.version
+
+    async def warm(self) -> None:
+        """Catch up without leading, at first from the newest snapshot on."""
+        if self.live.position == 0:
+            await restore(self._store, self.live)
+        await self.catch_up()
 
     async def catch_up(self) -> None:
         """Fold what was appended since the last call, and note what makes a decision due."""

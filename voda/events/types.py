@@ -4,7 +4,7 @@ Rule: a released record is never edited in place; raise its `SCHEMA` and add an 
 """
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from msgspec import Struct
 
@@ -210,16 +210,21 @@ class ActionFailed(JobFact, frozen=True, kw_only=True):
 # ---- decision: what the leader settled
 
 
+LEADERSHIP: Final = "leadership"
+"""Stream on which replicas claim epochs."""
+
+
 class LeaderElected(Data, frozen=True, kw_only=True):
     """First record of a leadership: from here on the store refuses decisions of lower epochs."""
 
     TYPE = "leader.elected"
     pool: str
+    """Empty: of all pools; a replica claims its epoch by it, before it leads them one by one."""
     leader: str
 
     @property
     def stream(self) -> str:
-        return f"decisions.{self.pool}"
+        return f"decisions.{self.pool}" if self.pool else LEADERSHIP
 
 
 class PlanAdopted(Data, frozen=True, kw_only=True):

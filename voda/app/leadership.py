@@ -1,0 +1,302 @@
+"""Leadership: campaigns for the Lease, leads while it holds it, and hands it over.
+
+Rules: what leads is stopped before the Lease may be anybody else's, and the Lease is released only once it has
+stopped; spans are measured on the event loop's steady clock; an epoch is claimed in the log before it is led in.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import aclosing, suppress
+from typing import Any, Final, Protocol
+
+from msgspec.structs import replace
+
+from voda.app.election import (
+    Look,
+    Renew,
+    Sight,
+    Standing,
+    StepDown,
+    Take,
+    Term,
+    Terms,
+    Wait,
+    judge,
+    lost,
+    next_epoch,
+    seen,
+)
+from voda.cluster.kubernetes.errors import Conflict, Throttled
+from voda.cluster.kubernetes.lease import Lease, LeaseClient
+from voda.controller.epochs import Epochs
+from voda.domain.errors import Fenced, StoreNotWritable, TransientError, VodaError
+
+_log = logging.getLogger(__name__)
+
+Lead = Callable[[int], Coroutine[Any, Any, None]]
+"""epoch -> leads until cancelled."""
+StandBy = Callable[[], Coroutine[Any, Any, None]]
+"""Keeps warm until cancelled."""
+_REQUEST_S: Final = 3.0
+_RELEASE_S: Final = 2.0
+_PAUSE_S: Final = 0.1
+"""Before asking again at once: whatever the server answers, it is not asked without end."""
+
+
+class Observer(Protocol):
+    """Who measures a leadership; it changes nothing."""
+
+    def leads(self, epoch: int) -> None:
+        """Take note that the Lease was taken."""
+        ...
+
+    def stepped_down(self, reason: str) -> None:
+        """Take note that the leadership ended."""
+        ...
+
+    def renewed(self, *, succeeded: bool) -> None:
+        """Take note of an attempt to renew the Lease."""
+        ...
+
+
+class Leadership:
+    """One candidate.
+
+    Args:
+        lease: what is campaigned for.
+        epochs: of the log.
+        me: identity; of this very process, never used by another one.
+        terms: all candidates' alike.
+        observer: who measures it.
+    """
+
+    def __init__(
+        self,
+        lease: LeaseClient,
+        epochs: Epochs,
+        me: str,
+        *,
+        terms: Terms | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self.me = me
+        self.trouble = ""
+        """Why the Lease is not known or not renewed, one sentence; empty while it is, whoever holds it."""
+        self._client = lease
+        self._epochs = epochs
+        self._terms = terms or Terms()
+        self._observer = observer
+        self._wake = asyncio.Event()
+        self._sight = Sight()
+        self._term: Term | None = None
+        self._retry_at = -math.inf
+        self._is_in_doubt = False
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether this candidate may act as the leader at this moment; to be asked on the event loop."""
+        return self._term is not None and _now() < self._term.renewed_at + self._terms.renew_deadline_s
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of this candidate's leadership; 0 while it does not lead."""
+        return self._term.epoch if self._term else 0
+
+    @property
+    def leader(self) -> str:
+        """Identity of who holds the Lease, as last seen; empty where nobody is known to."""
+        return self._sight.lease.holder if self._sight.lease else ""
+
+    async def run(self, lead: Lead, stand_by: StandBy | None = None) -> None:
+        """Campaign, lead and campaign again, until cancelled; then hand over.
+
+        Args:
+            lead: called with the epoch at each acquisition. It is cancelled, and waited for, when the Lease is lost.
+                Where it returns or raises Fenced, the Lease is given up, and campaigned for again after a pause.
+            stand_by: runs while another candidate leads; never beside `lead`.
+
+        Raises:
+            ExceptionGroup: of what `lead` or `stand_by` raised.
+        """
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch())
+            while True:
+                await self._wait_for_the_lead(stand_by or asyncio.Event().wait)
+                await self._serve(lead)
+                await asyncio.sleep(self._terms.retry_s)
+
+    async def _wait_for_the_lead(self, stand_by: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(stand_by())
+            while self._term is None:
+                await self._step()
+            waiting.cancel()
+
+    async def _serve(self, lead: Lead) -> None:
+        """Lead until the Lease is lost, or `lead` ends."""
+        assert self._term is not None, "only a leader leads"
+        epoch, reason = self._term.epoch, "cancelled"
+        self._note_lead(epoch)
+        try:
+            async with asyncio.TaskGroup() as group:
+                leading = group.create_task(self._lead(lead, epoch))
+                leading.add_done_callback(lambda _: self._wake.set())
+                reason = await self._hold(leading)
+                leading.cancel()
+        except* Fenced as errors:
+            reason = f"fenced: {_first(errors)}"
+        finally:
+            self._term = None
+            self._note_end(epoch, reason)
+            await self._release()
+        # A group whose task fails while it is cancelled from outside tells of the failure alone.
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
+
+    async def _lead(self, lead: Lead, epoch: int) -> None:
+        try:
+            await self._epochs.claim(epoch, self.me)
+        except (TransientError, StoreNotWritable) as error:
+            # Perhaps another replica reaches the log.
+            self._fail(error)
+            return
+        await lead(epoch)
+
+    async def _hold(self, leading: asyncio.Task[None]) -> str:
+        """Keep the Lease for as long as possible, and return why that is over."""
+        while not leading.done():
+            if reason := await self._step():
+                return reason
+        return "it was given up"
+
+    async def _step(self) -> str:
+        """Do what is due, or wait; return why the leadership is over, empty while it is not."""
+        self._wake.clear()
+        standing = Standing(
+            me=self.me, sight=self._sight, term=self._term, retry_at=self._retry_at, is_in_doubt=self._is_in_doubt
+        )
+        match judge(standing, _now(), self._terms):
+            case Wait(until=until):
+                await self._sleep_until(until)
+            case Look():
+                await self._ask(self._client.read)
+            case Take():
+                await self._take()
+            case Renew():
+                await self._renew()
+            case StepDown(reason=reason):
+                # At once: whoever asks must not hear that it leads while its tasks are being stopped.
+                self._term = None
+                return reason
+        return ""
+
+    async def _take(self) -> None:
+        sight = self._sight
+        try:
+            epoch = next_epoch(sight, await self._epochs.highest())
+        except (TransientError, StoreNotWritable) as error:
+            self._fail(error)
+            return
+        began, duration_s = _now(), self._terms.duration_s
+        if await self._ask(
+            lambda: self._client.take(sight.lease, holder=self.me, transitions=epoch, duration_s=duration_s)
+        ):
+            self._term = Term(epoch=epoch, renewed_at=began)
+
+    async def _renew(self) -> None:
+        term, lease, began = self._term, self._sight.lease, _now()
+        assert term is not None and lease is not None, "only a leader renews"  # noqa: PT018 - one claim
+        left_s = term.renewed_at + self._terms.renew_deadline_s - began
+        succeeded = await self._ask(lambda: self._client.renew(lease), within_s=min(_REQUEST_S, left_s))
+        if succeeded:
+            self._term = replace(term, renewed_at=began)
+        if self._observer is not None:
+            self._observer.renewed(succeeded=succeeded)
+
+    async def _ask(self, request: Callable[[], Awaitable[Lease | None]], *, within_s: float = _REQUEST_S) -> bool:
+        """Ask the server and learn from its answer; return whether it did as asked."""
+        try:
+            async with asyncio.timeout(within_s):
+                lease = await request()
+        except Conflict:
+            self._is_in_doubt = True
+            self._retry_at = _now() + _PAUSE_S
+            return False
+        except (VodaError, TimeoutError) as error:
+            self._fail(error if str(error) else TimeoutError(f"no answer within {within_s:.2g} s"))
+            return False
+        self._sight = seen(self._sight, lease, _now())
+        self._is_in_doubt, self._retry_at, self.trouble = False, -math.inf, ""
+        return True
+
+    async def _watch(self) -> None:
+        """Hear of changes as they happen; without it everything goes on, later."""
+        while True:
+            pause_s = _PAUSE_S
+            try:
+                async with aclosing(self._client.watch()) as news:
+                    async for lease in news:
+                        self._hear(lease)
+            except VodaError as error:
+                _log.debug("watch broke lease=%s reason=%s", self._client.key, error)
+                pause_s = self._terms.retry_s
+            await asyncio.sleep(pause_s)
+
+    def _hear(self, lease: Lease | None) -> None:
+        if self._term is None:
+            self._sight = seen(self._sight, lease, _now())
+        elif lost(lease, self.me, self._term.epoch):
+            # Perhaps old news, of the time before the Lease was taken.
+            self._is_in_doubt = True
+        self._wake.set()
+
+    async def _release(self) -> None:
+        """Give the Lease up, if it is still held, so that others need not wait until it expires."""
+        lease = self._sight.lease
+        with suppress(VodaError, TimeoutError):
+            async with asyncio.timeout(_RELEASE_S):
+                while lease is not None and lease.holder == self.me:
+                    try:
+                        await self._client.release(lease)
+                    except Conflict:
+                        # A renewal that was broken off may have been heeded.
+                        lease = await self._client.read()
+                    else:
+                        return
+
+    async def _sleep_until(self, instant: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(instant):
+                await self._wake.wait()
+
+    def _fail(self, error: Exception) -> None:
+        before, self.trouble = self.trouble, f"lease {self._client.key}: {error}"
+        if self.trouble != before:
+            _log.warning("lease not reached lease=%s reason=%s", self._client.key, error)
+        patience_s = error.retry_after_s if isinstance(error, Throttled) else 0.0
+        self._retry_at = _now() + max(self._terms.retry_s, patience_s)
+
+    def _note_lead(self, epoch: int) -> None:
+        _log.info("leads lease=%s epoch=%d me=%s", self._client.key, epoch, self.me)
+        if self._observer is not None:
+            self._observer.leads(epoch)
+
+    def _note_end(self, epoch: int, reason: str) -> None:
+        _log.info("stepped down lease=%s epoch=%d reason=%s", self._client.key, epoch, reason)
+        if self._observer is not None:
+            self._observer.stepped_down(reason)
+
+
+def _now() -> float:
+    # Steady, unlike the time of day: a clock that is set must not end a leadership, nor begin one.
+    return asyncio.get_running_loop().time()
+
+
+def _first(errors: BaseExceptionGroup[Fenced]) -> BaseException:
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
