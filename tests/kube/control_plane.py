@@ -3,24 +3,35 @@
 Rule: everything it starts ends with it, on whatever port was free; RBAC is on, as in any cluster.
 """
 
+import json
 import socket
 import ssl
 import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 
 import yaml
 
-from tests.kube.assets import assets
+from tests.kube.assets import assets, crds
 
 ADMIN = "admin-token"
 OUTSIDER = "outsider-token"
 """Of a user without any rights."""
 _WAIT_S = 60.0
+# Only what voda's cluster needs, so that two cores suffice: no cloud, no volumes, no endpoints of Services.
+_CONTROLLERS = (
+    *("job", "garbagecollector", "namespace", "nodelifecycle", "podgc", "disruption"),
+    *("deployment", "replicaset", "serviceaccount", "serviceaccount-token"),
+)
+# As much as the server takes: the defaults, 20 and 50 requests a second, are for clusters that share it.
+_UNHURRIED = ("--kube-api-qps=1000", "--kube-api-burst=2000")
+MPI_V2, MPI_V1, PYTORCH = "mpijobs.kubeflow.org_v2beta1", "mpijobs.kubeflow.org_v1", "pytorchjobs.kubeflow.org_v1"
+"""CustomResourceDefinitions, by file; both MPIJobs are called alike, so that a cluster has one of them."""
 
 
 class ControlPlane:
@@ -101,6 +112,13 @@ class ControlPlane:
             "--leader-elect=false",
             "--port=0",
             "--secure-port=0",
+            f"--controllers={','.join(_CONTROLLERS)}",
+            # Nobody sends the nodes' heartbeats; they are ready or not as their tests say.
+            "--node-monitor-grace-period=24h",
+            "--node-startup-grace-period=24h",
+            "--node-monitor-period=1s",
+            "--concurrent-gc-syncs=10",
+            *_UNHURRIED,
             *flags,
         )
 
@@ -112,8 +130,20 @@ class ControlPlane:
             "--leader-elect=false",
             "--port=0",
             "--secure-port=0",
+            *_UNHURRIED,
             *flags,
         )
+
+    def install(self, *definitions: str) -> None:
+        """Install CustomResourceDefinitions, and return when what they define is served."""
+        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        for name in definitions:
+            body = yaml.load((crds() / f"{name}.yaml").read_text(), yaml.CSafeLoader)
+            status, said = self._ask(path, json.dumps(body).encode())
+            assert status == 201, f"{name}: {status} {said[:500]!r}"
+            spec = body["spec"]
+            served = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
+            self._wait_until(partial(self._serves, served), f"{served} is served")
 
     def kubeconfig(self, token: str = ADMIN, name: str = "admin") -> Path:
         """Write a kubeconfig for the bearer of a token, and return its path."""
@@ -173,29 +203,52 @@ class ControlPlane:
         (self.folder / "tokens.csv").write_text("\n".join(tokens) + "\n")
 
     def _wait_until_ready(self) -> None:
-        until = time.perf_counter() + _WAIT_S
-        while not self._is_ready():
-            process = self._processes["kube-apiserver"]
+        process = self._processes["kube-apiserver"]
+
+        def is_ready() -> bool:
             assert process.poll() is None, f"kube-apiserver ended: {self.log('kube-apiserver')[-2000:]}"
-            assert time.perf_counter() < until, f"kube-apiserver is not ready after {_WAIT_S:g} s"
+            return self._serves("/readyz")
+
+        self._wait_until(is_ready, "kube-apiserver is ready")
+
+    def _serves(self, path: str) -> bool:
+        return self._ask(path)[0] == 200
+
+    def _wait_until(self, holds: Callable[[], bool], what: str) -> None:
+        until = time.perf_counter() + _WAIT_S
+        while not holds():
+            assert time.perf_counter() < until, f"waited {_WAIT_S:g} s in vain until {what}"
             time.sleep(0.05)
 
-    def _is_ready(self) -> bool:
-        request = urllib.request.Request(f"{self.url}/readyz", headers={"Authorization": f"Bearer {ADMIN}"})
+    def _ask(self, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+        """Send one request, and return status and answer; status 0 where nobody answers."""
+        headers = {"Authorization": f"Bearer {ADMIN}", "Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.url}{path}", data=body, headers=headers)
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         try:
-            with urllib.request.urlopen(request, timeout=2.0, context=context) as answer:
-                return bool(answer.status == 200)
+            with urllib.request.urlopen(request, timeout=10.0, context=context) as answer:
+                return int(answer.status), answer.read()
+        except HTTPError as error:
+            with error:
+                return error.code, error.read()
         except (URLError, OSError):
-            return False
+            return 0, b""
 
 
-def running(*, controllers: bool = True, scheduler: bool = False) -> ControlPlane:
-    """Start a control plane in a folder of its own; the caller stops it."""
+def running(*, controllers: bool = True, scheduler: bool = False, definitions: Sequence[str] = ()) -> ControlPlane:
+    """Start a control plane in a folder of its own; the caller stops it.
+
+    Args:
+        controllers: whether kube-controller-manager runs.
+        scheduler: whether kube-scheduler runs.
+        definitions: CustomResourceDefinitions to install (see `ControlPlane.install`).
+    """
     plane = ControlPlane(Path(tempfile.mkdtemp(prefix="voda-kube-")))
     try:
         plane.start()
+        # First the definitions: the garbage collector learns of later ones only after half a minute.
+        plane.install(*definitions)
         if controllers:
             plane.start_controllers()
         if scheduler:

@@ -1,48 +1,125 @@
-"""Pods and nodes as the API server would show them, for tests that need none."""
+"""Nodes, pods and jobs as users and kubelets write them, small and complete.
+
+Rule: what a test does not ask for is as in an ordinary GPU cluster.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
+from tests.kube.client import Object, now_text
 
-from voda.cluster.kubernetes.objects import NodeObject, Pod
+POOL = "vodascheduler/accelerator"
+MANAGED = "voda.dev/managed"
+GPU = "nvidia.com/gpu"
 
 
-def a_pod(name: str = "digits-worker-0", **fields: Any) -> Pod:
-    """Return a pod.
+def a_node(name: str, gpus: int = 8, pool: str = "v100", **changes: Any) -> Object:
+    """Return a node that is ready.
 
     Args:
-        name: of it.
-        fields: `requests` of its one container, `labels`, `deleted_at`, `node`, `phase`, `status`; all else is its spec's.
+        name: of the node.
+        gpus: allocatable; 0 = it has none.
+        pool: the label's value; empty = it has no such label.
+        changes: `cpu` ("64") and `memory` ("256Gi") allocatable, `resource` by which the GPUs go (nvidia.com/gpu),
+            `labels`, `taints` as {key, value, effect}.
     """
-    requests = fields.pop("requests", {})
-    metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": fields.pop("labels", {})}
-    if "deleted_at" in fields:
-        metadata["deletionTimestamp"] = fields.pop("deleted_at")
-    status = {"phase": fields.pop("phase", "Pending"), **fields.pop("status", {})}
-    spec = {"containers": [{"name": "worker", "resources": {"requests": requests}}], **fields}
-    if "node" in spec:
-        spec["nodeName"] = spec.pop("node")
-    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, Pod)
-
-
-def a_node_object(  # noqa: PLR0913 - all of them are what tests vary
-    name: str = "gpu-1",
-    *,
-    allocatable: Mapping[str, str] | None = None,
-    labels: Mapping[str, str] | None = None,
-    taints: Sequence[Mapping[str, str]] = (),
-    is_cordoned: bool = False,
-    ready: str = "True",
-    **metadata: Any,
-) -> NodeObject:
-    """Return a node of eight GPUs, 32 CPUs and 256 GiB."""
-    if allocatable is None:
-        allocatable = {"cpu": "32", "memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "110", "nvidia.com/gpu": "8"}
-    found = {
-        "metadata": {"name": name, "labels": {"vodascheduler/accelerator": "a100"} if labels is None else labels}
-        | metadata,
-        "spec": {"unschedulable": is_cordoned, "taints": list(taints)},
-        "status": {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": ready}]},
+    own = {"kubernetes.io/hostname": name, **({POOL: pool} if pool else {}), **changes.get("labels", {})}
+    amounts = {"cpu": changes.get("cpu", "64"), "memory": changes.get("memory", "256Gi"), "pods": "250"}
+    amounts |= {changes.get("resource", GPU): str(gpus)} if gpus else {}
+    return {
+        "metadata": {"name": name, "labels": own},
+        "spec": {"taints": [dict(taint) for taint in changes.get("taints", ())]},
+        "status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready(True)]},
     }
-    return msgspec.convert(found, NodeObject)
+
+
+def ready(is_so: bool) -> Object:
+    """Return the Ready condition of a node."""
+    now = now_text()
+    reason = "KubeletReady" if is_so else "KubeletNotReady"
+    times = {"lastHeartbeatTime": now, "lastTransitionTime": now}
+    return {"type": "Ready", "status": str(is_so), "reason": reason, **times}
+
+
+def a_pod(name: str, namespace: str, *, gpus: int = 0, node: str = "", **changes: Any) -> Object:
+    """Return a pod of somebody else's: `cpu` and `memory` requested, `labels`, `annotations`, `spec` fields."""
+    limits: Object = {GPU: str(gpus)} if gpus else {}
+    requests = {**{key: changes[key] for key in ("cpu", "memory") if key in changes}, **limits}
+    container = {"name": "main", "image": "work", "resources": {"requests": requests, "limits": limits}}
+    spec: Object = {"containers": [container], **changes.get("spec", {})}
+    if node:
+        spec["nodeName"] = node
+    metadata = {key: changes[key] for key in ("labels", "annotations") if key in changes}
+    return {"metadata": {"name": name, "namespace": namespace, **metadata}, "spec": spec}
+
+
+def an_mpijob(name: str, namespace: str, workers: int = 2, **changes: Any) -> Object:
+    """Return an MPIJob v2beta1 that voda shall run.
+
+    Args:
+        name: of the job.
+        namespace: of the job.
+        workers: replicas.
+        changes: `gpus` of a worker (1), `least` and `most` replicas, `pool`, `priority`, `managed` (True),
+            `suspend` (left out), `env` of both roles, `labels`, `annotations`, `resources` of a worker's container
+            (requests and limits beside the GPUs), `worker_spec` and `launcher_spec` fields of the pod templates,
+            `worker_notes` and `launcher_notes` annotations of them, `policy` fields of runPolicy, `spec` fields.
+    """
+    launcher = _template("launcher", {}, changes, ["mpirun", "train.py"])
+    worker = _template("worker", _resources(changes), changes, [])
+    specs = {"Launcher": {"replicas": 1, "template": launcher}, "Worker": {"replicas": workers, "template": worker}}
+    spec = {"slotsPerWorker": 1, "mpiReplicaSpecs": specs, **_policy(changes), **changes.get("spec", {})}
+    return {**_head("MPIJob", "kubeflow.org/v2beta1", name, namespace, changes), "spec": spec}
+
+
+def an_mpijob_v1(name: str, namespace: str, workers: int = 2, **changes: Any) -> Object:
+    """Return an MPIJob v1; see `an_mpijob`."""
+    return {**an_mpijob(name, namespace, workers, **changes), "apiVersion": "kubeflow.org/v1"}
+
+
+def a_pytorchjob(name: str, namespace: str, workers: int = 2, **changes: Any) -> Object:
+    """Return an elastic PyTorchJob without a Master; see `an_mpijob`, and `masters`, `restart`, `elastic` fields."""
+    worker = _template("worker", _resources(changes), changes, ["torchrun", "train.py"])
+    worker["spec"]["containers"][0]["name"] = "pytorch"
+    restart = changes.get("restart", "OnFailure")
+    specs = {"Worker": {"replicas": workers, "restartPolicy": restart, "template": worker}}
+    if changes.get("masters"):
+        specs["Master"] = {"replicas": 1, "restartPolicy": restart, "template": worker}
+    elastic = {"minReplicas": changes.get("least", 1), "maxReplicas": changes.get("most", 8), "rdzvBackend": "c10d"}
+    spec = {"elasticPolicy": {**elastic, **changes.get("elastic", {})}, "pytorchReplicaSpecs": specs}
+    spec |= {**_policy(changes), **changes.get("spec", {})}
+    return {**_head("PyTorchJob", "kubeflow.org/v1", name, namespace, changes), "spec": spec}
+
+
+def _head(kind: str, version: str, name: str, namespace: str, changes: Mapping[str, Any]) -> Object:
+    notes = {f"voda.dev/{word}": str(changes[key]) for word, key in _NOTES if key in changes}
+    labels = {**({MANAGED: "true"} if changes.get("managed", True) else {}), **changes.get("labels", {})}
+    metadata = {"name": name, "namespace": namespace, "labels": labels}
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {**metadata, "annotations": {**notes, **changes.get("annotations", {})}},
+    }
+
+
+_NOTES = (("min-replicas", "least"), ("max-replicas", "most"), ("pool", "pool"), ("priority", "priority"))
+
+
+def _policy(changes: Mapping[str, Any]) -> Object:
+    suspend = {"suspend": changes["suspend"]} if "suspend" in changes else {}
+    policy = {**suspend, **changes.get("policy", {})}
+    return {"runPolicy": policy} if policy else {}
+
+
+def _resources(changes: Mapping[str, Any]) -> Object:
+    asked = changes.get("resources", {})
+    return {**asked, "limits": {**asked.get("limits", {}), GPU: str(changes.get("gpus", 1))}}
+
+
+def _template(role: str, resources: Object, changes: Mapping[str, Any], command: Sequence[str]) -> Object:
+    env = [{"name": key, "value": value} for key, value in changes.get("env", {}).items()]
+    container: Object = {"name": role, "image": "train", "env": env, "resources": resources}
+    container |= {"command": list(command)} if command else {}
+    template: Object = {"spec": {"containers": [container], **changes.get(f"{role}_spec", {})}}
+    notes = changes.get(f"{role}_notes", {})
+    return {**template, **({"metadata": {"annotations": dict(notes)}} if notes else {})}

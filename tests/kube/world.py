@@ -1,0 +1,218 @@
+"""A whole cluster for one test: the control plane, kubelets, operators, and a hand of the tests' own.
+
+Rule: what a world made is gone when it ends, so that the next one on the same control plane starts empty; a stand-in
+that breaks fails the test.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from itertools import count
+from types import TracebackType
+from typing import Self
+
+from tests.kube import client as api
+from tests.kube.client import Client, Object, Resource
+from tests.kube.control_plane import ControlPlane
+from tests.kube.kubelet import Kubelet
+from tests.kube.objects import a_node, ready
+from tests.kube.operators.base import JOB_NAME, JOB_ROLE, REPLICA_TYPE, Operator, labelled, phase_of
+from tests.kube.operators.status import find_condition, has_condition
+
+DEADLINE_S = 30.0
+"""Far more than anything takes, even on a busy machine."""
+_PAUSE_S = 0.02
+_numbers = count(1)
+
+
+class World:
+    """See the module.
+
+    Args:
+        plane: with the definitions of the operators' jobs.
+        operators: classes of stand-ins.
+        kubelet: makes the kubelets' stand-in.
+    """
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        operators: Sequence[type[Operator]],
+        kubelet: Callable[[Client], Kubelet] = Kubelet,
+    ) -> None:
+        self.plane = plane
+        self.client = Client(plane)
+        self.kubelet = kubelet(self.client)
+        self.operators = [operator(self.client) for operator in operators]
+        self.namespace = f"test-{next(_numbers)}"
+        self._namespaces = ["default"]
+        self._running: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.client.__aenter__()
+        await self.add_namespace(self.namespace)
+        self._running = asyncio.create_task(self._run())
+        mirrors = [self.kubelet.pods, *(operator.jobs for operator in self.operators)]
+        await self.until(lambda: all(mirror.is_synced.is_set() for mirror in mirrors))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._running is not None
+        self._running.cancel()
+        try:
+            with suppress(asyncio.CancelledError):
+                await self._running
+        finally:
+            await self._sweep()
+            await self.client.__aexit__(kind, error, trace)
+
+    async def add_nodes(self, *nodes: Object) -> None:
+        """Add nodes (see `a_node`) that are ready at once."""
+        async with asyncio.TaskGroup() as tasks:
+            for node in nodes:
+                tasks.create_task(self._add_node(node))
+
+    async def add_node(self, name: str, gpus: int = 8, pool: str = "v100") -> None:
+        """Add one ordinary node."""
+        await self.add_nodes(a_node(name, gpus, pool))
+
+    async def cordon(self, node: str, is_cordoned: bool = True) -> None:
+        """Let nothing new come to a node, or let it come again."""
+        await self.client.patch(api.NODES, node, {"spec": {"unschedulable": is_cordoned or None}})
+
+    async def set_ready(self, node: str, is_ready: bool) -> None:
+        """Have a node's kubelet say that it is ready, or have it said that it is not."""
+        await self.client.patch(api.NODES, node, {"status": {"conditions": [ready(is_ready)]}}, "status")
+
+    async def remove_node(self, node: str) -> None:
+        """Delete a node whose machine is there no more: nothing happens to its pods until somebody collects them."""
+        self.kubelet.lose(node)
+        await self.client.delete(api.NODES, node)
+
+    async def bind(self, pod: str, node: str, namespace: str = "") -> None:
+        """Bind a pod as a scheduler does."""
+        metadata = {"name": pod, "namespace": namespace or self.namespace}
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+        await self.client.request("POST", api.PODS.path(metadata["namespace"], pod, "binding"), body=body)
+
+    async def add_namespace(self, name: str) -> None:
+        """Add a namespace, which is emptied when the world ends."""
+        self._namespaces.append(name)
+        if await self.client.find(api.NAMESPACES, name) is None:
+            await self.client.create(api.NAMESPACES, {"metadata": {"name": name}})
+
+    async def submit(self, job: Object) -> Object:
+        """Create a job as its user does by kubectl."""
+        return await self.client.create(self._resource(job["kind"]), job)
+
+    async def job(self, name: str, kind: str = "MPIJob") -> Object:
+        """Return a job's object."""
+        return await self.client.get(self._resource(kind), name, self.namespace)
+
+    async def has_condition(self, name: str, condition: str, kind: str = "MPIJob") -> bool:
+        """Say whether a condition of a job is True."""
+        return has_condition((await self.job(name, kind)).get("status", {}), condition)
+
+    async def condition(self, name: str, condition: str, kind: str = "MPIJob") -> Object | None:
+        """Return a condition of a job, whatever its status."""
+        return find_condition((await self.job(name, kind)).get("status", {}), condition)
+
+    async def pods_of(self, name: str) -> list[Object]:
+        """Return the pods of a job, launcher included, in the order of their names."""
+        pods = await self.client.list(api.PODS, self.namespace, f"{JOB_NAME}={name}")
+        return sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
+
+    async def workers_of(self, name: str) -> list[Object]:
+        """Return the pods of a job but the launcher's, in the order of their names."""
+        return [pod for pod in await self.pods_of(name) if not is_launcher(pod)]
+
+    async def running_workers(self, name: str) -> list[str]:
+        """Return the names of workers that run and are to stay."""
+        pods = await self.workers_of(name)
+        return [pod["metadata"]["name"] for pod in pods if phase_of(pod) == "Running" and not is_leaving(pod)]
+
+    async def launcher_of(self, name: str) -> Object | None:
+        """Return the launcher's pod that runs; None while none does."""
+        pods = [pod for pod in await self.pods_of(name) if is_launcher(pod) and not is_leaving(pod)]
+        return next((pod for pod in pods if phase_of(pod) == "Running"), None)
+
+    async def end_launcher(self, name: str, exit_code: int = 0) -> None:
+        """Wait for a job's launcher to run, and end its program."""
+        await self.until_it_is(lambda: self._launches(name))
+        launcher = await self.launcher_of(name)
+        assert launcher is not None
+        await self.kubelet.exit(self.namespace, launcher["metadata"]["name"], exit_code)
+
+    async def until(self, holds: Callable[[], object], *, within_s: float = DEADLINE_S) -> None:
+        """Wait until something holds; fail at once if a stand-in broke."""
+
+        async def holding() -> object:
+            return holds()
+
+        await self.until_it_is(holding, within_s=within_s)
+
+    async def until_it_is(self, holds: Callable[[], Awaitable[object]], *, within_s: float = DEADLINE_S) -> None:
+        """Wait until something that has to be asked for holds; fail at once if a stand-in broke."""
+        async with asyncio.timeout(within_s):
+            while not await holds():
+                if self._running is not None and self._running.done():
+                    self._running.result()
+                await asyncio.sleep(_PAUSE_S)
+
+    async def until_running(self, name: str, workers: int, *, within_s: float = DEADLINE_S) -> None:
+        """Wait until exactly that many workers of a job run and no pod of it is leaving."""
+
+        async def are_running() -> bool:
+            pods = await self.workers_of(name)
+            return len(pods) == workers == len(await self.running_workers(name))
+
+        await self.until_it_is(are_running, within_s=within_s)
+
+    async def until_condition(self, name: str, condition: str, kind: str = "MPIJob") -> None:
+        """Wait until a condition of a job is True."""
+        await self.until_it_is(lambda: self.has_condition(name, condition, kind))
+
+    async def until_gone(self, name: str) -> None:
+        """Wait until no pod of a job is there."""
+
+        async def is_gone() -> bool:
+            return not await self.pods_of(name)
+
+        await self.until_it_is(is_gone)
+
+    async def _launches(self, name: str) -> bool:
+        return await self.launcher_of(name) is not None
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.kubelet.run())
+            for operator in self.operators:
+                tasks.create_task(operator.run())
+
+    async def _add_node(self, node: Object) -> None:
+        await self.client.create(api.NODES, node)
+        # The server taints whatever is new as not ready; its node controller would take that away in a while.
+        await self.client.patch(api.NODES, node["metadata"]["name"], {"spec": {"taints": node["spec"]["taints"]}})
+
+    async def _sweep(self) -> None:
+        jobs = [operator.resource for operator in self.operators]
+        for resource in (*jobs, api.JOBS, api.PODS, api.CONFIG_MAPS, api.SECRETS, api.LEASES):
+            for namespace in self._namespaces:
+                await self.client.delete_all(resource, namespace)
+        await self.client.request("DELETE", api.NODES.path())
+
+    def _resource(self, kind: str) -> Resource:
+        return next(operator.resource for operator in self.operators if operator.resource.kind == kind)
+
+
+def is_launcher(pod: Object) -> bool:
+    """Say whether a pod is a launcher's, of either MPIJob version."""
+    return "launcher" in (labelled(pod, JOB_ROLE), labelled(pod, REPLICA_TYPE))
+
+
+def is_leaving(pod: Object) -> bool:
+    """Say whether a pod's deletion was asked for."""
+    return "deletionTimestamp" in pod["metadata"]
