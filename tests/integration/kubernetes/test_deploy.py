@@ -1,0 +1,161 @@
+"""The manifests of deploy/, applied to a real API server, and the rights that they give to voda and to nobody else."""
+
+import os
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+from tests.kube import deployed
+from tests.kube.client import PODS, SECRETS, Client, Refused
+from tests.kube.control_plane import ControlPlane, running
+from tests.waiting import wait_until
+
+OVERLAYS = ("overlays/sqlite", "overlays/postgres")
+
+
+class Right(NamedTuple):
+    """A verb on something; of voda's own namespace where `is_at_home`, else of any."""
+
+    verb: str
+    resource: str
+    """With its subresource: pods/binding."""
+    group: str = ""
+    name: str = ""
+    is_at_home: bool = False
+
+
+JOBS = "kubeflow.org"
+NEEDED = (
+    *(Right(verb, "nodes") for verb in ("list", "watch")),
+    *(Right(verb, "pods") for verb in ("get", "list", "watch", "patch", "delete")),
+    Right("create", "pods/binding"),
+    Right("get", "pods/log"),
+    *(
+        Right(verb, kind, JOBS)
+        for kind in ("mpijobs", "pytorchjobs")
+        for verb in ("get", "list", "watch", "create", "patch", "delete")
+    ),
+    Right("patch", "pytorchjobs/scale", JOBS),
+    *(Right(verb, "events") for verb in ("create", "patch")),
+    Right("create", "leases", "coordination.k8s.io", is_at_home=True),
+    *(
+        Right(verb, "leases", "coordination.k8s.io", "voda", is_at_home=True)
+        for verb in ("get", "list", "watch", "patch")
+    ),
+)
+DENIED = (
+    *(Right(verb, "secrets", is_at_home=home) for verb in ("get", "list", "watch", "create") for home in (True, False)),
+    *(Right(verb, "configmaps", is_at_home=True) for verb in ("get", "list", "update")),
+    *(Right(verb, "pods") for verb in ("create", "update", "deletecollection")),
+    *(
+        Right("create", f"pods/{way_in}")
+        for way_in in ("exec", "attach", "portforward", "eviction", "ephemeralcontainers")
+    ),
+    Right("get", "pods/exec"),
+    *(Right(verb, "nodes") for verb in ("patch", "update", "delete")),
+    Right("get", "nodes/proxy"),
+    *(Right("patch", f"{kind}/status", JOBS) for kind in ("mpijobs", "pytorchjobs")),
+    Right("create", "serviceaccounts/token", is_at_home=True),
+    *(Right("impersonate", who) for who in ("users", "groups", "serviceaccounts")),
+    *(
+        Right(verb, kind, "rbac.authorization.k8s.io", is_at_home=True)
+        for kind in ("roles", "rolebindings", "clusterroles", "clusterrolebindings")
+        for verb in ("create", "patch", "bind", "escalate")
+    ),
+    *(Right(verb, "deployments", "apps", is_at_home=True) for verb in ("get", "patch")),
+    *(Right(verb, "leases", "coordination.k8s.io", "another", is_at_home=True) for verb in ("get", "patch")),
+    Right("list", "leases", "coordination.k8s.io", is_at_home=True),
+    Right("get", "leases", "coordination.k8s.io", "voda"),
+    *(Right("create", kind, "admissionregistration.k8s.io") for kind in ("mutatingwebhookconfigurations",)),
+    Right("*", "*", "*"),
+)
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    plane = running(controllers=False)
+    yield plane
+    plane.stop()
+
+
+@pytest.fixture
+async def voda(plane: ControlPlane) -> AsyncIterator[Client]:
+    """The API server, as voda's ServiceAccount sees it."""
+    config = yaml.safe_load(deployed.service_account_kubeconfig(plane).read_text())
+    async with Client(plane, config["users"][0]["user"]["token"]) as client:
+        yield client
+
+
+async def answers(client: Client, rights: Sequence[Right]) -> dict[Right, bool]:
+    """Return what the server's own authorizer says of each right."""
+    said = {}
+    for right in rights:
+        resource, _, subresource = right.resource.partition("/")
+        attributes = {"verb": right.verb, "group": right.group, "resource": resource, "subresource": subresource}
+        attributes |= {"namespace": deployed.NAMESPACE if right.is_at_home else "", "name": right.name}
+        review = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1"}
+        answer = await client.request(
+            "POST",
+            "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+            body={**review, "spec": {"resourceAttributes": attributes}},
+        )
+        said[right] = bool(answer["status"]["allowed"])
+    return said
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_overlay_when_applied_again_changes_nothing(plane: ControlPlane, overlay: str) -> None:
+    manifests = deployed.rendered(overlay)
+    assert len(deployed.apply(plane, manifests)) == len(manifests)
+    assert [said for said in deployed.apply(plane, manifests) if not said.endswith(" unchanged")] == []
+
+
+def test_field_that_is_misspelt_when_applied_is_refused(plane: ControlPlane) -> None:
+    manifests = [manifest for manifest in deployed.rendered("base") if manifest["kind"] == "Service"]
+    manifests[0]["spec"]["selectors"] = {}
+    with pytest.raises(AssertionError, match="selectors"):
+        deployed.apply(plane, manifests)
+
+
+async def test_service_account_has_every_right_that_voda_needs(voda: Client) -> None:
+    assert [right for right, is_allowed in (await answers(voda, NEEDED)).items() if not is_allowed] == []
+
+
+async def test_service_account_has_no_right_beyond(voda: Client) -> None:
+    assert [right for right, is_allowed in (await answers(voda, DENIED)).items() if is_allowed] == []
+
+
+async def test_service_account_when_it_asks_sees_pods_and_no_secrets(voda: Client) -> None:
+    assert await voda.list(PODS) == []
+    with pytest.raises(Refused, match="403"):
+        await voda.list(SECRETS, deployed.NAMESPACE)
+
+
+@pytest.mark.parametrize(("overlay", "replicas"), [("overlays/sqlite", 1), ("overlays/postgres", 2)])
+def test_deployment_when_applied_has_its_pods(overlay: str, replicas: int) -> None:
+    plane = running(controllers=True)
+    try:
+        deployed.apply(plane, deployed.rendered(overlay))
+        wait_until(lambda: len(deployed.pods(plane)) >= replicas, lambda: plane.log("kube-controller-manager")[-2000:])
+        assert len(deployed.pods(plane)) == replicas
+    finally:
+        plane.stop()
+
+
+def test_component_for_the_prometheus_operator_scrapes_the_service_by_its_labels_and_port(tmp_path: Path) -> None:
+    root = os.path.relpath(deployed.KUSTOMIZE, tmp_path.resolve())
+    kustomization = {
+        "resources": [f"{root}/overlays/sqlite"],
+        "components": [f"{root}/components/prometheus-operator"],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    made = {manifest["kind"]: manifest for manifest in deployed.rendered(str(tmp_path))}
+    service, monitor = made["Service"], made["ServiceMonitor"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert monitor["spec"]["endpoints"][0]["port"] in {port["name"] for port in service["spec"]["ports"]}
+    assert {made[kind]["metadata"]["namespace"] for kind in ("ServiceMonitor", "PrometheusRule", "Service")} == {
+        deployed.NAMESPACE
+    }
