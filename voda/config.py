@@ -6,6 +6,7 @@ Rule: every variable voda knows is read by one function here, and what was found
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 
 def data_folder() -> Path | None:
@@ -40,6 +41,26 @@ def certificate() -> str:
 def log() -> str:
     """Return the path or URL of the log that VODA_LOG names; empty where it is unset."""
     return _named("VODA_LOG")
+
+
+class Pod(NamedTuple):
+    """The pod this process runs in, as its manifest tells it; empty outside of one."""
+
+    name: str
+    namespace: str
+
+
+def pod() -> Pod:
+    """Return the pod that POD_NAME and POD_NAMESPACE name."""
+    return Pod(_named("POD_NAME"), _named("POD_NAMESPACE"))
+
+
+def kubeconfig() -> Path | None:
+    """Return the file that KUBECONFIG names, else ~/.kube/config; None inside a pod, or where neither is there."""
+    if named := _named("KUBECONFIG"):
+        return Path(named)
+    usual = Path.home() / ".kube" / "config"
+    return usual if not _named("KUBERNETES_SERVICE_HOST") and usual.exists() else None
 
 
 def environment() -> Mapping[str, str]:

@@ -4,7 +4,6 @@ Rule: nothing is decided here; what is built here is only wired.
 """
 
 import asyncio
-import gc
 import logging
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -21,27 +20,24 @@ from voda.api.view import View
 from voda.app.ending import halt_all
 from voda.app.forecaster import Forecaster
 from voda.app.home import Home, Server
+from voda.app.loops import pool_loop, pool_watcher
 from voda.app.machine import Machine
 from voda.app.options import Options, refuse_contradictions
 from voda.app.pool import PoolLoop
-from voda.app.settings import settle
+from voda.app.process import last_at, spare_the_collector
+from voda.app.settings import ON_ONE_MACHINE, Wish, settle
 from voda.app.snapshots import Snapshots
 from voda.clock import SystemClock
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.outputs import LocalOutputs
-from voda.controller.controller import Controller
-from voda.controller.timed import timed_placers, timed_policies
 from voda.domain.job import Job, JobSpec
 from voda.events.opening import open_store, shown
 from voda.events.store import EventStore
 from voda.events.timed import TimedStore
 from voda.manifests.omissions import on_this_machine, refuse_unrunnable
 from voda.manifests.parsed import Omission
-from voda.placement.registry import placer
-from voda.policies.registry import policy
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
-from voda.reconcilers.workers import WorkerReconciler
 
 _log = logging.getLogger(__name__)
 
@@ -138,22 +134,26 @@ async def running(options: Options) -> AsyncIterator[Service]:
         with home.private_files():
             store = await open_store(options.log or home.log)
         stack.push_async_callback(store.close)
-        service = Service(options, home, store, SystemClock(not_before=await _last_at(store)))
+        service = Service(options, home, store, SystemClock(not_before=await last_at(store)))
         await service.view.open()
         await _build(service, stack)
-        _spare_the_collector()
+        spare_the_collector()
         yield service
 
 
 async def _build(service: Service, stack: AsyncExitStack) -> None:
     """Start everything, each after what it needs, so that the stack ends it before."""
     options, view, store, clock = service.options, service.view, service.store, service.clock
+    wish = Wish(policy=options.policy, placer=options.placer, ratelimit_s=options.ratelimit_s)
     for pool in service.clusters:
-        await settle(store, clock, view.live.cluster, pool, options)
+        await settle(store, clock, view.live.cluster, pool, wish, ON_ONE_MACHINE, actor="up")
     snapshots = Snapshots(store, view)
     stack.push_async_callback(snapshots.take)
     group = await stack.enter_async_context(asyncio.TaskGroup())
-    service.loops = [_loop(service, pool, cluster) for pool, cluster in service.clusters.items()]
+    service.loops = [
+        pool_loop(pool, cluster, store=store, clock=clock, metrics=service.metrics)
+        for pool, cluster in service.clusters.items()
+    ]
     forecaster = Forecaster(str(options.log or service.home.log), view, clock, tuple(service.clusters))
     for see in (*(loop.see for loop in service.loops), forecaster.see):
         view.each(see)
@@ -165,7 +165,7 @@ async def _build(service: Service, stack: AsyncExitStack) -> None:
         stack.push_async_callback(cluster.close)
     if options.halts_on_exit:
         stack.push_async_callback(
-            halt_all, [(cluster, _watcher(service, pool)) for pool, cluster in service.clusters.items()]
+            halt_all, [(cluster, pool_watcher(pool, store, clock)) for pool, cluster in service.clusters.items()]
         )
     leader = f"up/{os.getpid()}"
     works = [view.run(), snapshots.run(), forecaster.run(), *(loop.run(leader) for loop in service.loops)]
@@ -180,24 +180,6 @@ async def _build(service: Service, stack: AsyncExitStack) -> None:
     stack.callback(service.home.withdraw)
 
 
-def _loop(service: Service, pool: str, cluster: LocalCluster) -> PoolLoop:
-    watcher, meter = _watcher(service, pool), service.metrics.watch(pool)
-    return PoolLoop(
-        clock=service.clock,
-        cluster=cluster,
-        controller=Controller(
-            pool=pool,
-            store=service.store,
-            clock=service.clock,
-            policies=timed_policies(policy, meter.allocated),
-            placers=timed_placers(placer, meter.placed),
-            observer=meter,
-        ),
-        reconciler=WorkerReconciler(cluster=cluster, watcher=watcher, clock=service.clock, applied=meter.applied),
-        watcher=watcher,
-    )
-
-
 def _honoured(manifest: Mapping[str, Any]) -> Sequence[Omission]:
     """Return what of a manifest plain processes do not honour.
 
@@ -206,20 +188,3 @@ def _honoured(manifest: Mapping[str, Any]) -> Sequence[Omission]:
     """
     refuse_unrunnable(manifest)
     return on_this_machine(manifest)
-
-
-def _watcher(service: Service, pool: str) -> Watcher:
-    return Watcher(store=service.store, clock=service.clock, actor=f"cluster/{pool}")
-
-
-def _spare_the_collector() -> None:
-    """Let Python look for garbage less often: thousands of jobs are none, and each look holds everybody up."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(100_000, 50, 100)
-
-
-async def _last_at(store: EventStore) -> float:
-    """Return the instant of the log's last event: time goes on from there, whatever the wall clock shows."""
-    events = await store.read(max(0, await store.position() - 1), 1)
-    return events[-1].recorded_at if events else 0.0

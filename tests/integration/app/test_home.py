@@ -9,8 +9,7 @@ import pytest
 from tests.builders import a_spec
 from voda.api.view import View
 from voda.app.home import Home, Server
-from voda.app.options import Options
-from voda.app.settings import settle
+from voda.app.settings import ON_ONE_MACHINE, Wish, settle
 from voda.app.snapshots import Snapshots
 from voda.clock import VirtualClock
 from voda.domain.errors import AlreadyExists, InvalidInput
@@ -69,8 +68,8 @@ class Start:
         before = await self.store.position()
         self.view = View(self.store)
         await self.view.open()
-        options = Options(home=Path("home"), environment={}, **fields)
-        await settle(self.store, self.clock, self.view.live.cluster, "default", options)
+        live = self.view.live.cluster
+        await settle(self.store, self.clock, live, "default", Wish(**fields), ON_ONE_MACHINE, actor="up")
         self.view = View(self.store)
         await self.view.open()
         return await self.store.position() - before

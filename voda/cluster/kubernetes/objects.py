@@ -22,11 +22,19 @@ class OwnerReference(_Object, frozen=True):
     controller: bool = False
 
 
-class Metadata(_Object, frozen=True):
+class Name(_Object, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, or the name of what has no namespace."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class Metadata(Name, frozen=True):
     generation: int = 0
     creation_timestamp: str = ""
     deletion_timestamp: str | None = None
@@ -34,10 +42,11 @@ class Metadata(_Object, frozen=True):
     annotations: Mapping[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()
 
-    @property
-    def key(self) -> str:
-        """`namespace/name`, or the name of what has no namespace."""
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+class NamedObject(_Object, frozen=True):
+    """Any object, as far as it takes to tell whether it is the same."""
+
+    metadata: Name = Name()
 
 
 class Taint(_Object, frozen=True):

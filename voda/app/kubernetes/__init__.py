@@ -1,0 +1,1 @@
+"""The service on a Kubernetes cluster: what is built only there."""

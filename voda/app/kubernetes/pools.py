@@ -1,0 +1,104 @@
+"""The loops of all pools: one each, made when the pool is first seen, led while this replica leads.
+
+Rule: a standby's loops follow the log, so that it leads at once; a pool that comes later is led from then on.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from typing import Any, Final
+
+from voda.app.pool import PoolLoop
+from voda.events.envelope import Event
+from voda.projections.live import Live
+
+_LOOK_S: Final = 1.0
+
+
+class Pools(Sequence[str]):
+    """The pools there are, by name, the default one first; and their loops.
+
+    Args:
+        found: returns the pools there are now.
+        default: where a job goes that names no pool.
+        make: returns the loop of a pool.
+        settle: records the settings that a pool is to have.
+    """
+
+    def __init__(
+        self,
+        found: Callable[[], Sequence[str]],
+        default: str,
+        make: Callable[[str], PoolLoop],
+        settle: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self.loops: dict[str, PoolLoop] = {}
+        self._found = found
+        self._default = default
+        self._make = make
+        self._settle = settle
+
+    def __getitem__(self, index: int) -> str:  # type: ignore[override]  # nobody cuts slices of pools
+        return self._names()[index]
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._found()
+
+    def see(self, event: Event) -> None:
+        """Take note of an event that was appended by anybody."""
+        for loop in self.loops.values():
+            loop.see(event)
+
+    def lives(self) -> Sequence[Live]:
+        """Return the state of the log as each loop has it."""
+        return [loop.live for loop in self.loops.values()]
+
+    @property
+    def trouble(self) -> str:
+        """Why a pool that is led stands still, one sentence; empty while none does."""
+        for loop in self.loops.values():
+            if loop.trouble or not loop.is_leading:
+                return loop.trouble or f"pool {loop.pool}: the log is being brought level with the cluster"
+        return ""
+
+    async def follow(self) -> None:
+        """Stand by until cancelled."""
+        await self._each(lambda pool: self._loop(pool).follow())
+
+    async def lead(self, leader: str, epoch: int) -> None:
+        """Lead all pools until cancelled.
+
+        Raises:
+            ExceptionGroup: of Fenced where another replica took over.
+        """
+
+        async def lead(pool: str) -> None:
+            await self._settle(pool)
+            await self._loop(pool).run(leader, epoch)
+
+        await self._each(lead)
+
+    async def _each(self, work: Callable[[str], Coroutine[Any, Any, None]]) -> None:
+        async with asyncio.TaskGroup() as group:
+            at_work: set[str] = set()
+            while True:
+                for pool in self._found():
+                    if pool not in at_work:
+                        at_work.add(pool)
+                        group.create_task(work(pool))
+                await asyncio.sleep(_LOOK_S)
+
+    def _loop(self, pool: str) -> PoolLoop:
+        if pool not in self.loops:
+            self.loops[pool] = self._make(pool)
+        return self.loops[pool]
+
+    def _names(self) -> Sequence[str]:
+        names = self._found()
+        first = [self._default] if self._default in names or not names else []
+        return [*first, *(name for name in names if name not in first)]

@@ -1,0 +1,297 @@
+"""The service on a Kubernetes cluster: one of several replicas, of which one leads.
+
+Rules: nothing is decided here; what is built here is only wired. Every replica serves the API, mirrors the cluster and
+follows the log; whatever acts on the cluster or decides is in `Service.lead`, which ends with the leadership.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from voda.api.access import Access
+from voda.api.backend import Backend, Limits
+from voda.api.metrics.instruments import Metrics
+from voda.api.serve import serving
+from voda.api.server import application
+from voda.api.submission import Submits
+from voda.api.view import View
+from voda.app.election import Terms
+from voda.app.forecaster import Forecaster
+from voda.app.home import Home
+from voda.app.kubernetes.adoption import Fitting
+from voda.app.kubernetes.options import KubernetesOptions, PoolSettings, Surroundings
+from voda.app.kubernetes.pools import Pools
+from voda.app.kubernetes.registrar import Registrar
+from voda.app.kubernetes.telling import Telling
+from voda.app.leadership import Leadership
+from voda.app.loops import AT_ONCE, pool_loop
+from voda.app.pool import PoolLoop
+from voda.app.process import last_at, spare_the_collector
+from voda.app.settings import Beginning, Wish, settle
+from voda.app.snapshots import Snapshots
+from voda.clock import SystemClock
+from voda.cluster.kubernetes.api import Api
+from voda.cluster.kubernetes.kinds.base import Site as Shape
+from voda.cluster.kubernetes.lease import LeaseClient
+from voda.cluster.kubernetes.nodes import PoolRule
+from voda.cluster.kubernetes.outputs import KubernetesOutputs
+from voda.cluster.kubernetes.site import KubernetesSite, Setup
+from voda.controller.epochs import Epochs
+from voda.domain.job import Job, JobSpec, Phase
+from voda.events.envelope import Event
+from voda.events.opening import open_store, shown
+from voda.events.store import EventStore
+from voda.events.timed import TimedStore
+from voda.events.types import JobFact
+from voda.manifests.omissions import on_kubernetes
+from voda.reconcilers.progress import ProgressCollector
+from voda.reconcilers.watcher import Watcher
+
+_log = logging.getLogger(__name__)
+
+
+class Service:
+    """One replica."""
+
+    def __init__(
+        self,
+        options: KubernetesOptions,
+        around: Surroundings,
+        *,
+        store: EventStore,
+        api: Api,
+        clock: SystemClock,
+    ) -> None:
+        self.url = ""
+        self.options = options
+        self.around = around
+        self.metrics = Metrics()
+        self.store: EventStore = TimedStore(store, self.metrics.appended)
+        self.clock = clock
+        self.view = View(self.store)
+        self.access = self._access()
+        self.pools = Pools(self._found_pools, options.cluster.default_pool, self._loop, self._settle)
+        self.site = KubernetesSite(api, self._setup())
+        namespace = options.leader.namespace or around.namespace
+        self.leadership = Leadership(
+            LeaseClient(api, namespace, options.leader.name, clock=clock),
+            Epochs(self.store, clock),
+            around.identity,
+            terms=Terms(
+                duration_s=options.leader.lease_seconds,
+                renew_deadline_s=options.leader.renew_seconds,
+                retry_s=options.leader.retry_seconds,
+            ),
+        )
+        self.backend = self._backend()
+        fitting = Fitting(site=self._shape(), environment=self.environment)
+        self.telling = Telling(site=self.site, view=self.view, clock=clock)
+        self.registrar = Registrar(
+            site=self.site,
+            backend=self.backend,
+            submits=Submits(self.backend),
+            fitting=fitting,
+            announce=self.telling.announce,
+        )
+
+    # ---- what the API asks
+
+    def trouble(self) -> str:
+        """Return why the replica is not ready, one sentence; empty when it is."""
+        if not self.site.is_synced:
+            return self.site.trouble or "starting: the cluster is being read"
+        if self.leadership.is_leading:
+            return self.site.trouble or self.pools.trouble
+        return self.site.trouble or self.leadership.trouble
+
+    def described(self) -> Iterable[str]:
+        """Yield what a user wants to know at the start, line by line."""
+        yield f"cluster {self.site.api.host}"
+        yield f"log {shown(self.options.log)}"
+        yield f"replica {self.leadership.me}"
+
+    def live_jobs(self) -> Mapping[str, Job]:
+        """Return the jobs that have not ended, by id."""
+        live = self.view.live.cluster
+        return {job_id: job for pool in live.pools() for job_id, job in live.jobs(pool).items()}
+
+    def environment(self, spec: JobSpec) -> Mapping[str, str]:
+        """Return what the processes of a job are told of us."""
+        return {
+            "VODA_JOB_ID": spec.job_id,
+            "VODA_JOB_NAME": spec.name or spec.job_id,
+            "VODA_API_URL": self.options.api.url
+            or f"http://voda.{self.around.namespace}.svc:{self.options.listen.port}",
+            "VODA_JOB_TOKEN": self.access.job_token(spec.job_id),
+        }
+
+    # ---- what the leader does
+
+    async def lead(self, epoch: int) -> None:
+        """Decide and act until cancelled."""
+        await self.site.synced()
+        await self.view.reached(await self.store.position())
+        self.site.begin()
+        snapshots = Snapshots(self.store, self.view)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.site.work())
+            group.create_task(self.pools.lead(self.leadership.me, epoch))
+            group.create_task(self.registrar.run())
+            group.create_task(self.telling.run())
+            group.create_task(snapshots.run())
+            if self.options.metrics_folder:
+                watcher = Watcher(store=self.store, clock=self.clock, actor="metrics")
+                folder = Path(self.options.metrics_folder)
+                group.create_task(ProgressCollector(folder, watcher=watcher, jobs=self.live_jobs).run())
+
+    def see(self, event: Event) -> None:
+        """Take note of an event that was appended by anybody."""
+        self.pools.see(event)
+        self.telling.see(event)
+        self.registrar.see(event)
+        if isinstance(event.data, JobFact):
+            self.site.heed(event.data.job_id)
+
+    # ---- inside
+
+    def _access(self) -> Access:
+        if not self.around.has_tokens:
+            return Access.none()
+        folder = self.options.access.folder
+        return Access.mounted(Path(folder)) if folder else Access.open(Path(self.options.home), self.clock)
+
+    def _backend(self) -> Backend:
+        outputs = KubernetesOutputs(self.site.api, self.site.pods_of)
+        return Backend(
+            store=self.store,
+            clock=self.clock,
+            view=self.view,
+            access=self.access,
+            pools=self.pools,
+            outputs=_Everywhere(outputs),
+            omissions=on_kubernetes,
+            not_ready=self.trouble,
+            limits=Limits(jobs_per_user=self.options.jobs_per_user),
+            metrics=self.metrics,
+        )
+
+    def _rule(self) -> PoolRule:
+        cluster = self.options.cluster
+        return PoolRule(
+            label=cluster.pool_label,
+            resource=cluster.gpu_resource,
+            default_pool=cluster.default_pool,
+            tolerated_taints=cluster.tolerated_taints,
+        )
+
+    def _shape(self) -> Shape:
+        cluster = self.options.cluster
+        return Shape(gpu_resource=cluster.gpu_resource, tolerated_taints=cluster.tolerated_taints)
+
+    def _setup(self) -> Setup:
+        return Setup(
+            rule=self._rule(),
+            clock=self.clock,
+            job=self._job,
+            jobs=lambda: self.live_jobs().values(),
+            phase=self._phase,
+            namespaces=self.options.cluster.namespaces,
+            pools=tuple(self.options.pools),
+            relist_s=self.options.cluster.relist_seconds,
+        )
+
+    def _job(self, job_id: str) -> Job | None:
+        """Return a live job, as the latest reader of the log has it."""
+        latest = max((*self.pools.lives(), self.view.live), key=lambda live: live.position)
+        pool = latest.cluster.pool_of(job_id)
+        return latest.cluster.jobs(pool).get(job_id) if pool is not None else None
+
+    def _phase(self, job_id: str) -> Phase | None:
+        record = self.view.roster.job(job_id)
+        return record.phase if record is not None else None
+
+    def _found_pools(self) -> list[str]:
+        return list(self.site.pools())
+
+    def _loop(self, pool: str) -> PoolLoop:
+        return pool_loop(
+            pool,
+            self.site.cluster(pool),
+            store=self.store,
+            clock=self.clock,
+            metrics=self.metrics,
+            at_once=AT_ONCE,
+        )
+
+    async def _settle(self, pool: str) -> None:
+        """Record the settings that the settings file asks for and the log does not have."""
+        asked = self.options.pools.get(pool, PoolSettings())
+        wish = Wish(policy=asked.policy, placer=asked.placer, ratelimit_s=asked.ratelimit_seconds)
+        live = self.view.live.cluster
+        position = await settle(self.store, self.clock, live, pool, wish, Beginning(), actor="serve")
+        await self.view.reached(position)
+
+
+class _Everywhere(dict[str, KubernetesOutputs]):
+    """The same outputs for every pool, those that come later too."""
+
+    def __init__(self, outputs: KubernetesOutputs) -> None:
+        super().__init__()
+        self._outputs = outputs
+
+    def __missing__(self, pool: str) -> KubernetesOutputs:
+        return self._outputs
+
+    def get(self, pool: str, default: object = None) -> KubernetesOutputs:  # type: ignore[override]
+        """Return the outputs."""
+        return self._outputs
+
+
+@asynccontextmanager
+async def running(options: KubernetesOptions, around: Surroundings) -> AsyncIterator[Service]:
+    """Run one replica for the length of the block.
+
+    Raises:
+        AlreadyExists: another one works on the folder.
+        InvalidInput: a setting cannot be meant, or names what is not there.
+        VodaError: the log or the cluster cannot be used.
+    """
+    home = Home(Path(options.home))
+    home.make()
+    async with AsyncExitStack() as stack:
+        stack.enter_context(home.locked())
+        with home.private_files():
+            store = await open_store(options.log or home.log)
+        stack.push_async_callback(store.close)
+        api = await Api.open(around.kubeconfig, around.context)
+        stack.push_async_callback(api.close)
+        clock = SystemClock(not_before=await last_at(store))
+        service = Service(options, around, store=store, api=api, clock=clock)
+        await service.view.open()
+        await _build(service, stack)
+        spare_the_collector()
+        yield service
+
+
+async def _build(service: Service, stack: AsyncExitStack) -> None:
+    """Start everything, each after what it needs, so that the stack ends it before."""
+    options, view = service.options, service.view
+    group = await stack.enter_async_context(asyncio.TaskGroup())
+    forecaster = Forecaster(options.log or str(Path(options.home) / "voda.db"), view, service.clock, service.pools)
+    for see in (service.see, forecaster.see):
+        view.each(see)
+    listen = options.listen
+    app = application(service.backend)
+    service.url = await stack.enter_async_context(serving(app, listen.host, listen.port))
+    works = [
+        view.run(),
+        service.site.run(),
+        forecaster.run(),
+        service.leadership.run(service.lead, service.pools.follow),
+    ]
+    tasks = [group.create_task(work) for work in works]
+    stack.callback(lambda: [task.cancel() for task in tasks])
+    _log.info("serves url=%s pid=%d", service.url, os.getpid())

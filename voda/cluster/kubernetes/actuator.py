@@ -1,0 +1,223 @@
+"""Makes single jobs what is wanted of them: asks what is missing, does it, and looks again whenever something changed.
+
+Rules: one convergence of a job at a time; what fails is tried again after a pause that grows, and no other job waits
+for it; only a leader has wishes, and who stands down forgets them at once.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from voda.clock import Clock
+from voda.cluster.kubernetes import names
+from voda.cluster.kubernetes.api import Api
+from voda.cluster.kubernetes.binding import Binder
+from voda.cluster.kubernetes.ends import worker_failures
+from voda.cluster.kubernetes.errors import Conflict
+from voda.cluster.kubernetes.inventory import Inventory, Seen
+from voda.cluster.kubernetes.objects import JobObject, Pod
+from voda.cluster.kubernetes.paths import object_path, pod_path
+from voda.cluster.kubernetes.steps import (
+    BindPods,
+    DeleteObject,
+    DeletePods,
+    Desired,
+    PatchObject,
+    Running,
+    Situation,
+    Step,
+    Stopped,
+    Unregister,
+    steps,
+)
+from voda.cluster.kubernetes.together import together
+from voda.cluster.port import Notice
+from voda.domain.errors import ActionRefused, ClusterUnavailable, VodaError
+from voda.events.types import ActionFailed, JobRegistered
+
+TellJob = Callable[[str, Notice], None]
+"""(job id, fact for the log) -> nothing."""
+_FIRST_PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 60.0
+_AT_ONCE: Final = 32
+"""Jobs that are converged at a time."""
+
+
+class Actuator:
+    """Holds what is wanted of each job, and acts.
+
+    Args:
+        inventory: what there is.
+        api: where to act.
+        clock: of pauses and graces.
+        binder: gives pods their nodes.
+        tell: takes facts about a job for the log.
+    """
+
+    def __init__(self, inventory: Inventory, api: Api, clock: Clock, binder: Binder, tell: TellJob) -> None:
+        self.desired: dict[str, Desired] = {}
+        self._inventory = inventory
+        self._api = api
+        self._clock = clock
+        self._binder = binder
+        self._tell = tell
+        self._busy: set[str] = set()
+        self._again: set[str] = set()
+        """Jobs about which something changed while they were being converged."""
+        self._setbacks: dict[str, tuple[int, float]] = {}
+        """job id -> attempts that failed in a row, instant of the next one."""
+
+    async def want(self, job_id: str, desired: Desired) -> None:
+        """Take a wish, and begin to fulfil it.
+
+        Raises:
+            ClusterUnavailable: try again.
+            ActionRefused: the server refuses it as it stands.
+        """
+        self.desired[job_id] = desired
+        self._setbacks.pop(job_id, None)
+        await self._converge(job_id)
+
+    def stand_down(self) -> None:
+        """Forget all wishes."""
+        self.desired.clear()
+        self._setbacks.clear()
+
+    async def converge(self, job_ids: Iterable[str]) -> None:
+        """Look at jobs again, many at a time; what fails is told and tried again later."""
+        now = self._clock.now()
+        due = [job_id for job_id in job_ids if self._setbacks.get(job_id, (0, now))[1] <= now]
+        queue = iter(due)
+
+        async def work() -> None:
+            for job_id in queue:
+                await self._attempt(job_id)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(_AT_ONCE, len(due))):
+                group.create_task(work())
+
+    def due(self) -> Sequence[str]:
+        """Return the jobs whose pause after a failure is over."""
+        now = self._clock.now()
+        return [job_id for job_id, (_, at) in self._setbacks.items() if at <= now]
+
+    def unsettled(self) -> Sequence[str]:
+        """Return the jobs that time alone may let go on: pods of theirs leave, or wait for a node."""
+        pods = self._inventory.workers
+        return [job_id for job_id in self.desired if any(_is_passing(pod) for pod in pods(job_id).values())]
+
+    def nodes(self, job_id: str) -> Mapping[int, str]:
+        """Return worker index -> node, as wanted."""
+        desired = self.desired.get(job_id)
+        return dict(enumerate(desired.nodes)) if isinstance(desired, Running) else {}
+
+    async def _attempt(self, job_id: str) -> None:
+        try:
+            await self._converge(job_id)
+        except Conflict:
+            # What is there differs from what was known; the watch is about to say so.
+            return
+        except (ClusterUnavailable, ActionRefused) as error:
+            self._set_back(job_id, error)
+        else:
+            self._setbacks.pop(job_id, None)
+
+    def _set_back(self, job_id: str, error: VodaError) -> None:
+        attempt = self._setbacks.get(job_id, (0, 0.0))[0] + 1
+        pause_s = min(_FIRST_PAUSE_S * 2 ** min(attempt - 1, 16), _LONGEST_PAUSE_S)
+        pause_s = max(pause_s, getattr(error, "retry_after_s", 0.0))
+        self._setbacks[job_id] = (attempt, self._clock.now() + pause_s)
+        self._tell(job_id, ActionFailed(job_id=job_id, action="converge", error=str(error), attempt=attempt))
+
+    async def _converge(self, job_id: str) -> None:
+        if job_id in self._busy:
+            self._again.add(job_id)
+            return
+        self._busy.add(job_id)
+        try:
+            while True:
+                self._again.discard(job_id)
+                await self._act(job_id)
+                if job_id not in self._again:
+                    return
+        finally:
+            self._busy.discard(job_id)
+
+    async def _act(self, job_id: str) -> None:
+        desired = self.desired.get(job_id)
+        if desired is None:
+            return
+        at = self._situation(job_id)
+        todo = steps(desired, at)
+        for step in todo:
+            await self._take(step, at)
+        if isinstance(desired, Stopped) and not todo and not at.workers:
+            self.desired.pop(job_id, None)
+
+    def _situation(self, job_id: str) -> Situation:
+        inventory = self._inventory
+        job, seen, workers = inventory.job(job_id), inventory.object_of(job_id), inventory.workers(job_id)
+        indices = {key: index for key, pod in workers.items() if (index := inventory.index(pod)) is not None}
+        return Situation(
+            job_id=job_id,
+            uid=job.uid if job is not None else "",
+            spec=job.spec if job is not None else None,
+            seen=seen,
+            workers=dict(workers),
+            indices=indices,
+            pods=dict(inventory.pods(seen)) if seen is not None else {},
+            dead_nodes=inventory.dead_nodes(workers.values()),
+            now=self._clock.now(),
+        )
+
+    async def _take(self, step: Step, at: Situation) -> None:
+        match step:
+            case PatchObject(patch):
+                await self._patch(at, patch.body, patch.subresource)
+            case DeleteObject():
+                assert at.seen is not None, "what is deleted was seen"
+                meta = at.seen.object.metadata
+                await self._api.delete(object_path(at.seen), uid=meta.uid)
+            case Unregister():
+                self._tell(at.job_id, JobRegistered(job_id=at.job_id, uid=""))
+            case DeletePods():
+                await self._delete_pods(step, at)
+            case BindPods(nodes):
+                await self._binder.bind(at.job_id, {key: at.workers[key] for key in nodes}, nodes)
+
+    async def _patch(self, at: Situation, body: Mapping[str, object], subresource: str) -> None:
+        assert at.seen is not None, "what is patched was seen"
+        path = object_path(at.seen)
+        if subresource:
+            await self._api.patch(f"{path}/{subresource}", body, dict)
+            return
+        uid = at.seen.object.metadata.uid
+        metadata = body.get("metadata")
+        # An object of the same name that was made meanwhile is not meant.
+        known = {"uid": uid, **(metadata if isinstance(metadata, Mapping) else {})}
+        now = await self._api.patch(path, {**body, "metadata": known}, JobObject)
+        self._inventory.see_object(uid, at.seen.kind, now)
+
+    async def _delete_pods(self, step: DeletePods, at: Situation) -> None:
+        pods = [at.workers[key] for key in step.keys]
+        if step.why == "ended" and at.seen is not None:
+            await self._count_failures(pods, at, at.seen)
+        grace_s = 0 if step.is_forced or step.why == "ended" else None
+        await together(self._delete_pod(pod, grace_s) for pod in pods)
+
+    async def _delete_pod(self, pod: Pod, grace_s: int | None) -> None:
+        if not await self._api.delete(pod_path(pod), uid=pod.metadata.uid, grace_s=grace_s):
+            self._inventory.see_pod(pod.metadata.key, None)
+
+    async def _count_failures(self, pods: Sequence[Pod], at: Situation, seen: Seen) -> None:
+        """Note on the object how many workers failed by themselves, before they are forgotten."""
+        failed = sum(not pod.status.reason for pod in pods)
+        if failed:
+            noted = {names.WORKER_FAILURES: str(worker_failures(seen) + failed)}
+            version = seen.object.metadata.resource_version
+            await self._patch(at, {"metadata": {"annotations": noted, "resourceVersion": version}}, "")
+
+
+def _is_passing(pod: Pod) -> bool:
+    return pod.is_leaving or (not pod.spec.node_name and not pod.is_over)

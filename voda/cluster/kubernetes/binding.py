@@ -1,0 +1,102 @@
+"""Gives worker pods their nodes, as kube-scheduler does for all others.
+
+Rules: a job's pods together or not at all, after what the scheduler would check; a node that cannot take a worker is
+told to the log, so that the next plan avoids it; what was bound counts at once, before the watch tells of it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from voda.clock import Clock
+from voda.cluster.kubernetes.api import Api
+from voda.cluster.kubernetes.errors import Conflict
+from voda.cluster.kubernetes.fit import fits_together
+from voda.cluster.kubernetes.inventory import Inventory
+from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.paths import pod_path
+from voda.cluster.kubernetes.together import together
+from voda.events.types import WorkerRefused
+
+LIFT_AFTER_S: Final = 300.0
+"""After this long a node that refused a worker is tried again: what was taken there may be free by now."""
+
+
+class Binder:
+    """Binds pods.
+
+    Args:
+        inventory: what there is.
+        api: where to bind.
+        clock: of the age of refusals.
+        tell: takes facts for the log: (job id, fact).
+    """
+
+    def __init__(
+        self, inventory: Inventory, api: Api, clock: Clock, tell: Callable[[str, WorkerRefused], None]
+    ) -> None:
+        self._inventory = inventory
+        self._api = api
+        self._clock = clock
+        self._tell = tell
+        self._refused: dict[tuple[str, str], float] = {}
+        """(job id, node) -> since when, as far as known here."""
+
+    async def bind(self, job_id: str, pods: Mapping[str, Pod], nodes: Mapping[str, str]) -> None:
+        """Bind all pods, or none where one does not fit.
+
+        Args:
+            job_id: of the pods.
+            pods: by key.
+            nodes: key -> node.
+
+        Raises:
+            ClusterUnavailable: some may be bound, the others are to be tried again.
+        """
+        refusal = fits_together([(pod, nodes[key]) for key, pod in pods.items()], self._inventory)
+        if refusal is None:
+            await together(self._bind(key, pod, nodes[key]) for key, pod in pods.items())
+        elif refusal.resource != self._inventory.rule.resource and refusal.node in self._inventory.nodes:
+            self._refuse(job_id, refusal.node, refusal.reason)
+        # Nodes that went and GPUs that others took meanwhile are known to the next plan without a word from here.
+
+    def lift(self, live: Mapping[str, Sequence[str]]) -> None:
+        """Let nodes be tried again whose refusals are old.
+
+        Args:
+            live: job id -> nodes that refuse it, as the log has them.
+        """
+        now = self._clock.now()
+        in_force = {(job_id, node) for job_id, nodes in live.items() for node in nodes}
+        self._refused = {pair: self._refused.get(pair, now) for pair in in_force}
+        for (job_id, node), since in list(self._refused.items()):
+            if now - since >= LIFT_AFTER_S:
+                del self._refused[job_id, node]
+                self._tell(job_id, WorkerRefused(job_id=job_id, node=node, reason=""))
+
+    def _refuse(self, job_id: str, node: str, reason: str) -> None:
+        if (job_id, node) not in self._refused:
+            self._refused[job_id, node] = self._clock.now()
+            self._tell(job_id, WorkerRefused(job_id=job_id, node=node, reason=reason))
+
+    async def _bind(self, key: str, pod: Pod, node: str) -> None:
+        meta = pod.metadata
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            # The uid keeps a successor of the same name from being bound in this one's place.
+            "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        load, promise = self._inventory.loads[node], f"binding {key}"
+        # Another job must not be promised the same room while the server is asked.
+        load.add(promise, pod)
+        try:
+            await self._api.create(f"{pod_path(pod)}/binding", body, dict)
+        except Conflict:
+            # It is bound already, or another pod has its name: the watch tells which.
+            return
+        finally:
+            load.remove(promise)
+        self._inventory.see_pod(key, replace(pod, spec=replace(pod.spec, node_name=node)))

@@ -1,0 +1,110 @@
+"""One pool of a Kubernetes cluster: the Cluster port, over what all pools share.
+
+Rule: a worker holds its GPUs from the moment it is bound until its processes have ended or its pod is gone.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Mapping
+
+from voda.cluster.kubernetes.actuator import Actuator
+from voda.cluster.kubernetes.inventory import Inventory
+from voda.cluster.kubernetes.notices import Notices
+from voda.cluster.kubernetes.steps import Desired, Halted, Running, Stopped
+from voda.cluster.port import Notice, Observed
+from voda.domain.errors import ActionRefused
+from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
+
+
+class KubernetesCluster:
+    """An adapter of the Cluster port.
+
+    Args:
+        pool: whose nodes and jobs it shows.
+        inventory: what there is, of all pools.
+        notices: knows what ended, and what operators are asked for.
+        actuator: acts.
+        trouble: returns why what is known may be old; empty when it is not.
+    """
+
+    def __init__(self, pool: str, inventory: Inventory, notices: Notices, actuator: Actuator) -> None:
+        self.pool = pool
+        self._inventory = inventory
+        self._noted = notices
+        self._actuator = actuator
+        self._told: deque[Notice] = deque()
+        self._has_told = asyncio.Event()
+        self._is_watched = False
+
+    async def observe(self) -> Observed:
+        """See Cluster.observe."""
+        inventory, pool = self._inventory, self.pool
+        mine = [job_id for job_id in inventory.working() if inventory.held(job_id) and inventory.pool(job_id) == pool]
+        return Observed(
+            nodes=inventory.pool_nodes(pool),
+            workers={job_id: inventory.held(job_id) for job_id in mine},
+            gpus_per_replica={job_id: inventory.gpus_per_replica(job_id) for job_id in mine},
+            ended={job_id: end for job_id, end in self._noted.ends.items() if inventory.pool(job_id) == pool},
+            objects=_Objects(inventory),
+            sizes={job_id: size for job_id, size in self._noted.sizes.items() if inventory.pool(job_id) == pool},
+        )
+
+    async def apply(self, action: Action) -> None:
+        """See Cluster.apply."""
+        await self._actuator.want(action.job_id, self._desired(action))
+
+    async def watch(self) -> AsyncIterator[Notice]:
+        """See Cluster.watch."""
+        self._told.clear()
+        self._is_watched = True
+        try:
+            while True:
+                while self._told:
+                    yield self._told.popleft()
+                self._has_told.clear()
+                await self._has_told.wait()
+        finally:
+            self._is_watched = False
+
+    def tell(self, notice: Notice) -> None:
+        """Take a fact about this pool for whoever watches; who begins to watch later looks for himself."""
+        if self._is_watched:
+            self._told.append(notice)
+            self._has_told.set()
+
+    def _desired(self, action: Action) -> Desired:
+        match action:
+            case StartJob() | ResizeJob():
+                return Running(action.nodes)
+            case MigrateWorkers():
+                return self._moved(action)
+            case HaltJob():
+                return Halted()
+            case StopJob():
+                return Stopped(is_unwanted=action.reason == "canceled")
+
+    def _moved(self, action: MigrateWorkers) -> Running:
+        nodes = {**self._inventory.held(action.job_id), **self._actuator.nodes(action.job_id), **action.moves}
+        size = len(nodes)
+        if sorted(nodes) != list(range(size)):
+            raise ActionRefused(f"job {action.job_id}: of its {size} workers some have no node: nothing can be moved")
+        return Running(tuple(nodes[index] for index in range(size)))
+
+
+class _Objects(Mapping[str, str]):
+    """Job id -> uid of its object, looked up when asked for: there may be thousands, and few are ever asked for."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+
+    def __getitem__(self, job_id: str) -> str:
+        seen = self._inventory.object_of(job_id)
+        if seen is None or seen.object.metadata.deletion_timestamp is not None:
+            raise KeyError(job_id)
+        return seen.object.metadata.uid
+
+    def __iter__(self) -> Iterator[str]:
+        return (job_id for job_id in self._inventory.claimed() if job_id in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

@@ -1,0 +1,147 @@
+"""What changed since it was last told, as facts for the log.
+
+Rule: told from the difference between two states, not from single watch events: eight workers that start within a
+moment are one fact, and what came and went unseen is none.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from voda.cluster.kubernetes.ends import ended
+from voda.cluster.kubernetes.inventory import Inventory
+from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.workers import Exit, cause, told
+from voda.cluster.port import Notice
+from voda.domain.job import Job
+from voda.domain.node import Node
+from voda.events.types import (
+    JobCancelRequested,
+    JobCompleted,
+    JobFailed,
+    NodeChanged,
+    NodeJoined,
+    NodeLeft,
+    WorkerStarted,
+)
+
+Tell = Callable[[str, Notice], None]
+"""(pool, fact) -> nothing."""
+
+
+class Notices:
+    """Compares what is there with what was told."""
+
+    def __init__(self, inventory: Inventory, tell: Tell) -> None:
+        self.ends: dict[str, JobCompleted | JobFailed] = {}
+        """Live job -> how it ended, as its object says."""
+        self.sizes: dict[str, int] = {}
+        """Live job -> replicas that its operator was told to keep, of those that go on and are not suspended."""
+        self._inventory = inventory
+        self._tell = tell
+        self._nodes: dict[str, Node] = {}
+        self._workers: dict[str, Mapping[int, Pod]] = {}
+        """Job id -> the pods that hold its GPUs, by index, as they were told."""
+        self._deleted: set[str] = set()
+        """Jobs of which was told that their object is gone."""
+
+    def begin(self, jobs: Iterable[Job]) -> None:
+        """Take all that is there for told: whoever begins looks for himself."""
+        inventory = self._inventory
+        found = {name: inventory.node(name) for name in inventory.nodes}
+        self._nodes = {name: node for name, node in found.items() if node is not None}
+        self._workers = {job_id: inventory.holders(job_id) for job_id in inventory.working()}
+        self._deleted.clear()
+        self.ends.clear()
+        self.sizes.clear()
+        for job in jobs:
+            self._note(job)
+
+    def node(self, name: str) -> None:
+        """Tell what changed about a node."""
+        before, now = self._nodes.get(name), self._inventory.node(name)
+        if now is None:
+            if before is not None:
+                del self._nodes[name]
+                self._tell(before.pool, NodeLeft(name=name, pool=before.pool, reason=self._why_gone(name)))
+        elif now != before:
+            self._nodes[name] = now
+            self._tell(now.pool, NodeJoined(node=now) if before is None else NodeChanged(node=now))
+
+    def job(self, job_id: str, wanted: Mapping[int, str]) -> None:
+        """Tell what changed about a job; of one that is not live, nothing.
+
+        Args:
+            job_id: of the job.
+            wanted: worker index -> node, as the last action asked for.
+        """
+        before, now = self._workers.pop(job_id, {}), self._inventory.holders(job_id)
+        if now:
+            self._workers[job_id] = now
+        job = self._inventory.job(job_id)
+        if job is None:
+            self.ends.pop(job_id, None)
+            self.sizes.pop(job_id, None)
+            self._deleted.discard(job_id)
+            return
+        facts = [*self._ending(job), *self._moving(job_id, before, now, wanted)]
+        for fact in facts:
+            self._tell(job.spec.pool, fact)
+
+    def _ending(self, job: Job) -> Iterator[JobCompleted | JobFailed | JobCancelRequested]:
+        job_id = job.spec.job_id
+        before = self.ends.get(job_id)
+        end = self._note(job)
+        if end is not None and before is None:
+            yield end
+        elif job.uid and not job.is_canceling and job_id not in self._deleted and self._is_gone(job_id):
+            self._deleted.add(job_id)
+            yield JobCancelRequested(job_id=job_id, reason=f"its {job.spec.kind} was deleted")
+
+    def _note(self, job: Job) -> JobCompleted | JobFailed | None:
+        """Keep how a job ended, or how many replicas it is to have."""
+        job_id = job.spec.job_id
+        seen = self._inventory.object_of(job_id)
+        self.sizes.pop(job_id, None)
+        if seen is None:
+            return self.ends.get(job_id)
+        pods = tuple(self._inventory.pods(seen).values())
+        if (end := ended(seen, pods, job_id)) is not None:
+            self.ends[job_id] = end
+        elif not seen.object.spec.run_policy.suspend and not seen.kind.is_broken(seen.object, pods):
+            self.sizes[job_id] = seen.kind.replicas(seen.object)
+        return end
+
+    def _moving(
+        self, job_id: str, before: Mapping[int, Pod], now: Mapping[int, Pod], wanted: Mapping[int, str]
+    ) -> Iterator[Notice]:
+        gone = {index: pod for index, pod in before.items() if not _is_where(now.get(index), pod)}
+        exits = {index: self._exit(job_id, pod, wanted.get(index)) for index, pod in gone.items()}
+        # A successor on the same node is another worker: what ran before it is lost.
+        was = {index: pod.spec.node_name for index, pod in before.items()}
+        is_now = {index: pod.spec.node_name for index, pod in now.items()}
+        restarted = {index for index in gone if is_now.get(index) == was[index]}
+        left = {index: node for index, node in is_now.items() if index not in restarted}
+        yield from told(job_id, was, left, exits)
+        if restarted:
+            yield WorkerStarted(job_id=job_id, workers={index: is_now[index] for index in sorted(restarted)})
+
+    def _exit(self, job_id: str, before: Pod, wanted: str | None) -> Exit:
+        inventory = self._inventory
+        return cause(
+            before,
+            inventory.pod(before.metadata.key),
+            node=inventory.nodes.get(before.spec.node_name),
+            wanted=wanted,
+            ended=self.ends.get(job_id),
+        )
+
+    def _is_gone(self, job_id: str) -> bool:
+        seen = self._inventory.object_of(job_id)
+        return seen is None or seen.object.metadata.deletion_timestamp is not None
+
+    def _why_gone(self, name: str) -> str:
+        return "deleted" if name not in self._inventory.nodes else "no node of a pool any more"
+
+
+def _is_where(now: Pod | None, before: Pod) -> bool:
+    """Say whether the same pod is still where it was."""
+    return now is not None and now.metadata.uid == before.metadata.uid and now.spec.node_name == before.spec.node_name

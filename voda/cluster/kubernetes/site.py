@@ -1,0 +1,279 @@
+"""A Kubernetes cluster as voda sees it: mirrors of nodes, pods and job objects, shared by the pools' clusters.
+
+Rules: every replica mirrors, so that a new leader knows at once what there is; only the leader acts (`work`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+from msgspec import Struct
+
+from voda.clock import Clock
+from voda.cluster.kubernetes import paths
+from voda.cluster.kubernetes.actuator import Actuator
+from voda.cluster.kubernetes.api import Api
+from voda.cluster.kubernetes.binding import Binder
+from voda.cluster.kubernetes.cluster import KubernetesCluster
+from voda.cluster.kubernetes.discovery import served_kinds
+from voda.cluster.kubernetes.inventory import Inventory
+from voda.cluster.kubernetes.kinds.base import JobKind
+from voda.cluster.kubernetes.kinds.served import trouble as unserved
+from voda.cluster.kubernetes.nodes import PoolRule
+from voda.cluster.kubernetes.notices import Notices
+from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod
+from voda.cluster.kubernetes.poking import Poker
+from voda.cluster.kubernetes.reflector import Reflector
+from voda.cluster.kubernetes.steps import Stopped
+from voda.cluster.port import Notice
+from voda.domain.errors import ActionRefused, ClusterUnavailable
+from voda.domain.job import Job, JobSpec, Phase
+
+_log = logging.getLogger(__name__)
+
+_TOGETHER_S: Final = 0.02
+"""What happens within this span is told as one."""
+_TICK_S: Final = 1.0
+_SWEEP_S: Final = 5.0
+_DISCOVER_S: Final = 60.0
+
+SeenJob = Callable[[JobKind, JobObject | None, JobObject | None], None]
+"""(kind, before, now) -> nothing."""
+
+
+class Setup(Struct, frozen=True, kw_only=True):
+    """What a site needs to know."""
+
+    rule: PoolRule
+    clock: Clock
+    job: Callable[[str], Job | None]
+    """A live job of the log, as its latest reader has it."""
+    phase: Callable[[str], Phase | None]
+    """How a job of the log stands, ended ones too; None: the log has never heard of it, or forgot it."""
+    jobs: Callable[[], Iterable[Job]]
+    """All live jobs."""
+    namespaces: Sequence[str] = ()
+    """Where jobs are looked for; empty: everywhere."""
+    pools: Sequence[str] = ()
+    """Pools that are there even without nodes."""
+    relist_s: float = 600.0
+    drifted: Callable[[int], None] | None = None
+
+
+class KubernetesSite:
+    """One cluster; used on one event loop.
+
+    Args:
+        api: its API server.
+        setup: see Setup.
+    """
+
+    def __init__(self, api: Api, setup: Setup) -> None:
+        self.api = api
+        self.kinds: dict[str, JobKind] = {}
+        """Name -> kind, of the job objects that are served."""
+        self.inventory = Inventory(setup.rule, setup.job)
+        self.clusters: dict[str, KubernetesCluster] = {}
+        self._setup = setup
+        self._binder = Binder(self.inventory, api, setup.clock, self._tell_job)
+        self._actuator = Actuator(self.inventory, api, setup.clock, self._binder, self._tell_job)
+        self._notices = Notices(self.inventory, self._tell)
+        self._poker = Poker(self.inventory, api, setup.clock)
+        self._wake = asyncio.Event()
+        self._each_job: list[SeenJob] = []
+        self._reflectors: list[Reflector[Any]] = list(self._common_mirrors())
+        self._has_begun = asyncio.Event()
+        """Set once it is known what is to be mirrored."""
+
+    # ---- what every replica does
+
+    async def run(self) -> None:
+        """Mirror the cluster until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self._reflectors:
+                group.create_task(reflector.run())
+            while True:
+                for reflector in await self._discovered():
+                    group.create_task(reflector.run())
+                # An operator may be installed after voda was.
+                await asyncio.sleep(_DISCOVER_S if self._has_begun.is_set() else _TICK_S)
+
+    async def synced(self) -> None:
+        """Return once everything has been listed."""
+        await self._has_begun.wait()
+        for reflector in self._reflectors:
+            await reflector.synced()
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether everything has been listed."""
+        return self._has_begun.is_set() and all(reflector.is_synced for reflector in self._reflectors)
+
+    @property
+    def trouble(self) -> str:
+        """Why what is known may be old or too little, one sentence; empty while it is not."""
+        troubles = [reflector.trouble for reflector in self._reflectors if reflector.trouble]
+        if not troubles and self._has_begun.is_set():
+            return unserved(self.kinds)
+        return troubles[0] if troubles else ""
+
+    def pools(self) -> Sequence[str]:
+        """Return the pools: of nodes, of settings, and of jobs that wait for nodes."""
+        of_jobs = {job.spec.pool for job in self._setup.jobs()}
+        return sorted({*self._setup.pools, *self.inventory.pools(), *of_jobs})
+
+    def cluster(self, pool: str) -> KubernetesCluster:
+        """Return the cluster of a pool, the same one each time."""
+        if pool not in self.clusters:
+            self.clusters[pool] = KubernetesCluster(pool, self.inventory, self._notices, self._actuator)
+        return self.clusters[pool]
+
+    def each_job(self, see: SeenJob) -> None:
+        """Have every change of a job object shown to `see`."""
+        self._each_job.append(see)
+
+    def jobs(self) -> Iterable[tuple[JobKind, JobObject]]:
+        """Return all job objects there are."""
+        return [(seen.kind, seen.object) for seen in self.inventory.objects.values()]
+
+    def kind_of(self, spec: JobSpec) -> JobKind:
+        """Return the kind that runs such a job.
+
+        Raises:
+            ActionRefused: the cluster serves none.
+        """
+        if (kind := self.kinds.get(spec.kind)) is None:
+            raise ActionRefused(
+                f"job {spec.job_id}: this cluster serves no {spec.kind}: its operator is not installed"
+                f" (served: {', '.join(sorted(self.kinds)) or 'none'})"
+            )
+        return kind
+
+    def pods_of(self, job_id: str) -> Sequence[Pod]:
+        """Return the pods of a job's object, as far as they are there."""
+        seen = self.inventory.object_of(job_id)
+        return tuple(self.inventory.pods(seen).values()) if seen is not None else ()
+
+    # ---- what the leader does
+
+    def begin(self) -> None:
+        """Take what there is as the beginning; to be called before any pool is led."""
+        self.inventory.dirty_jobs.clear()
+        self.inventory.dirty_nodes.clear()
+        self._notices.begin(self._setup.jobs())
+        # Whatever was left half done, and objects of jobs that ended meanwhile.
+        self.inventory.dirty_jobs.update(self.inventory.claimed())
+        self.inventory.dirty_jobs.update(self.inventory.working())
+
+    def heed(self, job_id: str) -> None:
+        """Look at a job again: the log has changed about it."""
+        self.inventory.dirty_jobs.add(job_id)
+        self._wake.set()
+
+    async def work(self) -> None:
+        """Tell what changes, and do what is wanted, until cancelled; then forget what was wanted."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._follow())
+                group.create_task(self._sweep())
+                group.create_task(self._poker.run())
+        finally:
+            self._actuator.stand_down()
+
+    async def _follow(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_S):
+                    await self._wake.wait()
+            await asyncio.sleep(_TOGETHER_S)
+            self._wake.clear()
+            jobs = self._tell_changes()
+            await self._actuator.converge({*jobs, *self._actuator.due()})
+
+    def _tell_changes(self) -> set[str]:
+        """Tell the log what changed since the last time, and return the jobs concerned."""
+        inventory = self.inventory
+        nodes, inventory.dirty_nodes = inventory.dirty_nodes, set()
+        jobs, inventory.dirty_jobs = inventory.dirty_jobs, set()
+        for name in sorted(nodes):
+            self._notices.node(name)
+        for job_id in sorted(jobs):
+            self._notices.job(job_id, self._actuator.nodes(job_id))
+            self._poker.see(job_id)
+            self._let_go(job_id)
+        return jobs
+
+    def _let_go(self, job_id: str) -> None:
+        """Wish the end of what is left of a job that has ended for the log."""
+        if self.inventory.job(job_id) is not None or isinstance(self._actuator.desired.get(job_id), Stopped):
+            return
+        phase = self._setup.phase(job_id)
+        if phase is None:
+            # Of a log that never heard of it: whoever submits jobs from objects looks at those.
+            self._actuator.desired.pop(job_id, None)
+        else:
+            self._actuator.desired[job_id] = Stopped(is_unwanted=phase is Phase.CANCELED)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            self._binder.lift({job.spec.job_id: tuple(job.refusals) for job in self._setup.jobs() if job.refusals})
+            self.inventory.dirty_jobs.update(self._actuator.unsettled())
+            self._wake.set()
+
+    # ---- inside
+
+    def _common_mirrors(self) -> Iterable[Reflector[Any]]:
+        yield self._mirror(paths.NODES, NodeObject, self._waking(self.inventory.see_node))
+        # All of them, and not only those of the namespaces of jobs: they hold what the nodes have.
+        yield self._mirror(paths.PODS, Pod, self._waking(self.inventory.see_pod))
+
+    async def _discovered(self) -> list[Reflector[Any]]:
+        """Return mirrors of the kinds that are served and were not before."""
+        found: list[Reflector[Any]] = []
+        try:
+            served = await served_kinds(self.api)
+        except ClusterUnavailable as error:
+            _log.warning("cannot ask which jobs are served reason=%s", error)
+            return found
+        for name, kind in served.items():
+            if name not in self.kinds:
+                self.kinds[name] = kind
+                see = partial(self._see_job, kind)
+                for namespace in self._setup.namespaces or ("",):
+                    found.append(self._mirror(paths.collection(kind, namespace), JobObject, see))
+        self._reflectors += found
+        self._has_begun.set()
+        return found
+
+    def _mirror(self, path: str, of: type[Any], changed: Callable[[Any, Any], None]) -> Reflector[Any]:
+        setup = self._setup
+        return Reflector(
+            self.api, path, of, changed=changed, clock=setup.clock, relist_s=setup.relist_s, drifted=setup.drifted
+        )
+
+    def _waking(self, see: Callable[[str, Any], None]) -> Callable[[Any, Any], None]:
+        def changed(before: Any, now: Any) -> None:
+            see((before if now is None else now).metadata.key, now)
+            self._wake.set()
+
+        return changed
+
+    def _see_job(self, kind: JobKind, before: JobObject | None, now: JobObject | None) -> None:
+        if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
+            self.inventory.see_object(before.metadata.uid, kind, None)
+        if now is not None:
+            self.inventory.see_object(now.metadata.uid, kind, now)
+        for see in self._each_job:
+            see(kind, before, now)
+        self._wake.set()
+
+    def _tell_job(self, job_id: str, fact: Notice) -> None:
+        if (pool := self.inventory.pool(job_id)) is not None:
+            self._tell(pool, fact)
+
+    def _tell(self, pool: str, fact: Notice) -> None:
+        self.cluster(pool).tell(fact)
