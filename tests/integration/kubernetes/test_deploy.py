@@ -30,7 +30,8 @@ class Right(NamedTuple):
 JOBS = "kubeflow.org"
 NEEDED = (
     *(Right(verb, "nodes") for verb in ("list", "watch")),
-    *(Right(verb, "pods") for verb in ("get", "list", "watch", "patch", "delete")),
+    *(Right(verb, "pods") for verb in ("list", "watch", "patch", "delete")),
+    Right("get", "namespaces"),
     Right("create", "pods/binding"),
     Right("get", "pods/log"),
     *(
@@ -39,7 +40,7 @@ NEEDED = (
         for verb in ("get", "list", "watch", "create", "patch", "delete")
     ),
     Right("patch", "pytorchjobs/scale", JOBS),
-    *(Right(verb, "events") for verb in ("create", "patch")),
+    Right("create", "events"),
     Right("create", "leases", "coordination.k8s.io", is_at_home=True),
     *(
         Right(verb, "leases", "coordination.k8s.io", "voda", is_at_home=True)
@@ -55,7 +56,7 @@ DENIED = (
         for way_in in ("exec", "attach", "portforward", "eviction", "ephemeralcontainers")
     ),
     Right("get", "pods/exec"),
-    *(Right(verb, "nodes") for verb in ("patch", "update", "delete")),
+    *(Right(verb, kind) for kind in ("nodes", "namespaces") for verb in ("create", "patch", "update", "delete")),
     Right("get", "nodes/proxy"),
     *(Right("patch", f"{kind}/status", JOBS) for kind in ("mpijobs", "pytorchjobs")),
     Right("create", "serviceaccounts/token", is_at_home=True),
