@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 from msgspec import Raw, Struct
 
-from voda.cluster.kubernetes.objects import ListMetadata
+from voda.cluster.kubernetes.objects import ListMetadata, NamedObject
 from voda.cluster.kubernetes.verdict import one_line
 
 T = TypeVar("T")
@@ -35,16 +35,6 @@ class Event(Struct, frozen=True):
 
     type: str
     object: Raw
-
-
-class _Metadata(Struct, frozen=True, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    resource_version: str = ""
-
-
-class _Any(Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
 
 
 def read(text: bytes | Raw, kind: type[T]) -> T:
@@ -88,17 +78,16 @@ def read_page(text: bytes, kind: type[T]) -> tuple[Page[T], Sequence[str]]:
 def key(text: bytes | Raw) -> str:
     """Return `namespace/name` of any object; empty where it has no name that can be read."""
     try:
-        found: _Metadata = decoder(_Any).decode(text).metadata
-    except _UNREADABLE:
+        return read(text, NamedObject).metadata.key
+    except Unreadable:
         return ""
-    return f"{found.namespace}/{found.name}" if found.namespace else found.name
 
 
 def version(text: bytes | Raw) -> str:
     """Return the resource version of any object; empty where it cannot be read."""
     try:
-        return str(decoder(_Any).decode(text).metadata.resource_version)
-    except _UNREADABLE:
+        return read(text, NamedObject).metadata.resource_version
+    except Unreadable:
         return ""
 
 

@@ -1,6 +1,7 @@
 """What an API server may answer, as voda's errors.
 
 ClusterUnavailable            try again
+├── Unreachable               no connection: the server has not even seen the request
 ├── Throttled                 429, or 503 with Retry-After: not before `retry_after_s`
 ├── Conflict                  409: the object changed, or is there already; read it again
 ├── Gone                      410: the resource version is too old; list again
@@ -11,6 +12,10 @@ ActionRefused
 """
 
 from voda.domain.errors import ActionRefused, ClusterUnavailable
+
+
+class Unreachable(ClusterUnavailable):
+    """There is no connection to the server, which has not seen the request."""
 
 
 class Throttled(ClusterUnavailable):

@@ -20,6 +20,7 @@ from aiohttp import (
     ClientConnectionResetError,
     ClientConnectorError,
     ClientError,
+    ClientPayloadError,
     ClientResponse,
     ClientSession,
     ClientTimeout,
@@ -32,7 +33,7 @@ from msgspec import Struct
 from yarl import URL
 
 from voda.clock import stopwatch
-from voda.cluster.kubernetes.errors import Rejected, Throttled
+from voda.cluster.kubernetes.errors import Rejected, Throttled, Unreachable
 from voda.cluster.kubernetes.verdict import error, one_line, verdict
 from voda.domain.errors import ClusterUnavailable, InvalidInput
 
@@ -69,10 +70,6 @@ class Request(Struct, frozen=True, kw_only=True):
 
 class TooLarge(ClusterUnavailable):
     """The answer has more bytes than were allowed for."""
-
-
-class _NotTaken(ClusterUnavailable):
-    """There was no connection, so that the server has not even seen the request."""
 
 
 class Transport:
@@ -122,7 +119,7 @@ class Transport:
                 if len(body) > most_bytes:
                     raise TooLarge(f"cannot {request.told}: the answer has more than {most_bytes} bytes")
                 return body
-            except (Throttled, _NotTaken) as busy:
+            except (Throttled, Unreachable) as busy:
                 pause_s = _pause_s(busy)
                 if not left or pause_s > patience_s:
                     raise
@@ -216,19 +213,21 @@ async def _read(answer: ClientResponse, most_bytes: int) -> bytes:
     return bytes(read)
 
 
-def _pause_s(busy: Throttled | _NotTaken) -> float:
+def _pause_s(busy: Throttled | Unreachable) -> float:
     return max(busy.retry_after_s, _SHORTEST_PAUSE_S) if isinstance(busy, Throttled) else _RECONNECT_S
 
 
 def _unanswered(request: Request, failed: BaseException) -> ClusterUnavailable:
     sentence = f"cannot {request.told}: the API server does not answer ({_named(failed)})"
-    return _NotTaken(sentence) if isinstance(failed, ClientConnectorError) else ClusterUnavailable(sentence)
+    return Unreachable(sentence) if isinstance(failed, ClientConnectorError) else ClusterUnavailable(sentence)
 
 
 def _named(failed: BaseException) -> str:
     match failed:
         case TimeoutError():
             return "it takes too long"
+        case ClientPayloadError():
+            return "it ended in the middle"
         case ServerDisconnectedError() | ClientConnectionResetError():
             return "it closed the connection"
         case ssl.SSLError() | ClientConnectorError():
