@@ -71,15 +71,15 @@ def on_this_machine(manifest: Mapping[str, Any]) -> tuple[Omission, ...]:
     job = shape_of(manifest)
     spec = manifest["spec"]
     found = [
-        *_named(spec, "spec", _OF_SPECS),
+        *named(spec, "spec", _OF_SPECS),
         *_implementation(job),
-        *_named(spec.get("runPolicy"), "spec.runPolicy", _OF_POLICIES),
-        *_named(spec.get("elasticPolicy"), "spec.elasticPolicy", _OF_ELASTIC_POLICIES),
+        *named(spec.get("runPolicy"), "spec.runPolicy", _OF_POLICIES),
+        *named(spec.get("elasticPolicy"), "spec.elasticPolicy", _OF_ELASTIC_POLICIES),
     ]
     for role in job.roles:
         pod = spec[job.replica_specs.removeprefix("spec.")][role]["template"]["spec"]
         path = f"{job.replica_specs}.{role}.template.spec"
-        found += _named(pod, path, _OF_PODS)
+        found += named(pod, path, _OF_PODS)
         found += _selectors(pod, path)
         found += _containers(job, role, pod["containers"], path)
     return tuple(found)
@@ -99,7 +99,8 @@ def _runs_here(job: Shape, role: str) -> bool:
     return not (isinstance(job, MPIJob) and role == "Worker")
 
 
-def _named(where: object, path: str, table: Mapping[str, str]) -> Iterator[Omission]:
+def named(where: object, path: str, table: Mapping[str, str]) -> Iterator[Omission]:
+    """Yield the fields of a mapping that have something to be told: name -> message."""
     if not isinstance(where, Mapping):
         return
     for name, value in where.items():
@@ -126,7 +127,7 @@ def _containers(job: Shape, role: str, raw: list[Mapping[str, Any]], path: str) 
         if place != main:
             yield Omission(field=at, message="not run: one container of a pod runs here, the one that trains")
             continue
-        yield from _named(each, at, _OF_CONTAINERS)
+        yield from named(each, at, _OF_CONTAINERS)
         yield from _resources(container, at)
         if _runs_here(job, role):
             yield from _variables(container, at)

@@ -46,6 +46,7 @@ class Container(Struct, frozen=True, rename="camel"):
     """One container."""
 
     name: str = ""
+    image: str | None = None
     command: tuple[str, ...] | None = None
     args: tuple[str, ...] | None = None
     env: tuple[EnvVar, ...] | None = None

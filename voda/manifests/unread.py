@@ -16,6 +16,10 @@ _OURS = "voda.dev/"
 ANNOTATIONS = tuple(
     f"{_OURS}{name}" for name in ("min-replicas", "max-replicas", "epochs", "pool", "priority", "queue", "working-dir")
 )
+# Written by voda itself onto objects in a cluster, from where a manifest may have been copied.
+_WRITTEN = frozenset(
+    f"{_OURS}{name}" for name in ("job-id", "state", "explanation", "estimated-finish", "worker-failures")
+)
 _NO_PRIORITY_CLASS = "priority classes are not read: set the annotation voda.dev/priority to a number"
 
 
@@ -39,7 +43,7 @@ def not_read(job: Shape, manifest: Mapping[str, Any], variables: frozenset[str])
 
 def _unknown_annotations(job: Shape) -> Iterator[Omission]:
     for name in job.metadata.annotations or ():
-        if name.startswith(_OURS) and name not in ANNOTATIONS:
+        if name.startswith(_OURS) and name not in ANNOTATIONS and name not in _WRITTEN:
             close = difflib.get_close_matches(name, ANNOTATIONS, 1)
             advice = f"did you mean {close[0]}?" if close else f"voda reads {', '.join(ANNOTATIONS)}"
             yield Omission(field=f"metadata.annotations[{name[:80]}]", message=f"unknown annotation: {advice}")

@@ -9,20 +9,8 @@ from typing import Final
 from voda.cluster.kubernetes.objects import JobCondition, JobObject, Pod, Terminated
 from voda.manifests.programs import DEFAULT_BACKOFF_LIMIT
 
-_LOST: Final = frozenset(
-    {
-        "Evicted",
-        "NodeLost",
-        "NodeShutdown",
-        "Shutdown",
-        "Terminated",
-        "Preempting",
-        "NodeAffinity",
-        "TopologyAffinityError",
-    }
-)
-"""Of a pod's status: reasons that a kubelet or the node's controller gives, not the pod's program."""
-_LOST_PREFIXES: Final = ("OutOf", "UnexpectedAdmission")
+_OWN_FAULT: Final = frozenset({"", "DeadlineExceeded"})
+"""Reasons of a pod that failed by itself; any other is its kubelet's or its node's controller's."""
 _DISRUPTED: Final = "DisruptionTarget"
 
 
@@ -30,20 +18,12 @@ def lost(pod: Pod) -> str:
     """Return why a pod ended through no doing of its own, in one word such as Evicted; empty where it did not."""
     if pod.status.phase not in ("Failed", "Unknown"):
         return ""
-    reason = pod.status.reason
-    if is_loss(reason):
-        return reason
-    disrupted = next(
-        (each for each in pod.status.conditions if each.type == _DISRUPTED and each.status == "True"), None
-    )
-    if disrupted is not None:
-        return disrupted.reason or _DISRUPTED
+    for condition in pod.status.conditions:
+        if condition.type == _DISRUPTED and condition.status == "True":
+            return condition.reason or _DISRUPTED
+    if pod.status.reason not in _OWN_FAULT:
+        return pod.status.reason
     return "NodeLost" if pod.status.phase == "Unknown" else ""
-
-
-def is_loss(reason: str) -> bool:
-    """Say whether that reason of a pod's end means that it was lost."""
-    return reason in _LOST or reason.startswith(_LOST_PREFIXES)
 
 
 def is_limit(kind: str, condition: JobCondition) -> bool:

@@ -8,13 +8,14 @@ does not end the job: they only wait to be used by the launcher, whose own resta
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
-from voda.cluster.kubernetes.kinds.failures import is_limit, is_loss, lost, reason
+from voda.cluster.kubernetes.kinds.failures import is_limit, lost, reason
 from voda.cluster.kubernetes.kinds.mpijob import MPIJob
 from voda.cluster.kubernetes.objects import JobCondition, JobObject, Pod, ReplicaStatus
 from voda.domain.job import JobSpec
 from voda.events.types import JobCompleted, JobFailed
 
-_EVICTED: Final = "MPIJobEvicted"
+_LOST: Final = frozenset({"MPIJobEvicted", "NodeLost", "Terminated", "Shutdown", "NodeShutdown", "Preempting"})
+"""Reasons of Failed: of evicted workers, and of a launcher pod that was lost, whose own reason it takes over."""
 _INVALID: Final = "MPIJobFailedValidation"
 _NONE: Final = ReplicaStatus()
 
@@ -47,7 +48,7 @@ class MPIJobV1(MPIJob):
         launchers = [pod for pod in pods if self.is_launcher(pod) and pod.status.phase == "Failed"]
         if launchers:
             return any(lost(pod) for pod in launchers)
-        if failed.reason == _EVICTED or is_loss(failed.reason):
+        if failed.reason in _LOST:
             return True
         roles = job.status.replica_statuses
         return not roles.get("Launcher", _NONE).failed and roles.get("Worker", _NONE).failed > 0
