@@ -2,12 +2,13 @@
 
 Rules: a name belongs to one live job at a time; an id to one job for ever, which the store itself holds to (a job's
 stream begins at version 0). Whoever asks again with the same idempotency key gets the job of the first time, also if
-its answer was lost: the key is the id of the event.
+its answer was lost: the key is the id of the event. An object that is in the cluster already is its own key, and may
+share its name with a job whose object it follows.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, Final
@@ -21,7 +22,7 @@ from voda.api.schemas import Warned, Who
 from voda.domain.errors import AlreadyExists, InvalidField, InvalidInput, VersionConflict
 from voda.domain.job import JobSpec, validated
 from voda.events.envelope import Fact
-from voda.events.types import JobSubmitted
+from voda.events.types import JobRegistered, JobSubmitted
 from voda.manifests.parse import parse
 from voda.projections.records import JobRecord, submitted
 
@@ -69,10 +70,7 @@ class Submits:
             StoreUnavailable: try again with the same key.
             StoreNotWritable: the log cannot be written.
         """
-        parsed = parse(manifest, default_pool=self._backend.pools[0])
-        spec = replace(parsed.spec, user=who.user)
-        self._refuse_unknown_pool(spec)
-        warnings = tuple(self._warnings(spec, [*self._backend.omissions(manifest), *parsed.omissions]))
+        spec, warnings = self._checked(manifest, who)
         if is_dry_run:
             self._refuse_too_many(who)
             record = submitted(self._identified(spec), self._backend.clock.now(), 0)
@@ -85,18 +83,63 @@ class Submits:
         with self._alone(event_id, who):
             return Submitted(await self._record(spec, event_id), True, warnings)
 
-    async def _record(self, spec: JobSpec, event_id: str) -> JobRecord:
-        """Append the submission under the first id that is free."""
+    def check(self, manifest: Mapping[str, Any], who: Who) -> Sequence[Warned]:
+        """Return what of a manifest would not be honoured, as `adopt` would find it.
+
+        Raises:
+            InvalidInput: the manifest or the pool is not good.
+            TooManyJobs: the user has too many live jobs.
+        """
+        _, warnings = self._checked(manifest, who)
+        self._refuse_too_many(who)
+        return warnings
+
+    async def adopt(self, manifest: Mapping[str, Any], who: Who, *, uid: str) -> Submitted:
+        """Submit the job of an object that is there, and register the object with it, in one append.
+
+        Args:
+            manifest: as the user wrote it.
+            who: owns the job.
+            uid: of the object; adopted before, it leads to the job of then.
+
+        Raises:
+            InvalidInput: the manifest or the pool is not good.
+            AlreadyExists: the object's job ended long ago.
+            TooManyJobs: the user has too many live jobs.
+            StoreUnavailable: try again.
+            StoreNotWritable: the log cannot be written.
+        """
+        spec, warnings = self._checked(manifest, who)
+        event_id = adoption_id(uid)
+        while (first := self._under_way.get(event_id)) is not None:
+            await first.wait()
+        if (job_id := self._roster.submission(event_id)) is not None:
+            if (record := self._roster.job(job_id)) is None:
+                raise AlreadyExists(f"object {uid} was that of job {job_id}, which ended long ago")
+            return Submitted(record, False, warnings)
+        with self._alone(event_id, who):
+            return Submitted(await self._record(spec, event_id, uid=uid), True, warnings)
+
+    def _checked(self, manifest: Mapping[str, Any], who: Who) -> tuple[JobSpec, tuple[Warned, ...]]:
+        """Return the job that a manifest asks for, less its id, and what of it is not honoured."""
+        parsed = parse(manifest, default_pool=self._backend.pools[0])
+        spec = replace(parsed.spec, user=who.user)
+        self._refuse_unknown_pool(spec)
+        return spec, tuple(self._warnings(spec, [*self._backend.omissions(manifest), *parsed.omissions]))
+
+    async def _record(self, spec: JobSpec, event_id: str, *, uid: str = "") -> JobRecord:
+        """Append the submission under the first id that is free, with the object it comes from, if any."""
         store, view, clock = self._backend.store, self._backend.view, self._backend.clock
         for _ in range(_MOST_TRIES):
-            fact = Fact(
-                data=JobSubmitted(spec=self._identified(spec)),
-                event_id=event_id,
-                recorded_at=clock.now(),
-                actor=spec.user,
-            )
+            identified = self._identified(spec, may_share_name=bool(uid))
+            now = clock.now()
+            submit = JobSubmitted(spec=identified)
+            facts = [Fact(data=submit, event_id=event_id, recorded_at=now, actor=spec.user)]
+            if uid:
+                register = JobRegistered(job_id=identified.job_id, uid=uid, kind=spec.kind)
+                facts.append(Fact(data=register, event_id=registration_id(uid), recorded_at=now, actor=spec.user))
             try:
-                position = await store.append(fact.data.stream, 0, [fact])
+                position = await store.append(submit.stream, 0, facts)
             except VersionConflict:
                 # Somebody else was faster with that id; what they did is looked at before the next try.
                 await view.reached(await store.position())
@@ -139,10 +182,10 @@ class Submits:
             if not self._coming[who.user]:
                 del self._coming[who.user]
 
-    def _identified(self, spec: JobSpec) -> JobSpec:
+    def _identified(self, spec: JobSpec, *, may_share_name: bool = False) -> JobSpec:
         """Return the spec with an id that no job ever had."""
         namespace, name = spec.namespace, spec.name
-        if (live := self._roster.live_named(namespace, name)) is not None:
+        if not may_share_name and (live := self._roster.live_named(namespace, name)) is not None:
             raise AlreadyExists(
                 f"job {live} has the name {name!r} and is live: delete it or wait for its end, or choose another name"
             )
@@ -190,6 +233,16 @@ class Submits:
         room = sum(node.usable_gpus // spec.gpus_per_replica for node in nodes)
         if nodes and room < spec.min_replicas:
             yield Warned(field=_wish_of(spec), message=_too_big(spec, room, sum(node.usable_gpus for node in nodes)))
+
+
+def adoption_id(uid: str) -> str:
+    """Return the id of the event that submits the job of an object, whoever its user is."""
+    return f"adopt-{uid}"
+
+
+def registration_id(uid: str) -> str:
+    """Return the id of the event that ties an object to its job."""
+    return f"register-{uid}"
 
 
 def _event_id(user: str, key: str) -> str:

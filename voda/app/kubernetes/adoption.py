@@ -1,0 +1,160 @@
+"""Takes objects that users create with kubectl into the log, and makes them ready to be run.
+
+Rules: an object is taken in once, whatever crashes in between, because its uid is the key; it is suspended before it
+is taken in, and no start can come before its templates are voda's, because both come with the patch that names the
+job; what voda cannot run, and what others run, is told so and left as it is.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from voda.api.backend import Backend
+from voda.api.problems import TooManyJobs
+from voda.api.schemas import Warned, Who
+from voda.api.submission import Submits
+from voda.app.kubernetes.jobsite import JobSite
+from voda.cluster.kubernetes import names
+from voda.cluster.kubernetes.adoptable import foreign_manager, manifest_of, user_of
+from voda.cluster.kubernetes.annotations import differing, refused_annotations
+from voda.cluster.kubernetes.announcements import Announcement, Reason, subject_of
+from voda.cluster.kubernetes.errors import Conflict
+from voda.cluster.kubernetes.inventory import Seen
+from voda.cluster.kubernetes.kinds.base import JobKind, Site
+from voda.cluster.kubernetes.objects import JobObject, Metadata
+from voda.cluster.kubernetes.paths import object_path
+from voda.domain.errors import InvalidInput
+from voda.domain.job import JobSpec
+
+_log = logging.getLogger(__name__)
+
+Announce = Callable[[Announcement], None]
+_MOST_WARNINGS: Final = 5
+"""Of one object that are told in words; the rest are counted."""
+
+
+class Refused(InvalidInput):
+    """The object is not taken in as it stands; this was told on it."""
+
+
+class Fitting(Struct, frozen=True, kw_only=True):
+    """What every object is made to fit."""
+
+    site: Site
+    environment: Callable[[JobSpec], Mapping[str, str]]
+    """What the processes of a job are told of the service."""
+
+
+class Adoption:
+    """Adopts job objects, one by one."""
+
+    def __init__(
+        self, *, site: JobSite, backend: Backend, submits: Submits, fitting: Fitting, announce: Announce
+    ) -> None:
+        self._site = site
+        self._backend = backend
+        self._submits = submits
+        self._fitting = fitting
+        self._announce = announce
+
+    async def adopt(self, kind: JobKind, job: JobObject) -> None:
+        """Take an object in, unless voda must not or cannot run it.
+
+        Raises:
+            Refused: it must not, or cannot; look again when the object changes.
+            VodaError: it was not to be found out, or to be done, now: try again.
+        """
+        meta = job.metadata
+        if reason := foreign_manager(job):
+            self._tell(kind, meta, "NotManaged", reason)
+            raise Refused(reason)
+        found = await self._found(kind, meta)
+        if found is None:
+            return
+        try:
+            who, manifest = Who(user=user_of(meta), role="user"), manifest_of(found, kind)
+            warnings = self._submits.check(manifest, who)
+            if not job.spec.run_policy.suspend:
+                # Pods that the operator has made by now are none that voda placed: they go first.
+                found = await self._patched(kind, meta, kind.halted().body, {"uid": meta.uid})
+            submitted = await self._submits.adopt(manifest, who, uid=meta.uid)
+        except InvalidInput as error:
+            await self._refuse(kind, meta, str(error), "Invalid")
+            raise Refused(str(error)) from error
+        except TooManyJobs as error:
+            await self._refuse(kind, meta, str(error), "NotAccepted")
+            raise
+        if submitted.is_new:
+            _log.info("adopted job_id=%s object=%s uid=%s", submitted.record.spec.job_id, meta.key, meta.uid)
+        self._warn(kind, meta, warnings)
+        await self._make_ready(kind, meta, found, submitted.record.spec.job_id)
+
+    async def prepare(self, kind: JobKind, job: JobObject, job_id: str) -> None:
+        """Make the object of a live job ready to be run, suspended until it is started."""
+        if (found := await self._found(kind, job.metadata)) is not None:
+            await self._make_ready(kind, job.metadata, found, job_id)
+
+    async def _make_ready(self, kind: JobKind, meta: Metadata, found: Mapping[str, Any], job_id: str) -> None:
+        live = self._backend.view.live.cluster
+        pool = live.pool_of(job_id)
+        if pool is None:
+            return
+        spec = live.jobs(pool)[job_id].spec
+        body = kind.adopted(found, spec, self._fitting.site, self._fitting.environment(spec)).body
+        # What was read is what is patched: lists are replaced as a whole.
+        version = found["metadata"]["resourceVersion"]
+        known = {"uid": meta.uid, "resourceVersion": version}
+        await self._patched(kind, meta, body, known, annotations={names.JOB_ID: job_id})
+
+    async def _found(self, kind: JobKind, meta: Metadata) -> Mapping[str, Any] | None:
+        """Return the whole object; None where it is gone, or is going."""
+        found: Mapping[str, Any] | None = await self._site.api.get(_path(kind, meta), dict)
+        if found is None or found["metadata"].get("uid") != meta.uid or found["metadata"].get("deletionTimestamp"):
+            return None
+        return found
+
+    async def _patched(
+        self,
+        kind: JobKind,
+        meta: Metadata,
+        body: Mapping[str, Any],
+        known: Mapping[str, str],
+        *,
+        annotations: Mapping[str, str | None] | None = None,
+    ) -> Mapping[str, Any]:
+        """Patch an object that is still the one known, and return it.
+
+        Raises:
+            Conflict: it changed, or it is gone.
+        """
+        metadata = {**body.get("metadata", {}), **known}
+        if annotations:
+            metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
+        path = _path(kind, meta)
+        now: Mapping[str, Any] | None = await self._site.api.patch(path, {**body, "metadata": metadata}, dict)
+        if now is None:
+            raise Conflict(f"{path} is gone")
+        return now
+
+    async def _refuse(self, kind: JobKind, meta: Metadata, sentence: str, reason: Reason) -> None:
+        """Tell on the object why voda does not run it."""
+        self._tell(kind, meta, reason, sentence)
+        if changes := differing(refused_annotations(sentence), meta.annotations):
+            await self._patched(kind, meta, {}, {"uid": meta.uid}, annotations=changes)
+
+    def _warn(self, kind: JobKind, meta: Metadata, warnings: Sequence[Warned]) -> None:
+        if warnings:
+            told = [f"{warned.field}: {warned.message}" for warned in warnings[:_MOST_WARNINGS]]
+            more = [f"and {len(warnings) - _MOST_WARNINGS} more"] if len(warnings) > _MOST_WARNINGS else []
+            self._tell(kind, meta, "NotHonoured", "; ".join([*told, *more]))
+
+    def _tell(self, kind: JobKind, meta: Metadata, reason: Reason, message: str) -> None:
+        now = self._backend.clock.now()
+        subject = subject_of(kind, meta)
+        self._announce(Announcement(subject=subject, reason=reason, message=message, at=now, key=message))
+
+
+def _path(kind: JobKind, meta: Metadata) -> str:
+    return object_path(Seen(kind, JobObject(metadata=meta)))

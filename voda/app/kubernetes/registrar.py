@@ -1,0 +1,237 @@
+"""The registrar: every job of the log has its object, and every object that voda shall run has its job.
+
+Rules: level, not edge: whatever wakes it, it acts on what log and cluster show by then, and looks at all of them now
+and then; whoever fails is left alone for a while, and nobody waits for it; only a leader runs one.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from voda.api.backend import Backend
+from voda.api.submission import Submits, adoption_id
+from voda.app.kubernetes.adoption import Adoption, Announce, Fitting, Refused
+from voda.app.kubernetes.creation import ACTOR, Busy, Creation
+from voda.app.kubernetes.jobsite import JobSite, SeenJob
+from voda.app.kubernetes.pauses import Pauses
+from voda.app.kubernetes.wishes import WishesTaken
+from voda.cluster.kubernetes import names
+from voda.cluster.kubernetes.adoptable import fingerprint, has_finished, is_invited, wishes_text
+from voda.cluster.kubernetes.kinds.base import JobKind
+from voda.cluster.kubernetes.objects import JobObject
+from voda.domain.errors import ActionRefused, Fenced, LogDamaged, LogTooNew, NotALog, TransientError, VodaError
+from voda.events.envelope import ANY_VERSION, Event, Fact
+from voda.events.types import ActionFailed, JobRegistered, JobSubmitted
+from voda.projections.records import JobRecord
+
+_log = logging.getLogger(__name__)
+
+_SWEEP_S: Final = 30.0
+_AT_ONCE: Final = 16
+"""Objects worked on at a time."""
+_MOST_A_STEP: Final = 500
+_FIRST_PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 120.0
+_REFUSED_S: Final = 600.0
+"""After which an object that was refused is looked at again though nobody changed it: pools come and go."""
+_RETRY_S: Final = 1.0
+
+_Work = Callable[[], Awaitable[object]]
+
+
+class Registrar:
+    """Matches jobs and objects.
+
+    Args:
+        site: the cluster's job objects.
+        backend: log and view.
+        submits: takes in jobs; the API's own, so that both count a user's jobs together.
+        fitting: what every object is made to fit.
+        announce: takes what is to be told on objects.
+    """
+
+    def __init__(
+        self, *, site: JobSite, backend: Backend, submits: Submits, fitting: Fitting, announce: Announce
+    ) -> None:
+        self._site = site
+        self._backend = backend
+        self._adoption = Adoption(site=site, backend=backend, submits=submits, fitting=fitting, announce=announce)
+        self._creation = Creation(site=site, backend=backend, fitting=fitting)
+        self._wishes = WishesTaken(site=site, backend=backend, announce=announce)
+        self._objects: dict[str, SeenJob] = {}
+        """uid -> object about which there may be something to do."""
+        self._jobs: dict[str, None] = {}
+        """Jobs that may have no object."""
+        self._pauses = Pauses(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
+        self._sweep_at = 0.0
+        self._is_following = False
+        """Whether what comes is taken note of: who does not lead would only collect it."""
+        self._wake = asyncio.Event()
+        site.each_job(self.see_object)
+
+    def see_object(self, kind: JobKind, before: JobObject | None, now: JobObject | None) -> None:
+        """Take note of an object that came, changed or went."""
+        if not self._is_following:
+            return
+        if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
+            self._objects.pop(before.metadata.uid, None)
+        if now is not None:
+            self._objects[now.metadata.uid] = (kind, now)
+            self._wake.set()
+
+    def see(self, event: Event) -> None:
+        """Take note of an event that was appended by anybody."""
+        if not self._is_following:
+            return
+        match event.data:
+            case JobSubmitted(spec=spec):
+                self._jobs[spec.job_id] = None
+                self._wake.set()
+            case JobRegistered(job_id=job_id, uid=""):
+                self._jobs[job_id] = None
+                self._wake.set()
+            case _:
+                return
+
+    async def run(self) -> None:
+        """Match jobs and objects until cancelled.
+
+        Raises:
+            Fenced: another leader took over.
+            LogDamaged, LogTooNew, NotALog: the log cannot be read.
+        """
+        try:
+            while True:
+                await self._once()
+        finally:
+            self._is_following, self._sweep_at = False, 0.0
+
+    async def _once(self) -> None:
+        """Do what is to be done, and wait until there may be something else."""
+        self._wake.clear()
+        pause_s = _RETRY_S
+        try:
+            pause_s = await self.step() - self._backend.clock.now()
+        except TransientError as error:
+            _log.warning("registrar waits reason=%s", error)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, pause_s)):
+                await self._wake.wait()
+
+    async def step(self) -> float:
+        """Do what can be done now, and return when to look again if nothing happens."""
+        backend = self._backend
+        if backend.clock.now() >= self._sweep_at:
+            # What others appended before this leader's time must be known before anything is done twice.
+            await backend.view.reached(await backend.store.position())
+            self._sweep()
+        due, next_at = self._due(backend.clock.now())
+        queue = iter(due)
+
+        async def work() -> None:
+            for each in queue:
+                await each()
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(_AT_ONCE, len(due))):
+                group.create_task(work())
+        return next_at
+
+    def _sweep(self) -> None:
+        """Look at everything again."""
+        now, live = self._backend.clock.now(), self._backend.view.live.cluster
+        self._sweep_at, self._is_following = now + _SWEEP_S, True
+        self._objects = {job.metadata.uid: (kind, job) for kind, job in self._site.jobs()}
+        self._jobs = {job_id: None for pool in live.pools() for job_id, job in live.jobs(pool).items() if not job.uid}
+        self._pauses.forget_before(now - _LONGEST_PAUSE_S - _SWEEP_S)
+
+    def _due(self, now: float) -> tuple[list[_Work], float]:
+        """Return what is to be done now, and when there will be something else."""
+        due: list[_Work] = []
+        next_at = self._sweep_at
+        for uid, (kind, job) in list(self._objects.items()):
+            key, work = self._duty(kind, job)
+            if work is None:
+                del self._objects[uid]
+            elif (until := self._pauses.until(key)) > now:
+                next_at = min(next_at, until)
+            else:
+                due.append(partial(self._see_to, job, key, work))
+        for job_id in list(self._jobs):
+            if self._creation.missing(job_id) is None:
+                del self._jobs[job_id]
+            elif (until := self._pauses.until(job_id)) > now:
+                next_at = min(next_at, until)
+            else:
+                due.append(partial(self._guarded, job_id, partial(self._creation.create, job_id), job_id=job_id))
+        return due[:_MOST_A_STEP], now if len(due) > _MOST_A_STEP else next_at
+
+    def _duty(self, kind: JobKind, job: JobObject) -> tuple[str, _Work | None]:
+        """Return what is to be done about an object, if anything, and under which key it is paused."""
+        meta = job.metadata
+        if meta.deletion_timestamp is not None:
+            return "", None
+        said, roster = meta.annotations.get(names.JOB_ID, ""), self._backend.view.roster
+        adopted = roster.submission(adoption_id(meta.uid))
+        claimed = roster.job(said) if said else None
+        if adopted is not None or (claimed is not None and claimed.job.uid == meta.uid):
+            record = roster.job(adopted or said)
+            return self._duty_of_own(kind, job, record) if record is not None else ("", None)
+        missing = self._creation.missing(said) if claimed is not None else None
+        if missing is not None and self._creation.is_awaited(kind, job, missing):
+            return said, partial(self._creation.register, missing.spec, meta.uid)
+        if not is_invited(meta) or has_finished(job):
+            return "", None
+        return fingerprint(job), partial(self._adoption.adopt, kind, job)
+
+    def _duty_of_own(self, kind: JobKind, job: JobObject, record: JobRecord) -> tuple[str, _Work | None]:
+        """Return what is to be done about the object of a job."""
+        meta, job_id = job.metadata, record.spec.job_id
+        if not record.is_live or record.is_canceling or record.job.uid != meta.uid:
+            return "", None
+        if meta.annotations.get(names.JOB_ID) != job_id:
+            return meta.uid, partial(self._adoption.prepare, kind, job, job_id)
+        if self._wishes.differ(job, record):
+            key = f"{meta.uid} {wishes_text(meta.annotations)}"
+            return key, partial(self._wishes.take, kind, job, record)
+        return "", None
+
+    async def _see_to(self, job: JobObject, key: str, work: _Work) -> None:
+        """Do what is to be done about an object; done, it is looked at again when it changes."""
+        if await self._guarded(key, work):
+            seen = self._objects.get(job.metadata.uid)
+            if seen is not None and seen[1] is job:
+                del self._objects[job.metadata.uid]
+
+    async def _guarded(self, key: str, work: _Work, *, job_id: str = "") -> bool:
+        """Do some work, and return whether it is done; only what makes a leader stop is raised."""
+        now = self._backend.clock.now
+        try:
+            await work()
+        except (Fenced, LogDamaged, LogTooNew, NotALog):
+            raise
+        except Refused as error:
+            _log.info("refused key=%s reason=%s", key[:80], error)
+            self._pauses.failed(key, now(), at_least_s=_REFUSED_S)
+        except Busy:
+            self._pauses.failed(key, now())
+        except VodaError as error:
+            attempt = self._pauses.failed(key, now(), at_least_s=getattr(error, "retry_after_s", 0.0))
+            if attempt == 1:
+                _log.warning("registrar tries again key=%s reason=%s", key[:80], error)
+            if job_id and isinstance(error, ActionRefused):
+                await self._report(job_id, error, attempt)
+        else:
+            self._pauses.done(key)
+            return True
+        return False
+
+    async def _report(self, job_id: str, error: VodaError, attempt: int) -> None:
+        """Record that a job's object was refused; whoever reads the log sees why the job does not start."""
+        backend = self._backend
+        data = ActionFailed(job_id=job_id, action="CreateObject", error=str(error), attempt=attempt)
+        fact = Fact(data=data, event_id=backend.clock.new_id(), recorded_at=backend.clock.now(), actor=ACTOR)
+        await backend.store.append(data.stream, ANY_VERSION, [fact])
