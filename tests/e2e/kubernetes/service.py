@@ -1,0 +1,112 @@
+"""voda on a world's cluster, in this process: as `voda serve` composes it, on a log of the test's own.
+
+Rule: when it ends, every plan in its log is recomputed; a test whose log does not replay has failed.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from tests.kube.world import World
+from voda.app.kubernetes.options import KubernetesOptions, Surroundings
+from voda.app.kubernetes.service import Service, running
+from voda.domain.job import Job
+from voda.events.envelope import Event
+from voda.events.opening import open_log
+from voda.events.types import AnyFact
+from voda.timetravel.verify import verify
+
+F = TypeVar("F", bound=AnyFact)
+AT_ONCE: Mapping[str, Any] = {"ratelimitSeconds": 0.0}
+
+
+class Voda:
+    """A replica that runs in this process, and what a test asks of it."""
+
+    def __init__(self, service: Service, world: World, log: Path) -> None:
+        self.service = service
+        self.world = world
+        self.log = log
+
+    def job(self, job_id: str) -> Job | None:
+        """Return a live job."""
+        return self.service.live_jobs().get(job_id)
+
+    def size(self, job_id: str) -> int:
+        """Return the workers of a live job, as the log has them; 0 of one that is not live."""
+        job = self.job(job_id)
+        return len(job.workers) if job is not None else 0
+
+    def nodes(self, job_id: str) -> Sequence[str]:
+        """Return the nodes of a live job's workers, by index."""
+        job = self.job(job_id)
+        return [job.workers[index] for index in sorted(job.workers)] if job is not None else []
+
+    def phase(self, job_id: str) -> str:
+        """Return how a job stands, also when it has ended."""
+        record = self.service.view.roster.job(job_id)
+        return record.phase if record is not None else ""
+
+    async def until_runs(self, job_id: str, workers: int) -> None:
+        """Wait until a job has exactly so many workers, and all of them run."""
+
+        async def runs() -> bool:
+            names = await self.world.running_workers(job_id)
+            return self.size(job_id) == len(names) == workers
+
+        await self.world.until_it_is(runs)
+
+    async def until(self, job_id: str, phase: str) -> None:
+        """Wait until a job stands so."""
+        await self.world.until(lambda: self.phase(job_id) == phase)
+
+    async def events(self) -> Sequence[Event]:
+        """Return the whole log."""
+        return await self.service.store.read(0, 1_000_000)
+
+    async def facts(self, kind: type[F], job_id: str = "") -> Sequence[F]:
+        """Return the facts of one type, of one job or of all."""
+        found = [event.data for event in await self.events() if isinstance(event.data, kind)]
+        return [fact for fact in found if not job_id or getattr(fact, "job_id", "") == job_id]
+
+
+@asynccontextmanager
+async def voda(
+    world: World, folder: Path, *, pools: Mapping[str, Mapping[str, Any]] | None = None, **settings: Any
+) -> AsyncIterator[Voda]:
+    """Run voda on a world's cluster; again on the same folder, it goes on from its log.
+
+    Args:
+        world: whose API server.
+        folder: of its log and secrets.
+        pools: name -> settings; by default v100 decides at once.
+        settings: other fields of the settings file, as Python values.
+    """
+    fields = {
+        "home": str(folder),
+        "listen": {"host": "127.0.0.1", "port": 0},
+        "cluster": {"defaultPool": ""},
+        "leader": {"namespace": world.namespace, "leaseSeconds": 4.0, "renewSeconds": 3.0, "retrySeconds": 0.5},
+        "pools": pools or {"v100": dict(AT_ONCE)},
+        **settings,
+    }
+    options = msgspec.convert(fields, KubernetesOptions)
+    around = Surroundings(
+        identity=f"test-{id(fields)}", namespace=world.namespace, kubeconfig=world.plane.kubeconfig(), has_tokens=False
+    )
+    async with running(options, around) as service:
+        yield Voda(service, world, folder / "voda.db")
+    await refuse_unverified(folder / "voda.db")
+
+
+async def refuse_unverified(log: Path) -> None:
+    """Fail unless every recorded plan is what the planner says today."""
+    store = await open_log(log)
+    try:
+        verdict = await verify(store)
+        assert verdict.difference is None, verdict.difference
+    finally:
+        await store.close()

@@ -1,0 +1,240 @@
+"""What is to be done next about a job, by what is wanted of it and what there is."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import a_spec
+from voda.cluster.kubernetes.inventory import Seen
+from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
+from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
+from voda.cluster.kubernetes.objects import JobObject, Pod
+from voda.cluster.kubernetes.steps import (
+    FORCE_AFTER_S,
+    BindPods,
+    DeleteObject,
+    DeletePods,
+    Desired,
+    Halted,
+    PatchObject,
+    Running,
+    Situation,
+    Step,
+    Stopped,
+    Unregister,
+    steps,
+)
+
+NOW = 1_000_000.0
+"""1970-01-12T13:46:40Z."""
+TOLD_TO_GO = "1970-01-12T13:46:30Z"
+V2, V1, TORCH = MPIJobV2(), MPIJobV1(), PyTorchJobV1()
+
+
+def an_object(*, replicas: int = 2, suspend: bool = False, **fields: Any) -> JobObject:
+    spec = {"runPolicy": {"suspend": suspend}, "mpiReplicaSpecs": {"Launcher": {}, "Worker": {"replicas": replicas}}}
+    metadata = {"name": "a", "namespace": "ns", "uid": "u1", **fields.pop("metadata", {})}
+    return msgspec.convert({"metadata": metadata, "spec": spec, **fields}, JobObject)
+
+
+def a_worker(index: int, node: str = "", phase: str = "Running", **fields: Any) -> Pod:
+    metadata = {"name": f"a-worker-{index}", "namespace": "ns", "uid": f"p{index}", **fields.pop("metadata", {})}
+    labels = {"training.kubeflow.org/job-name": "a", "training.kubeflow.org/job-role": "worker"}
+    raw = {
+        "metadata": {**metadata, "labels": labels},
+        "spec": {"nodeName": node, "schedulerName": "voda"},
+        "status": {"phase": phase if node else "Pending", **fields},
+    }
+    return msgspec.convert(raw, Pod)
+
+
+def going(index: int, node: str) -> Pod:
+    return a_worker(index, node, metadata={"deletionTimestamp": TOLD_TO_GO})
+
+
+def todo(
+    desired: Desired,
+    job: JobObject | None = None,
+    workers: Sequence[Pod] = (),
+    *,
+    kind: Any = V2,
+    dead: Mapping[str, bool] | None = None,
+    **fields: Any,
+) -> list[Step]:
+    pods = {pod.metadata.key: pod for pod in workers}
+    at = Situation(
+        job_id="a",
+        uid=fields.get("uid", "u1"),
+        spec=a_spec("a", max_replicas=8),
+        seen=Seen(kind, job) if job is not None else None,
+        workers=pods,
+        indices={key: int(key.rpartition("-")[2]) for key in pods},
+        pods=pods,
+        dead_nodes=dead or {},
+        now=fields.get("now", NOW),
+    )
+    return list(steps(desired, at))
+
+
+def body(step: Step) -> Any:
+    assert isinstance(step, PatchObject)
+    return step.patch.body
+
+
+def test_run_when_suspended_without_pods_resumes_with_the_size_in_one_patch() -> None:
+    [step] = todo(Running(("n1", "n2", "n3")), an_object(suspend=True))
+    assert body(step)["spec"]["runPolicy"]["suspend"] is False
+    assert body(step)["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] == 3
+
+
+def test_run_when_pods_of_before_still_leave_waits_for_them() -> None:
+    assert todo(Running(("n1",)), an_object(suspend=True), [going(0, "n9")]) == []
+
+
+def test_run_when_some_worker_has_no_pod_yet_binds_none() -> None:
+    assert todo(Running(("n1", "n2")), an_object(), [a_worker(0)]) == []
+
+
+def test_run_when_all_workers_have_pods_binds_them_together() -> None:
+    assert todo(Running(("n1", "n2")), an_object(), [a_worker(0), a_worker(1)]) == [
+        BindPods({"ns/a-worker-0": "n1", "ns/a-worker-1": "n2"})
+    ]
+
+
+def test_run_when_a_crash_came_between_two_bindings_binds_the_rest() -> None:
+    assert todo(Running(("n1", "n2")), an_object(), [a_worker(0, "n1"), a_worker(1)]) == [
+        BindPods({"ns/a-worker-1": "n2"})
+    ]
+
+
+def test_run_when_the_size_differs_resizes_and_asks_nothing_of_pods_beyond() -> None:
+    [step] = todo(Running(("n1",)), an_object(replicas=2), [a_worker(0, "n1"), a_worker(1, "n2")])
+    assert body(step)["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] == 1
+
+
+def test_run_when_a_worker_is_elsewhere_deletes_that_pod_alone() -> None:
+    assert todo(Running(("n1", "n2")), an_object(), [a_worker(0, "n1"), a_worker(1, "n9")]) == [
+        DeletePods(("ns/a-worker-1",), "misplaced")
+    ]
+
+
+def test_run_when_a_moved_worker_still_leaves_waits_for_its_name() -> None:
+    assert todo(Running(("n1", "n2")), an_object(), [a_worker(0, "n1"), going(1, "n9")]) == []
+
+
+def test_run_when_a_worker_failed_clears_it_away_so_that_its_successor_can_come() -> None:
+    failed = a_worker(1, "n2", "Failed")
+    assert todo(Running(("n1", "n2")), an_object(), [a_worker(0, "n1"), failed]) == [
+        DeletePods(("ns/a-worker-1",), "ended")
+    ]
+
+
+def test_run_when_settled_does_nothing() -> None:
+    assert todo(Running(("n1", "n2")), an_object(), [a_worker(0, "n1"), a_worker(1, "n2")]) == []
+
+
+def test_run_when_the_object_has_ended_or_is_gone_does_nothing() -> None:
+    done = an_object(suspend=True, status={"conditions": [{"type": "Succeeded", "status": "True"}]})
+    assert todo(Running(("n1",)), done) == []
+    assert todo(Running(("n1",)), None) == []
+    assert todo(Running(("n1",)), an_object(suspend=True, metadata={"deletionTimestamp": TOLD_TO_GO})) == []
+
+
+def test_run_when_workers_failed_more_often_than_allowed_does_nothing() -> None:
+    tired = an_object(metadata={"annotations": {"voda.dev/worker-failures": "7"}})
+    assert todo(Running(("n1",)), tired, [a_worker(0, "n1", "Failed")]) == []
+
+
+def test_run_when_the_operator_gave_up_for_a_lost_worker_makes_the_object_anew() -> None:
+    gave_up = an_object(
+        status={"conditions": [{"type": "Failed", "status": "True", "reason": "MPIJobEvicted"}], "completionTime": "x"}
+    )
+    lost = a_worker(1, "n2", "Failed", reason="Evicted")
+    assert todo(Running(("n1", "n2")), gave_up, [a_worker(0, "n1"), lost], kind=V1) == [Unregister()]
+    assert todo(Running(("n1", "n2")), gave_up, [a_worker(0, "n1"), lost], kind=V1, uid="") == [DeleteObject()]
+
+
+def test_halt_when_running_suspends_and_leaves_the_size_alone() -> None:
+    [step] = todo(Halted(), an_object(), [a_worker(0, "n1")])
+    assert body(step) == {"spec": {"runPolicy": {"suspend": True}}}
+
+
+def test_halt_when_suspended_waits_for_the_operator_then_clears_what_it_left() -> None:
+    asked = an_object(suspend=True)
+    done = an_object(suspend=True, status={"conditions": [{"type": "Suspended", "status": "True"}]})
+    assert todo(Halted(), asked, [a_worker(2, "n1")]) == []
+    assert todo(Halted(), done, [a_worker(2, "n1")]) == [DeletePods(("ns/a-worker-2",), "left over")]
+    assert todo(Halted(), done, [going(2, "n1")]) == []
+
+
+def test_stop_when_canceled_deletes_the_object() -> None:
+    assert todo(Stopped(is_unwanted=True), an_object(), [a_worker(0, "n1")]) == [DeleteObject()]
+
+
+def test_stop_when_finished_keeps_the_object_and_frees_its_gpus() -> None:
+    done = an_object(status={"conditions": [{"type": "Succeeded", "status": "True"}]})
+    expected = [DeletePods(("ns/a-worker-0",), "left over")]
+    assert todo(Stopped(is_unwanted=False), done, [a_worker(0, "n1")]) == expected
+    assert todo(Stopped(is_unwanted=True), done, [a_worker(0, "n1")]) == expected
+
+
+def test_stop_when_the_log_calls_it_failed_suspends_what_still_runs() -> None:
+    [step] = todo(Stopped(is_unwanted=False), an_object(), [a_worker(0, "n1")])
+    assert body(step) == {"spec": {"runPolicy": {"suspend": True}}}
+
+
+def test_pod_when_its_node_is_gone_is_deleted_by_force_at_once() -> None:
+    pods = [a_worker(0, "n1"), a_worker(1, "gone")]
+    first = todo(Running(("n1", "n2")), an_object(), pods, dead={"gone": True})[0]
+    assert first == DeletePods(("ns/a-worker-1",), "lost", is_forced=True)
+
+
+def test_pod_when_its_node_is_silent_is_forced_only_after_its_grace() -> None:
+    pods = [going(0, "silent")]
+    wanted = Running(("n1",))
+    assert todo(wanted, an_object(replicas=1), pods, dead={"silent": False}) == []
+    late = todo(wanted, an_object(replicas=1), pods, dead={"silent": False}, now=NOW + FORCE_AFTER_S)
+    assert late == [DeletePods(("ns/a-worker-0",), "lost", is_forced=True)]
+
+
+def test_torch_job_when_its_bounds_were_fixed_at_the_start_is_halted_to_pass_them() -> None:
+    raw = {
+        "metadata": {"name": "a", "namespace": "ns", "uid": "u1"},
+        "spec": {
+            "elasticPolicy": {"minReplicas": 1, "maxReplicas": 2},
+            "pytorchReplicaSpecs": {"Worker": {"replicas": 2}},
+        },
+    }
+    job = msgspec.convert(raw, JobObject)
+    [step] = todo(Running(("n1",) * 4), job, [a_worker(0, "n1")], kind=TORCH)
+    assert body(step) == {"spec": {"runPolicy": {"suspend": True}}}
+
+
+PHASES = st.sampled_from(["Pending", "Running", "Failed", "Succeeded"])
+
+
+@given(
+    sizes=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    pods=st.dictionaries(st.integers(0, 5), st.tuples(st.sampled_from(["", "n0", "n1", "n2"]), PHASES, st.booleans())),
+    suspend=st.booleans(),
+)
+def test_steps_whatever_there_is_bind_only_whole_jobs_to_their_planned_nodes(
+    sizes: tuple[int, int], pods: dict[int, tuple[str, str, bool]], suspend: bool
+) -> None:
+    planned = tuple(f"n{index}" for index in range(sizes[0]))
+    workers = [
+        a_worker(index, node, phase, metadata={"deletionTimestamp": TOLD_TO_GO} if leaves else {})
+        for index, (node, phase, leaves) in pods.items()
+    ]
+    found = todo(Running(planned), an_object(replicas=sizes[1], suspend=suspend), workers)
+    bound = {key: node for step in found if isinstance(step, BindPods) for key, node in step.nodes.items()}
+    assert all(planned[int(key.rpartition("-")[2])] == node for key, node in bound.items())
+    if bound:
+        there = {
+            int(pod.metadata.name.rpartition("-")[2]) for pod in workers if not pod.is_leaving or pod.spec.node_name
+        }
+        assert set(range(sizes[0])) <= there
