@@ -1,14 +1,21 @@
 """Kubernetes objects, trimmed to the fields that voda reads.
 
-Rule: decoding drops everything else, so that ten thousand pods cost megabytes and not gigabytes.
+Rule: decoding drops everything else and keeps equal parts once (sharing.py), so that ten thousand pods cost megabytes
+and not gigabytes; an object and its mappings are never changed.
 """
 
 import math
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct, field
+from msgspec.structs import force_setattr
+
+from voda.cluster.kubernetes.sharing import interned, shared, shared_mapping
+
+_OURS: Final = "voda.dev/"
+"""What the annotations of pods and nodes begin with that are kept: those of others are long, and nobody reads them."""
 
 
 class _Object(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
@@ -42,6 +49,15 @@ class Metadata(Name, frozen=True):
     annotations: Mapping[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()
 
+    def __post_init__(self) -> None:
+        force_setattr(self, "labels", interned(self.labels))
+        force_setattr(self, "owner_references", shared(self.owner_references))
+
+    def keep_ours(self) -> None:
+        """Drop the annotations of others; while decoding only."""
+        ours = {key: value for key, value in self.annotations.items() if key.startswith(_OURS)}
+        force_setattr(self, "annotations", interned(ours))
+
 
 class NamedObject(_Object, frozen=True):
     """Any object, as far as it takes to tell whether it is the same."""
@@ -69,11 +85,18 @@ class NodeStatus(_Object, frozen=True):
     allocatable: Mapping[str, str] = {}
     conditions: tuple[NodeCondition, ...] = ()
 
+    def __post_init__(self) -> None:
+        force_setattr(self, "allocatable", shared_mapping(self.allocatable))
+        force_setattr(self, "conditions", shared(self.conditions))
+
 
 class NodeObject(_Object, frozen=True):
     metadata: Metadata
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+    def __post_init__(self) -> None:
+        self.metadata.keep_ours()
 
 
 class Resources(_Object, frozen=True):
@@ -81,6 +104,10 @@ class Resources(_Object, frozen=True):
 
     requests: Mapping[str, str | int | float] = {}
     limits: Mapping[str, str | int | float] = {}
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "requests", shared_mapping(self.requests))
+        force_setattr(self, "limits", shared_mapping(self.limits))
 
 
 class Container(_Object, frozen=True):
@@ -109,6 +136,13 @@ class PodSpec(_Object, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
     affinity: Mapping[str, Any] = {}
     scheduling_gates: tuple[Mapping[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "overhead", shared_mapping(self.overhead))
+        force_setattr(self, "node_selector", shared_mapping(self.node_selector))
+        force_setattr(self, "tolerations", shared(self.tolerations))
+        if not self.affinity:
+            force_setattr(self, "affinity", shared_mapping(self.affinity))
 
 
 class Terminated(_Object, frozen=True):
@@ -144,11 +178,18 @@ class PodStatus(_Object, frozen=True):
     conditions: tuple[PodCondition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
 
+    def __post_init__(self) -> None:
+        force_setattr(self, "conditions", shared(self.conditions))
+        force_setattr(self, "container_statuses", shared(self.container_statuses))
+
 
 class Pod(_Object, frozen=True):
     metadata: Metadata
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+    def __post_init__(self) -> None:
+        self.metadata.keep_ours()
 
     @property
     def is_over(self) -> bool:
