@@ -66,6 +66,8 @@ class Api:
     """
 
     def __init__(self, configuration: Configuration, *, timeout_s: float = 15.0, asked: Asked | None = None) -> None:
+        self.host = str(configuration.host)
+        """Where it is asked."""
         self._transport = Transport(configuration, timeout_s=timeout_s, asked=asked)
 
     @classmethod

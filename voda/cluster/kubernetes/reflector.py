@@ -111,6 +111,11 @@ class Reflector(Generic[T]):
             tasks.create_task(self._follow_for_ever())
             tasks.create_task(self._relist_for_ever())
 
+    @property
+    def is_synced(self) -> bool:
+        """Whether the first list is in."""
+        return self._synced.is_set()
+
     async def synced(self) -> None:
         """Return once the first list is in."""
         await self._synced.wait()
