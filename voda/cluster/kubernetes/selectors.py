@@ -16,8 +16,9 @@ from voda.cluster.kubernetes.objects import NodeObject, Pod, Taint, Toleration
 UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 """What a cordoned node counts as tainted with."""
 _KEEPS_AWAY: Final = ("NoSchedule", "NoExecute")
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}")
-_FARTHEST: Final = 2**63
+_LABEL_VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_INTEGER: Final = re.compile(r"[0-9]+")
+_LARGEST: Final = 2**63 - 1
 
 
 class _Requirement(Struct, frozen=True):
@@ -100,14 +101,15 @@ def _meets(term: _Term, node: NodeObject) -> bool:
     if not term.match_expressions and not term.match_fields:
         return False
     fields = {"metadata.name": node.metadata.name}
-    return _all_hold(term.match_expressions, node.metadata.labels) and all(
+    return all(_is_legal(each) and _holds(each, node.metadata.labels) for each in term.match_expressions) and all(
         each.operator in ("In", "NotIn") and len(each.values) == 1 and _holds(each, fields)
         for each in term.match_fields
     )
 
 
-def _all_hold(requirements: Sequence[_Requirement], labels: Mapping[str, str]) -> bool:
-    return all(_holds(each, labels) for each in requirements)
+def _is_legal(requirement: _Requirement) -> bool:
+    # The API server admits a value that no label can have, such as -1; then nothing matches, not even NotIn.
+    return all(_LABEL_VALUE.fullmatch(value) for value in requirement.values)
 
 
 def _holds(requirement: _Requirement, labels: Mapping[str, str]) -> bool:
@@ -136,7 +138,7 @@ def _compares(value: str | None, values: Sequence[str], *, is_greater: bool) -> 
 
 
 def _integer(text: str | None) -> int | None:
-    if text is None or not _INTEGER.fullmatch(text):
+    # No label begins with a sign.
+    if text is None or not _INTEGER.fullmatch(text) or (number := int(text)) > _LARGEST:
         return None
-    number = int(text)
-    return number if -_FARTHEST <= number < _FARTHEST else None
+    return number

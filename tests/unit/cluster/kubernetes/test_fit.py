@@ -140,6 +140,8 @@ def test_unfit_of_a_node_without_a_selected_label_names_it() -> None:
         ([term("rack", "Lt", "9")], False),
         ([term("size", "Gt", "1_0")], False),
         ([term("size", "Gt", "-99999999999999999999")], False),
+        ([term("size", "Gt", "-1")], False),
+        ([term("zone", "NotIn", "-1")], False),
         ([term("size", "Near", "5")], False),
         ([term("zone", "In", "a"), term("size", "Exists")], True),
         ([{"matchExpressions": [ZONE_EXISTS, RACK_EXISTS]}], False),
