@@ -1,0 +1,230 @@
+"""Whether a job ended, broke or goes on, and what its owner is told."""
+
+from typing import Any
+
+import pytest
+
+from voda.cluster.kubernetes.kinds.base import JobKind
+from voda.cluster.kubernetes.kinds.failures import exhausted, lost
+from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
+from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
+from voda.cluster.kubernetes.objects import (
+    ContainerState,
+    ContainerStatus,
+    JobCondition,
+    JobObject,
+    JobObjectSpec,
+    JobStatus,
+    Metadata,
+    Pod,
+    PodCondition,
+    PodStatus,
+    ReplicaStatus,
+    RunPolicy,
+    Terminated,
+)
+from voda.events.types import JobCompleted, JobFailed
+
+ALL: tuple[JobKind, ...] = (MPIJobV1(), MPIJobV2(), PyTorchJobV1())
+V1, V2, TORCH = ALL
+_DONE = "2026-11-21T12:00:00Z"
+_LAUNCHER = {"training.kubeflow.org/job-role": "launcher"}
+
+
+def a_job(condition: JobCondition | None = None, *, done: bool = True, **failed: int) -> JobObject:
+    status = JobStatus(
+        conditions=(JobCondition(type="Running", status="False"), condition) if condition else (),
+        completion_time=_DONE if done and condition else None,
+        replica_statuses={role: ReplicaStatus(failed=count) for role, count in failed.items()},
+    )
+    return JobObject(metadata=Metadata(name="digits", namespace="default"), status=status)
+
+
+def a_failure(reason: str = "", message: str = "") -> JobCondition:
+    return JobCondition(type="Failed", status="True", reason=reason, message=message)
+
+
+def a_pod(name: str, *, code: int = 0, reason: str = "", phase: str = "Failed", **terminated: Any) -> Pod:
+    ended = ContainerState(terminated=Terminated(exit_code=code, **terminated)) if code else ContainerState()
+    is_launcher = "launcher" in name
+    return Pod(
+        metadata=Metadata(name=name, namespace="default", labels=_LAUNCHER if is_launcher else {}),
+        status=PodStatus(phase=phase, reason=reason, container_statuses=(ContainerStatus(name="c", state=ended),)),
+    )
+
+
+def reason_of(kind: JobKind, job: JobObject, *pods: Pod) -> str:
+    end = kind.end(job, pods, "digits")
+    assert isinstance(end, JobFailed)
+    assert not kind.is_broken(job, pods), "an end and broken exclude each other"
+    return end.reason
+
+
+# ---- all kinds
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_job_without_conditions_goes_on(kind: JobKind) -> None:
+    assert kind.end(a_job(), [], "digits") is None
+    assert not kind.is_broken(a_job(), [])
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_job_that_succeeded_is_completed_whatever_became_of_its_workers(kind: JobKind) -> None:
+    job = a_job(JobCondition(type="Succeeded", status="True"), Worker=2)
+    pods = [a_pod("digits-worker-0", reason="Evicted")]
+    assert kind.end(job, pods, "digits") == JobCompleted(job_id="digits")
+    assert not kind.is_broken(job, pods)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_condition_that_is_not_true_says_nothing(kind: JobKind) -> None:
+    job = a_job(JobCondition(type="Failed", status="False", reason="MPIJobFailed"))
+    assert kind.end(job, [], "digits") is None
+    assert not kind.is_broken(job, [])
+
+
+# ---- MPIJob v2beta1
+
+
+def test_evicted_worker_of_v2_is_neither_an_end_nor_a_break() -> None:
+    job = a_job(a_failure("MPIJobEvicted", "1/2 workers are evicted"), done=False, Worker=1)
+    pods = [a_pod("digits-worker-1", reason="Evicted")]
+    assert V2.end(job, pods, "digits") is None
+    assert not V2.is_broken(job, pods)
+
+
+def test_launcher_of_v2_that_failed_too_often_is_told_with_its_exit_code() -> None:
+    job = a_job(a_failure("BackoffLimitExceeded", "Job has reached the specified backoff limit"))
+    pods = [a_pod("digits-launcher-a", code=1), a_pod("digits-worker-0", code=9)]
+    assert reason_of(V2, job, *pods) == (
+        "digits-launcher-a ended with exit code 1; it was started again as often as backoffLimit allows"
+    )
+
+
+def test_launcher_of_v2_that_took_too_long_is_told_so() -> None:
+    job = a_job(a_failure("DeadlineExceeded", "Job was active longer than specified deadline"))
+    assert reason_of(V2, job) == "it ran longer than activeDeadlineSeconds allows"
+
+
+def test_launcher_whose_pods_are_gone_is_told_by_what_is_known() -> None:
+    assert reason_of(V2, a_job(a_failure("MPIJobFailed", "MPIJob default/digits has failed"))) == (
+        "its operator calls the MPIJob failed and gives no reason"
+    )
+    assert reason_of(V2, a_job(a_failure("PodFailurePolicy", "Container c failed\nsecond line"))) == (
+        "PodFailurePolicy: Container c failed"
+    )
+
+
+def test_last_words_of_a_launcher_are_told_in_one_clean_line() -> None:
+    pod = a_pod("digits-launcher-a", code=137, reason="", message="out\x1b[31m of memory\n" + "x" * 999)
+    pod_reason = reason_of(V2, a_job(a_failure("MPIJobFailed")), pod)
+    assert pod_reason == "digits-launcher-a ended with exit code 137: out[31m of memory"
+
+
+def test_killed_for_memory_is_named() -> None:
+    ended = Terminated(exit_code=137, reason="OOMKilled")
+    status = ContainerStatus(name="c", restart_count=1, last_state=ContainerState(terminated=ended))
+    pod = Pod(
+        metadata=Metadata(name="digits-launcher-a", labels=_LAUNCHER),
+        status=PodStatus(phase="Running", container_statuses=(status,)),
+    )
+    assert "exit code 137 (OOMKilled)" in reason_of(V2, a_job(a_failure("MPIJobFailed")), pod)
+
+
+# ---- MPIJob v1
+
+
+@pytest.mark.parametrize(
+    ("reason", "launchers", "workers"),
+    [("MPIJobEvicted", 0, 1), ("MPIJobMPIJobFailed", 0, 1), ("NodeLost", 1, 0)],
+)
+def test_v1_job_that_was_given_up_for_a_lost_pod_is_broken(reason: str, launchers: int, workers: int) -> None:
+    failed = a_failure(reason, "MPIJob digits is failed because 1 Worker replica(s) failed.")
+    job = a_job(failed, Launcher=launchers, Worker=workers)
+    assert V1.is_broken(job, [])
+    assert V1.end(job, [], "digits") is None
+
+
+def test_v1_job_whose_launcher_failed_has_ended() -> None:
+    job = a_job(a_failure("MPIJobFailed", "MPIJob default/digits has failed"), Launcher=1, Worker=1)
+    assert reason_of(V1, job, a_pod("digits-launcher", code=3)) == "digits-launcher ended with exit code 3"
+    assert reason_of(V1, job) == "its operator calls the MPIJob failed and gives no reason"
+
+
+def test_v1_job_whose_launcher_was_evicted_is_broken() -> None:
+    job = a_job(a_failure("MPIJobFailed"), Launcher=1)
+    pods = [a_pod("digits-launcher", reason="Evicted")]
+    assert V1.is_broken(job, pods)
+    assert V1.end(job, pods, "digits") is None
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("Job digits has failed because it has reached the specified backoff limit", "backoffLimit allows"),
+        ("Job digits has failed because it was active longer than specified deadline", "activeDeadlineSeconds allows"),
+    ],
+)
+def test_v1_job_that_hit_a_limit_has_ended_though_workers_failed_too(message: str, told: str) -> None:
+    assert reason_of(V1, a_job(a_failure("MPIJobFailed", message), Worker=2)).endswith(told)
+
+
+# ---- PyTorchJob
+
+
+def test_torch_job_whose_worker_failed_by_itself_has_ended_with_that_workers_words() -> None:
+    job = a_job(a_failure("PyTorchJobFailed", "PyTorchJob digits is failed because 2 Worker replica(s) failed."))
+    pods = [a_pod("digits-worker-0", code=1), a_pod("digits-worker-1", reason="Evicted")]
+    assert reason_of(TORCH, job, *pods).startswith("digits-worker-0 ended with exit code 1")
+
+
+def test_torch_job_that_only_lost_pods_is_broken() -> None:
+    job = a_job(a_failure("PyTorchJobFailed"), Worker=1)
+    pods = [a_pod("digits-worker-0", reason="Evicted"), a_pod("digits-worker-1", phase="Running")]
+    assert TORCH.is_broken(job, pods)
+    assert TORCH.end(job, pods, "digits") is None
+
+
+def test_torch_job_without_a_trace_of_its_pods_has_ended() -> None:
+    assert reason_of(
+        TORCH, a_job(a_failure("PyTorchJobFailed", "x is failed because 1 Worker replica(s) failed."))
+    ) == ("x is failed because 1 Worker replica(s) failed")
+
+
+# ---- pods and limits
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        (a_pod("w", code=1), ""),
+        (a_pod("w", reason="DeadlineExceeded"), ""),
+        (a_pod("w", reason="Evicted"), "Evicted"),
+        (a_pod("w", reason="OutOfnvidia.com/gpu"), "OutOfnvidia.com/gpu"),
+        (a_pod("w", reason="NodeLost", phase="Unknown"), "NodeLost"),
+        (a_pod("w", phase="Unknown"), "NodeLost"),
+        (a_pod("w", phase="Running", reason="Evicted"), ""),
+    ],
+)
+def test_pod_that_its_node_lost_is_told_from_one_that_failed(pod: Pod, expected: str) -> None:
+    assert lost(pod) == expected
+
+
+def test_pod_that_was_disrupted_is_lost_whatever_its_exit_code() -> None:
+    disrupted = PodCondition(type="DisruptionTarget", status="True", reason="DeletionByTaintManager")
+    pod = Pod(metadata=Metadata(name="w"), status=PodStatus(phase="Failed", conditions=(disrupted,)))
+    assert lost(pod) == "DeletionByTaintManager"
+
+
+def limited(limit: int | None) -> JobObject:
+    return JobObject(metadata=Metadata(name="x"), spec=JobObjectSpec(run_policy=RunPolicy(backoff_limit=limit)))
+
+
+@pytest.mark.parametrize(("limit", "failures"), [(None, 6), (0, 0), (3, 3)])
+def test_job_may_go_on_until_its_workers_failed_more_often_than_allowed(limit: int | None, failures: int) -> None:
+    assert exhausted(limited(limit), failures) == ""
+    sentence = exhausted(limited(limit), failures + 1)
+    assert sentence.startswith("its workers failed by themselves")
+    assert sentence.endswith(f"more often than backoffLimit {6 if limit is None else limit} allows")

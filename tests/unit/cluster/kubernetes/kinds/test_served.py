@@ -1,0 +1,74 @@
+"""Which kinds a cluster runs, by its discovery documents; and whose a job is."""
+
+from typing import Any
+
+import pytest
+
+from voda.cluster.kubernetes.kinds.foreign import is_foreign
+from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
+from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.kinds.served import served, trouble, version_paths
+from voda.cluster.kubernetes.objects import JobObject, JobObjectSpec, Metadata, RunPolicy
+
+V1, V2 = "/apis/kubeflow.org/v1", "/apis/kubeflow.org/v2beta1"
+
+
+def a_group(*versions: str) -> dict[str, Any]:
+    return {"kind": "APIGroup", "versions": [{"groupVersion": f"kubeflow.org/{each}"} for each in versions]}
+
+
+def resources(*kinds: str) -> dict[str, Any]:
+    found = [{"name": f"{kind.lower()}s{tail}", "kind": kind} for kind in kinds for tail in ("", "/status")]
+    return {"kind": "APIResourceList", "resources": [*found, {"name": "pytorchjobs/scale", "kind": "Scale"}]}
+
+
+@pytest.mark.parametrize(
+    ("group", "paths"),
+    [
+        (a_group("v2beta1", "v1"), (V2, V1)),
+        (a_group("v1"), (V1,)),
+        (a_group("v1beta1", "v2alpha1"), ()),
+        (None, ()),
+        ({"versions": "odd"}, ()),
+        ({"versions": ["odd", None]}, ()),
+    ],
+)
+def test_versions_that_voda_knows_are_asked_for(group: Any, paths: tuple[str, ...]) -> None:
+    assert version_paths(group) == paths
+
+
+def test_the_served_version_of_mpi_jobs_is_taken() -> None:
+    newer = served({V2: resources("MPIJob"), V1: resources("PyTorchJob")})
+    assert isinstance(newer["MPIJob"], MPIJobV2)
+    older = served({V1: resources("MPIJob", "PyTorchJob", "TFJob")})
+    assert isinstance(older["MPIJob"], MPIJobV1)
+    assert set(older) == set(newer) == {"MPIJob", "PyTorchJob"}
+
+
+def test_one_operator_is_enough() -> None:
+    kinds = served({V2: resources("MPIJob"), V1: None})
+    assert set(kinds) == {"MPIJob"}
+    assert trouble(kinds) == ""
+
+
+@pytest.mark.parametrize("answer", [{}, {V1: None}, {V1: {"resources": None}}, {V1: {"resources": ["odd"]}}])
+def test_cluster_without_operators_is_told_what_to_install(answer: Any) -> None:
+    assert served(answer) == {}
+    assert trouble(served(answer)).endswith("install mpi-operator or training-operator")
+
+
+@pytest.mark.parametrize(
+    ("labels", "managed_by", "expected"),
+    [
+        ({}, None, False),
+        ({}, "", False),
+        ({}, "kubeflow.org/mpi-operator", False),
+        ({}, "kubeflow.org/training-operator", False),
+        ({}, "kueue.x-k8s.io/multikueue", True),
+        ({"kueue.x-k8s.io/queue-name": "q"}, None, True),
+        ({"kueue.x-k8s.io/queue-name": ""}, None, False),
+    ],
+)
+def test_job_of_another_manager_is_left_alone(labels: dict[str, str], managed_by: str | None, expected: bool) -> None:
+    spec = JobObjectSpec(run_policy=RunPolicy(managed_by=managed_by))
+    assert is_foreign(JobObject(metadata=Metadata(name="x", labels=labels), spec=spec)) is expected

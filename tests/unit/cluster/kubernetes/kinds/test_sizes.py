@@ -1,0 +1,160 @@
+"""Halting, resuming and resizing: what each kind's operator understands, and what not to ask of it at once."""
+
+from typing import Any
+
+import pytest
+
+from voda.cluster.kubernetes.kinds.base import JobKind
+from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
+from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.kinds.pods import index
+from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
+from voda.cluster.kubernetes.objects import (
+    ElasticPolicy,
+    JobObject,
+    JobObjectSpec,
+    Metadata,
+    Pod,
+    ReplicaSpec,
+)
+from voda.domain.job import JobSpec
+
+ALL: tuple[JobKind, ...] = (MPIJobV1(), MPIJobV2(), PyTorchJobV1())
+SPEC = JobSpec(job_id="digits", name="digits", min_replicas=1, max_replicas=4)
+_META = Metadata(name="digits", namespace="default")
+
+
+def mpi(workers: int | None = 2) -> JobObject:
+    roles = {"Launcher": ReplicaSpec(replicas=1), "Worker": ReplicaSpec(replicas=workers)}
+    return JobObject(metadata=_META, spec=JobObjectSpec(mpi_replica_specs=roles))
+
+
+def torch(masters: int = 0, workers: int | None = 2, elastic: tuple[int | None, int | None] | None = None) -> JobObject:
+    roles = {"Master": ReplicaSpec(replicas=masters)} if masters else {}
+    if workers != 0:
+        roles["Worker"] = ReplicaSpec(replicas=workers)
+    policy = ElasticPolicy(min_replicas=elastic[0], max_replicas=elastic[1]) if elastic else None
+    return JobObject(metadata=_META, spec=JobObjectSpec(pytorch_replica_specs=roles, elastic_policy=policy))
+
+
+def a_pod(name: str, **metadata: Any) -> Pod:
+    return Pod(metadata=Metadata(name=name, namespace="default", **metadata))
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_halt_leaves_the_size_as_it_is(kind: JobKind) -> None:
+    patch = kind.halted()
+    assert (patch.subresource, patch.body) == ("", {"spec": {"runPolicy": {"suspend": True}}})
+
+
+@pytest.mark.parametrize("kind", [MPIJobV1(), MPIJobV2()])
+def test_mpi_job_is_resized_and_resumed_by_its_spec(kind: JobKind) -> None:
+    workers = {"mpiReplicaSpecs": {"Worker": {"replicas": 3}}}
+    assert kind.resized(mpi(), 3).body == {"spec": workers}
+    assert kind.resumed(mpi(), SPEC, 3).body == {"spec": {"runPolicy": {"suspend": False}, **workers}}
+    assert kind.can_resize(mpi(), 64)
+
+
+def test_torch_job_is_resized_by_its_scale_with_the_master_counted() -> None:
+    patch = PyTorchJobV1().resized(torch(), 3)
+    assert (patch.subresource, patch.body) == ("scale", {"spec": {"replicas": 3}})
+    assert PyTorchJobV1().resized(torch(masters=1), 3).body == {"spec": {"replicas": 2}}
+    assert PyTorchJobV1().resized(torch(masters=1), 1).body == {"spec": {"replicas": 0}}
+
+
+def test_torch_job_is_resumed_with_size_and_bounds_in_one_patch() -> None:
+    body = PyTorchJobV1().resumed(torch(masters=1, elastic=(2, 3)), SPEC, 4).body
+    assert body == {
+        "spec": {
+            "runPolicy": {"suspend": False},
+            "pytorchReplicaSpecs": {"Worker": {"replicas": 3}},
+            "elasticPolicy": {"minReplicas": 1, "maxReplicas": 4},
+        }
+    }
+
+
+def test_torch_job_of_a_master_alone_is_resumed_without_a_size() -> None:
+    rigid = JobSpec(job_id="digits")
+    assert PyTorchJobV1().resumed(torch(masters=1, workers=0), rigid, 1).body == {
+        "spec": {"runPolicy": {"suspend": False}}
+    }
+
+
+def test_torch_job_that_became_elastic_gets_its_policy_at_the_next_start() -> None:
+    body = PyTorchJobV1().resumed(torch(), SPEC, 2).body
+    assert body["spec"]["elasticPolicy"] == {
+        "minReplicas": 1,
+        "maxReplicas": 4,
+        "rdzvBackend": "c10d",
+        "maxRestarts": 100,
+    }
+
+
+@pytest.mark.parametrize(
+    ("elastic", "replicas", "can"),
+    [
+        ((1, 4), 4, True),
+        ((1, 4), 5, False),
+        ((2, 4), 1, False),
+        ((None, 4), 4, True),
+        ((None, 4), 3, False),
+        (None, 2, True),
+        (None, 3, False),
+    ],
+)
+def test_torch_agents_can_only_be_as_many_as_they_were_told(
+    elastic: tuple[int | None, int | None] | None, replicas: int, can: bool
+) -> None:
+    assert PyTorchJobV1().can_resize(torch(elastic=elastic), replicas) is can
+
+
+def test_replicas_are_counted_as_the_operator_defaults_them() -> None:
+    assert MPIJobV2().replicas(mpi(3)) == 3
+    assert MPIJobV1().replicas(mpi(None)) == 1
+    assert MPIJobV2().replicas(JobObject(metadata=_META)) == 0
+    assert PyTorchJobV1().replicas(torch(masters=1, workers=3)) == 4
+    assert PyTorchJobV1().replicas(torch(workers=None)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("digits-worker-0", 0),
+        ("digits-worker-12", 12),
+        ("digits-master-0", 0),
+        ("digits-launcher", None),
+        ("digits-launcher-x7f2k", None),
+        ("digits-worker-", None),
+        ("digits-worker-01", None),
+        ("digits-worker-1-2", None),
+        ("digits-worker-9999999999", None),
+        ("digits-2-worker-1", None),
+        ("-worker-1", None),
+        ("worker-1", None),
+    ],
+)
+def test_index_of_a_pod_is_told_by_its_name(name: str, expected: int | None) -> None:
+    assert MPIJobV2().index("digits", a_pod(name)) == expected
+
+
+def test_index_label_that_is_off_by_one_is_not_read() -> None:
+    pod = a_pod("digits-worker-3", labels={"training.kubeflow.org/replica-index": "4"})
+    assert MPIJobV2().index("digits", pod) == 3
+
+
+def test_workers_beside_a_master_come_after_it_even_when_their_job_is_gone() -> None:
+    assert index("digits", a_pod("digits-worker-0", annotations={"voda.dev/first-index": "1"})) == 1
+    assert index("digits", a_pod("digits-worker-0", annotations={"voda.dev/first-index": "9"})) == 0
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({"training.kubeflow.org/job-role": "launcher"}, True),
+        ({"training.kubeflow.org/replica-type": "launcher", "training.kubeflow.org/job-role": "master"}, True),
+        ({"training.kubeflow.org/replica-type": "worker"}, False),
+        ({}, False),
+    ],
+)
+def test_launcher_is_told_by_the_labels_of_either_operator(labels: dict[str, str], expected: bool) -> None:
+    assert MPIJobV1().is_launcher(a_pod("digits-x", labels=labels)) is expected
