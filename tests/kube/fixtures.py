@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from tests.kube.control_plane import MPI_V1, MPI_V2, PYTORCH, ControlPlane, running
+from tests.kube.operators.mpi_v1 import MpiOperatorV1
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
+from tests.kube.operators.pytorch import PyTorchOperator
 from tests.kube.world import World
 
 
@@ -28,7 +30,14 @@ def control_plane_v1() -> Iterator[ControlPlane]:
 @pytest.fixture
 async def world(control_plane: ControlPlane) -> AsyncIterator[World]:
     """An empty cluster with mpi-operator (v2beta1) and training-operator (PyTorchJob)."""
-    async with World(control_plane, [MpiOperatorV2]) as made:
+    async with World(control_plane, [MpiOperatorV2, PyTorchOperator]) as made:
+        yield made
+
+
+@pytest.fixture
+async def world_v1(control_plane_v1: ControlPlane) -> AsyncIterator[World]:
+    """An empty cluster with training-operator alone (MPIJob v1 and PyTorchJob)."""
+    async with World(control_plane_v1, [MpiOperatorV1, PyTorchOperator]) as made:
         yield made
 
 

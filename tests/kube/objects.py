@@ -44,7 +44,7 @@ def ready(is_so: bool) -> Object:
 def a_pod(name: str, namespace: str, *, gpus: int = 0, node: str = "", **changes: Any) -> Object:
     """Return a pod of somebody else's: `cpu` and `memory` requested, `labels`, `annotations`, `spec` fields."""
     limits: Object = {GPU: str(gpus)} if gpus else {}
-    requests = {**{key: changes[key] for key in ("cpu", "memory") if key in changes}, **limits}
+    requests: Object = {**{key: changes[key] for key in ("cpu", "memory") if key in changes}, **limits}
     container = {"name": "main", "image": "work", "resources": {"requests": requests, "limits": limits}}
     spec: Object = {"containers": [container], **changes.get("spec", {})}
     if node:

@@ -156,11 +156,14 @@ class World:
 
     async def until_it_is(self, holds: Callable[[], Awaitable[object]], *, within_s: float = DEADLINE_S) -> None:
         """Wait until something that has to be asked for holds; fail at once if a stand-in broke."""
-        async with asyncio.timeout(within_s):
-            while not await holds():
-                if self._running is not None and self._running.done():
-                    self._running.result()
-                await asyncio.sleep(_PAUSE_S)
+        try:
+            async with asyncio.timeout(within_s):
+                while not await holds():
+                    if self._running is not None and self._running.done():
+                        self._running.result()
+                    await asyncio.sleep(_PAUSE_S)
+        except TimeoutError:
+            raise AssertionError(f"waited {within_s:g} s in vain; there is\n{await self.picture()}") from None
 
     async def until_running(self, name: str, workers: int, *, within_s: float = DEADLINE_S) -> None:
         """Wait until exactly that many workers of a job run and no pod of it is leaving."""
@@ -182,6 +185,21 @@ class World:
             return not await self.pods_of(name)
 
         await self.until_it_is(is_gone)
+
+    async def picture(self) -> str:
+        """Return what is there of nodes, jobs and pods, for whoever has to find out why a test failed."""
+        lines = [f"node {node['metadata']['name']}: {node['spec']}" for node in await self.client.list(api.NODES)]
+        for operator in self.operators:
+            for job in await self.client.list(operator.resource):
+                told = [f"{each['type']}={each['status']}" for each in job.get("status", {}).get("conditions", ())]
+                lines.append(
+                    f"{job['kind']} {'/'.join(api.key_of(job))}: {' '.join(told)} {job['spec'].get('runPolicy')}"
+                )
+        for pod in await self.client.list(api.PODS):
+            leaving = " leaving" if is_leaving(pod) else ""
+            node, why = pod["spec"].get("nodeName"), pod["status"].get("reason", "")
+            lines.append(f"pod {'/'.join(api.key_of(pod))}: {phase_of(pod)}{leaving} {why} on {node}")
+        return "\n".join(lines)
 
     async def _launches(self, name: str) -> bool:
         return await self.launcher_of(name) is not None

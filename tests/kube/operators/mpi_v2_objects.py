@@ -107,7 +107,7 @@ def launcher(job: Object) -> Object:
     if not _launcher_works(job):
         environment += [{"name": each} for each in ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES")]
     _mount(job, pod, with_config=True)
-    limits = {
+    limits: Object = {
         key: policy[key]
         for key in ("ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit")
         if key in policy
