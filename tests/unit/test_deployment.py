@@ -7,12 +7,15 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
+from msgspec.structs import replace
 from packaging.requirements import Requirement
 
 from tests.service import a_backend
 from voda.api.routes import health
+from voda.app.kubernetes.options import KubernetesOptions, read_options
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -160,7 +163,7 @@ def test_what_is_written_and_read_lies_on_volumes() -> None:
     assert mounted == {
         settings["home"]: False,
         settings["access"]["folder"]: True,
-        voda["args"][-1]: True,
+        voda["args"][voda["args"].index("--config") + 1]: True,
         "/tmp": False,
     }
 
@@ -184,3 +187,24 @@ def test_alerts_for_the_prometheus_operator_are_those_of_prometheus(update_golde
         told = "".join(line for line in alerts.splitlines(keepends=True) if not line.startswith("#"))
         RULE.write_text(HEAD_OF_RULE + re.sub(r"^(?=.)", "  ", told, flags=re.MULTILINE), "utf-8")
     assert yaml.safe_load(RULE.read_text("utf-8"))["spec"] == yaml.safe_load(alerts)
+
+
+@pytest.mark.parametrize("file", ["base/voda.yaml", "overlays/try/voda.yaml"])
+def test_settings_of_the_manifests_are_read_and_let_replicas_share_their_tokens(file: str) -> None:
+    options = read_options(KUSTOMIZE / file)
+    assert options.access.folder == "/etc/voda/access"
+    # The container's VODA_LOG counts, which the overlays set.
+    assert options.log == ""
+
+
+def test_settings_of_the_documents_are_the_defaults_and_complete(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "install-kubernetes.md").read_text("utf-8")
+    (told,) = re.findall(r"```yaml\n(# my-voda/voda.yaml.*?)```", text, re.DOTALL)
+    (tmp_path / "voda.yaml").write_text(told)
+    read, default = read_options(tmp_path / "voda.yaml"), KubernetesOptions()
+    assert replace(read, access=default.access) == default
+    everything = msgspec.to_builtins(default)
+    del everything["cluster"]["relistSeconds"]
+    assert {key: set(value) if isinstance(value, dict) else None for key, value in yaml.safe_load(told).items()} == {
+        key: set(value) if isinstance(value, dict) else None for key, value in everything.items()
+    }

@@ -1,7 +1,9 @@
 """The manifests of deploy/, applied to a real API server, and the rights that they give to voda and to nobody else."""
 
 import os
+import re
 from collections.abc import AsyncIterator, Iterator, Sequence
+from difflib import ndiff
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,9 +11,14 @@ import pytest
 import yaml
 
 from tests.kube import deployed
+from tests.kube.assets import ROOT
 from tests.kube.client import PODS, SECRETS, Client, Refused
-from tests.kube.control_plane import ControlPlane, running
+from tests.kube.control_plane import PYTORCH, ControlPlane, running
 from tests.waiting import wait_until
+from voda.manifests.parse import parse
+
+DEPLOY = ROOT / "deploy"
+DOCUMENT = ROOT / "docs" / "install-kubernetes.md"
 
 OVERLAYS = ("overlays/sqlite", "overlays/postgres")
 
@@ -77,7 +84,7 @@ DENIED = (
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    plane = running(controllers=False)
+    plane = running(controllers=False, definitions=[PYTORCH])
     yield plane
     plane.stop()
 
@@ -160,3 +167,44 @@ def test_component_for_the_prometheus_operator_scrapes_the_service_by_its_labels
     assert {made[kind]["metadata"]["namespace"] for kind in ("ServiceMonitor", "PrometheusRule", "Service")} == {
         deployed.NAMESPACE
     }
+
+
+@pytest.mark.parametrize("example", ["digits.yaml", "digits-cpu.yaml"])
+def test_example_when_applied_is_a_job_of_one_to_four_gpus(plane: ControlPlane, example: str) -> None:
+    (job,) = yaml.safe_load_all((ROOT / "examples" / "kubernetes" / example).read_text("utf-8"))
+    deployed.apply(plane, [{**job, "metadata": {**job["metadata"], "namespace": "default"}}])
+    assert job["metadata"]["labels"] == {"voda.dev/managed": "true"}
+    assert job["spec"]["runPolicy"]["suspend"] is True
+    spec = parse(job).spec
+    assert (spec.min_replicas, spec.max_replicas, spec.gpus_per_replica, spec.epochs) == (1, 4, 1, 20)
+
+
+def test_examples_on_gpus_and_without_differ_in_nothing_else() -> None:
+    jobs = [(ROOT / "examples" / "kubernetes" / name).read_text("utf-8") for name in ("digits.yaml", "digits-cpu.yaml")]
+    on_gpus, on_cpus = ([line.strip() for line in job.splitlines() if not line.startswith("#")] for job in jobs)
+    told = [line for line in ndiff(on_gpus, on_cpus) if line[0] in "+-"]
+    assert sorted(told) == [
+        '+ cpu: "1"',
+        "+ hostPath:",
+        "+ path: /tmp/digits",
+        "+ requests:",
+        "+ type: DirectoryOrCreate",
+        "- claimName: digits",
+        "- limits:",
+        "- nvidia.com/gpu: 1",
+        "- persistentVolumeClaim:",
+    ]
+
+
+def test_kustomization_of_the_documents_changes_settings_and_image(tmp_path: Path) -> None:
+    kustomization, settings = re.findall(r"```yaml\n(# my-voda/.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
+    (tmp_path / "kustomization.yaml").write_text(kustomization.replace("../deploy", os.path.relpath(DEPLOY, tmp_path)))
+    (tmp_path / "voda.yaml").write_text(settings)
+    made = {(manifest["kind"], manifest["metadata"]["name"]): manifest for manifest in deployed.rendered(str(tmp_path))}
+    pod = made["Deployment", "voda"]["spec"]["template"]["spec"]
+    named = next(volume["configMap"]["name"] for volume in pod["volumes"] if volume["name"] == "settings")
+    assert made["ConfigMap", named]["data"]["voda.yaml"] == settings
+    assert {container["image"] for container in (*pod["initContainers"], *pod["containers"])} == {
+        "ghcr.io/example/voda:0.1.0"
+    }
+    assert ("ServiceMonitor", "voda") in made
