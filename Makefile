@@ -4,14 +4,16 @@ BIN := .venv/bin
 # Where the public workloads may lie; the first that is there wins, as in voda itself.
 DATA = $(firstword $(wildcard $(VODA_DATA)/adaptdl-osdi21 data/adaptdl-osdi21 ../shared/data/adaptdl-osdi21))
 WORKERS ?= 2
+# They share control planes, so they run in one process.
+KUBERNETES_TESTS = tests/integration/kubernetes tests/e2e/kubernetes
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo compare test lint type bench fidelity format lock clean
+.PHONY: help setup demo compare test e2e lint type bench fidelity format lock clean
 
 help: ## Print this text.
 	@echo "voda: a control plane for elastic deep-learning training"
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 setup: ## Make .venv from the lock and install voda into it (at once when nothing changed).
 	@$(PYTHON) tools/bootstrap.py
@@ -29,12 +31,16 @@ else
 	@echo "(docs/workloads.md tells how to get them)."
 endif
 
-test: setup ## Run the whole test suite.
+test: setup ## Run the test suite, all but what needs a Kubernetes control plane.
 	@$(PYTHON) tools/bootstrap.py --postgres
 ifeq ($(CI),true)
 	@$(PYTHON) tools/bootstrap.py --torch
 endif
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(KUBERNETES_TESTS:%=--ignore=%)
+
+e2e: setup ## Run the tests against a real Kubernetes control plane (KUBEBUILDER_ASSETS names another).
+	@$(PYTHON) tools/bootstrap.py --kubernetes
+	$(BIN)/python -m pytest $(KUBERNETES_TESTS)
 
 lint: setup ## Check style, format and who may import whom.
 	$(BIN)/ruff check .

@@ -28,6 +28,8 @@ CANDIDATES = ("python3.13", "python3.12", "python3.11")
 # A borrowed pip must know --python, which came with 22.3.
 OLDEST_PIP = (22, 3)
 TORCH = "torch==2.13.0"
+# What Debian has of a control plane: program -> package.
+KUBERNETES_PACKAGES = {"etcd": "etcd-server", "kubectl": "kubernetes-client", "openssl": "openssl"}
 QUICK_S, VENV_S, APT_S, PIP_S = 60, 300, 900, 3600
 
 
@@ -39,11 +41,14 @@ def main() -> int:
     """Set up what the command line asks for; return the exit status."""
     parser = argparse.ArgumentParser(description="Set the checkout up: .venv from the lock, voda editable.")
     parser.add_argument("--postgres", action="store_true", help="only see to PostgreSQL's binaries, for tests")
+    parser.add_argument("--kubernetes", action="store_true", help="only see to a Kubernetes control plane, for tests")
     parser.add_argument("--torch", action="store_true", help="only see to PyTorch, for the test of its example")
     options = parser.parse_args()
     try:
         if options.postgres:
             find_postgres()
+        elif options.kubernetes:
+            find_kubernetes()
         elif options.torch:
             find_torch()
         else:
@@ -176,6 +181,20 @@ def find_postgres() -> None:
         return
     if not apt_install("postgresql"):
         say("no PostgreSQL found (apt-get install postgresql brings it); the tests that need it will say so")
+
+
+def find_kubernetes() -> None:
+    """See to it that the tests find what a control plane consists of: named by KUBEBUILDER_ASSETS, else the system's.
+
+    No Debian package has kube-apiserver and its like; they lie where KUBEBUILDER_ASSETS says, or in ../shared/kube.
+    """
+    assets = os.environ.get("KUBEBUILDER_ASSETS", "")
+    for program, package in KUBERNETES_PACKAGES.items():
+        found = shutil.which(program) or (assets and shutil.which(program, path=assets))
+        if not found and not apt_install(package):
+            say(f"no {program} found (apt-get install {package} brings it); the tests that need it will say so")
+    if not assets and not (ROOT.parent / "shared" / "kube" / "unpack").exists():
+        say("no kube-apiserver found: set KUBEBUILDER_ASSETS (`setup-envtest use -p path` prints one)")
 
 
 def find_torch() -> None:
