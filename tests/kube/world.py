@@ -11,8 +11,10 @@ from itertools import count
 from types import TracebackType
 from typing import Self
 
+import aiohttp
+
 from tests.kube import client as api
-from tests.kube.client import Client, Object, Resource
+from tests.kube.client import Client, Object, Refused, Resource
 from tests.kube.control_plane import ControlPlane
 from tests.kube.kubelet import Kubelet
 from tests.kube.objects import a_node, ready
@@ -158,7 +160,7 @@ class World:
         """Wait until something that has to be asked for holds; fail at once if a stand-in broke."""
         try:
             async with asyncio.timeout(within_s):
-                while not await holds():
+                while not await _unless_away(holds):
                     if self._running is not None and self._running.done():
                         self._running.result()
                     await asyncio.sleep(_PAUSE_S)
@@ -224,6 +226,18 @@ class World:
 
     def _resource(self, kind: str) -> Resource:
         return next(operator.resource for operator in self.operators if operator.resource.kind == kind)
+
+
+async def _unless_away(holds: Callable[[], Awaitable[object]]) -> object:
+    """Ask whether something holds; it does not as long as the API server is away or busy."""
+    try:
+        return await holds()
+    except aiohttp.ClientError:
+        return False
+    except Refused as refused:
+        if refused.status != 429 and refused.status < 500:
+            raise
+        return False
 
 
 def is_launcher(pod: Object) -> bool:
