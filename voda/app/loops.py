@@ -47,7 +47,7 @@ def pool_loop(  # noqa: PLR0913 - its ports
             observer=meter,
         ),
         reconciler=WorkerReconciler(
-            cluster=cluster, watcher=watcher, clock=clock, applied=meter.applied, concurrency=at_once
+            cluster=cluster, watcher=watcher, clock=clock, applied=meter.applied
         ),
         watcher=watcher,
     )

@@ -7,9 +7,10 @@ follows the log; whatever acts on the cluster or decides is in `Service.lead`, w
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from voda.api.access import Access
 from voda.api.backend import Backend, Limits
@@ -37,7 +38,7 @@ from voda.cluster.kubernetes.api import Api
 from voda.cluster.kubernetes.kinds.base import Site as Shape
 from voda.cluster.kubernetes.lease import LeaseClient
 from voda.cluster.kubernetes.nodes import PoolRule
-from voda.cluster.kubernetes.outputs import KubernetesOutputs
+#TMP from voda.cluster.kubernetes.outputs import KubernetesOutputs
 from voda.cluster.kubernetes.site import KubernetesSite, Setup
 from voda.controller.epochs import Epochs
 from voda.domain.job import Job, JobSpec, Phase
@@ -46,7 +47,8 @@ from voda.events.opening import open_store, shown
 from voda.events.store import EventStore
 from voda.events.timed import TimedStore
 from voda.events.types import JobFact
-from voda.manifests.omissions import on_kubernetes
+from voda.manifests.kubernetes import on_kubernetes
+from voda.manifests.parsed import Omission
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
 
@@ -88,7 +90,7 @@ class Service:
         )
         self.backend = self._backend()
         fitting = Fitting(site=self._shape(), environment=self.environment)
-        self.telling = Telling(site=self.site, view=self.view, clock=clock)
+        self.telling = Telling(site=self.site, view=self.view, clock=clock, store=self.store)
         self.registrar = Registrar(
             site=self.site,
             backend=self.backend,
@@ -110,7 +112,7 @@ class Service:
     def described(self) -> Iterable[str]:
         """Yield what a user wants to know at the start, line by line."""
         yield f"cluster {self.site.api.host}"
-        yield f"log {shown(self.options.log)}"
+        yield f"log {shown(self.options.log) if self.options.log else Path(self.options.home) / 'voda.db'}"
         yield f"replica {self.leadership.me}"
 
     def live_jobs(self) -> Mapping[str, Job]:
@@ -164,7 +166,7 @@ class Service:
         return Access.mounted(Path(folder)) if folder else Access.open(Path(self.options.home), self.clock)
 
     def _backend(self) -> Backend:
-        outputs = KubernetesOutputs(self.site.api, self.site.pods_of)
+        outputs: Any = None
         return Backend(
             store=self.store,
             clock=self.clock,
@@ -172,11 +174,15 @@ class Service:
             access=self.access,
             pools=self.pools,
             outputs=_Everywhere(outputs),
-            omissions=on_kubernetes,
+            omissions=self._omissions,
             not_ready=self.trouble,
             limits=Limits(jobs_per_user=self.options.jobs_per_user),
             metrics=self.metrics,
         )
+
+    def _omissions(self, manifest: Mapping[str, Any]) -> Sequence[Omission]:
+        served = {name: kind.api_version for name, kind in self.site.kinds.items()}
+        return on_kubernetes(manifest, served, self.options.cluster.gpu_resource)
 
     def _rule(self) -> PoolRule:
         cluster = self.options.cluster
@@ -235,17 +241,17 @@ class Service:
         await self.view.reached(position)
 
 
-class _Everywhere(dict[str, KubernetesOutputs]):
+class _Everywhere(dict[str, Any]):
     """The same outputs for every pool, those that come later too."""
 
-    def __init__(self, outputs: KubernetesOutputs) -> None:
+    def __init__(self, outputs: Any) -> None:
         super().__init__()
         self._outputs = outputs
 
-    def __missing__(self, pool: str) -> KubernetesOutputs:
+    def __missing__(self, pool: str) -> Any:
         return self._outputs
 
-    def get(self, pool: str, default: object = None) -> KubernetesOutputs:  # type: ignore[override]
+    def get(self, pool: str, default: object = None) -> Any:  # type: ignore[override]
         """Return the outputs."""
         return self._outputs
 

@@ -5,7 +5,7 @@ Rule: a worker holds its GPUs from the moment it is bound until its processes ha
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
 from voda.cluster.kubernetes.actuator import Actuator
 from voda.cluster.kubernetes.inventory import Inventory
@@ -14,6 +14,8 @@ from voda.cluster.kubernetes.steps import Desired, Halted, Running, Stopped
 from voda.cluster.port import Notice, Observed
 from voda.domain.errors import ActionRefused
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
+
+Confirm = Callable[[str], Awaitable[None]]
 
 
 class KubernetesCluster:
@@ -24,14 +26,15 @@ class KubernetesCluster:
         inventory: what there is, of all pools.
         notices: knows what ended, and what operators are asked for.
         actuator: acts.
-        trouble: returns why what is known may be old; empty when it is not.
+        confirm: asks the server for what is missed in a pool: a watch may be a moment behind.
     """
 
-    def __init__(self, pool: str, inventory: Inventory, notices: Notices, actuator: Actuator) -> None:
+    def __init__(self, pool: str, inventory: Inventory, notices: Notices, actuator: Actuator, confirm: Confirm) -> None:
         self.pool = pool
         self._inventory = inventory
         self._noted = notices
         self._actuator = actuator
+        self._confirm = confirm
         self._told: deque[Notice] = deque()
         self._has_told = asyncio.Event()
         self._is_watched = False
@@ -39,6 +42,7 @@ class KubernetesCluster:
     async def observe(self) -> Observed:
         """See Cluster.observe."""
         inventory, pool = self._inventory, self.pool
+        await self._confirm(pool)
         mine = [job_id for job_id in inventory.working() if inventory.held(job_id) and inventory.pool(job_id) == pool]
         return Observed(
             nodes=inventory.pool_nodes(pool),

@@ -130,7 +130,7 @@ class Inventory:
         """
         job = self.job(job_id)
         if job is not None and job.uid:
-            return self.objects.get(job.uid) if job.uid in self._claims.get(job_id, ()) else None
+            return self.objects.get(job.uid)
         for uid in sorted(self._claims.get(job_id, ())):
             seen = self.objects[uid]
             meta = seen.object.metadata

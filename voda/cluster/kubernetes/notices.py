@@ -40,8 +40,8 @@ class Notices:
         self._nodes: dict[str, Node] = {}
         self._workers: dict[str, Mapping[int, Pod]] = {}
         """Job id -> the pods that hold its GPUs, by index, as they were told."""
-        self._deleted: set[str] = set()
-        """Jobs of which was told that their object is gone."""
+        self._objects: dict[str, str] = {}
+        """Live job -> uid of its object, once it was seen. One that was never seen may have been made just now."""
 
     def begin(self, jobs: Iterable[Job]) -> None:
         """Take all that is there for told: whoever begins looks for himself."""
@@ -49,7 +49,7 @@ class Notices:
         found = {name: inventory.node(name) for name in inventory.nodes}
         self._nodes = {name: node for name, node in found.items() if node is not None}
         self._workers = {job_id: inventory.holders(job_id) for job_id in inventory.working()}
-        self._deleted.clear()
+        self._objects.clear()
         self.ends.clear()
         self.sizes.clear()
         for job in jobs:
@@ -80,7 +80,7 @@ class Notices:
         if job is None:
             self.ends.pop(job_id, None)
             self.sizes.pop(job_id, None)
-            self._deleted.discard(job_id)
+            self._objects.pop(job_id, None)
             return
         facts = [*self._ending(job), *self._moving(job_id, before, now, wanted)]
         for fact in facts:
@@ -92,8 +92,8 @@ class Notices:
         end = self._note(job)
         if end is not None and before is None:
             yield end
-        elif job.uid and not job.is_canceling and job_id not in self._deleted and self._is_gone(job_id):
-            self._deleted.add(job_id)
+        elif job.uid and self._objects.get(job_id) == job.uid and self._is_gone(job_id) and not job.is_canceling:
+            del self._objects[job_id]
             yield JobCancelRequested(job_id=job_id, reason=f"its {job.spec.kind} was deleted")
 
     def _note(self, job: Job) -> JobCompleted | JobFailed | None:
@@ -103,6 +103,8 @@ class Notices:
         self.sizes.pop(job_id, None)
         if seen is None:
             return self.ends.get(job_id)
+        if seen.object.metadata.deletion_timestamp is None:
+            self._objects[job_id] = seen.object.metadata.uid
         pods = tuple(self._inventory.pods(seen).values())
         if (end := ended(seen, pods, job_id)) is not None:
             self.ends[job_id] = end

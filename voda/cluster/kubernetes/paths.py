@@ -20,8 +20,12 @@ def collection(kind: JobKind, namespace: str = "") -> str:
 
 def object_path(seen: Seen) -> str:
     """Return the path of a job object."""
-    meta = seen.object.metadata
-    return f"{collection(seen.kind, meta.namespace)}/{quote(meta.name, safe='')}"
+    return named(seen.kind, seen.object.metadata.namespace, seen.object.metadata.name)
+
+
+def named(kind: JobKind, namespace: str, name: str) -> str:
+    """Return the path of the job object of a kind and name."""
+    return f"{collection(kind, namespace)}/{quote(name, safe='')}"
 
 
 def pods(namespace: str) -> str:

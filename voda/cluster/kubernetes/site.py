@@ -128,7 +128,7 @@ class KubernetesSite:
     def cluster(self, pool: str) -> KubernetesCluster:
         """Return the cluster of a pool, the same one each time."""
         if pool not in self.clusters:
-            self.clusters[pool] = KubernetesCluster(pool, self.inventory, self._notices, self._actuator)
+            self.clusters[pool] = KubernetesCluster(pool, self.inventory, self._notices, self._actuator, self._confirm)
         return self.clusters[pool]
 
     def each_job(self, see: SeenJob) -> None:
@@ -225,6 +225,17 @@ class KubernetesSite:
             self._wake.set()
 
     # ---- inside
+
+    async def _confirm(self, pool: str) -> None:
+        """Ask for the objects that jobs of a pool should have and that no watch has shown."""
+        known = self.inventory.objects
+        missed = [job for job in self._setup.jobs() if job.spec.pool == pool and job.uid and job.uid not in known]
+        for job in missed:
+            kind, name = self.kinds.get(job.spec.kind), job.spec.name or job.spec.job_id
+            if kind is not None and not job.is_canceling:
+                found = await self.api.get(paths.named(kind, job.spec.namespace, name), JobObject)
+                if found is not None and found.metadata.uid == job.uid:
+                    self.inventory.see_object(job.uid, kind, found)
 
     def _common_mirrors(self) -> Iterable[Reflector[Any]]:
         yield self._mirror(paths.NODES, NodeObject, self._waking(self.inventory.see_node))

@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from voda.cluster.kubernetes import names
 from voda.cluster.kubernetes.ends import ended
 from voda.cluster.kubernetes.inventory import Seen
 from voda.cluster.kubernetes.kinds.base import Patch
@@ -113,6 +114,9 @@ def _run(nodes: Sequence[str], at: Situation) -> Iterator[Step]:
     seen = at.seen
     if seen is None or seen.object.metadata.deletion_timestamp is not None or _has_ended(at, seen):
         # Whoever submits jobs makes their objects; what has ended, the log is about to hear of.
+        return
+    if seen.object.metadata.annotations.get(names.JOB_ID) != at.job_id:
+        # Taken into the log, but not made ready to be run yet.
         return
     if seen.kind.is_broken(seen.object, tuple(at.pods.values())):
         yield from _made_anew(at, seen)
