@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any, Final
+from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -68,8 +69,8 @@ class LeaseClient:
         self._api = api
         self._clock = clock
         self._name = name
-        self._collection = f"/apis/{_GROUP_VERSION}/namespaces/{namespace}/leases"
-        self._path = f"{self._collection}/{name}"
+        self._collection = f"/apis/{_GROUP_VERSION}/namespaces/{quote(namespace, safe='')}/leases"
+        self._path = f"{self._collection}/{quote(name, safe='')}"
         # Rights may be granted for this one name: lists and watches of it must say so.
         self._query: Mapping[str, str] = {"fieldSelector": f"metadata.name={name}"}
 
@@ -131,8 +132,8 @@ class LeaseClient:
         listed = await self._api.list(self._collection, LeaseObject, self._query)
         yield _lease(listed.items[0]) if listed.items else None
         changes = self._api.watch(self._collection, LeaseObject, after=listed.resource_version, query=self._query)
-        async with aclosing(changes) as open_changes:  # type: ignore[type-var]  # an async generator
-            async for change in open_changes:
+        async with aclosing(changes):
+            async for change in changes:
                 if change.type != "BOOKMARK":
                     yield None if change.type == "DELETED" else _lease(change.object)
 
