@@ -6,8 +6,10 @@ kube-controller-manager and kube-scheduler; without any the tests are skipped, b
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,15 +37,26 @@ def crds() -> Path:
     return SHARED / "crds"
 
 
-def kubectl() -> str:
-    """Return the path of kubectl, or skip (fail, in CI) the test that asks for it."""
+def kubectl(*, least_minor: int = 0) -> str:
+    """Return the path of kubectl, or skip (fail, in CI) the test that asks for it.
+
+    Args:
+        least_minor: 22 asks for 1.22 or newer.
+    """
     found = shutil.which("kubectl") or shutil.which("kubectl", path=str(_found()))
-    if found is None:
-        reason = "no kubectl: install the package kubernetes-client"
+    if found is None or _minor(found) < least_minor:
+        reason = f"no kubectl of 1.{least_minor} or newer, found {found or 'none'}: install one from dl.k8s.io"
         if os.environ.get("CI"):  # noqa: TID251 - tests have no voda.config
             pytest.fail(reason)
         pytest.skip(reason)
     return found
+
+
+@cache
+def _minor(kubectl: str) -> int:
+    said = subprocess.run([kubectl, "version", "--client", "-o", "json"], capture_output=True, text=True, timeout=60)
+    named = re.search(r'"gitVersion": "v1\.(\d+)', said.stdout)
+    return int(named[1]) if named else 0
 
 
 def _found() -> Path:

@@ -18,6 +18,8 @@ Manifest = dict[str, Any]
 KUSTOMIZE = ROOT / "deploy" / "kustomize"
 NAMESPACE = "voda-system"
 RIGHTS = frozenset({"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"})
+_KUSTOMIZES = 22
+"""kubectl before 1.22 brings a kustomize that knows neither components nor labels without selectors."""
 _TOKEN_S = 3_600
 _TIMEOUT_S = 60.0
 _RENAMED: Mapping[str, str] = {"policy/v1": "policy/v1beta1"}
@@ -77,9 +79,10 @@ def _served(manifest: Manifest, served: set[str]) -> Manifest:
 
 
 def _kubectl(*arguments: str, plane: ControlPlane | None = None, stdin: str = "") -> str:
+    program = kubectl(least_minor=_KUSTOMIZES)
     config = ("--kubeconfig", str(plane.kubeconfig())) if plane else ()
     done = subprocess.run(
-        [kubectl(), *config, *arguments], input=stdin, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        [program, *config, *arguments], input=stdin, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
     )
     assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
     return done.stdout
