@@ -31,6 +31,8 @@ from voda.domain.job import JobSpec
 _log = logging.getLogger(__name__)
 
 Announce = Callable[[Announcement], None]
+_MOST_TRIES: Final = 3
+"""Of one patch, each lost to somebody who changed the object at the same moment."""
 _MOST_WARNINGS: Final = 5
 """Of one object that are told in words; the rest are counted."""
 
@@ -93,10 +95,23 @@ class Adoption:
 
     async def prepare(self, kind: JobKind, job: JobObject, job_id: str) -> None:
         """Make the object of a live job ready to be run, suspended until it is started."""
-        if (found := await self._found(kind, job.metadata)) is not None:
-            await self._make_ready(kind, job.metadata, found, job_id)
+        await self._make_ready(kind, job.metadata, await self._found(kind, job.metadata), job_id)
 
-    async def _make_ready(self, kind: JobKind, meta: Metadata, found: Mapping[str, Any], job_id: str) -> None:
+    async def _make_ready(self, kind: JobKind, meta: Metadata, found: Mapping[str, Any] | None, job_id: str) -> None:
+        for tries_left in reversed(range(_MOST_TRIES)):
+            if found is None:
+                return
+            try:
+                await self._fit(kind, meta, found, job_id)
+            except Conflict:
+                if not tries_left:
+                    raise
+                # Its operator has just written its first conditions.
+                found = await self._found(kind, meta)
+            else:
+                return
+
+    async def _fit(self, kind: JobKind, meta: Metadata, found: Mapping[str, Any], job_id: str) -> None:
         live = self._backend.view.live.cluster
         pool = live.pool_of(job_id)
         if pool is None:
@@ -104,8 +119,7 @@ class Adoption:
         spec = live.jobs(pool)[job_id].spec
         body = kind.adopted(found, spec, self._fitting.site, self._fitting.environment(spec)).body
         # What was read is what is patched: lists are replaced as a whole.
-        version = found["metadata"]["resourceVersion"]
-        known = {"uid": meta.uid, "resourceVersion": version}
+        known = {"uid": meta.uid, "resourceVersion": found["metadata"]["resourceVersion"]}
         await self._patched(kind, meta, body, known, annotations={names.JOB_ID: job_id})
 
     async def _found(self, kind: JobKind, meta: Metadata) -> Mapping[str, Any] | None:

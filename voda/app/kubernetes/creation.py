@@ -4,8 +4,7 @@ Rules: an object's name and its annotation follow from the job, so that a crash 
 leads back to the same object; whatever else has the name is never touched, but for what is left of an earlier job.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from voda.api.backend import Backend
 from voda.api.submission import adoption_id, registration_id
@@ -58,7 +57,7 @@ class Creation:
             return
         path = collection(kind, job.spec.namespace)
         try:
-            made = await self._site.api.create(path, without_other_managers(body), JobObject)
+            made = await self._site.api.create(path, body, JobObject)
         except Conflict:
             await self._meet(kind, job)
         except Rejected as error:
@@ -145,13 +144,6 @@ class Creation:
         backend = self._backend
         fact = Fact(data=data, event_id=event_id, recorded_at=backend.clock.now(), actor=ACTOR)
         await backend.view.reached(await backend.store.append(data.stream, ANY_VERSION, [fact]))
-
-
-def without_other_managers(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object that no other queue manager takes for its own: voda was asked to run it."""
-    meta = body["metadata"]
-    labels = {name: value for name, value in (meta.get("labels") or {}).items() if name != names.KUEUE_QUEUE}
-    return {**body, "metadata": {**meta, "labels": labels}}
 
 
 def _named(spec: JobSpec) -> Metadata:

@@ -17,23 +17,15 @@ class Pace:
     """
 
     def __init__(self, per_s: float, clock: Clock) -> None:
-        self._per_s = per_s
+        self._gap_s = 1.0 / per_s
         self._clock = clock
-        self._left = max(1.0, per_s)
-        self._counted_at = clock.now()
+        self._next_at = 0.0
+        """When the next turn would be, were nobody ever idle."""
 
     async def turn(self) -> None:
         """Return when it is one's turn."""
-        while (wait_s := self._wait_s()) > 0.0:
-            await asyncio.sleep(wait_s)
-
-    def _wait_s(self) -> float:
-        """Take a turn and return 0, or return how long none is left."""
         now = self._clock.now()
-        most = max(1.0, self._per_s)
-        self._left = min(most, self._left + (now - self._counted_at) * self._per_s)
-        self._counted_at = now
-        if self._left < 1.0:
-            return (1.0 - self._left) / self._per_s
-        self._left -= 1.0
-        return 0.0
+        turn_at = max(self._next_at, now - 1.0)
+        self._next_at = turn_at + self._gap_s
+        if turn_at > now:
+            await asyncio.sleep(turn_at - now)

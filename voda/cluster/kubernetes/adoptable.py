@@ -12,6 +12,7 @@ import msgspec
 
 from voda.cluster.kubernetes import names
 from voda.cluster.kubernetes.kinds.base import JobKind
+from voda.cluster.kubernetes.kinds.foreign import OPERATORS, is_foreign
 from voda.cluster.kubernetes.objects import JobObject, Metadata
 from voda.domain.errors import InvalidField
 from voda.domain.job import MOST_REPLICAS
@@ -21,8 +22,6 @@ USER: Final = "voda.dev/user"
 """Annotation or label: for whom the job runs; without it, the name of its namespace."""
 WISHES_TAKEN: Final = "voda.dev/wishes-taken"
 """Annotation of the job object: which wishes of its annotations the log has taken over last."""
-_OPERATORS: Final = frozenset({"", "kubeflow.org/mpi-operator", "kubeflow.org/training-operator"})
-"""Values of managedBy under which the operator voda works with does its part."""
 _USER: Final = re.compile(r"[a-z0-9]([a-z0-9._@-]{0,61}[a-z0-9])?")
 _MOST: Final = 1_000_000_000
 _WISHES: Final[Mapping[str, tuple[str, int, int]]] = {
@@ -53,12 +52,12 @@ def is_invited(meta: Metadata) -> bool:
 
 def foreign_manager(job: JobObject) -> str:
     """Return why the object is not voda's to run, one sentence; empty where it may be."""
+    if not is_foreign(job):
+        return ""
     managed_by = job.spec.run_policy.managed_by or ""
-    if managed_by not in _OPERATORS:
+    if managed_by and managed_by not in OPERATORS:
         return f"left alone: spec.runPolicy.managedBy gives it to {managed_by[:80]!r}"
-    if names.KUEUE_QUEUE in job.metadata.labels:
-        return f"left alone: its label {names.KUEUE_QUEUE} gives it to Kueue; one of the two labels has to go"
-    return ""
+    return f"left alone: its label {names.KUEUE_QUEUE} gives it to Kueue; one of the two labels has to go"
 
 
 def has_finished(job: JobObject) -> bool:

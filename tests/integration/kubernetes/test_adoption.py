@@ -1,0 +1,377 @@
+"""Claims about jobs and their objects on a real API server: each has the other, once, whatever dies in between."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import pytest
+
+from tests.kube import client
+from tests.kube.client import Object
+from tests.kube.objects import a_pytorchjob, an_mpijob
+from tests.kube.registry import Died, Mortal, Registry, a_registry
+from tests.kube.world import World
+from voda.api.backend import Limits
+from voda.domain.job import Phase
+from voda.events.memory import MemoryStore
+from voda.events.types import (
+    JobCanceled,
+    JobCancelRequested,
+    JobChanged,
+    JobCompleted,
+    JobFailed,
+    JobRegistered,
+    JobSubmitted,
+)
+
+POOL = "v100"
+
+
+def a_job(world: World, name: str = "digits", **changes: Any) -> Object:
+    """Return an MPIJob of one to four workers."""
+    return an_mpijob(name, world.namespace, **{"least": 1, "most": 4, "pool": POOL, **changes})
+
+
+def an_unmanaged(world: World, name: str = "digits", **changes: Any) -> Object:
+    """Return an MPIJob as it is submitted to the API: without voda's label."""
+    return a_job(world, name, managed=False, **changes)
+
+
+async def log_of(registry: Registry) -> list[object]:
+    """Return the facts about jobs, in their order."""
+    return [event.data for event in await registry.events() if event.stream.startswith("job.")]
+
+
+# ---- created by kubectl
+
+
+async def test_adoption_of_a_labelled_object_gives_it_a_job_and_makes_it_ready(world: World) -> None:
+    made = await world.submit(a_job(world, suspend=True))
+    async with a_registry(world) as registry:
+        await registry.settle(lambda: bool(registry.uid(f"{world.namespace}_digits")))
+        await world.until_it_is(lambda: registry.note("digits", "voda.dev/job-id"))
+        record = registry.record(f"{world.namespace}_digits")
+        found = await world.job("digits")
+        facts = await log_of(registry)
+    assert record.job.uid == made["metadata"]["uid"]
+    assert (record.spec.min_replicas, record.spec.max_replicas, record.spec.pool) == (1, 4, POOL)
+    assert found["metadata"]["annotations"]["voda.dev/job-id"] == f"{world.namespace}_digits"
+    worker = found["spec"]["mpiReplicaSpecs"]["Worker"]["template"]
+    assert worker["spec"]["schedulerName"] == "voda"
+    assert found["spec"]["runPolicy"]["suspend"] is True
+    assert [type(fact) for fact in facts] == [JobSubmitted, JobRegistered]
+
+
+async def test_adoption_of_a_running_object_suspends_it_at_once(world: World) -> None:
+    await world.submit(a_job(world))
+    await world.until_it_is(lambda: _has_pods(world, "digits"))
+    async with a_registry(world) as registry:
+        await registry.settle(lambda: bool(registry.uid(f"{world.namespace}_digits")))
+        assert (await world.job("digits"))["spec"]["runPolicy"]["suspend"] is True
+    await world.until_gone("digits")
+
+
+async def test_adoption_of_a_pytorchjob_makes_it_ready(world: World) -> None:
+    job = a_pytorchjob("torch", world.namespace, pool=POOL)
+    await world.client.create(client.PYTORCHJOBS, job)
+    async with a_registry(world) as registry:
+        await registry.settle(lambda: bool(registry.uid(f"{world.namespace}_torch")))
+        found = await world.client.get(client.PYTORCHJOBS, "torch", world.namespace)
+    assert found["spec"]["runPolicy"]["suspend"] is True
+    template = found["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    assert template["spec"]["schedulerName"] == "voda"
+    await world.client.delete_all(client.PYTORCHJOBS, world.namespace)
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [({}, None), ({"annotations": {"voda.dev/user": "eve"}}, "eve"), ({"labels": {"voda.dev/user": "bob"}}, "bob")],
+)
+async def test_adopted_job_belongs_to_whom_its_object_names_else_to_its_namespace(
+    world: World, where: dict[str, Any], expected: str | None
+) -> None:
+    await world.submit(a_job(world, **where))
+    async with a_registry(world) as registry:
+        await registry.settle(lambda: bool(registry.uid(f"{world.namespace}_digits")))
+        assert registry.record(f"{world.namespace}_digits").spec.user == (expected or world.namespace)
+
+
+async def test_object_without_the_label_is_left_alone(world: World) -> None:
+    await world.submit(an_unmanaged(world))
+    async with a_registry(world) as registry:
+        await registry.step()
+        assert await log_of(registry) == []
+        assert registry.api.calls == 0
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"labels": {"kueue.x-k8s.io/queue-name": "research"}},
+        {"policy": {"managedBy": "kueue.x-k8s.io/multikueue"}},
+    ],
+)
+async def test_object_of_another_manager_is_left_alone_and_told_so_once(world: World, others: dict[str, Any]) -> None:
+    before = await world.submit(a_job(world, suspend=True, **others))
+    async with a_registry(world) as registry:
+        for _ in range(3):
+            await registry.step()
+        assert await log_of(registry) == []
+        assert [told.reason for told in registry.announced] == ["NotManaged"]
+    assert (await world.job("digits"))["spec"] == before["spec"]
+
+
+async def test_refused_object_says_why_and_is_not_asked_for_again_until_it_changes(world: World) -> None:
+    await world.submit(a_job(world, pool="a100"))
+    async with a_registry(world) as registry:
+        await registry.step()
+        refused_calls = registry.api.calls
+        for _ in range(3):
+            await registry.step()
+        assert registry.api.calls == refused_calls
+        assert await registry.note("digits", "voda.dev/state") == "Refused"
+        assert "no pool 'a100'" in str(await registry.note("digits", "voda.dev/explanation"))
+        assert [told.reason for told in registry.announced] == ["Invalid"]
+        assert "suspend" not in (await world.job("digits"))["spec"].get("runPolicy", {})
+        # No part of the spec changes by it, so its generation stays.
+        note = {"metadata": {"annotations": {"voda.dev/pool": POOL}}}
+        await world.client.patch(client.MPIJOBS, (world.namespace, "digits"), note)
+        await registry.settle(lambda: bool(registry.uid(f"{world.namespace}_digits")))
+
+
+async def test_object_of_a_user_with_too_many_jobs_waits_until_some_have_ended(world: World) -> None:
+    await world.submit(a_job(world, annotations={"voda.dev/user": "ann"}))
+    async with a_registry(world, limits=Limits(jobs_per_user=1)) as registry:
+        first = await registry.submit(an_unmanaged(world, "first"))
+        await registry.settle(lambda: bool(registry.uid(first.spec.job_id)) and bool(registry.announced))
+        assert [told.reason for told in registry.announced] == ["NotAccepted"]
+        await registry.happens(JobCompleted(job_id=first.spec.job_id))
+        await registry.settle(lambda: bool(registry.uid(f"{world.namespace}_digits")))
+
+
+async def test_object_created_anew_under_its_name_gets_a_job_of_its_own(world: World) -> None:
+    await world.submit(a_job(world, suspend=True))
+    first, second = f"{world.namespace}_digits", f"{world.namespace}_digits-2"
+    async with a_registry(world) as registry:
+        await registry.settle(lambda: bool(registry.uid(first)))
+        copy = await world.job("digits")
+        await world.client.delete(client.MPIJOBS, "digits", world.namespace)
+        kept = {key: copy["metadata"][key] for key in ("name", "namespace", "labels", "annotations")}
+        made = await world.submit({**copy, "metadata": kept})
+        await registry.settle(lambda: bool(registry.uid(second)))
+        assert registry.uid(second) == made["metadata"]["uid"]
+        assert await registry.note("digits", "voda.dev/job-id") == second
+        assert registry.uid(first) == copy["metadata"]["uid"]
+
+
+async def test_object_of_an_ended_job_is_not_adopted_again(world: World) -> None:
+    await world.submit(a_job(world, suspend=True))
+    async with a_registry(world) as registry:
+        await registry.settle(lambda: bool(registry.uid(f"{world.namespace}_digits")))
+        await registry.happens(JobFailed(job_id=f"{world.namespace}_digits", reason="gone wrong"))
+        for _ in range(3):
+            await registry.step()
+        assert len(await registry.events("job.submitted")) == 1
+
+
+# ---- submitted to the API
+
+
+async def test_job_of_the_api_gets_one_suspended_object(world: World) -> None:
+    async with a_registry(world) as registry:
+        record = await registry.submit(an_unmanaged(world, labels={"kueue.x-k8s.io/queue-name": "research"}))
+        job_id = record.spec.job_id
+        await registry.settle(lambda: bool(registry.uid(job_id)))
+        for _ in range(3):
+            await registry.step()
+        found = await world.job("digits")
+        assert len(await registry.events("job.registered")) == 1
+        assert len(await registry.events("job.submitted")) == 1
+    assert found["metadata"]["uid"] == record.job.uid
+    assert found["metadata"]["labels"] == {"voda.dev/managed": "true"}
+    assert found["spec"]["runPolicy"]["suspend"] is True
+    template = found["spec"]["mpiReplicaSpecs"]["Worker"]["template"]
+    assert {"name": "VODA_JOB_ID", "value": job_id} in template["spec"]["containers"][0]["env"]
+
+
+async def test_job_whose_name_is_a_strangers_objects_fails_with_the_reason(world: World) -> None:
+    stranger = await world.submit(an_unmanaged(world))
+    async with a_registry(world) as registry:
+        record = await registry.submit(an_unmanaged(world))
+        await registry.settle(lambda: not record.is_live)
+        assert record.phase is Phase.FAILED
+        assert "has a MPIJob named digits already" in record.reason
+    assert (await world.job("digits"))["metadata"]["uid"] == stranger["metadata"]["uid"]
+
+
+async def test_object_left_by_an_ended_job_of_the_name_makes_room(world: World) -> None:
+    async with a_registry(world) as registry:
+        first = await registry.submit(an_unmanaged(world))
+        await registry.settle(lambda: bool(registry.uid(first.spec.job_id)))
+        await registry.happens(JobCompleted(job_id=first.spec.job_id))
+        second = await registry.submit(an_unmanaged(world))
+        await registry.settle(lambda: bool(registry.uid(second.spec.job_id)))
+        assert (await world.job("digits"))["metadata"]["uid"] == second.job.uid != first.job.uid
+
+
+async def test_job_of_a_namespace_that_is_not_there_fails_with_the_reason(world: World) -> None:
+    manifest = an_unmanaged(world)
+    manifest["metadata"]["namespace"] = "nowhere"
+    async with a_registry(world) as registry:
+        record = await registry.submit(manifest)
+        await registry.settle(lambda: not record.is_live)
+        assert record.reason == "namespace 'nowhere' does not exist: create it, and submit the job again"
+
+
+async def test_job_of_a_kind_that_is_not_served_fails_with_the_reason(world: World) -> None:
+    async with a_registry(world) as registry:
+        del registry.site.kinds["PyTorchJob"]
+        record = await registry.submit(a_pytorchjob("torch", world.namespace, pool=POOL, managed=False))
+        await registry.settle(lambda: not record.is_live)
+        assert record.reason == "this cluster serves no PyTorchJob"
+
+
+async def test_job_whose_object_the_server_refuses_tries_on_and_says_why(world: World) -> None:
+    policy = {"schedulingPolicy": {"minAvailable": "many"}}
+    async with a_registry(world) as registry:
+        record = await registry.submit(an_unmanaged(world, policy=policy))
+        await registry.settle(lambda: record.failures >= 2)
+        assert "minAvailable" in record.last_error
+        assert record.is_live
+
+
+async def test_job_that_is_being_canceled_gets_no_object(world: World) -> None:
+    async with a_registry(world) as registry:
+        record = await registry.submit(an_unmanaged(world))
+        await registry.happens(JobCancelRequested(job_id=record.spec.job_id))
+        await registry.step()
+        assert registry.api.calls == 0
+        await registry.happens(JobCanceled(job_id=record.spec.job_id))
+
+
+async def test_unregistered_job_gets_a_new_object_once_the_old_one_is_gone(world: World) -> None:
+    await world.submit(a_job(world, suspend=True))
+    job_id = f"{world.namespace}_digits"
+    async with a_registry(world) as registry:
+        await registry.settle(lambda: bool(registry.uid(job_id)))
+        first = registry.uid(job_id)
+        await world.client.delete(client.MPIJOBS, "digits", world.namespace)
+        await registry.happens(JobRegistered(job_id=job_id, uid=""))
+        await registry.settle(lambda: bool(registry.uid(job_id)))
+        found = await world.job("digits")
+        assert found["metadata"]["uid"] == registry.uid(job_id) != first
+        assert found["metadata"]["annotations"]["voda.dev/job-id"] == job_id
+        assert len(await registry.events("job.submitted")) == 1
+
+
+# ---- wishes changed on the object
+
+
+async def test_wishes_changed_on_the_object_are_taken_over_once(world: World) -> None:
+    await world.submit(a_job(world, suspend=True))
+    job_id = f"{world.namespace}_digits"
+    async with a_registry(world) as registry:
+        await registry.settle(lambda: bool(registry.uid(job_id)))
+        await _annotate(world, {"voda.dev/max-replicas": "6", "voda.dev/priority": "7"})
+        await registry.settle(lambda: registry.record(job_id).spec.priority == 7)
+        for _ in range(3):
+            await registry.step()
+        changes = [event.data for event in await registry.events("job.changed")]
+        assert changes == [JobChanged(job_id=job_id, max_replicas=6, priority=7)]
+
+
+async def test_wishes_changed_through_the_api_stay_though_the_object_says_otherwise(world: World) -> None:
+    await world.submit(a_job(world, suspend=True))
+    job_id = f"{world.namespace}_digits"
+    async with a_registry(world) as registry:
+        await registry.settle(lambda: bool(registry.uid(job_id)))
+        await registry.happens(JobChanged(job_id=job_id, max_replicas=8))
+        await _annotate(world, {"voda.dev/priority": "7"})
+        await registry.settle(lambda: registry.record(job_id).spec.priority == 7)
+        assert registry.record(job_id).spec.max_replicas == 8
+
+
+async def test_impossible_wishes_on_the_object_are_told_and_not_taken_over(world: World) -> None:
+    await world.submit(a_job(world, suspend=True))
+    job_id = f"{world.namespace}_digits"
+    async with a_registry(world) as registry:
+        await registry.settle(lambda: bool(registry.uid(job_id)))
+        await _annotate(world, {"voda.dev/min-replicas": "many"})
+        await registry.settle(lambda: bool(registry.announced))
+        calls = registry.api.calls
+        for _ in range(3):
+            await registry.step()
+        assert registry.api.calls == calls
+        assert [told.reason for told in registry.announced] == ["Invalid"]
+        assert registry.record(job_id).spec.min_replicas == 1
+
+
+# ---- deaths
+
+
+async def test_adoption_that_dies_anywhere_leads_to_one_job_and_one_ready_object(world: World) -> None:
+    async def begin(name: str, _: Registry) -> None:
+        await world.submit(a_job(world, name))
+
+    deaths = await _survived_deaths(world, begin)
+    assert deaths >= 8, "a look, a suspension, an append and a patch, before and after each"
+
+
+async def test_creation_that_dies_anywhere_leads_to_one_job_and_one_object(world: World) -> None:
+    async def begin(name: str, registry: Registry) -> None:
+        await registry.submit(an_unmanaged(world, name))
+
+    deaths = await _survived_deaths(world, begin)
+    assert deaths >= 4, "a creation and an append, before and after each"
+
+
+async def _survived_deaths(world: World, begin: Callable[[str, Registry], Awaitable[None]]) -> int:
+    """Let a registrar die at every call, another one go on, and return how many deaths there were."""
+    deaths = 0
+    while True:
+        name, store = f"job-{deaths}", MemoryStore()
+        async with a_registry(world, store) as registry:
+            await begin(name, registry)
+            log = cast("Mortal", registry.backend.store)
+            has_died = await _dies(registry, log, deaths)
+        async with a_registry(world, store) as registry:
+            await _is_made_good(registry, name)
+        await world.client.delete(client.MPIJOBS, name, world.namespace)
+        if not has_died:
+            return deaths
+        deaths += 1
+
+
+async def _is_made_good(registry: Registry, name: str) -> None:
+    """Let a registrar finish what the one before it began, and look at what came of it."""
+    job_id = f"{registry.world.namespace}_{name}"
+    await registry.settle(lambda: bool(registry.uid(job_id)))
+    for _ in range(2):
+        await registry.step()
+    facts = await log_of(registry)
+    found = await registry.world.job(name)
+    assert [type(fact) for fact in facts] == [JobSubmitted, JobRegistered]
+    assert found["metadata"]["uid"] == registry.uid(job_id)
+    assert found["metadata"]["annotations"]["voda.dev/job-id"] == job_id
+    assert found["spec"]["runPolicy"]["suspend"] is True
+
+
+async def _dies(registry: Registry, log: Mortal, at: int) -> bool:
+    """Step until the death at a call to server or log, counted together; say whether it came."""
+    # One count for both, so that deaths come in the order in which things are done.
+    shared = registry.api
+    log.share(shared)
+    shared.calls, shared.dies_at = 0, at
+    has_died = False
+    try:
+        await registry.step()
+    except* Died:
+        has_died = True
+    return has_died
+
+
+async def _annotate(world: World, notes: dict[str, str]) -> None:
+    await world.client.patch(client.MPIJOBS, (world.namespace, "digits"), {"metadata": {"annotations": notes}})
+
+
+async def _has_pods(world: World, name: str) -> bool:
+    return bool(await world.pods_of(name))

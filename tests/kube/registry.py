@@ -1,0 +1,232 @@
+"""Registrar and telling on a real API server: real reflectors, a log in memory, and a hand that can be made to die.
+
+async with a_registry(world) as registry:
+    await registry.settle()
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
+
+from tests.kube import client
+from tests.kube.client import Object
+from tests.kube.world import World
+from tests.service import a_backend
+from tests.waiting import until_it_is
+from voda.api.backend import Backend
+from voda.api.schemas import Who
+from voda.api.submission import Submits
+from voda.app.kubernetes.adoption import Fitting
+from voda.app.kubernetes.jobsite import SeeJob, SeenJob
+from voda.app.kubernetes.registrar import Registrar
+from voda.app.kubernetes.telling import Telling
+from voda.clock import SystemClock
+from voda.cluster.kubernetes.announcements import Announcement
+from voda.cluster.kubernetes.api import Api
+from voda.cluster.kubernetes.kinds.base import JobKind, Site
+from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
+from voda.cluster.kubernetes.objects import JobObject, Pod
+from voda.cluster.kubernetes.paths import collection
+from voda.cluster.kubernetes.reflector import Reflector
+from voda.domain.errors import ActionRefused
+from voda.domain.job import JobSpec
+from voda.events.envelope import ANY_VERSION, Event, Fact
+from voda.events.memory import MemoryStore
+from voda.events.types import AnyFact
+from voda.projections.records import JobRecord
+
+
+class Died(Exception):
+    """The process ends here."""
+
+
+class Mortal:
+    """Passes calls on to something, and dies before or after one of them.
+
+    Args:
+        of: where calls go.
+        verbs: the ones that count.
+    """
+
+    def __init__(self, of: object, *verbs: str) -> None:
+        self.calls = 0
+        self.dies_at: int | None = None
+        """Twice the number of the call, from 0 on; one more: after it."""
+        self._of = of
+        self._verbs = verbs
+        self._life: Mortal = self
+
+    def share(self, life: "Mortal") -> None:
+        """Count calls together with those of another, and die with it."""
+        self._life = life
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._of, name)
+        return partial(self._called, found) if name in self._verbs else found
+
+    async def _called(self, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        life = self._life
+        number, life.calls = life.calls, life.calls + 1
+        if life.dies_at is not None and life.dies_at <= 2 * number:
+            raise Died
+        answer = await call(*given, **named)
+        if life.dies_at is not None and life.dies_at <= 2 * number + 1:
+            raise Died
+        return answer
+
+
+class MirroredJobs:
+    """The job objects of one namespace, as reflectors have them."""
+
+    def __init__(self, api: Api, namespace: str, hand: Api) -> None:
+        self.api = hand
+        self.kinds: dict[str, JobKind] = {"MPIJob": MPIJobV2(), "PyTorchJob": PyTorchJobV1()}
+        self._seeing: list[SeeJob] = []
+        self.mirrors = {
+            name: Reflector(
+                api, collection(kind, namespace), JobObject, changed=partial(self._see, kind), clock=SystemClock()
+            )
+            for name, kind in self.kinds.items()
+        }
+
+    def jobs(self) -> Iterable[SeenJob]:
+        """Return all objects."""
+        return [(self.kinds[name], job) for name, mirror in self.mirrors.items() for job in mirror.objects.values()]
+
+    def each_job(self, see: SeeJob) -> None:
+        """Show changes to `see`."""
+        self._seeing.append(see)
+
+    def kind_of(self, spec: JobSpec) -> JobKind:
+        """Return the kind of a job."""
+        if spec.kind not in self.kinds:
+            raise ActionRefused(f"this cluster serves no {spec.kind}")
+        return self.kinds[spec.kind]
+
+    def pods_of(self, job_id: str) -> Sequence[Pod]:
+        """Return no pods: none run in these tests."""
+        return ()
+
+    def _see(self, kind: JobKind, before: JobObject | None, now: JobObject | None) -> None:
+        for see in self._seeing:
+            see(kind, before, now)
+
+
+@dataclass
+class Registry:
+    """See the module."""
+
+    world: World
+    backend: Backend
+    site: MirroredJobs
+    api: Mortal
+    registrar: Registrar
+    submits: Submits
+    telling: Telling
+    announced: list[Announcement] = field(default_factory=list)
+
+    async def step(self) -> None:
+        """Let the registrar do what it can do now, on what the API server has."""
+        for mirror in self.site.mirrors.values():
+            await mirror.relist()
+        await self.registrar.step()
+
+    async def settle(self, holds: Callable[[], bool]) -> None:
+        """Let the registrar work until something holds."""
+
+        async def stepped() -> bool:
+            await self.step()
+            return holds()
+
+        await until_it_is(stepped)
+
+    async def submit(self, manifest: Object, user: str = "ann") -> JobRecord:
+        """Submit a job to the API."""
+        return (await self.submits.submit(manifest, Who(user=user, role="user"))).record
+
+    async def happens(self, data: AnyFact) -> None:
+        """Record a fact."""
+        backend = self.backend
+        fact = Fact(data=data, event_id=backend.clock.new_id(), recorded_at=backend.clock.now(), actor="test")
+        await backend.view.reached(await backend.store.append(data.stream, ANY_VERSION, [fact]))
+
+    async def events(self, *types: str) -> list[Event]:
+        """Return the events of the log, of some types where given."""
+        found = await self.backend.store.read(0, 100_000)
+        return [event for event in found if not types or event.type in types]
+
+    def record(self, job_id: str) -> JobRecord:
+        """Return a job."""
+        record = self.backend.view.roster.job(job_id)
+        assert record is not None, f"there is no job {job_id}"
+        return record
+
+    def uid(self, job_id: str) -> str:
+        """Return the uid of a job's object; empty while there is no such job."""
+        record = self.backend.view.roster.job(job_id)
+        return record.job.uid if record is not None else ""
+
+    async def note(self, name: str, note: str, kind: str = "MPIJob") -> str | None:
+        """Return an annotation of a job object."""
+        found: Mapping[str, str] = (await self.world.job(name, kind))["metadata"].get("annotations", {})
+        return found.get(note)
+
+    async def told(self, name: str) -> dict[str, str]:
+        """Return reason -> message, of the Events about a job object."""
+        events = await self.world.client.list(client.EVENTS, self.world.namespace)
+        about = [event for event in events if event["involvedObject"]["name"] == name]
+        return {event["reason"]: event["message"] for event in about if event["source"].get("component") == "voda"}
+
+
+@asynccontextmanager
+async def a_registry(
+    world: World,
+    store: MemoryStore | None = None,
+    *,
+    pools: Sequence[str] = ("v100",),
+    announces: bool = False,
+    **fields: Any,
+) -> AsyncIterator[Registry]:
+    """Yield a registrar on the world's namespace.
+
+    Args:
+        world: the cluster.
+        store: a log to go on with.
+        pools: of the service.
+        announces: whether announcements go to the cluster; kept in `announced` otherwise.
+        fields: of the Backend.
+    """
+    log = Mortal(store or MemoryStore(), "append")
+    real = await Api.open(world.plane.kubeconfig())
+    hand = Mortal(real, "get", "create", "patch", "delete")
+    site = MirroredJobs(real, world.namespace, cast("Api", hand))
+    announced: list[Announcement] = []
+    clock = SystemClock()
+    async with a_backend(cast("MemoryStore", log), nodes={}, clock=clock, pools=tuple(pools), **fields) as backend:
+        submits = Submits(backend)
+        telling = Telling(site=site, view=backend.view, clock=clock, store=backend.store)
+        registrar = Registrar(
+            site=site,
+            backend=backend,
+            submits=submits,
+            fitting=Fitting(site=Site(), environment=lambda spec: {"VODA_JOB_ID": spec.job_id}),
+            announce=telling.announce if announces else announced.append,
+        )
+        backend.view.each(registrar.see)
+        backend.view.each(telling.see)
+        following = [asyncio.create_task(mirror.run()) for mirror in site.mirrors.values()]
+        try:
+            for mirror in site.mirrors.values():
+                await mirror.synced()
+            yield Registry(world, backend, site, hand, registrar, submits, telling, announced)
+        finally:
+            for task in following:
+                task.cancel()
+            for task in following:
+                with suppress(asyncio.CancelledError):
+                    await task
+            await real.close()
