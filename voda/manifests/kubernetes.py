@@ -51,7 +51,7 @@ def on_kubernetes(manifest: Mapping[str, Any], served: Mapping[str, str], gpu_re
     if job.kind not in served:
         runs = " and ".join(sorted(served)) or "neither MPIJobs nor PyTorchJobs"
         raise InvalidField("kind", f"kind: {job.kind} has no operator in this cluster, which runs {runs}")
-    refuse_unmade(job)
+    refuse_unmade(job, manifest)
     converted = in_version(manifest, served[job.kind])
     limits = limits_of(job, Wishes(job))
     found = [*_metadata(manifest), *converted.omissions, *_policies(job, manifest, served[job.kind])]

@@ -6,12 +6,16 @@ Rule: exact paths, one sentence each; only of the roles whose pods are replicas.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
+from msgspec import Struct
+
 from voda.domain.errors import InvalidField
 from voda.manifests.omissions import named
 from voda.manifests.parsed import Omission
 from voda.manifests.programs import wanted_container
 from voda.manifests.resources import is_gpu_count
 from voda.manifests.shape import Container, PyTorchJob, Shape
+from voda.manifests.told import shape_error
 
 _PLACED: Final = ("Master", "Worker")
 _BY_PLACER: Final = "not considered: voda's placement decides which nodes the replicas share"
@@ -21,6 +25,24 @@ _OF_PODS: Final = {
     "resourceClaims": "not allocated: kube-scheduler, which would do it, does not place these pods",
 }
 _OF_AFFINITY: Final = {"podAffinity": _BY_PLACER, "podAntiAffinity": _BY_PLACER}
+
+
+class _Metadata(Struct):
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Pod(Struct, rename="camel"):
+    scheduler_name: str | None = None
+    node_name: str | None = None
+    tolerations: list[dict[str, str | int]] | None = None
+
+
+class _Template(Struct):
+    """What voda adds to, and would be the first to stumble over."""
+
+    spec: _Pod
+    metadata: _Metadata | None = None
 
 
 def of_placed_pods(job: Shape, manifest: Mapping[str, Any]) -> Iterator[Omission]:
@@ -37,9 +59,11 @@ def of_placed_pods(job: Shape, manifest: Mapping[str, Any]) -> Iterator[Omission
         yield from _late_volumes(pod, path)
 
 
-def refuse_unmade(job: Shape) -> None:
+def refuse_unmade(job: Shape, manifest: Mapping[str, Any]) -> None:
     """Raise InvalidField on the first template that the API server would make no pod of."""
+    roles = manifest["spec"][job.replica_specs.removeprefix("spec.")]
     for role, replica in job.roles.items():
+        _refuse_odd(roles[role]["template"], f"{job.replica_specs}.{role}.template")
         containers = replica.template.spec.containers
         path = f"{job.replica_specs}.{role}.template.spec.containers"
         for place, container in enumerate(containers):
@@ -48,6 +72,14 @@ def refuse_unmade(job: Shape) -> None:
         if isinstance(job, PyTorchJob) and all(each.name != wanted for each in containers):
             field, got = f"{path}[0].name", containers[0].name[:60]
             raise InvalidField(field, f"{field}: the operator expects a container named {wanted}, got {got!r}")
+
+
+def _refuse_odd(template: Mapping[str, Any], path: str) -> None:
+    try:
+        msgspec.convert(template, _Template)
+    except msgspec.ValidationError as error:
+        wrong = shape_error(template, str(error))
+        raise InvalidField(f"{path}.{wrong.field}", f"{path}.{wrong}") from None
 
 
 def _refuse_unmade(container: Container, path: str) -> None:

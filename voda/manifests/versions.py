@@ -53,7 +53,7 @@ def in_version(manifest: Mapping[str, Any], api_version: str) -> Converted:
 
 def _copied(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return a spec whose parts that a conversion changes are copies."""
-    roles = {role: dict(replica) for role, replica in spec["mpiReplicaSpecs"].items() if replica is not None}
+    roles = {role: dict(each) for role, each in spec["mpiReplicaSpecs"].items() if isinstance(each, Mapping)}
     return {**spec, "mpiReplicaSpecs": roles, "runPolicy": dict(spec.get("runPolicy") or {})}
 
 

@@ -1,6 +1,7 @@
 """Whatever tree is submitted: it is refused as invalid input, or everything that reads it later works."""
 
 import copy
+from contextlib import suppress
 from typing import Any
 
 from hypothesis import given, settings
@@ -11,8 +12,10 @@ from voda.domain.errors import InvalidInput
 from voda.domain.job import validated
 from voda.manifests import programs
 from voda.manifests.container import expanded
+from voda.manifests.kubernetes import on_kubernetes
 from voda.manifests.omissions import on_this_machine
 from voda.manifests.parse import parse
+from voda.manifests.versions import V1, V2
 
 _ODD = st.sampled_from(["", "0", "1", "-1", "3", "4097", "1e3", "auto", "$(A)", "$(", "x" * 300, "a.b", "Worker", "é"])
 _LEAVES = st.none() | st.booleans() | st.integers(-2, 5000) | st.floats() | _ODD | st.text(max_size=5)
@@ -70,7 +73,11 @@ def refuse_or_use(manifest: dict[str, Any]) -> None:
     assert programs.run_policy(manifest).backoff_limit >= 0
     programs.elastic_policy(manifest)
     assert programs.slots_per_worker(manifest) >= 1
-    assert all(omission.field and omission.message for omission in (*parsed.omissions, *on_this_machine(manifest)))
+    omissions = [*parsed.omissions, *on_this_machine(manifest)]
+    for mpi in (V1, V2):
+        with suppress(InvalidInput):
+            omissions += on_kubernetes(manifest, {"MPIJob": mpi, "PyTorchJob": V1}, "nvidia.com/gpu")
+    assert all(omission.field and omission.message for omission in omissions)
 
 
 def test_manifests_that_are_changed_below_are_accepted_unchanged() -> None:

@@ -62,6 +62,22 @@ def test_container_that_no_pod_can_be_made_of_is_refused(container: dict[str, An
     assert refused.value.field.startswith(f"{_WORKER}.containers[0].{field}")
 
 
+@pytest.mark.parametrize(
+    ("template", "sentence"),
+    [
+        ({"metadata": "x"}, "metadata: expected a mapping, got 'x'"),
+        ({"metadata": {"labels": {"a": 1}}}, r"metadata.labels\[a\]: expected a string, got 1: quote it"),
+        ({"spec": {"tolerations": "x"}}, "spec.tolerations: expected a list, got 'x'"),
+    ],
+)
+def test_template_that_cannot_be_added_to_is_refused(template: dict[str, Any], sentence: str) -> None:
+    manifest = mpi()
+    worker = manifest["spec"]["mpiReplicaSpecs"]["Worker"]["template"]
+    worker |= {**template, "spec": worker["spec"] | template.get("spec", {})}
+    with pytest.raises(InvalidField, match=sentence):
+        told(manifest)
+
+
 def test_torch_job_without_the_container_its_operator_looks_for_is_refused() -> None:
     with pytest.raises(InvalidField, match="expects a container named pytorch, got 'main'"):
         told(a_torch_job(container={"name": "main"}))

@@ -87,7 +87,7 @@ class PyTorchJobV1(Kubeflow):
             body["nprocPerNode"] = str(body["nprocPerNode"])
         roles = body[self.role_specs]
         if spec.is_elastic or "elasticPolicy" in body:
-            asked = sum(role.get("replicas", 1) for role in roles.values())
+            asked = sum(roles[role].get("replicas", 1) for role in self.placed if role in roles)
             body["elasticPolicy"] = _elastic(body.get("elasticPolicy", {}), spec, frozenset(roles), asked)
 
     def _counts(self, roles: frozenset[str], replicas: int) -> Mapping[str, int]:

@@ -32,17 +32,17 @@ def placed_by_voda(template: Template, job_id: str, site: Site, first_index: int
         site: whose taints they have to tolerate.
         first_index: replica that the role's first pod is.
     """
-    metadata, pod = dict(template.get("metadata") or {}), dict(template["spec"])
-    annotations = {**(metadata.get("annotations") or {}), names.JOB_ID: job_id}
+    metadata, pod = _mapping(template.get("metadata")), dict(template["spec"])
+    annotations = {**_mapping(metadata.get("annotations")), names.JOB_ID: job_id}
     annotations.pop(names.FIRST_INDEX, None)
     if first_index:
         annotations[names.FIRST_INDEX] = str(first_index)
-    metadata["labels"] = {**(metadata.get("labels") or {}), names.MANAGED: "true"}
+    metadata["labels"] = {**_mapping(metadata.get("labels")), names.MANAGED: "true"}
     metadata["annotations"] = annotations
     # A pod that names its node is bound before anybody has decided.
     pod.pop("nodeName", None)
     pod["schedulerName"] = names.SCHEDULER
-    pod["tolerations"] = _tolerations(pod.get("tolerations") or (), site.tolerated_taints)
+    pod["tolerations"] = _tolerations(_mappings(pod.get("tolerations")), site.tolerated_taints)
     return {**template, "metadata": metadata, "spec": pod}
 
 
@@ -54,8 +54,17 @@ def _with_variables(container: Mapping[str, Any], environment: Mapping[str, str]
 
 
 def _tolerations(own: Sequence[Mapping[str, Any]], taints: Sequence[str]) -> list[Mapping[str, Any]]:
-    tolerated = {each.get("key") for each in own if each.get("operator") == "Exists" and not each.get("effect")}
-    if tolerated & {None, ""}:
+    tolerated = [each.get("key") for each in own if each.get("operator") == "Exists" and not each.get("effect")]
+    if None in tolerated or "" in tolerated:
         # Without a key everything is tolerated.
         return list(own)
     return [*own, *({"key": key, "operator": "Exists"} for key in taints if key not in tolerated)]
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    """Return a copy of a mapping; empty for anything else, which no server would take."""
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _mappings(value: object) -> Sequence[Mapping[str, Any]]:
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
