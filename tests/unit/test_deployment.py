@@ -212,6 +212,6 @@ def test_settings_of_the_documents_are_the_defaults_and_complete(tmp_path: Path)
 
 def test_commands_of_the_documents_name_files_that_there_are() -> None:
     text = (ROOT / "docs" / "install-kubernetes.md").read_text("utf-8")
-    named = set(re.findall(r"(?<![\w/.])(?:deploy|examples|voda)/[\w./-]*\w", text))
+    named = set(re.findall(r"(?<![\w/.-])(?:deploy|examples|voda)/[\w./-]*\w", text))
     assert len(named) > 10
     assert [path for path in named if not (ROOT / path).exists()] == []
