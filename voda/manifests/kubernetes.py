@@ -116,8 +116,8 @@ def _torch(job: PyTorchJob, limits: Limits) -> Iterator[Omission]:
 
 def _gpus(job: Shape, resource: str) -> Iterator[Omission]:
     role = "Worker" if "Worker" in job.roles else "Master"
-    containers = job.roles[role].template.spec.containers
-    if any(resource in (each.resources.limits or {}) for each in containers if each.resources is not None):
+    asked = [each.resources for each in job.roles[role].template.spec.containers if each.resources is not None]
+    if any(resource in {**(each.limits or {}), **(each.requests or {})} for each in asked):
         return
     gpus = gpus_per_replica(job)
     yield Omission(

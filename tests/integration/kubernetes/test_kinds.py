@@ -29,8 +29,8 @@ NAMESPACE = "kinds"
 MPI, TORCH = "MPIJob", "PyTorchJob"
 
 
-def an_example(name: str) -> Object:
-    found: Object = yaml.safe_load((EXAMPLES / name / "job.yaml").read_text())
+def an_example(path: str) -> Object:
+    found: Object = yaml.safe_load((EXAMPLES / path).read_text())
     return found
 
 
@@ -64,7 +64,7 @@ def manifests_of_mpi() -> list[Object]:
     only_v2 = {"sshAuthMountPath": "/home/mpi/.ssh", "launcherCreationPolicy": "WaitForWorkersReady"}
     only_v1 = {"mainContainer": "worker", "cleanPodPolicy": "All"}
     others = [an_mpi_job(spec=only_v2), an_mpi_job(api_version=versions[1], spec=only_v1)]
-    return [*plain, *map(rich_mpi, versions), *others, an_example("digits-mpi")]
+    return [*plain, *map(rich_mpi, versions), *others, an_example("digits-mpi/job.yaml")]
 
 
 def manifests_of_torch() -> list[Object]:
@@ -74,7 +74,9 @@ def manifests_of_torch() -> list[Object]:
         a_torch_job(masters=1, replicas=0),
         a_torch_job(masters=1, annotations=ELASTIC, spec={"nprocPerNode": 2}),
         a_torch_job(spec={"elasticPolicy": elastic, "runPolicy": None}),
-        an_example("digits-torch"),
+        an_example("digits-torch/job.yaml"),
+        an_example("kubernetes/digits.yaml"),
+        an_example("kubernetes/digits-cpu.yaml"),
     ]
 
 

@@ -163,6 +163,11 @@ def test_workers_that_ask_for_no_gpu_of_the_pool_are_told_what_they_count(contai
     assert counted in told(an_mpi_job(worker=container))[f"{_WORKER}.containers[0].resources.limits"]
 
 
+def test_cores_that_count_as_gpus_may_be_requested() -> None:
+    manifest = an_mpi_job(worker={"resources": {"requests": {"cpu": "1"}}})
+    assert on_kubernetes(manifest, {"MPIJob": V2}, "cpu") == ()
+
+
 # ---- elastic programs
 
 
