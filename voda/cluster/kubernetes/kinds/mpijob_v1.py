@@ -14,8 +14,8 @@ from voda.cluster.kubernetes.objects import JobCondition, JobObject, Pod, Replic
 from voda.domain.job import JobSpec
 from voda.events.types import JobCompleted, JobFailed
 
-_LOST: Final = frozenset({"MPIJobEvicted", "NodeLost", "Terminated", "Shutdown", "NodeShutdown", "Preempting"})
-"""Reasons of Failed: of evicted workers, and of a launcher pod that was lost, whose own reason it takes over."""
+_LOST: Final = frozenset({"Evicted", "NodeLost", "Terminated", "Shutdown", "NodeShutdown", "Preempting"})
+"""Reasons of Failed, the kind's name left out: evicted workers, and the own reason of a launcher pod that was lost."""
 _INVALID: Final = "MPIJobFailedValidation"
 _NONE: Final = ReplicaStatus()
 
@@ -48,7 +48,7 @@ class MPIJobV1(MPIJob):
         launchers = [pod for pod in pods if self.is_launcher(pod) and pod.status.phase == "Failed"]
         if launchers:
             return any(lost(pod) for pod in launchers)
-        if failed.reason in _LOST:
+        if failed.reason.removeprefix(self.name) in _LOST:
             return True
         roles = job.status.replica_statuses
         return not roles.get("Launcher", _NONE).failed and roles.get("Worker", _NONE).failed > 0

@@ -138,7 +138,7 @@ def test_killed_for_memory_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("reason", "launchers", "workers"),
-    [("MPIJobEvicted", 0, 1), ("MPIJobMPIJobFailed", 0, 1), ("NodeLost", 1, 0)],
+    [("MPIJobEvicted", 0, 1), ("MPIJobMPIJobFailed", 0, 1), ("NodeLost", 1, 0), ("MPIJobNodeLost", 1, 0)],
 )
 def test_v1_job_that_was_given_up_for_a_lost_pod_is_broken(reason: str, launchers: int, workers: int) -> None:
     failed = a_failure(reason, "MPIJob digits is failed because 1 Worker replica(s) failed.")
