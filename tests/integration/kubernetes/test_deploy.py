@@ -20,7 +20,7 @@ from voda.manifests.parse import parse
 DEPLOY = ROOT / "deploy"
 DOCUMENT = ROOT / "docs" / "install-kubernetes.md"
 
-OVERLAYS = ("overlays/sqlite", "overlays/postgres")
+OVERLAYS = ("overlays/sqlite", "overlays/postgres", "overlays/try")
 
 
 class Right(NamedTuple):
