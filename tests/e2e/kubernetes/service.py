@@ -3,7 +3,7 @@
 Rule: when it ends, every plan in its log is recomputed; a test whose log does not replay has failed.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,9 +14,9 @@ from tests.kube.world import World
 from voda.app.kubernetes.options import KubernetesOptions, Surroundings
 from voda.app.kubernetes.service import Service, running
 from voda.domain.job import Job
-from voda.events.envelope import Event
+from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.opening import open_log
-from voda.events.types import AnyFact
+from voda.events.types import AnyFact, PolicyChanged
 from voda.timetravel.verify import verify
 
 F = TypeVar("F", bound=AnyFact)
@@ -31,14 +31,13 @@ class Voda:
         self.world = world
         self.log = log
 
+    def id(self, name: str) -> str:
+        """Return the id of the job that was first submitted under a name in the world's namespace."""
+        return f"{self.world.namespace}_{name}"
+
     def job(self, job_id: str) -> Job | None:
         """Return a live job."""
         return self.service.live_jobs().get(job_id)
-
-    def size(self, job_id: str) -> int:
-        """Return the workers of a live job, as the log has them; 0 of one that is not live."""
-        job = self.job(job_id)
-        return len(job.workers) if job is not None else 0
 
     def nodes(self, job_id: str) -> Sequence[str]:
         """Return the nodes of a live job's workers, by index."""
@@ -48,20 +47,39 @@ class Voda:
     def phase(self, job_id: str) -> str:
         """Return how a job stands, also when it has ended."""
         record = self.service.view.roster.job(job_id)
-        return record.phase if record is not None else ""
+        return str(record.phase) if record is not None else ""
 
-    async def until_runs(self, job_id: str, workers: int) -> None:
-        """Wait until a job has exactly so many workers, and all of them run."""
+    async def until_runs(self, name: str, workers: int) -> None:
+        """Wait until a job has exactly so many workers, in the log and in the cluster, and all of them run."""
 
         async def runs() -> bool:
-            names = await self.world.running_workers(job_id)
-            return self.size(job_id) == len(names) == workers
+            names = await self.world.running_workers(name)
+            return len(self.nodes(self.id(name))) == len(names) == workers
 
-        await self.world.until_it_is(runs)
+        await self.until(runs)
 
-    async def until(self, job_id: str, phase: str) -> None:
-        """Wait until a job stands so."""
-        await self.world.until(lambda: self.phase(job_id) == phase)
+    async def until_ended(self, name: str, phase: str) -> None:
+        """Wait until a job has ended so."""
+
+        async def has_ended() -> bool:
+            return self.phase(self.id(name)) == phase
+
+        await self.until(has_ended)
+
+    async def until(self, holds: Callable[[], Awaitable[bool]]) -> None:
+        """Wait until something holds; where it does not in time, show the log too."""
+        try:
+            await self.world.until_it_is(holds)
+        except AssertionError as error:
+            told = "\n".join(f"{event.position} {event.data}"[:400] for event in (await self.events())[-40:])
+            raise AssertionError(f"{error}\n{told}\ntrouble: {self.service.trouble()}") from None
+
+    async def set(self, pool: str, **fields: Any) -> None:
+        """Change settings of a pool, as the API does."""
+        clock = self.service.clock
+        data = PolicyChanged(pool=pool, **fields)
+        fact = Fact(data=data, event_id=clock.new_id(), recorded_at=clock.now(), actor="test")
+        await self.service.view.reached(await self.service.store.append(data.stream, ANY_VERSION, [fact]))
 
     async def events(self) -> Sequence[Event]:
         """Return the whole log."""

@@ -12,12 +12,12 @@ async def test_job_when_created_by_kubectl_runs_on_what_is_free_and_completes(wo
     await world.add_node("gpu-1", gpus=4)
     async with voda(world, tmp_path) as it:
         await world.submit(an_mpijob("digits", world.namespace, workers=2, least=1, most=8))
-        job_id = f"{world.namespace}_digits"
-        await world.until(lambda: it.size(job_id) == 4)
+        job_id = it.id("digits")
+        await it.until_runs("digits", 4)
         await world.until_it_is(lambda: world.has_condition("digits", "Running"))
         assert it.nodes(job_id) == ["gpu-1"] * 4
         await world.end_launcher("digits")
-        await it.until(job_id, "Completed")
+        await it.until_ended("digits", "Completed")
         assert len(await it.facts(JobSubmitted)) == 1
         assert len(await it.facts(JobCompleted)) == 1
     assert (await world.job("digits"))["metadata"]["annotations"]["voda.dev/job-id"] == job_id

@@ -7,7 +7,7 @@ follows the log; whatever acts on the cluster or decides is in `Service.lead`, w
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,9 @@ from voda.cluster.kubernetes.api import Api
 from voda.cluster.kubernetes.kinds.base import Site as Shape
 from voda.cluster.kubernetes.lease import LeaseClient
 from voda.cluster.kubernetes.nodes import PoolRule
-#TMP from voda.cluster.kubernetes.outputs import KubernetesOutputs
+from voda.cluster.kubernetes.outputs import KubernetesOutputs
 from voda.cluster.kubernetes.site import KubernetesSite, Setup
+from voda.cluster.port import Outputs
 from voda.controller.epochs import Epochs
 from voda.domain.job import Job, JobSpec, Phase
 from voda.events.envelope import Event
@@ -166,14 +167,14 @@ class Service:
         return Access.mounted(Path(folder)) if folder else Access.open(Path(self.options.home), self.clock)
 
     def _backend(self) -> Backend:
-        outputs: Any = None
+        outputs = KubernetesOutputs(self.site.api, pods=self.site.pods_of, has_ended=self._has_ended)
         return Backend(
             store=self.store,
             clock=self.clock,
             view=self.view,
             access=self.access,
             pools=self.pools,
-            outputs=_Everywhere(outputs),
+            outputs=_Everywhere(self.pools, outputs),
             omissions=self._omissions,
             not_ready=self.trouble,
             limits=Limits(jobs_per_user=self.options.jobs_per_user),
@@ -219,6 +220,9 @@ class Service:
         record = self.view.roster.job(job_id)
         return record.phase if record is not None else None
 
+    def _has_ended(self, job_id: str) -> bool:
+        return self._job(job_id) is None
+
     def _found_pools(self) -> list[str]:
         return list(self.site.pools())
 
@@ -241,19 +245,21 @@ class Service:
         await self.view.reached(position)
 
 
-class _Everywhere(dict[str, Any]):
+class _Everywhere(Mapping[str, Outputs]):
     """The same outputs for every pool, those that come later too."""
 
-    def __init__(self, outputs: Any) -> None:
-        super().__init__()
+    def __init__(self, pools: Sequence[str], outputs: Outputs) -> None:
+        self._pools = pools
         self._outputs = outputs
 
-    def __missing__(self, pool: str) -> Any:
+    def __getitem__(self, pool: str) -> Outputs:
         return self._outputs
 
-    def get(self, pool: str, default: object = None) -> Any:  # type: ignore[override]
-        """Return the outputs."""
-        return self._outputs
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._pools)
+
+    def __len__(self) -> int:
+        return len(self._pools)
 
 
 @asynccontextmanager

@@ -1,0 +1,100 @@
+"""Nodes that come, are cordoned, fall silent, are deleted, or are filled by others, on a real API server."""
+
+from pathlib import Path
+
+from tests.e2e.kubernetes.service import Voda, voda
+from tests.kube import client as api
+from tests.kube.objects import a_node, a_pod, an_mpijob
+from tests.kube.world import World
+from voda.events.types import NodeChanged, NodeLeft, WorkerExited
+
+
+async def on(it: Voda, name: str, nodes: list[str]) -> None:
+    """Wait until the workers of a job are on these nodes, in any order."""
+
+    async def are() -> bool:
+        return sorted(it.nodes(it.id(name))) == nodes and len(await it.world.running_workers(name)) == len(nodes)
+
+    await it.until(are)
+
+
+async def test_node_when_added_lets_a_job_grow_onto_it(world: World, tmp_path: Path) -> None:
+    await world.add_node("gpu-1", gpus=2)
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_mpijob("a", world.namespace, least=1, most=4))
+        await on(it, "a", ["gpu-1"] * 2)
+        await world.add_node("gpu-2", gpus=2)
+        await on(it, "a", ["gpu-1", "gpu-1", "gpu-2", "gpu-2"])
+
+
+async def test_node_when_cordoned_is_left_by_migration_and_used_again_afterwards(world: World, tmp_path: Path) -> None:
+    await world.add_nodes(a_node("gpu-1", 2), a_node("gpu-2", 2))
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_mpijob("a", world.namespace, workers=2, least=2, most=2))
+        await it.until_runs("a", 2)
+        [first] = set(it.nodes(it.id("a")))
+        other = "gpu-2" if first == "gpu-1" else "gpu-1"
+        await world.cordon(first)
+        await on(it, "a", [other] * 2)
+        causes = {fact.cause for fact in await it.facts(WorkerExited, it.id("a"))}
+        assert causes == {"migrated"}
+        await world.cordon(first, False)
+        await world.submit(an_mpijob("b", world.namespace, workers=2, least=2, most=2))
+        await on(it, "b", [first] * 2)
+
+
+async def test_node_when_not_ready_loses_its_workers_to_a_ready_one(world: World, tmp_path: Path) -> None:
+    await world.add_nodes(a_node("gpu-1", 2), a_node("gpu-2", 2))
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_mpijob("a", world.namespace, workers=2, least=1, most=4))
+        await on(it, "a", ["gpu-1", "gpu-1", "gpu-2", "gpu-2"])
+        await world.set_ready("gpu-2", False)
+        await on(it, "a", ["gpu-1"] * 2)
+        await world.set_ready("gpu-2", True)
+        await on(it, "a", ["gpu-1", "gpu-1", "gpu-2", "gpu-2"])
+
+
+async def test_spot_node_when_gone_without_warning_shrinks_the_job_instead_of_killing_it(
+    world: World, tmp_path: Path
+) -> None:
+    await world.add_nodes(a_node("gpu-1", 2), a_node("spot-1", 2))
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_mpijob("a", world.namespace, workers=2, least=1, most=4))
+        await on(it, "a", ["gpu-1", "gpu-1", "spot-1", "spot-1"])
+        await world.remove_node("spot-1")
+        await on(it, "a", ["gpu-1"] * 2)
+        assert [fact.name for fact in await it.facts(NodeLeft)] == ["spot-1"]
+        assert "node_lost" in {fact.cause for fact in await it.facts(WorkerExited, it.id("a"))}
+        await world.end_launcher("a")
+        await it.until_ended("a", "Completed")
+
+
+async def test_node_when_it_comes_back_with_other_gpus_is_used_as_it_is_now(world: World, tmp_path: Path) -> None:
+    await world.add_node("gpu-1", gpus=2)
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_mpijob("a", world.namespace, least=1, most=8))
+        await on(it, "a", ["gpu-1"] * 2)
+        bigger = {"status": {"allocatable": {"nvidia.com/gpu": "4"}, "capacity": {"nvidia.com/gpu": "4"}}}
+        await world.client.patch(api.NODES, "gpu-1", bigger, "status")
+        await on(it, "a", ["gpu-1"] * 4)
+        assert [fact.node.gpus for fact in await it.facts(NodeChanged)][-1] == 4
+
+
+async def test_foreign_pods_when_they_come_and_go_take_and_return_gpus(world: World, tmp_path: Path) -> None:
+    await world.add_node("gpu-1", gpus=4)
+    ns = world.namespace
+    async with voda(world, tmp_path) as it:
+        await world.client.create(api.PODS, a_pod("notebook", ns, gpus=3, node="gpu-1"))
+        await world.submit(an_mpijob("a", ns, workers=1, least=1, most=4))
+        await on(it, "a", ["gpu-1"])
+        await world.client.delete(api.PODS, "notebook", ns)
+        await on(it, "a", ["gpu-1"] * 4)
+
+
+async def test_worker_when_its_cpus_are_not_free_waits_with_the_reason_told(world: World, tmp_path: Path) -> None:
+    await world.add_nodes(a_node("small", 4, cpu="1"), a_node("big", 2, cpu="64"))
+    ns = world.namespace
+    async with voda(world, tmp_path) as it:
+        greedy = an_mpijob("a", ns, workers=2, least=2, most=2, resources={"requests": {"cpu": "4"}})
+        await world.submit(greedy)
+        await on(it, "a", ["big"] * 2)
