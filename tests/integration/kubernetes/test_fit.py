@@ -22,11 +22,12 @@ from voda.cluster.kubernetes.load import NodeLoad
 from voda.cluster.kubernetes.objects import NodeObject, Pod
 from voda.domain.rng import rng_at
 
-PAIRS = 120
+PAIRS = 160
 SEED = 7
 PAIR = "pair"
 GPU = "nvidia.com/gpu"
 HCA = "rdma/hca"
+AMPLE = {"cpu": "64", "memory": "256Gi", "pods": "110", "ephemeral-storage": "100Gi", GPU: "8", HCA: "8"}
 ANYWHERE: Mapping[str, Any] = {"tolerations": [{"operator": "Exists"}]}
 
 
@@ -115,15 +116,22 @@ def _kind(said: str) -> str:
 
 
 def _drawn(rng: Random, number: int, namespace: str) -> Pair:
+    # One or two obstacles at a time: one that keeps nearly every pod away would hide all others.
+    topics = rng.sample(("amounts", "taints", "affinity", "labels"), rng.choice((1, 1, 1, 2)))
     name, labels = f"node-{number}", {PAIR: str(number), **_drawn_labels(rng)}
-    node = _a_node(name, _drawn_amounts(rng), labels)
-    node["spec"] = {"unschedulable": rng.random() < 0.12, "taints": _drawn_taints(rng)}
+    node = _a_node(name, _drawn_amounts(rng) if "amounts" in topics else AMPLE, labels)
+    spec: dict[str, Any] = {"nodeSelector": {PAIR: str(number)}}
+    if "taints" in topics:
+        node["spec"] = {"unschedulable": rng.random() < 0.25, "taints": _drawn_taints(rng)}
+        spec["tolerations"] = _drawn_tolerations(rng)
+    if "affinity" in topics:
+        spec |= _drawn_affinity(rng, name)
+    if "labels" in topics:
+        spec["nodeSelector"] |= {"zone": rng.choice("ab")}
     others = [
         _a_pod(f"other-{number}", namespace, {"cpu": "500m", "memory": "1Gi", GPU: "1"}, {"nodeName": name, **ANYWHERE})
         for _ in range(rng.choice((0, 1, 1)))
     ]
-    selector = {PAIR: str(number), **({"zone": rng.choice("ab")} if rng.random() < 0.2 else {})}
-    spec = {"nodeSelector": selector, "tolerations": _drawn_tolerations(rng), **_drawn_affinity(rng, name)}
     return Pair(node, others, _a_pod(f"pod-{number}", namespace, _drawn_requests(rng), spec | _drawn_init(rng)))
 
 
@@ -168,29 +176,26 @@ def _drawn_init(rng: Random) -> dict[str, Any]:
 
 
 def _drawn_taints(rng: Random) -> list[dict[str, str]]:
-    count = rng.choice((0, 0, 0, 1, 2))
-    keys = rng.sample(("team", "spot", "slow"), count)
-    effects = ("NoSchedule", "NoExecute", "PreferNoSchedule")
+    keys = rng.choice(((), ("team",), ("team",), ("team", "spot")))
+    effects = ("NoSchedule", "NoSchedule", "NoExecute", "PreferNoSchedule")
     return [{"key": key, "value": rng.choice(("", "ml", "web")), "effect": rng.choice(effects)} for key in keys]
 
 
 def _drawn_tolerations(rng: Random) -> list[dict[str, str]]:
     every: tuple[dict[str, str], ...] = (
         {"operator": "Exists"},
+        {"operator": "Exists", "effect": "NoSchedule"},
         {"key": "team", "operator": "Exists"},
         {"key": "team", "operator": "Equal", "value": "ml"},
-        {"key": "team", "value": "ml", "effect": "NoSchedule"},
+        {"key": "team", "value": "web", "effect": "NoSchedule"},
+        {"key": "team", "value": ""},
         {"key": "spot", "operator": "Exists", "effect": "NoExecute"},
-        {"key": "spot", "value": ""},
-        {"operator": "Exists", "effect": "NoSchedule"},
         {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"},
     )
-    return rng.sample(every, rng.choice((0, 0, 1, 2, 3)))
+    return rng.sample(every, rng.choice((0, 1, 1, 2)))
 
 
 def _drawn_affinity(rng: Random, node: str) -> dict[str, Any]:
-    if rng.random() < 0.5:
-        return {}
     terms = [_drawn_term(rng, node) for _ in range(rng.choice((1, 1, 2)))]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     return {"affinity": {"nodeAffinity": required}}
@@ -200,7 +205,7 @@ def _drawn_term(rng: Random, node: str) -> dict[str, Any]:
     if rng.random() < 0.1:
         return {}
     term: dict[str, Any] = {"matchExpressions": [_drawn_expression(rng) for _ in range(rng.choice((1, 1, 2)))]}
-    if rng.random() < 0.2:
+    if rng.random() < 0.3:
         operator, name = rng.choice(("In", "NotIn")), rng.choice((node, "elsewhere"))
         term["matchFields"] = [{"key": "metadata.name", "operator": operator, "values": [name]}]
     return term
