@@ -33,6 +33,7 @@ class _Life:
     bound_at: float
     started_at: float | None = None
     left_at: float | None = None
+    is_over: bool = False
     restarts: int = 0
 
 
@@ -118,11 +119,15 @@ class Kubelet:
 
     async def _attend(self, key: Key, pod: Object, life: _Life) -> None:
         now, phase = asyncio.get_running_loop().time(), pod["status"].get("phase", "Pending")
+        if life.is_over:
+            # The API server was told so; its answer has not come round to the mirror yet.
+            return
         if "deletionTimestamp" in pod["metadata"]:
             life.left_at = life.left_at or now
             grace_s = min(self.grace_s, pod["metadata"].get("deletionGracePeriodSeconds", 0))
             if self._is_due(key, life.left_at + grace_s):
                 await self._client.delete(PODS, key[1], key[0], grace_s=0, uid=life.uid)
+                life.is_over = True
         elif phase == "Pending":
             if self._is_due(key, life.bound_at + self.start_delay_s):
                 await self._start(pod, life)

@@ -52,10 +52,14 @@ class World:
 
     async def __aenter__(self) -> Self:
         await self.client.__aenter__()
-        await self.add_namespace(self.namespace)
         self._running = asyncio.create_task(self._run())
-        mirrors = [self.kubelet.pods, *(operator.jobs for operator in self.operators)]
-        await self.until(lambda: all(mirror.is_synced.is_set() for mirror in mirrors))
+        try:
+            await self.add_namespace(self.namespace)
+            mirrors = [self.kubelet.pods, *(operator.jobs for operator in self.operators)]
+            await self.until(lambda: all(mirror.is_synced.is_set() for mirror in mirrors))
+        except BaseException as error:
+            await self.__aexit__(type(error), error, None)
+            raise
         return self
 
     async def __aexit__(

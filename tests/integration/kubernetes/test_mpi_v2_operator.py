@@ -181,6 +181,32 @@ async def test_v2_job_when_submitted_suspended_has_a_launcher_job_and_no_pods(wo
     assert "startTime" not in (await world.job("digits"))["status"]
 
 
+async def test_v2_launcher_when_its_template_changes_after_the_job_was_made_runs_as_it_was(world: World) -> None:
+    await world.add_node("n1")
+    await world.submit(an_mpijob("digits", world.namespace, suspend=True))
+    await world.until_condition("digits", "Suspended")
+    job = await world.job("digits")
+    job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["image"] = "other"
+    job["spec"]["runPolicy"]["suspend"] = False
+    await world.client.patch(api.MPIJOBS, (world.namespace, "digits"), {"spec": job["spec"]})
+    await world.until_condition("digits", "Running")
+    launcher = await world.launcher_of("digits")
+    assert launcher is not None
+    assert launcher["spec"]["containers"][0]["image"] == "train"
+
+
+async def test_v2_launcher_job_when_deleted_is_made_again_from_the_template_there_is(world: World) -> None:
+    await a_running_job(world)
+    old = await world.client.get(api.JOBS, "digits-launcher", world.namespace)
+    await world.client.delete(api.JOBS, "digits-launcher", world.namespace)
+
+    async def is_another() -> bool:
+        found = await world.client.find(api.JOBS, "digits-launcher", world.namespace)
+        return found is not None and found["metadata"]["uid"] != old["metadata"]["uid"]
+
+    await world.until_it_is(is_another)
+
+
 async def test_v2_job_when_scaled_down_by_the_patch_that_suspends_leaves_workers_behind(world: World) -> None:
     await a_running_job(world, workers=3)
     await scale(world, 1, suspend=True)

@@ -39,6 +39,7 @@ class Operator:
         self.client = client
         self._at_once = workers
         self._queue = Queue()
+        self._deleted: set[str] = set()
         self.jobs = Mirror(client, self.resource)
         self.pods = Mirror(client, PODS, labels=f"{OPERATOR_NAME}={self.name}", group=_labelled)
         self.children = {
@@ -95,9 +96,12 @@ class Operator:
 
     async def delete(self, pod: Object) -> None:
         """Delete a pod, unless that was done already."""
-        if "deletionTimestamp" not in pod["metadata"]:
+        uid = pod["metadata"]["uid"]
+        if "deletionTimestamp" not in pod["metadata"] and uid not in self._deleted:
             namespace, name = key_of(pod)
-            await self.client.delete(PODS, name, namespace, uid=pod["metadata"]["uid"])
+            await self.client.delete(PODS, name, namespace, uid=uid)
+            # The mirror may show it for a while yet.
+            self._deleted.add(uid)
 
     async def ensure(self, resource: Resource, job: Object, body: Object, *compared: str) -> None:
         """Create an object of a job, or put right those of its fields that are named."""

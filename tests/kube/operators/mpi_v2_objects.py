@@ -120,7 +120,7 @@ def paused(is_so: bool) -> Object:
     """Return the fields of a Job's spec by which it has no pods, or has them.
 
     The operator sets `suspend`, which API servers know from 1.21 on and drop before. No parallelism has the same
-    effect on all of them: active pods are deleted, and none is made.
+    effect on all of them: active pods are deleted, and none is made; but activeDeadlineSeconds goes on counting.
     """
     return {"parallelism": 0 if is_so else 1}
 
