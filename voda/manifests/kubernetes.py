@@ -24,7 +24,6 @@ _OF_METADATA: Final = {
     "ownerReferences": "left out: the object belongs to the job alone",
 }
 _OF_POLICIES: Final = {
-    "suspend": "not honoured: voda's policy decides when the job runs",
     "schedulingPolicy": "not needed: voda binds all workers of a start together",
     "activeDeadlineSeconds": "counts from the latest start: a preempted job has all of it again",
 }

@@ -18,7 +18,8 @@ ANNOTATIONS = tuple(
 )
 # Written by voda itself onto objects in a cluster, from where a manifest may have been copied.
 _WRITTEN = frozenset(
-    f"{_OURS}{name}" for name in ("job-id", "state", "explanation", "estimated-finish", "worker-failures")
+    f"{_OURS}{name}"
+    for name in ("job-id", "state", "explanation", "estimated-finish", "worker-failures", "wishes-taken")
 )
 _NO_PRIORITY_CLASS = "priority classes are not read: set the annotation voda.dev/priority to a number"
 

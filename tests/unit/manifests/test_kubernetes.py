@@ -111,11 +111,11 @@ def test_what_a_pod_can_have_anywhere_is_not_told() -> None:
 @pytest.mark.parametrize(
     ("policy", "is_told"),
     [
-        ({"suspend": True}, True),
         ({"schedulingPolicy": {"minAvailable": 2}}, True),
         ({"activeDeadlineSeconds": 60}, True),
         ({"managedBy": "kueue.x-k8s.io/multikueue"}, True),
         ({"managedBy": "kubeflow.org/mpi-operator"}, False),
+        ({"suspend": True}, False),
         ({"backoffLimit": 3, "cleanPodPolicy": "Running", "ttlSecondsAfterFinished": 10}, False),
     ],
 )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from voda.cluster.kubernetes import names
+from voda.cluster.kubernetes.kinds import pods as named
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.load import NodeLoad, pod_requests
 from voda.cluster.kubernetes.nodes import PoolRule, as_node, is_ready, pool_of
@@ -190,9 +191,7 @@ class Inventory:
 
     def index(self, pod: Pod) -> int | None:
         """Return the replica index of a worker pod."""
-        seen = self._owner(pod)
-        name = pod.metadata.labels.get(names.OPERATOR_JOB_NAME, "")
-        return seen.kind.index(name, pod) if seen is not None else _trailing_number(pod.metadata.name)
+        return named.index(pod.metadata.labels.get(names.OPERATOR_JOB_NAME, ""), pod)
 
     # ---- inside
 
@@ -289,11 +288,6 @@ def _is_older(meta: Metadata, than: Metadata) -> bool:
         return False
     is_counted = meta.resource_version.isdecimal() and than.resource_version.isdecimal()
     return is_counted and int(meta.resource_version) < int(than.resource_version)
-
-
-def _trailing_number(name: str) -> int | None:
-    tail = name.rpartition("-")[2]
-    return int(tail) if tail.isascii() and tail.isdecimal() else None
 
 
 def _owner_key(pod: Pod) -> str:

@@ -14,9 +14,10 @@ from voda.cluster.kubernetes.kinds.template import placed_by_voda, with_environm
 from voda.cluster.kubernetes.objects import Pod
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
+from voda.manifests.unread import ANNOTATIONS
 from voda.manifests.versions import in_version
 
-_WRITTEN: Final = (names.STATE, names.EXPLANATION, names.ESTIMATED_FINISH, names.WORKER_FAILURES)
+_OURS: Final = "voda.dev/"
 _QUANTITIES: Final = ("limits", "requests")
 
 
@@ -98,7 +99,12 @@ class Kubeflow:
 def _metadata(metadata: Mapping[str, Any], spec: JobSpec) -> dict[str, Any]:
     """Return the metadata of a new object: what belongs to one that was is left behind."""
     labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != names.KUEUE_QUEUE}
-    notes = {key: value for key, value in (metadata.get("annotations") or {}).items() if key not in _WRITTEN}
+    # What voda notes on an object is of that object: a copied count of failures would end the job at once.
+    notes = {
+        key: value
+        for key, value in (metadata.get("annotations") or {}).items()
+        if not key.startswith(_OURS) or key in ANNOTATIONS
+    }
     return {
         "name": spec.name or spec.job_id,
         "namespace": spec.namespace,
