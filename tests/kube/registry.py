@@ -208,7 +208,7 @@ async def a_registry(
     clock = SystemClock()
     async with a_backend(cast("MemoryStore", log), nodes={}, clock=clock, pools=tuple(pools), **fields) as backend:
         submits = Submits(backend)
-        telling = Telling(site=site, view=backend.view, clock=clock, store=backend.store)
+        telling = Telling(site=site, view=backend.view, clock=clock, store=backend.store, settled_s=0.0)
         registrar = Registrar(
             site=site,
             backend=backend,
