@@ -33,6 +33,9 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9._@-]{0,61}[a-z0-9])?")
 _SECRET_BYTES = 32
 _JOB_PREFIX = "vjob_"
 _TOKENS, _ADMIN_TOKEN, _SECRET = "tokens.json", "admin.token", "secret"
+_MOUNTED = (_SECRET, _ADMIN_TOKEN)
+_SHORTEST = 32
+"""Characters of a secret that somebody else made: who guesses it is admin, or reports for any job."""
 
 
 class Token(Struct, frozen=True, kw_only=True):
@@ -47,7 +50,7 @@ class Token(Struct, frozen=True, kw_only=True):
 
 
 class Access:
-    """Tells callers by their tokens; `open` for those of a folder, `none` for a server without tokens."""
+    """Tells callers by their tokens; `open` for those of a folder, `mounted` for several replicas', `none` for none."""
 
     def __init__(self, folder: Path | None, clock: Clock | None, secret: str) -> None:
         self._folder = folder
@@ -56,6 +59,8 @@ class Access:
         self._admin = sha256().digest()
         self._stamp = private.ABSENT
         self._known: Mapping[str, Who] = {}
+        self._is_mounted = False
+        self._mounted_stamps: tuple[private.Stamp, ...] = ()
 
     @classmethod
     def open(cls, folder: Path, clock: Clock) -> Self:
@@ -73,6 +78,25 @@ class Access:
         access = cls(folder, clock, private.written_once(folder / _SECRET, secrets.token_hex(_SECRET_BYTES)))
         admin = private.written_once(folder / _ADMIN_TOKEN, _new_token())
         access._admin = sha256(admin.encode()).digest()
+        access._load()
+        return access
+
+    @classmethod
+    def mounted(cls, folder: Path, clock: Clock) -> Self:
+        """Return the access that several replicas share, by a folder that none of them writes.
+
+        All its files may change at any time, as those of a Kubernetes Secret do.
+
+        Args:
+            folder: with `secret`, `admin.token` and, optionally, `tokens.json`, as `open` makes them elsewhere.
+            clock: dates nothing here; tokens are made where the folder was.
+
+        Raises:
+            InvalidInput: a file is missing, too short to be secret, or not what was written.
+        """
+        access = cls(folder, clock, _mounted(folder / _SECRET))
+        access._is_mounted = True
+        access._reload()
         access._load()
         return access
 
@@ -102,6 +126,7 @@ class Access:
         """
         if self._folder is None:
             return Who(user=ADMIN, role="admin")
+        self._heed_the_mount()
         if token and token.startswith(_JOB_PREFIX):
             return self._job(token)
         if not token:
@@ -115,7 +140,8 @@ class Access:
         return who
 
     def job_token(self, job_id: str) -> str:
-        """Return the token with which the job's own processes report; the same on every call."""
+        """Return the token with which the job's own processes report; the same on every call, and every replica."""
+        self._heed_the_mount()
         return f"{_JOB_PREFIX}{job_id}.{self._seal(job_id)}"
 
     def add(self, name: str, role: Role) -> str:
@@ -133,7 +159,7 @@ class Access:
             )
         if role not in ROLES:
             raise InvalidInput(f"role {role!r} is unknown, expected one of {', '.join(ROLES)}")
-        file, clock = self._file(), self._clock
+        file, clock = self._written(), self._clock
         assert clock is not None, "who has a folder has a clock"
         token = _new_token()
         with private.held(file):
@@ -156,7 +182,7 @@ class Access:
             NotFound: the user has none.
             StoreNotWritable: the folder cannot be written.
         """
-        file = self._file()
+        file = self._written()
         if name == ADMIN:
             raise InvalidInput(
                 f"the admin's token cannot be revoked; to have a new one, remove {file.with_name(_ADMIN_TOKEN)} and"
@@ -183,10 +209,35 @@ class Access:
     def _seal(self, job_id: str) -> str:
         return hmac.new(self._secret, job_id.encode("utf-8", "replace"), sha256).hexdigest()
 
+    def _heed_the_mount(self) -> None:
+        """Notice that the secrets were replaced; those that are not whole yet are not believed."""
+        if self._is_mounted and self._stamps() != self._mounted_stamps:
+            try:
+                self._reload()
+            except InvalidInput as error:
+                _log.error("secrets not read, the former ones hold reason=%s", error)
+
+    def _reload(self) -> None:
+        assert self._folder is not None, "what is mounted is a folder"
+        # Taken before reading: who writes meanwhile is noticed next time.
+        self._mounted_stamps = self._stamps()
+        secret, admin = _mounted(self._folder / _SECRET), _mounted(self._folder / _ADMIN_TOKEN)
+        self._secret, self._admin = secret.encode(), sha256(admin.encode()).digest()
+
+    def _stamps(self) -> tuple[private.Stamp, ...]:
+        return () if self._folder is None else tuple(private.stamp_of(self._folder / name) for name in _MOUNTED)
+
     def _file(self) -> Path:
         if self._folder is None:
             raise InvalidInput("this service runs without tokens")
         return self._folder / _TOKENS
+
+    def _written(self) -> Path:
+        if self._is_mounted:
+            raise InvalidInput(
+                f"{self._folder} is mounted: change the tokens where they were made, and mount them again"
+            )
+        return self._file()
 
     def _tokens(self) -> Mapping[str, Who]:
         """Return the tokens as they are in the file now: one revoked by another process is so at once."""
@@ -204,6 +255,23 @@ class Access:
         # Taken before reading: who writes meanwhile is noticed next time.
         self._stamp = private.stamp_of(file)
         self._known = {token.sha256: Who(user=token.name, role=token.role) for token in _read(file)}
+
+
+def _mounted(file: Path) -> str:
+    """Return what a secret file of a mounted folder holds.
+
+    Raises:
+        InvalidInput: it is missing or too short.
+    """
+    text = private.read(file).decode("utf-8", "replace").strip()
+    if len(text) < _SHORTEST:
+        found = f"has {len(text)}" if text else "is missing or empty"
+        raise InvalidInput(
+            f"{file}: expected at least {_SHORTEST} characters that nobody can guess, but it {found}: make the"
+            f" files with `voda token create NAME --home FOLDER`, and mount {_SECRET}, {_ADMIN_TOKEN} and"
+            f" {_TOKENS} of that folder"
+        )
+    return text
 
 
 def _new_token() -> str:

@@ -111,3 +111,95 @@ def test_secret_when_left_empty_by_a_full_disk_is_made_anew(tmp_path: Path) -> N
     access = an_access(tmp_path)
     assert access.identify(access.job_token("a")).job_id == "a"
     assert (tmp_path / "secret").read_text().strip()
+
+
+# ---- mounted, for several replicas
+
+
+def made_elsewhere(folder: Path) -> dict[str, str]:
+    """Return the content of the files of a data folder, and the tokens of anna and the admin."""
+    folder.mkdir()
+    token = an_access(folder).add("anna", "user")
+    files = {name: (folder / name).read_text() for name in ("secret", "admin.token", "tokens.json")}
+    return {**files, "anna": token, "admin": files["admin.token"].strip()}
+
+
+def mount(volume: Path, files: dict[str, str], *, number: int = 1) -> None:
+    """Show the files in the volume as a kubelet does: in a new folder, reached by links that are swapped at once."""
+    data = volume / f"..{number}"
+    data.mkdir(parents=True)
+    for name in ("secret", "admin.token", "tokens.json"):
+        if name in files:
+            (data / name).write_text(files[name])
+            (data / name).chmod(0o444)
+            if not (volume / name).is_symlink():
+                (volume / name).symlink_to(Path("..data") / name)
+    (volume / "..new").symlink_to(data.name)
+    os.replace(volume / "..new", volume / "..data")
+
+
+def test_replicas_that_mount_the_same_folder_know_the_same_tokens(tmp_path: Path) -> None:
+    made = made_elsewhere(tmp_path / "made")
+    mount(tmp_path / "volume", made)
+    one, other = (Access.mounted(tmp_path / "volume", CLOCK) for _ in range(2))
+    assert one.identify(other.job_token("a")).job_id == "a"
+    assert (one.identify(made["anna"]).user, one.identify(made["admin"]).role) == ("anna", "admin")
+    assert {file.name for file in (tmp_path / "volume").iterdir()} == {
+        "..1",
+        "..data",
+        "secret",
+        "admin.token",
+        "tokens.json",
+    }
+
+
+def test_mounted_files_when_replaced_hold_at_once(tmp_path: Path) -> None:
+    first, second = made_elsewhere(tmp_path / "first"), made_elsewhere(tmp_path / "second")
+    mount(tmp_path / "volume", first)
+    access = Access.mounted(tmp_path / "volume", CLOCK)
+    job = access.job_token("a")
+    mount(tmp_path / "volume", second, number=2)
+    assert (access.identify(second["anna"]).user, access.identify(second["admin"]).role) == ("anna", "admin")
+    for gone in (first["anna"], first["admin"], job):
+        with pytest.raises(Unauthorized):
+            access.identify(gone)
+    assert access.job_token("a") == an_access(tmp_path / "second").job_token("a")
+
+
+@pytest.mark.parametrize("name", ["secret", "admin.token"])
+@pytest.mark.parametrize("content", [None, "", "\n", "too short"])
+def test_mounted_folder_when_a_secret_is_missing_or_guessable_is_refused(
+    tmp_path: Path, name: str, content: str | None
+) -> None:
+    made = made_elsewhere(tmp_path / "made")
+    del made[name]
+    mount(tmp_path / "volume", made if content is None else {**made, name: content})
+    with pytest.raises(InvalidInput, match=f"{name}: expected at least 32 characters"):
+        Access.mounted(tmp_path / "volume", CLOCK)
+
+
+def test_mounted_secret_when_emptied_while_serving_leaves_the_former_one(tmp_path: Path) -> None:
+    made = made_elsewhere(tmp_path / "made")
+    mount(tmp_path / "volume", made)
+    access = Access.mounted(tmp_path / "volume", CLOCK)
+    mount(tmp_path / "volume", {**made, "secret": ""}, number=2)
+    assert access.identify(made["admin"]).role == "admin"
+    assert access.identify(access.job_token("a")).job_id == "a"
+
+
+def test_mounted_folder_without_tokens_of_users_lets_the_admin_in(tmp_path: Path) -> None:
+    made = made_elsewhere(tmp_path / "made")
+    del made["tokens.json"]
+    mount(tmp_path / "volume", made)
+    access = Access.mounted(tmp_path / "volume", CLOCK)
+    assert access.identify(made["admin"]).role == "admin"
+    with pytest.raises(Unauthorized):
+        access.identify(made["anna"])
+
+
+def test_mounted_tokens_are_changed_where_they_were_made(tmp_path: Path) -> None:
+    mount(tmp_path / "volume", made_elsewhere(tmp_path / "made"))
+    access = Access.mounted(tmp_path / "volume", CLOCK)
+    for change in (lambda: access.add("bob", "user"), lambda: access.remove("anna")):
+        with pytest.raises(InvalidInput, match="is mounted"):
+            change()
