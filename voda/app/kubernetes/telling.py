@@ -27,8 +27,6 @@ _log = logging.getLogger(__name__)
 
 _MOST_READ: Final = 2_000
 """Events of the log's end that a process which has just started tells from."""
-_SETTLED_S: Final = 5.0
-"""After a plan: a size seen sooner may be one that voda set for the plan before."""
 
 
 class Telling:
@@ -40,15 +38,24 @@ class Telling:
         clock: of ages and paces.
         store: the log, to tell from its end what happened before this process began; None: that is not told.
         per_s: patches a second, and Events a second.
+        settled_s: time after a plan within which a size that is seen may be one that voda set for the plan before.
     """
 
-    def __init__(
-        self, *, site: JobSite, view: View, clock: Clock, store: EventStore | None = None, per_s: float = 20.0
+    def __init__(  # noqa: PLR0913 - its ports
+        self,
+        *,
+        site: JobSite,
+        view: View,
+        clock: Clock,
+        store: EventStore | None = None,
+        per_s: float = 20.0,
+        settled_s: float = 5.0,
     ) -> None:
         self._site = site
         self._view = view
         self._clock = clock
         self._store = store
+        self._settled_s = settled_s
         self._announcer = Announcer(site.api, clock, per_s=per_s)
         self._annotator = Annotator(site, view, clock, per_s=per_s)
         self._story: Story | None = None
@@ -150,7 +157,7 @@ class Telling:
         if record is None or not record.is_live or record.is_canceling or record.job.uid != now.metadata.uid:
             return
         planned, at = len(record.planned), self._clock.now()
-        if not planned or had != planned or at - self._planned_at.get(record.spec.job_id, 0.0) < _SETTLED_S:
+        if not planned or had != planned or at - self._planned_at.get(record.spec.job_id, 0.0) < self._settled_s:
             return
         self.announce(
             Announcement(

@@ -28,7 +28,12 @@ from voda.events.types import (
 from voda.projections.records import JobRecord
 
 _MOST_MOVES: Final = 4
-_LOST: Final = {"evicted": "evicted", "node_lost": "lost with its node", "failed": "failed by itself"}
+_LOST: Final = {
+    "evicted": ("was evicted", "were evicted"),
+    "node_lost": ("was lost with its node", "were lost with their nodes"),
+    "failed": ("failed by itself", "failed by themselves"),
+}
+"""Cause -> what happened to one worker, to several."""
 
 
 class Told(Struct, frozen=True):
@@ -131,8 +136,9 @@ class Story:
             return
         which = ", ".join(map(str, fact.workers[:_MOST_MOVES])) + (", ..." if len(fact.workers) > _MOST_MOVES else "")
         code = "" if fact.exit_code is None else f" with exit code {fact.exit_code}"
-        noun = "worker" if len(fact.workers) == 1 else "workers"
-        yield Told(fact.job_id, "WorkerLost", f"{noun} {which} {how}{code}")
+        is_one = len(fact.workers) == 1
+        noun, lost = ("worker", how[0]) if is_one else ("workers", how[1])
+        yield Told(fact.job_id, "WorkerLost", f"{noun} {which} {lost}{code}")
 
     def _ended(self, job_id: str, reason: Reason, message: str) -> Told:
         self._planned.pop(job_id, None)
