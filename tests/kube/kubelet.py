@@ -119,8 +119,8 @@ class Kubelet:
 
     async def _attend(self, key: Key, pod: Object, life: _Life) -> None:
         now, phase = asyncio.get_running_loop().time(), pod["status"].get("phase", "Pending")
-        if life.is_over:
-            # The API server was told so; its answer has not come round to the mirror yet.
+        if life.is_over or pod["metadata"].get("deletionGracePeriodSeconds") == 0:
+            # The API server knows, or sees to it by itself; only the mirror is behind.
             return
         if "deletionTimestamp" in pod["metadata"]:
             life.left_at = life.left_at or now
