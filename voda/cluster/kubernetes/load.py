@@ -69,7 +69,8 @@ def pod_requests(pod: Pod) -> dict[str, int]:
     """Return what a pod takes of its node: resource -> thousandths, one of `pods` included.
 
     Containers and sidecars run together; init containers run one by one before, beside the sidecars that come before
-    them, so only the greatest counts; what is asked for the pod as a whole stands instead; what the runtime costs is added.
+    them, so only the greatest counts. What is asked for the pod as a whole stands instead; what the runtime itself
+    costs is added.
 
     Raises:
         InvalidInput: it asks for what is no quantity.
