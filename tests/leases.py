@@ -95,6 +95,8 @@ class MemoryApi(Api):
             for version in range(reached + 1, self.objects.version + 1):
                 change, key, body = self.objects.history[version - 1]
                 if key.startswith(path):
+                    # Old news come one by one, so that whoever believes them acts on them.
+                    await asyncio.sleep(LATENCY_S)
                     yield Change(type=change, object=msgspec.convert(body, kind), resource_version=str(version))  # type: ignore[arg-type]
                 reached = version
 

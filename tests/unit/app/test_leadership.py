@@ -77,7 +77,7 @@ class Stage:
 
 
 class Candidate:
-    """One replica: as a leader it takes the pool over by the real controller and then acts four times a second."""
+    """One replica: as a leader it takes the pool over by the real controller and then acts twice a second."""
 
     def __init__(self, stage: Stage, name: str, skew_s: float) -> None:
         self.name = name
@@ -104,7 +104,7 @@ class Candidate:
         while True:
             self.act(epoch)
             await controller.step()
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(0.5)
 
     def act(self, epoch: int) -> None:
         act = Act(now_s(), epoch, self.name)
@@ -480,7 +480,7 @@ async def suffer(stage: Stage, fault: Fault) -> None:
 
 
 async def endure(happenings: Sequence[Fault]) -> Stage:
-    """Return the stage after all that, one minute later."""
+    """Return the stage after all that, some time later."""
     stage = Stage()
     for skew_s in (0.0, 86_400.0, -1e9):
         stage.add(skew_s=skew_s)
@@ -489,7 +489,7 @@ async def endure(happenings: Sequence[Fault]) -> Stage:
             await asyncio.sleep(happening.after_s)
             group.create_task(suffer(stage, happening))
     stage.add()
-    await asyncio.sleep(60.0)
+    await asyncio.sleep(40.0)
     assert len(stage.leaders()) == 1
     await stage.stop()
     return stage

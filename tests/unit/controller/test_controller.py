@@ -8,6 +8,7 @@ import pytest
 from tests.builders import a_node, a_spec
 from voda.clock import VirtualClock
 from voda.controller.controller import Controller
+from voda.controller.follower import take_snapshot
 from voda.domain.errors import Fenced, InvalidInput, StoreUnavailable
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
@@ -65,6 +66,12 @@ class Stage:
         await self.add(RatelimitChanged(pool="default", ratelimit_s=ratelimit_s))
         await self.add(PolicyChanged(pool="default", policy=policy))
         await self.controller.lead("me")
+        await self.controller.step()
+
+    async def begin_again(self) -> None:
+        """Give the controller something to decide."""
+        await self.add(NodeJoined(node=a_node("n1", gpus=2)))
+        await self.add(JobSubmitted(spec=a_spec("again")))
         await self.controller.step()
 
     async def add(self, data: AnyFact) -> None:
@@ -321,3 +328,88 @@ async def test_leader_whose_predecessors_clock_was_ahead_does_not_wait_for_its_t
     await stage.add(JobSubmitted(spec=a_spec("b")))
     await stage.step_at(2001)
     assert [set(plan.placed) for plan in await stage.plans()] == [{"a"}, {"b"}]
+
+
+# ---- an epoch from outside
+
+
+async def test_lead_when_an_epoch_is_given_leads_in_it(stage: Stage) -> None:
+    assert await stage.controller.lead("me", 7) == 7
+    (elected,) = await stage.recorded(LeaderElected)
+    assert elected.epoch == 7
+
+
+@pytest.mark.parametrize("epoch", [6, 7])
+async def test_lead_when_the_epoch_is_not_higher_than_the_stream_s_is_fenced(stage: Stage, epoch: int) -> None:
+    await stage.controller.lead("me", 7)
+    before = await stage.store.position()
+    with pytest.raises(Fenced):
+        await stage.a_controller().lead("other", epoch)
+    assert await stage.store.position() == before
+
+
+async def test_lead_when_asked_again_because_something_else_failed_leads_on(stage: Stage) -> None:
+    await stage.begin(ratelimit_s=0)
+    for _ in range(2):
+        assert await stage.controller.lead("me", 7) == 7
+    await stage.add(JobSubmitted(spec=a_spec("a")))
+    await stage.step_at(1100)
+    assert len(await stage.plans()) == 1
+    assert [event.epoch for event in await stage.recorded(LeaderElected)] == [1, 7]
+    assert await stage.controller.lead("me", 7) == 7
+    await stage.add(JobSubmitted(spec=a_spec("b")))
+    await stage.step_at(1200)
+    assert len(await stage.plans()) == 2
+
+
+class DeafStore(MemoryStore):
+    """Records what is appended, but its answer may be lost."""
+
+    loses_answers = False
+
+    async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
+        position = await super().append(stream, expected_version, facts, epoch=epoch)
+        if self.loses_answers:
+            raise StoreUnavailable("the answer was lost")
+        return position
+
+
+async def test_lead_when_the_answer_to_the_election_was_lost_is_elected_once(stage: Stage) -> None:
+    stage.store = store = DeafStore()
+    stage.controller = stage.a_controller()
+    store.loses_answers = True
+    with pytest.raises(StoreUnavailable):
+        await stage.controller.lead("me", 7)
+    store.loses_answers = False
+    await stage.controller.lead("me", 7)
+    assert len(await stage.recorded(LeaderElected)) == 1
+    await stage.begin_again()
+    assert len(await stage.plans()) == 1
+
+
+async def test_lead_when_asked_again_after_another_took_over_is_fenced(stage: Stage) -> None:
+    await stage.controller.lead("me", 7)
+    await stage.a_controller().lead("other", 8)
+    with pytest.raises(Fenced):
+        await stage.controller.lead("me", 7)
+    # Elected anew, it leads again, and with all that it knows.
+    await stage.controller.lead("me", 9)
+    await stage.begin_again()
+    assert len(await stage.plans()) == 1
+
+
+async def test_lead_when_it_followed_the_log_keeps_what_it_folded(stage: Stage) -> None:
+    await stage.begin(ratelimit_s=0)
+    await stage.add(JobSubmitted(spec=a_spec("a")))
+    await stage.step_at(1100)
+    standby = stage.a_controller()
+    await standby.warm()
+    live, cluster = standby.live, standby.live.cluster
+    await take_snapshot(stage.store, stage.controller.live, stage.controller.live.position)
+    await stage.add(JobCancelRequested(job_id="a"))
+    await standby.lead("other", 2)
+    assert (standby.live, standby.live.cluster) == (live, cluster)
+    assert standby.live.position == await stage.store.position()
+    fresh = stage.a_controller()
+    await fresh.warm()
+    assert fresh.live.state_hash() == standby.live.state_hash()
