@@ -78,8 +78,18 @@ class Registrar:
             return
         if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
             self._objects.pop(before.metadata.uid, None)
+            self._name_is_free(before)
         if now is not None:
             self._objects[now.metadata.uid] = (kind, now)
+            self._wake.set()
+
+    def _name_is_free(self, gone: JobObject) -> None:
+        """Let a job that waited for the name of an object have one at once."""
+        meta = gone.metadata
+        job_id = self._backend.view.roster.live_named(meta.namespace, meta.name)
+        if job_id is not None and self._creation.missing(job_id) is not None:
+            self._pauses.done(job_id)
+            self._jobs[job_id] = None
             self._wake.set()
 
     def see(self, event: Event) -> None:
