@@ -102,7 +102,7 @@ def _limit(kind: str, condition: JobCondition) -> str:
     if said == "DeadlineExceeded" or "active longer than" in message:
         return "it ran longer than activeDeadlineSeconds allows"
     if said.startswith("BackoffLimitExceeded") or "backoff limit" in message:
-        return "it was started again as often as backoffLimit allows"
+        return "it failed more often than backoffLimit allows"
     return ""
 
 

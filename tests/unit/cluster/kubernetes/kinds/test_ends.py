@@ -99,7 +99,7 @@ def test_launcher_of_v2_that_failed_too_often_is_told_with_its_exit_code() -> No
     job = a_job(a_failure("BackoffLimitExceeded", "Job has reached the specified backoff limit"))
     pods = [a_pod("digits-launcher-a", code=1), a_pod("digits-worker-0", code=9)]
     assert reason_of(V2, job, *pods) == (
-        "digits-launcher-a ended with exit code 1; it was started again as often as backoffLimit allows"
+        "digits-launcher-a ended with exit code 1; it failed more often than backoffLimit allows"
     )
 
 
