@@ -16,6 +16,7 @@ from voda.domain.plan import Placement, Plan
 from voda.domain.state import ClusterState
 from voda.events.types import PlanAdopted
 from voda.placement.base import Placer
+from voda.placement.refusals import most_telling, room_for
 from voda.policies.base import Policy
 
 _UNKNOWN: Final = Estimate(speedup=())
@@ -37,17 +38,21 @@ def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, ca
         The next plan, with one reason for every ready job.
     """
     asked, withheld = _possible(view)
+    limited: dict[str, tuple[int, str]] = {}
     for tries_left in reversed(range(_MOST_TRIES)):
         wanted = policy.allocate(asked, now)
         heeds = view.settings.heeds_resize_cost
         replicas, kept = without_thrash(asked, wanted.replicas) if heeds else (wanted.replicas, {})
         placement = placer.place(asked, replicas, now)
         cut = _cut_short(asked, replicas, placement)
-        shut_out = _shut_out(asked, cut.keys() - placement.keys(), placement) if tries_left else ()
-        if not shut_out:
+        shut_out = _shut_out(asked, cut.keys() - placement.keys(), placement) if tries_left else frozenset()
+        more = _refused_more(asked, cut.keys(), placement) if tries_left else {}
+        if not shut_out and not more:
             break
         withheld |= {job_id: cut.get(job_id) or _scattered(asked, job_id) for job_id in shut_out}
-        asked = _without(asked, shut_out)
+        limited |= {job_id: (size, cut[job_id]) for job_id, size in more.items()}
+        asked = _limited(_without(asked, shut_out), more)
+    told = {job_id: why for job_id, (size, why) in limited.items() if len(placement.get(job_id, ())) == size}
     return Plan(
         pool=view.pool,
         number=view.plan.number + 1,
@@ -57,7 +62,7 @@ def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, ca
         decided_at=now,
         cause=cause,
         placement=placement,
-        reasons={**wanted.reasons, **kept, **cut, **withheld},
+        reasons={**wanted.reasons, **kept, **cut, **told, **withheld},
     )
 
 
@@ -211,13 +216,25 @@ def _possible(view: ClusterState) -> tuple[ClusterState, dict[str, str]]:
 
     A policy counts GPUs, not nodes: it would keep some for such a job for ever.
     """
-    slots = {gpus: view.slots(gpus) for gpus in {job.spec.gpus_per_replica for job in view.jobs.values()} if gpus > 1}
-    never = {
-        job_id: f"waits: needs room for {_workers(job.spec.min_replicas, gpus)}, the nodes have it for {slots[gpus]}"
-        for job_id, job in view.jobs.items()
-        if (gpus := job.spec.gpus_per_replica) > 1 and slots[gpus] < job.spec.min_replicas and not job.is_canceling
-    }
+    sizes = {job.spec.gpus_per_replica for job in view.jobs.values() if job.spec.gpus_per_replica > 1 or job.refusals}
+    slots = {gpus: view.slots(gpus) for gpus in sizes}
+    never: dict[str, str] = {}
+    for job_id, job in view.jobs.items():
+        gpus = job.spec.gpus_per_replica
+        if (gpus > 1 or job.refusals) and not job.is_canceling:
+            room = room_for(view, job, slots[gpus]) if job.refusals else slots[gpus]
+            if room < job.spec.min_replicas:
+                never[job_id] = _impossible(view, job, room)
     return (_without(view, never.keys()) if never else view), never
+
+
+def _impossible(view: ClusterState, job: Job, room: int) -> str:
+    if job.refusals and room == 0:
+        return f"waits: no node can take it: {most_telling(view, job)}"
+    workers = _workers(job.spec.min_replicas, job.spec.gpus_per_replica)
+    if job.refusals:
+        return f"waits: needs room for {workers}, the nodes that take it have it for {room} ({most_telling(view, job)})"
+    return f"waits: needs room for {workers}, the nodes have it for {room}"
 
 
 def _without(view: ClusterState, job_ids: Set[str]) -> ClusterState:
@@ -226,12 +243,31 @@ def _without(view: ClusterState, job_ids: Set[str]) -> ClusterState:
 
 def _shut_out(view: ClusterState, unplaced: Set[str], placement: Placement) -> Set[str]:
     """Return the jobs that found no room, and those that wait and are no easier to place than one of them."""
-    shapes = {(spec.gpus_per_replica, spec.min_replicas) for spec in (view.jobs[job_id].spec for job_id in unplaced)}
+    # What shuts out a job that nodes refuse need not shut out any other.
+    harder_than = [job.spec for job_id in unplaced if not (job := view.jobs[job_id]).refusals]
+    shapes = {(spec.gpus_per_replica, spec.min_replicas) for spec in harder_than}
     if not shapes:
-        return frozenset()
+        return unplaced
     waiting = view.jobs.keys() - placement.keys() - view.plan.placement.keys()
     harder = {job_id for job_id in waiting if _is_no_easier(view.jobs[job_id], shapes)}
     return unplaced | harder
+
+
+def _refused_more(view: ClusterState, cut: Set[str], placement: Placement) -> Mapping[str, int]:
+    """Return the jobs that have less than they were given because nodes refuse them -> the size they have."""
+    return {job_id: len(placement[job_id]) for job_id in cut if job_id in placement and view.jobs[job_id].refusals}
+
+
+def _limited(view: ClusterState, sizes: Mapping[str, int]) -> ClusterState:
+    """Return the view in which these jobs want no more than that: the rest is for others."""
+    if not sizes:
+        return view
+    jobs = dict(view.jobs)
+    for job_id, size in sizes.items():
+        spec = jobs[job_id].spec
+        spec = replace(spec, max_replicas=size, requested_replicas=min(spec.requested, size))
+        jobs[job_id] = replace(jobs[job_id], spec=spec)
+    return replace(view, jobs=jobs)
 
 
 def _is_no_easier(job: Job, shapes: Set[tuple[int, int]]) -> bool:
@@ -242,7 +278,7 @@ def _is_no_easier(job: Job, shapes: Set[tuple[int, int]]) -> bool:
 
 
 def _cut_short(view: ClusterState, replicas: Mapping[str, int], placement: Placement) -> Mapping[str, str]:
-    """Return the reasons of jobs for which the free GPUs are too scattered over the nodes."""
+    """Return the reasons of jobs for which the free GPUs are too scattered, or on nodes that refuse them."""
     reasons: dict[str, str] = {}
     for job_id, size in replicas.items():
         placed = len(placement.get(job_id, ()))
@@ -252,9 +288,12 @@ def _cut_short(view: ClusterState, replicas: Mapping[str, int], placement: Place
 
 
 def _scattered(view: ClusterState, job_id: str, size: int = 0, placed: int = 0) -> str:
-    spec = view.jobs[job_id].spec
-    workers = _workers(size or spec.min_replicas, spec.gpus_per_replica)
-    return f"{f'runs at {placed}' if placed else 'waits'}: the free GPUs are too scattered for {workers}"
+    job = view.jobs[job_id]
+    workers = _workers(size or job.spec.min_replicas, job.spec.gpus_per_replica)
+    does = f"runs at {placed}" if placed else "waits"
+    if job.refusals:
+        return f"{does}: the nodes that take it have no GPUs free for {workers} ({most_telling(view, job)})"
+    return f"{does}: the free GPUs are too scattered for {workers}"
 
 
 def _workers(workers: int, gpus: int) -> str:

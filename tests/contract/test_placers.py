@@ -37,7 +37,13 @@ def a_cluster_node(draw: st.DrawFn, name: str) -> Node:
 
 
 @st.composite
-def a_live_job(draw: st.DrawFn, job_id: str, sizes: st.SearchStrategy[int]) -> Job:
+def a_live_job(
+    draw: st.DrawFn,
+    job_id: str,
+    sizes: st.SearchStrategy[int],
+    kinds: st.SearchStrategy[str],
+    refusing: tuple[str, ...],
+) -> Job:
     least = draw(st.integers(1, 3))
     return a_job(
         job_id,
@@ -46,6 +52,8 @@ def a_live_job(draw: st.DrawFn, job_id: str, sizes: st.SearchStrategy[int]) -> J
         gpus_per_replica=draw(sizes),
         submitted_at=float(draw(st.integers(0, 3))),
         workers=draw(st.sampled_from([{}, {0: "n0"}])),
+        kind=draw(kinds),
+        refusals=dict.fromkeys(draw(st.sets(st.sampled_from(refusing))), "full") if refusing else {},
     )
 
 
@@ -60,12 +68,19 @@ def an_estimate(draw: st.DrawFn) -> Estimate:
 
 
 @st.composite
-def a_request(draw: st.DrawFn, *, sizes: st.SearchStrategy[int]) -> Request:
+def a_request(
+    draw: st.DrawFn,
+    *,
+    sizes: st.SearchStrategy[int],
+    kinds: st.SearchStrategy[str] = st.just("MPIJob"),  # noqa: B008 - strategies are values
+    refusals: bool = False,
+) -> Request:
     """A cluster, a placement in force that names lost nodes, full nodes and ended jobs, and an allocation."""
     names = [f"n{index}" for index in range(draw(st.integers(0, 6)))]
     nodes = [draw(a_cluster_node(name)) for name in names]
     job_ids = [f"j{index}" for index in range(draw(st.integers(0, 8)))]
-    jobs = [draw(a_live_job(job_id, sizes)) for job_id in job_ids]
+    refusing = (*names, "lost") if refusals else ()
+    jobs = [draw(a_live_job(job_id, sizes, kinds, refusing)) for job_id in job_ids]
     somewhere = st.lists(st.sampled_from([*names, "lost"]), min_size=1, max_size=MAX_REPLICAS).map(tuple)
     placement = draw(st.dictionaries(st.sampled_from([*job_ids, "ended"]), somewhere))
     estimates = {job_id: draw(an_estimate()) for job_id in job_ids if draw(st.booleans())}
@@ -88,6 +103,9 @@ def an_allocation(draw: st.DrawFn, state: ClusterState) -> Mapping[str, int]:
 
 SINGLE = a_request(sizes=st.just(1))
 MIXED = a_request(sizes=st.sampled_from([1, 1, 2, 4]))
+ANCHORED = a_request(sizes=st.sampled_from([1, 1, 2, 4]), kinds=st.sampled_from(["MPIJob", "PyTorchJob"]))
+REFUSED = a_request(sizes=st.sampled_from([1, 1, 2, 4]), kinds=st.sampled_from(["MPIJob", "PyTorchJob"]), refusals=True)
+ANY = st.one_of(MIXED, ANCHORED, REFUSED)
 
 
 def in_force(state: ClusterState, placement: Placement) -> ClusterState:
@@ -109,11 +127,35 @@ def fits_whole_on_one(state: ClusterState, placement: Placement, job_id: str) ->
     return any(free[name] + nodes.count(name) * gpus >= len(nodes) * gpus for name in state.nodes)
 
 
-@given(request=MIXED)
+@given(request=ANY)
 def test_placers_when_given_anything_then_no_node_holds_more_than_it_has(placer: Placer, request: Request) -> None:
     state, replicas = request
     free = free_after(state, placer.place(state, replicas, 0.0))
     assert min(free.values(), default=0) >= 0
+
+
+@given(request=REFUSED)
+def test_placers_when_nodes_refuse_jobs_then_no_worker_comes_to_them(placer: Placer, request: Request) -> None:
+    state, replicas = request
+    for job_id, nodes in placer.place(state, replicas, 0.0).items():
+        job, before = state.jobs[job_id], state.plan.placement.get(job_id, ())
+        for index, node in enumerate(nodes):
+            stays = job.workers.get(index) == node and index < len(before) and before[index] == node
+            assert node not in job.refusals or stays
+
+
+@given(request=ANCHORED)
+def test_steady_when_a_pytorchjob_spans_or_grows_then_worker_0_stays_if_its_node_keeps_all(request: Request) -> None:
+    state, replicas = request
+    kept: Counter[str] = Counter()
+    for job_id, size in replicas.items():
+        for node in state.plan.placement.get(job_id, ())[:size]:
+            kept[node] += state.jobs[job_id].spec.gpus_per_replica
+    for job_id, nodes in placers()["steady"].place(state, replicas, 0.0).items():
+        job, before = state.jobs[job_id], state.plan.placement.get(job_id, ("",))[0]
+        fits = before in state.nodes and state.nodes[before].usable_gpus >= kept[before]
+        if job.spec.kind == "PyTorchJob" and job.workers.get(0) == before and fits:
+            assert nodes[0] == before
 
 
 @given(request=SINGLE)
@@ -123,7 +165,7 @@ def test_placers_when_workers_need_one_gpu_then_counts_are_exact(placer: Placer,
     assert {job_id: len(nodes) for job_id, nodes in placement.items()} == {j: n for j, n in replicas.items() if n}
 
 
-@given(request=MIXED)
+@given(request=ANY)
 def test_placers_when_a_job_does_not_fit_whole_then_it_gets_its_minimum_or_nothing(
     placer: Placer, request: Request
 ) -> None:
@@ -132,7 +174,7 @@ def test_placers_when_a_job_does_not_fit_whole_then_it_gets_its_minimum_or_nothi
         assert state.jobs[job_id].spec.min_replicas <= len(nodes) <= replicas[job_id]
 
 
-@given(request=MIXED, data=st.data())
+@given(request=ANY, data=st.data())
 def test_placers_when_mappings_are_reordered_then_the_answer_is_the_same(
     placer: Placer, request: Request, data: st.DataObject
 ) -> None:
@@ -147,7 +189,7 @@ def test_placers_when_mappings_are_reordered_then_the_answer_is_the_same(
     assert again == placer.place(state, replicas, 0.0)
 
 
-@given(request=MIXED)
+@given(request=ANY)
 def test_placers_when_placing_then_the_input_is_left_alone(placer: Placer, request: Request) -> None:
     state, replicas = request
     before = (dict(replicas), dict(state.plan.placement), dict(state.nodes))
@@ -155,7 +197,7 @@ def test_placers_when_placing_then_the_input_is_left_alone(placer: Placer, reque
     assert before == (replicas, state.plan.placement, state.nodes)
 
 
-@given(request=MIXED)
+@given(request=ANY)
 def test_placers_when_the_answer_is_in_force_then_nothing_moves(placer: Placer, request: Request) -> None:
     state, replicas = request
     placement = placer.place(state, replicas, 0.0)

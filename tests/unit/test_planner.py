@@ -235,6 +235,54 @@ def test_decide_when_no_node_could_ever_hold_a_worker_then_the_job_waits_and_kee
     assert plan.reasons["huge"] == "waits: needs room for 1 worker of 8 GPUs, the nodes have it for 0"
 
 
+# ---- nodes that refuse jobs
+
+
+def test_decide_when_every_node_refuses_a_job_then_it_waits_with_the_most_telling_reason() -> None:
+    refusals = {"n1": "2 CPUs free, 4 needed", "n2": "a taint"}
+    view = a_state(
+        jobs=[a_job("a", refusals=refusals), a_job("b", submitted_at=1.0, max_replicas=12)],
+        nodes=[a_node("n1", gpus=8), a_node("n2")],
+        placement={"a": ("n1",)},
+    )
+    plan = decide(view, ElasticFifo(), Steady(), 5.0, cause="worker.refused")
+    assert len(plan.placement["b"]) == 12
+    assert plan.reasons["a"] == "waits: no node can take it: n1: 2 CPUs free, 4 needed; 1 more refuses it"
+
+
+def test_decide_when_the_nodes_that_take_a_job_are_too_small_then_the_reason_says_so() -> None:
+    job = a_job("a", min_replicas=6, max_replicas=6, refusals={"n1": "a taint"})
+    view = a_state(jobs=[job], nodes=[a_node("n1"), a_node("n2")])
+    plan = decide(view, ElasticFifo(), Steady(), 5.0, cause="tick")
+    assert (
+        plan.reasons["a"]
+        == "waits: needs room for 6 workers of 1 GPU, the nodes that take it have it for 4 (n1: a taint)"
+    )
+
+
+def test_decide_when_nodes_refuse_more_of_a_job_then_others_get_the_gpus_and_the_reason_says_why() -> None:
+    jobs = [
+        a_job("a", max_replicas=8, refusals={"n2": "a taint"}, workers={0: "n1"}),
+        a_job("b", max_replicas=8, submitted_at=1.0),
+    ]
+    view = a_state(jobs=jobs, nodes=[a_node("n1"), a_node("n2")], placement={"a": ("n1",)})
+    plan = decide(view, Dictated({"a": 7, "b": 1}), Steady(), 5.0, cause="tick")
+    assert plan.placement["a"] == ("n1",) * 4
+    assert (
+        plan.reasons["a"] == "runs at 4: the nodes that take it have no GPUs free for 7 workers of 1 GPU (n2: a taint)"
+    )
+    shared = decide(view, ElasticFifo(), Steady(), 5.0, cause="tick")
+    assert {job_id: len(nodes) for job_id, nodes in shared.placement.items()} == {"a": 4, "b": 4}
+
+
+def test_decide_when_a_refused_job_finds_no_room_then_others_of_its_shape_are_not_held_back() -> None:
+    jobs = [a_job("full", workers={0: "n1"}), a_job("a", refusals={"n2": "a taint"}), a_job("b", submitted_at=1.0)]
+    nodes = [a_node("n1", gpus=1), a_node("n2", gpus=1)]
+    plan = decide(a_state(jobs=jobs, nodes=nodes, placement={"full": ("n1",)}), ElasticFifo(), Steady(), 5.0, cause="x")
+    assert plan.placement == {"full": ("n1",), "b": ("n2",)}
+    assert plan.reasons["a"] == "waits: the nodes that take it have no GPUs free for 1 worker of 1 GPU (n2: a taint)"
+
+
 def test_decide_when_done_then_the_plan_tells_where_it_comes_from() -> None:
     plan = decide(a_view({}, waiting={"a": 1}), Dictated({"a": 1}), Steady(), 7.0, cause="job.submitted")
     assert plan == Plan(

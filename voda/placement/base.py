@@ -1,6 +1,7 @@
 """What a placer is.
 
-Rule: never more on a node than it has; then few nodes per job; then few workers moved; then whole nodes kept free.
+Rules: never more on a node than it has; no worker comes to a node that refuses its job (`Job.refusals`), but one that
+is at work there may stay; then few nodes per job; then few workers moved; then whole nodes kept free.
 """
 
 from collections.abc import Mapping

@@ -3,9 +3,11 @@
 Rule: every step leaves a placement that fits its nodes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from voda.domain.job import Job
 from voda.domain.state import ClusterState
+from voda.placement.anchor import anchor
 from voda.placement.free import FreeGpus
 from voda.placement.kept import keep
 from voda.placement.requests import by_size, per_node
@@ -47,9 +49,12 @@ class Draft:
         own = per_node(self._short[job_id].values())
         if len(own) > 1:
             return False
+        refusals = self._view.jobs[job_id].refusals
         home = next(iter(own), None)
-        if home is None or self._free[home] < (workers - own[home]) * gpus:
-            home = self._free.best_fit(workers * gpus)
+        if home is None or home in refusals or self._free[home] < (workers - own[home]) * gpus:
+            if home is not None and self._held(job_id, self._short[job_id].get(0)):
+                return False
+            home = self._free.best_fit(workers * gpus, refusals)
         if home is None:
             return False
         self._move(own, {home: workers}, gpus)
@@ -59,11 +64,17 @@ class Draft:
 
     def _seat_on_many(self, job_id: str) -> bool:
         """Place what is missing: on the job's own nodes, then on as few others as will do."""
-        kept, gpus, spec = self._short[job_id], self._gpus(job_id), self._view.jobs[job_id].spec
+        kept, gpus, job = self._short[job_id], self._gpus(job_id), self._view.jobs[job_id]
         own = per_node(kept.values())
-        added = self._seats(own, self._replicas[job_id] - len(kept), gpus)
+        added = self._seats(job, own, self._replicas[job_id] - len(kept))
+        size = len(kept) + len(added)
+        if job.refusals and (astray := [index for index in kept if index >= size and kept[index] in job.refusals]):
+            # They would come back under another index, and be refused.
+            self._move(per_node([*added, *(kept.pop(index) for index in astray)]), {}, gpus)
+            self._seat_on_many(job_id)
+            return True
         nodes = _filled(kept, added)
-        if len(nodes) < spec.min_replicas:
+        if len(nodes) < job.spec.min_replicas:
             self._move(per_node(nodes), {}, gpus)
             self.placed.pop(job_id, None)
             self._short[job_id] = {}
@@ -76,14 +87,15 @@ class Draft:
             self._may_span[job_id] = False
         return bool(added)
 
-    def _seats(self, own: Mapping[str, int], missing: int, gpus: int) -> list[str]:
+    def _seats(self, job: Job, own: Mapping[str, int], missing: int) -> list[str]:
         """Take GPUs for the missing workers, or for as many of them as fit."""
         seats: list[str] = []
-        for node in sorted(own, key=lambda node: (-own[node], node)):
+        gpus, refusals = job.spec.gpus_per_replica, job.refusals
+        for node in sorted(own.keys() - refusals.keys(), key=lambda node: (-own[node], node)):
             seats += self._taken(node, missing - len(seats), gpus)
         while missing > len(seats):
             left = missing - len(seats)
-            roomy = self._free.best_fit(left * gpus) or self._free.roomiest()
+            roomy = self._free.best_fit(left * gpus, refusals) or self._free.roomiest(refusals)
             added = self._taken(roomy, left, gpus) if roomy else []
             if not added:
                 break
@@ -103,7 +115,7 @@ class Draft:
         if len(own) <= 1:
             del self._may_span[job_id]
             return False
-        home = self._home(own, len(nodes), gpus)
+        home = self._home(job_id, own, nodes)
         if home is None or (self._may_span[job_id] and not self._pays(job_id, len(nodes), home in own)):
             return False
         self._move(own, {home: len(nodes)}, gpus)
@@ -113,10 +125,20 @@ class Draft:
         del self._may_span[job_id]
         return True
 
-    def _home(self, own: Mapping[str, int], workers: int, gpus: int) -> str | None:
+    def _home(self, job_id: str, own: Mapping[str, int], nodes: Sequence[str]) -> str | None:
         """Return the node with room for all, the one with most of them already if there is a choice."""
-        roomy = [node for node, there in own.items() if self._free[node] >= (workers - there) * gpus]
-        return min(roomy, key=lambda node: (-own[node], node), default=None) or self._free.best_fit(workers * gpus)
+        workers, gpus, refusals = len(nodes), self._gpus(job_id), self._view.jobs[job_id].refusals
+        roomy = [
+            node for node, there in own.items() if node not in refusals and self._free[node] >= (workers - there) * gpus
+        ]
+        if (held := self._held(job_id, nodes[0])) is not None:
+            return held if held in roomy else None
+        home = min(roomy, key=lambda node: (-own[node], node), default=None)
+        return home or self._free.best_fit(workers * gpus, refusals)
+
+    def _held(self, job_id: str, first: str | None) -> str | None:
+        """Return the node of worker 0 in this draft if it is not to leave it."""
+        return first if first is not None and anchor(self._view, job_id) == first else None
 
     def _pays(self, job_id: str, workers: int, some_stay: bool) -> bool:
         """Whether the seconds saved by not spanning exceed those lost by the move."""

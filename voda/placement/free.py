@@ -4,6 +4,7 @@ Rule: every answer depends on names and counts alone, never on the order in whic
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Collection
 
 
 class FreeGpus:
@@ -36,13 +37,19 @@ class FreeGpus:
             del nodes[bisect_left(nodes, node)]
             self._file(node, after)
 
-    def best_fit(self, gpus: int) -> str | None:
-        """Return the node with the fewest free GPUs that has `gpus` > 0 of them; ties by name."""
-        return next((nodes[0] for nodes in self._lists()[gpus:] if nodes), None)
+    def best_fit(self, gpus: int, avoid: Collection[str] = ()) -> str | None:
+        """Return the node with the fewest free GPUs that has `gpus` > 0 of them, none to avoid; ties by name."""
+        lists = self._lists()[gpus:]
+        if not avoid:
+            return next((nodes[0] for nodes in lists if nodes), None)
+        return next((node for nodes in lists for node in nodes if node not in avoid), None)
 
-    def roomiest(self) -> str | None:
-        """Return the node with the most free GPUs, at least one; ties by name."""
-        return next((nodes[0] for nodes in reversed(self._lists()[1:]) if nodes), None)
+    def roomiest(self, avoid: Collection[str] = ()) -> str | None:
+        """Return the node with the most free GPUs, at least one, none to avoid; ties by name."""
+        lists = reversed(self._lists()[1:])
+        if not avoid:
+            return next((nodes[0] for nodes in lists if nodes), None)
+        return next((node for nodes in lists for node in nodes if node not in avoid), None)
 
     def most(self) -> int:
         """Return the free GPUs of the roomiest node; 0 where there is none."""

@@ -1,11 +1,12 @@
 """Packed: all jobs are packed anew into empty copies of the nodes, then the copies are mapped onto the nodes.
 
-The way of Voda's placement manager (IC2E'23): few spans, many moves. A copy maps only to a node of its size, and
-the mapping keeps the most workers where they are (maximum-weight assignment, Hungarian method).
+The way of Voda's placement manager (IC2E'23): few spans, many moves. A copy maps only to a node of its size, which
+refuses none of its jobs, and the mapping keeps the most workers where they are (maximum-weight assignment, Hungarian
+method); a worker that anchors its job counts as much as the whole job.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from typing import ClassVar
 
@@ -14,6 +15,7 @@ from scipy.optimize import linear_sum_assignment
 
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
+from voda.placement.anchor import anchor
 from voda.placement.free import FreeGpus
 from voda.placement.requests import largest_first, per_node
 
@@ -42,8 +44,10 @@ def _packed(view: ClusterState, replicas: Mapping[str, int]) -> Packing:
     free = FreeGpus({name: node.usable_gpus for name, node in view.nodes.items()})
     packing: dict[str, Mapping[str, int]] = {}
     for job_id in largest_first(view, replicas):
-        spec = view.jobs[job_id].spec
-        copies = _copies_for(free, replicas[job_id], spec.gpus_per_replica)
+        job = view.jobs[job_id]
+        spec = job.spec
+        # Mapped onto itself, no copy is refused: so there is a mapping that none is.
+        copies = _copies_for(free, replicas[job_id], spec.gpus_per_replica, job.refusals)
         if sum(copies.values()) >= spec.min_replicas:
             packing[job_id] = copies
         else:
@@ -52,10 +56,10 @@ def _packed(view: ClusterState, replicas: Mapping[str, int]) -> Packing:
     return packing
 
 
-def _copies_for(free: FreeGpus, workers: int, gpus: int) -> Mapping[str, int]:
+def _copies_for(free: FreeGpus, workers: int, gpus: int, avoid: Collection[str]) -> Mapping[str, int]:
     copies: dict[str, int] = {}
     while workers:
-        copy = free.best_fit(workers * gpus) or free.roomiest()
+        copy = free.best_fit(workers * gpus, avoid) or free.roomiest(avoid)
         fitting = min(workers, free[copy] // gpus) if copy else 0
         if copy is None or not fitting:
             break
@@ -80,14 +84,19 @@ def _mapped(view: ClusterState, packing: Packing) -> Mapping[str, str]:
 
 
 def _stays(view: ClusterState, packing: Packing) -> Mapping[tuple[str, str], int]:
-    """Return (copy, node) -> workers that would stay, were the copy mapped to that node."""
+    """Return (copy, node) -> workers that would stay, were the copy mapped to that node; far below 0 where refused."""
     stays: dict[tuple[str, str], int] = defaultdict(int)
+    refused = -1 - 2 * sum(chain.from_iterable(copies.values() for copies in packing.values()))
     for job_id, copies in packing.items():
         # A shrink takes the highest indices away: their places do not count.
         before = per_node(view.plan.placement.get(job_id, ())[: sum(copies.values())])
         for copy, workers in copies.items():
             for node, there in before.items():
                 stays[copy, node] += min(workers, there)
+            if (held := anchor(view, job_id)) is not None:
+                stays[copy, held] += sum(copies.values())
+            for node in view.jobs[job_id].refusals:
+                stays[copy, node] += refused
     return stays
 
 

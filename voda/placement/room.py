@@ -1,12 +1,13 @@
 """Room for a job whose workers need several GPUs each, when the free ones are scattered over the nodes.
 
-Rule: only smaller workers are moved out of the way, so two jobs never take turns in moving each other.
+Rule: only smaller workers are moved out of the way, so two jobs never take turns in moving each other; no anchors are.
 """
 
 from collections import defaultdict
 
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
+from voda.placement.anchor import anchor
 
 
 def squeezed_in(view: ClusterState, placed: Placement, job_id: str) -> Placement | None:
@@ -20,10 +21,10 @@ def squeezed_in(view: ClusterState, placed: Placement, job_id: str) -> Placement
     Returns:
         None where even without the smaller workers there is no room.
     """
-    spec = view.jobs[job_id].spec
+    spec, refusals = view.jobs[job_id].spec, view.jobs[job_id].refusals
     free, smaller = _free_and_smaller(view, placed, spec.gpus_per_replica)
     seats: list[str] = []
-    for node in sorted(free, key=lambda node: (-free[node], node)):
+    for node in sorted(free.keys() - refusals.keys(), key=lambda node: (-free[node], node)):
         fitting = (free[node] + smaller[node]) // spec.gpus_per_replica
         seats += [node] * min(fitting, spec.min_replicas - len(seats))
     return {**placed, job_id: tuple(seats)} if len(seats) == spec.min_replicas else None
@@ -39,4 +40,6 @@ def _free_and_smaller(view: ClusterState, placed: Placement, gpus: int) -> tuple
             free[node] -= held
             if held < gpus:
                 smaller[node] += held
+        if held < gpus and anchor(view, job_id) == nodes[0]:
+            smaller[nodes[0]] -= held
     return free, smaller

@@ -1,8 +1,8 @@
 """Steady: starts from the placement in force and changes as little as the goals of `base` allow.
 
 Rules: a job begins to span nodes only while no node has room for it whole; a job that spans is brought together
-when the time this saves outweighs the move; others move for a job only where it could not start otherwise;
-placing again with the answer in force gives the same answer.
+when the time this saves outweighs the move; others move for a job only where it could not start otherwise; what hosts
+a rendezvous stays as long as its node has room for it; placing again with the answer in force gives the same answer.
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
+from voda.placement.anchor import is_uprooted
 from voda.placement.draft import Draft
 from voda.placement.requests import by_size
 from voda.placement.room import squeezed_in
@@ -52,6 +53,9 @@ def _with_one_more(view: ClusterState, replicas: Mapping[str, int], placed: Plac
             continue
         # The nodes are overfull now: settling moves the smaller workers elsewhere, if there is room.
         roomier = _settled(replace(view, plan=replace(view.plan, placement=in_the_way)), replicas)
-        if all(len(roomier.get(other, ())) >= len(nodes) for other, nodes in in_the_way.items()):
+        if all(
+            len(roomier.get(other, ())) >= len(nodes) and not is_uprooted(view, other, roomier[other])
+            for other, nodes in in_the_way.items()
+        ):
             return roomier
     return None
