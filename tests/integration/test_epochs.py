@@ -1,0 +1,64 @@
+"""Epochs on the stores that replicas share: none is given twice, and who was overtaken cannot decide any more."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.builders import a_node, a_spec
+from voda.clock import SystemClock
+from voda.controller.controller import Controller
+from voda.controller.epochs import Epochs
+from voda.domain.errors import Fenced
+from voda.events.envelope import ANY_VERSION, Fact
+from voda.events.opening import open_store
+from voda.events.sql.postgres import PostgresDatabase
+from voda.events.store import EventStore
+from voda.events.types import AnyFact, JobSubmitted, NodeJoined
+from voda.placement.registry import placer
+from voda.policies.registry import policy
+
+CLOCK = SystemClock()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[EventStore, EventStore]]:
+    """One log, opened by two replicas."""
+    place: str | Path = tmp_path / "log.db"
+    if request.param == "postgres":
+        place = str(request.getfixturevalue("postgres_database"))
+        await PostgresDatabase.migrate(place)
+    opened = (await open_store(place), await open_store(place))
+    yield opened
+    for store in opened:
+        await store.close()
+
+
+def a_controller(store: EventStore) -> Controller:
+    return Controller(pool="default", store=store, clock=CLOCK, policies=policy, placers=placer)
+
+
+async def test_epoch_when_both_replicas_claim_it_is_one_s(stores: tuple[EventStore, EventStore]) -> None:
+    epochs = [Epochs(store, CLOCK) for store in stores]
+    for epoch in range(1, 21):
+        assert [await each.highest() for each in epochs] == [epoch - 1] * 2
+        claims = [each.claim(epoch, f"replica-{number}") for number, each in enumerate(epochs)]
+        outcomes = await asyncio.gather(*claims, return_exceptions=True)
+        assert sorted(isinstance(outcome, Fenced) for outcome in outcomes) == [False, True]
+
+
+async def test_leader_that_was_paused_while_another_took_over_is_fenced(stores: tuple[EventStore, EventStore]) -> None:
+    former, later = (a_controller(store) for store in stores)
+    await former.lead("former", 3)
+    await later.warm()
+    await later.lead("later", 4)
+    facts: Sequence[AnyFact] = [NodeJoined(node=a_node()), JobSubmitted(spec=a_spec("a"))]
+    for data in facts:
+        fact = Fact(data=data, event_id=CLOCK.new_id(), recorded_at=CLOCK.now())
+        await stores[0].append(data.stream, ANY_VERSION, [fact])
+    with pytest.raises(Fenced):
+        await former.step()
+    await later.step()
+    assert later.live.cluster.plan("default").placement != {}
+    assert await Epochs(stores[0], CLOCK).highest() == 4
