@@ -21,6 +21,7 @@ from voda.events.types import (
     JobFailed,
     JobRegistered,
     JobSubmitted,
+    PlanAdopted,
 )
 
 POOL = "v100"
@@ -305,6 +306,30 @@ async def test_impossible_wishes_on_the_object_are_told_and_not_taken_over(world
         assert registry.record(job_id).spec.min_replicas == 1
 
 
+# ---- let go by hand
+
+
+async def test_waiting_job_that_is_resumed_by_hand_is_suspended_again(world: World) -> None:
+    async with a_registry(world) as registry:
+        record = await registry.submit(an_unmanaged(world))
+        await registry.settle(lambda: bool(record.job.uid))
+        await _let_go(world)
+        await registry.settle(lambda: all(job.spec.run_policy.suspend for _, job in registry.site.jobs()))
+
+
+async def test_job_that_shall_run_is_not_suspended(world: World) -> None:
+    async with a_registry(world) as registry:
+        record = await registry.submit(an_unmanaged(world))
+        await registry.settle(lambda: bool(record.job.uid))
+        plan = {"pool": POOL, "number": 1, "based_on": 0, "policy": "fifo", "placer": "steady", "cause": "tick"}
+        await registry.happens(PlanAdopted(**plan, placed={record.spec.job_id: ("n1",)}))  # type: ignore[arg-type]
+        await _let_go(world)
+        calls = registry.api.calls
+        for _ in range(3):
+            await registry.step()
+        assert registry.api.calls == calls
+
+
 # ---- deaths
 
 
@@ -367,6 +392,11 @@ async def _dies(registry: Registry, log: Mortal, at: int) -> bool:
     except* Died:
         has_died = True
     return has_died
+
+
+async def _let_go(world: World) -> None:
+    key, started = (world.namespace, "digits"), {"spec": {"runPolicy": {"suspend": False}}}
+    await world.client.patch(client.MPIJOBS, key, started)
 
 
 async def _annotate(world: World, notes: dict[str, str]) -> None:

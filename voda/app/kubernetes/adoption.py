@@ -27,6 +27,7 @@ from voda.cluster.kubernetes.objects import JobObject, Metadata
 from voda.cluster.kubernetes.paths import object_path
 from voda.domain.errors import InvalidInput
 from voda.domain.job import JobSpec
+from voda.projections.records import JobRecord
 
 _log = logging.getLogger(__name__)
 
@@ -96,6 +97,16 @@ class Adoption:
     async def prepare(self, kind: JobKind, job: JobObject, job_id: str) -> None:
         """Make the object of a live job ready to be run, suspended until it is started."""
         await self._make_ready(kind, job.metadata, await self._found(kind, job.metadata), job_id)
+
+    async def hold(self, kind: JobKind, job: JobObject, job_id: str) -> None:
+        """Suspend an object that somebody let go though its job shall wait."""
+        backend = self._backend
+        # Whoever starts a job has written down before that it shall run.
+        await backend.view.reached(await backend.store.position())
+        record = backend.view.roster.job(job_id)
+        if record is not None and is_at_rest(record):
+            known = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}
+            await self._patched(kind, job.metadata, kind.halted().body, known)
 
     async def _make_ready(self, kind: JobKind, meta: Metadata, found: Mapping[str, Any] | None, job_id: str) -> None:
         for tries_left in reversed(range(_MOST_TRIES)):
@@ -168,6 +179,11 @@ class Adoption:
         now = self._backend.clock.now()
         subject = subject_of(kind, meta)
         self._announce(Announcement(subject=subject, reason=reason, message=message, at=now, key=message))
+
+
+def is_at_rest(record: JobRecord) -> bool:
+    """Say whether a job is live, has no workers and shall have none."""
+    return record.is_live and not record.is_canceling and not record.planned and not record.workers
 
 
 def _path(kind: JobKind, meta: Metadata) -> str:

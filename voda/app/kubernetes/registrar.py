@@ -13,7 +13,7 @@ from typing import Final
 
 from voda.api.backend import Backend
 from voda.api.submission import Submits, adoption_id
-from voda.app.kubernetes.adoption import Adoption, Announce, Fitting, Refused
+from voda.app.kubernetes.adoption import Adoption, Announce, Fitting, Refused, is_at_rest
 from voda.app.kubernetes.creation import ACTOR, Busy, Creation
 from voda.app.kubernetes.jobsite import JobSite, SeenJob
 from voda.app.kubernetes.pauses import Pauses
@@ -204,6 +204,8 @@ class Registrar:
             return "", None
         if meta.annotations.get(names.JOB_ID) != job_id:
             return meta.uid, partial(self._adoption.prepare, kind, job, job_id)
+        if is_at_rest(record) and not job.spec.run_policy.suspend and not has_finished(job):
+            return f"{meta.uid} held", partial(self._adoption.hold, kind, job, job_id)
         if self._wishes.differ(job, record):
             key = f"{meta.uid} {wishes_text(meta.annotations)}"
             return key, partial(self._wishes.take, kind, job, record)
