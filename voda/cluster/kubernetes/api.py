@@ -28,8 +28,6 @@ _PAGE_BYTES: Final = 64 << 20
 """An object may have 1.5 MB and a page is held in memory: where it would be larger, smaller pages are asked for."""
 _EVENT_BYTES: Final = 16 << 20
 _WATCH_S: Final = 300
-_GRACE_S: Final = 15.0
-"""How much longer than agreed a watch may be silent before its peer counts as dead."""
 _DISCOVERY_DEPTH: Final = 2
 """Slashes in apis/GROUP/VERSION."""
 _CHANGES: Final = frozenset(("ADDED", "MODIFIED", "DELETED", "BOOKMARK"))
@@ -58,7 +56,7 @@ class Api:
 
     Args:
         configuration: where it is and how it knows us (see access.py).
-        timeout_s: for one answer, all tries included.
+        timeout_s: for one answer, all tries included; a watch may be silent for as much longer than agreed.
         asked: told (verb, HTTP status or 0 where none came, seconds) of every request.
 
     Raises:
@@ -162,7 +160,7 @@ class Api:
             "resourceVersion": after,
         }
         request = Request(verb="watch", method="GET", path=path, query=asked)
-        silence_s = float(asked["timeoutSeconds"]) + _GRACE_S
+        silence_s = float(asked["timeoutSeconds"]) + self._transport.timeout_s
         async with self._transport.opened(request, silence_s=silence_s) as answer:
             if opened is not None:
                 opened()

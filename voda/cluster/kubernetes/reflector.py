@@ -27,8 +27,6 @@ _STEADY_S: Final = 10.0
 _AT_ONCE_S: Final = 1.0
 _SHORTEST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 15.0
-_LAG_S: Final = 5.0
-"""How far a watch may be behind a list before what it did not bring counts as missed."""
 _STUBBORN: Final = 3
 """After as many answers in a row that refuse a watch, its version may be the reason: list again."""
 
@@ -62,6 +60,7 @@ class Reflector(Generic[T]):
         drifted: told how many objects a periodic relist had to heal.
         absent_after_s: for how long the server must say that there is no such collection before that is believed.
             A server that starts knows no custom resources for a moment, and they must not be taken for deleted.
+        lag_s: how far the watch may be behind a list before what it did not bring counts as missed.
     """
 
     def __init__(  # noqa: PLR0913 - its ports
@@ -76,6 +75,7 @@ class Reflector(Generic[T]):
         relist_s: float = 600.0,
         drifted: Callable[[int], None] | None = None,
         absent_after_s: float = 30.0,
+        lag_s: float = 5.0,
     ) -> None:
         self._objects: dict[str, T] = {}
         self.objects: Mapping[str, T] = MappingProxyType(self._objects)
@@ -91,6 +91,7 @@ class Reflector(Generic[T]):
         self._relist_s = relist_s
         self._drifted = drifted or (lambda missed: None)
         self._absent_after_s = absent_after_s
+        self._lag_s = lag_s
         self._absent_since: float | None = None
         self._chance = rng_at(0, f"{path} {clock.new_id()}")
         self._version = ""
@@ -153,7 +154,7 @@ class Reflector(Generic[T]):
         unread = set(listed.unread)
         differing = {key for key in there.keys() | here.keys() if there.get(key) != here.get(key)} - unread
         try:
-            async with asyncio.timeout(_LAG_S):
+            async with asyncio.timeout(self._lag_s):
                 while differing - witness.touched:
                     await witness.moved()
         except TimeoutError:
