@@ -324,10 +324,32 @@ async def test_job_that_shall_run_is_not_suspended(world: World) -> None:
         plan = {"pool": POOL, "number": 1, "based_on": 0, "policy": "fifo", "placer": "steady", "cause": "tick"}
         await registry.happens(PlanAdopted(**plan, placed={record.spec.job_id: ("n1",)}))  # type: ignore[arg-type]
         await _let_go(world)
-        calls = registry.api.calls
         for _ in range(3):
             await registry.step()
-        assert registry.api.calls == calls
+        assert (await world.job("digits"))["spec"]["runPolicy"]["suspend"] is False
+
+
+async def test_running_object_whose_manifest_is_applied_again_gets_back_what_its_pods_need(world: World) -> None:
+    wrote = a_job(world, suspend=True)
+    await world.submit(wrote)
+    job_id, key = f"{world.namespace}_digits", (world.namespace, "digits")
+    async with a_registry(world) as registry:
+        await registry.settle(lambda: bool(registry.uid(job_id)))
+        await world.until_it_is(lambda: registry.note("digits", "voda.dev/job-id"))
+        plan = {"pool": POOL, "number": 1, "based_on": 0, "policy": "fifo", "placer": "steady", "cause": "tick"}
+        await registry.happens(PlanAdopted(**plan, placed={job_id: ("n1", "n2")}))  # type: ignore[arg-type]
+        await _let_go(world)
+        await registry.step()
+        applied = {"spec": {"mpiReplicaSpecs": wrote["spec"]["mpiReplicaSpecs"]}}
+        await world.client.patch(client.MPIJOBS, key, applied)
+        assert await _told_its_job(world) is False
+
+        async def is_refitted() -> bool:
+            await registry.step()
+            return await _told_its_job(world)
+
+        await world.until_it_is(is_refitted)
+        assert (await world.job("digits"))["spec"]["runPolicy"]["suspend"] is False
 
 
 # ---- deaths
@@ -392,6 +414,12 @@ async def _dies(registry: Registry, log: Mortal, at: int) -> bool:
     except* Died:
         has_died = True
     return has_died
+
+
+async def _told_its_job(world: World) -> bool:
+    """Say whether the workers' container is told of the service."""
+    template = (await world.job("digits"))["spec"]["mpiReplicaSpecs"]["Worker"]["template"]
+    return "VODA_JOB_ID" in [each["name"] for each in template["spec"]["containers"][0].get("env", ())]
 
 
 async def _let_go(world: World) -> None:

@@ -108,6 +108,20 @@ class Adoption:
             known = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}
             await self._patched(kind, job.metadata, kind.halted().body, known)
 
+    async def refit(self, kind: JobKind, job: JobObject, job_id: str) -> None:
+        """Give an object back what somebody took from its templates, and let it run on: new pods need it.
+
+        Whoever applies a manifest again replaces its containers as a whole.
+        """
+        found, spec = await self._found(kind, job.metadata), self._spec(job_id)
+        if found is None or spec is None:
+            return
+        body = dict(kind.adopted(found, spec, self._fitting.site, self._fitting.environment(spec)).body)
+        lacking = {name: value for name, value in body.get("spec", {}).items() if name != "runPolicy"}
+        if lacking:
+            known = {"uid": job.metadata.uid, "resourceVersion": found["metadata"]["resourceVersion"]}
+            await self._patched(kind, job.metadata, {"spec": lacking}, known)
+
     async def _make_ready(self, kind: JobKind, meta: Metadata, found: Mapping[str, Any] | None, job_id: str) -> None:
         for tries_left in reversed(range(_MOST_TRIES)):
             if found is None:
@@ -123,15 +137,18 @@ class Adoption:
                 return
 
     async def _fit(self, kind: JobKind, meta: Metadata, found: Mapping[str, Any], job_id: str) -> None:
-        live = self._backend.view.live.cluster
-        pool = live.pool_of(job_id)
-        if pool is None:
+        if (spec := self._spec(job_id)) is None:
             return
-        spec = live.jobs(pool)[job_id].spec
         body = kind.adopted(found, spec, self._fitting.site, self._fitting.environment(spec)).body
         # What was read is what is patched: lists are replaced as a whole.
         known = {"uid": meta.uid, "resourceVersion": found["metadata"]["resourceVersion"]}
         await self._patched(kind, meta, body, known, annotations={names.JOB_ID: job_id})
+
+    def _spec(self, job_id: str) -> JobSpec | None:
+        """Return the spec of a live job, manifest included."""
+        live = self._backend.view.live.cluster
+        pool = live.pool_of(job_id)
+        return live.jobs(pool)[job_id].spec if pool is not None else None
 
     async def _found(self, kind: JobKind, meta: Metadata) -> Mapping[str, Any] | None:
         """Return the whole object; None where it is gone, or is going."""

@@ -20,6 +20,7 @@ from voda.app.kubernetes.pauses import Pauses
 from voda.app.kubernetes.wishes import WishesTaken
 from voda.cluster.kubernetes import names
 from voda.cluster.kubernetes.adoptable import fingerprint, has_finished, is_invited, wishes_text
+from voda.cluster.kubernetes.errors import Conflict
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import JobObject
 from voda.domain.errors import ActionRefused, Fenced, LogDamaged, LogTooNew, NotALog, TransientError, VodaError
@@ -63,6 +64,8 @@ class Registrar:
         self._wishes = WishesTaken(site=site, backend=backend, announce=announce)
         self._objects: dict[str, SeenJob] = {}
         """uid -> object about which there may be something to do."""
+        self._touched: set[str] = set()
+        """uids of objects whose spec somebody else changed."""
         self._jobs: dict[str, None] = {}
         """Jobs that may have no object."""
         self._pauses = Pauses(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
@@ -78,10 +81,27 @@ class Registrar:
             return
         if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
             self._objects.pop(before.metadata.uid, None)
+            self._touched.discard(before.metadata.uid)
             self._name_is_free(before)
         if now is not None:
+            if before is not None and self._is_touched(kind, before, now):
+                self._touched.add(now.metadata.uid)
             self._objects[now.metadata.uid] = (kind, now)
             self._wake.set()
+
+    def _is_touched(self, kind: JobKind, before: JobObject, now: JobObject) -> bool:
+        """Say whether somebody else may have changed the spec of a job's object: what voda sets follows the plan."""
+        job_id = now.metadata.annotations.get(names.JOB_ID, "")
+        is_same = before.metadata.uid == now.metadata.uid and before.metadata.generation == now.metadata.generation
+        if is_same or not job_id or before.metadata.annotations.get(names.JOB_ID) != job_id:
+            return False
+        record = self._backend.view.roster.job(job_id)
+        planned = len(record.planned) if record is not None else 0
+        if now.spec.run_policy.suspend:
+            return before.spec.run_policy.suspend or planned > 0
+        has = kind.replicas(now)
+        is_unchanged = not before.spec.run_policy.suspend and kind.replicas(before) == has
+        return is_unchanged or has != planned
 
     def _name_is_free(self, gone: JobObject) -> None:
         """Let a job that waited for the name of an object have one at once."""
@@ -204,12 +224,18 @@ class Registrar:
             return "", None
         if meta.annotations.get(names.JOB_ID) != job_id:
             return meta.uid, partial(self._adoption.prepare, kind, job, job_id)
+        if meta.uid in self._touched:
+            return f"{meta.uid} touched", partial(self._refit, kind, job, job_id)
         if is_at_rest(record) and not job.spec.run_policy.suspend and not has_finished(job):
             return f"{meta.uid} held", partial(self._adoption.hold, kind, job, job_id)
         if self._wishes.differ(job, record):
             key = f"{meta.uid} {wishes_text(meta.annotations)}"
             return key, partial(self._wishes.take, kind, job, record)
         return "", None
+
+    async def _refit(self, kind: JobKind, job: JobObject, job_id: str) -> None:
+        await self._adoption.refit(kind, job, job_id)
+        self._touched.discard(job.metadata.uid)
 
     async def _see_to(self, job: JobObject, key: str, work: _Work) -> None:
         """Do what is to be done about an object; done, it is looked at again when it changes."""
@@ -228,7 +254,8 @@ class Registrar:
         except Refused as error:
             _log.info("refused key=%s reason=%s", key[:80], error)
             self._pauses.failed(key, now(), at_least_s=_REFUSED_S)
-        except Busy:
+        except (Busy, Conflict):
+            # Nothing failed: the name is not free yet, or the object changed and is about to be seen as it is now.
             self._pauses.failed(key, now())
         except VodaError as error:
             attempt = self._pauses.failed(key, now(), at_least_s=getattr(error, "retry_after_s", 0.0))
