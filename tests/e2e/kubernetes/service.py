@@ -16,7 +16,7 @@ from voda.app.kubernetes.service import Service, running
 from voda.domain.job import Job
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.opening import open_log
-from voda.events.types import AnyFact, PolicyChanged
+from voda.events.types import AnyFact, PolicyChanged, WorkerExited
 from voda.timetravel.verify import verify
 
 F = TypeVar("F", bound=AnyFact)
@@ -57,6 +57,23 @@ class Voda:
             return len(self.nodes(self.id(name))) == len(names) == workers
 
         await self.until(runs)
+
+    async def until_runs_as(self, name: str, job_id: str, workers: int) -> None:
+        """Wait until a job that was not the first of its name runs."""
+
+        async def runs() -> bool:
+            return len(self.nodes(job_id)) == len(await self.world.running_workers(name)) == workers
+
+        await self.until(runs)
+
+    async def until_lost(self, name: str, index: int, *, times: int = 1) -> None:
+        """Wait until the log tells that a worker exited, for the nth time."""
+
+        async def is_lost() -> bool:
+            exits = await self.facts(WorkerExited, self.id(name))
+            return sum(index in fact.workers for fact in exits) >= times
+
+        await self.until(is_lost)
 
     async def until_ended(self, name: str, phase: str) -> None:
         """Wait until a job has ended so."""
@@ -120,7 +137,7 @@ async def voda(
     await refuse_unverified(folder / "voda.db")
 
 
-async def refuse_unverified(log: Path) -> None:
+async def refuse_unverified(log: Path | str) -> None:
     """Fail unless every recorded plan is what the planner says today."""
     store = await open_log(log)
     try:

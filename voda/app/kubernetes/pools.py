@@ -47,7 +47,7 @@ class Pools(Sequence[str]):
         return iter(self._names())
 
     def __contains__(self, name: object) -> bool:
-        return name in self._found()
+        return name in self._names()
 
     def see(self, event: Event) -> None:
         """Take note of an event that was appended by anybody."""

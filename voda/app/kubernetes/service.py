@@ -42,6 +42,7 @@ from voda.cluster.kubernetes.outputs import KubernetesOutputs
 from voda.cluster.kubernetes.site import KubernetesSite, Setup
 from voda.cluster.port import Outputs
 from voda.controller.epochs import Epochs
+from voda.domain.errors import ClusterUnavailable
 from voda.domain.job import Job, JobSpec, Phase
 from voda.events.envelope import Event
 from voda.events.opening import open_store, shown
@@ -182,6 +183,8 @@ class Service:
         )
 
     def _omissions(self, manifest: Mapping[str, Any]) -> Sequence[Omission]:
+        if not self.site.is_synced:
+            raise ClusterUnavailable("this replica is still reading the cluster: try again in a moment")
         served = {name: kind.api_version for name, kind in self.site.kinds.items()}
         return on_kubernetes(manifest, served, self.options.cluster.gpu_resource)
 

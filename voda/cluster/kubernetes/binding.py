@@ -56,7 +56,7 @@ class Binder:
         """
         refusal = fits_together([(pod, nodes[key]) for key, pod in pods.items()], self._inventory)
         if refusal is None:
-            await together(self._bind(key, pod, nodes[key]) for key, pod in pods.items())
+            await self._bind_all(pods, nodes)
         elif refusal.resource != self._inventory.rule.resource and refusal.node in self._inventory.nodes:
             self._refuse(job_id, refusal.node, refusal.reason)
         # Nodes that went and GPUs that others took meanwhile are known to the next plan without a word from here.
@@ -80,6 +80,17 @@ class Binder:
             self._refused[job_id, node] = self._clock.now()
             self._tell(job_id, WorkerRefused(job_id=job_id, node=node, reason=reason))
 
+    async def _bind_all(self, pods: Mapping[str, Pod], nodes: Mapping[str, str]) -> None:
+        loads = self._inventory.loads
+        # Another job must not be promised the same room while the server is asked.
+        for key, pod in pods.items():
+            loads[nodes[key]].add(f"binding {key}", pod)
+        try:
+            await together(self._bind(key, pod, nodes[key]) for key, pod in pods.items())
+        finally:
+            for key in pods:
+                loads[nodes[key]].remove(f"binding {key}")
+
     async def _bind(self, key: str, pod: Pod, node: str) -> None:
         meta = pod.metadata
         body = {
@@ -89,14 +100,9 @@ class Binder:
             "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        load, promise = self._inventory.loads[node], f"binding {key}"
-        # Another job must not be promised the same room while the server is asked.
-        load.add(promise, pod)
         try:
             await self._api.create(f"{pod_path(pod)}/binding", body, dict)
         except Conflict:
             # It is bound already, or another pod has its name: the watch tells which.
             return
-        finally:
-            load.remove(promise)
         self._inventory.see_pod(key, replace(pod, spec=replace(pod.spec, node_name=node)))

@@ -121,9 +121,7 @@ def _run(nodes: Sequence[str], at: Situation) -> Iterator[Step]:
     if seen.kind.is_broken(seen.object, tuple(at.pods.values())):
         yield from _made_anew(at, seen)
     elif seen.object.spec.run_policy.suspend:
-        # Pods of before would be taken for those of the new start, with their old sizes and places.
-        if at.spec is not None and not at.workers and not any(_is_at_work(pod) for pod in at.pods.values()):
-            yield PatchObject(seen.kind.resumed(seen.object, at.spec, len(nodes)))
+        yield from _resume(nodes, at, seen)
     elif seen.kind.replicas(seen.object) == len(nodes):
         yield from _settle(nodes, at)
     elif seen.kind.can_resize(seen.object, len(nodes)):
@@ -132,6 +130,14 @@ def _run(nodes: Sequence[str], at: Situation) -> Iterator[Step]:
     else:
         # Its programs were started for other bounds: once its pods are gone it starts anew.
         yield PatchObject(seen.kind.halted())
+
+
+def _resume(nodes: Sequence[str], at: Situation, seen: Seen) -> Iterator[Step]:
+    # Pods of before would be taken for those of the new start, with their old sizes and places.
+    if at.workers or any(_is_at_work(pod) for pod in at.pods.values()):
+        yield from _halt(at)
+    elif at.spec is not None:
+        yield PatchObject(seen.kind.resumed(seen.object, at.spec, len(nodes)))
 
 
 def _settle(nodes: Sequence[str], at: Situation) -> Iterator[Step]:

@@ -37,7 +37,9 @@ V2, V1, TORCH = MPIJobV2(), MPIJobV1(), PyTorchJobV1()
 
 def an_object(*, replicas: int = 2, suspend: bool = False, **fields: Any) -> JobObject:
     spec = {"runPolicy": {"suspend": suspend}, "mpiReplicaSpecs": {"Launcher": {}, "Worker": {"replicas": replicas}}}
-    metadata = {"name": "a", "namespace": "ns", "uid": "u1", **fields.pop("metadata", {})}
+    given = fields.pop("metadata", {})
+    annotations = {"voda.dev/job-id": "a", **given.pop("annotations", {})}
+    metadata = {"name": "a", "namespace": "ns", "uid": "u1", "annotations": annotations, **given}
     return msgspec.convert({"metadata": metadata, "spec": spec, **fields}, JobObject)
 
 
@@ -93,6 +95,16 @@ def test_run_when_suspended_without_pods_resumes_with_the_size_in_one_patch() ->
 
 def test_run_when_pods_of_before_still_leave_waits_for_them() -> None:
     assert todo(Running(("n1",)), an_object(suspend=True), [going(0, "n9")]) == []
+
+
+def test_run_when_not_made_ready_yet_waits() -> None:
+    assert todo(Running(("n1",)), an_object(suspend=True, metadata={"annotations": {"voda.dev/job-id": ""}})) == []
+
+
+def test_run_when_suspended_clears_what_the_operator_left_of_before() -> None:
+    done = an_object(suspend=True, status={"conditions": [{"type": "Suspended", "status": "True"}]})
+    over = a_worker(0, "n1", "Failed")
+    assert todo(Running(("n1",)), done, [over]) == [DeletePods(("ns/a-worker-0",), "left over")]
 
 
 def test_run_when_some_worker_has_no_pod_yet_binds_none() -> None:
@@ -203,7 +215,7 @@ def test_pod_when_its_node_is_silent_is_forced_only_after_its_grace() -> None:
 
 def test_torch_job_when_its_bounds_were_fixed_at_the_start_is_halted_to_pass_them() -> None:
     raw = {
-        "metadata": {"name": "a", "namespace": "ns", "uid": "u1"},
+        "metadata": {"name": "a", "namespace": "ns", "uid": "u1", "annotations": {"voda.dev/job-id": "a"}},
         "spec": {
             "elasticPolicy": {"minReplicas": 1, "maxReplicas": 2},
             "pytorchReplicaSpecs": {"Worker": {"replicas": 2}},

@@ -1,0 +1,137 @@
+"""Two replicas on one log: handing over, taking over, and an API on each, on a real API server."""
+
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.e2e.kubernetes.replica import Replica
+from tests.e2e.kubernetes.service import refuse_unverified
+from tests.kube.deployed import service_account_kubeconfig
+from tests.kube.objects import an_mpijob
+from tests.kube.world import World
+from voda.events.opening import open_log
+from voda.events.sql.postgres import PostgresDatabase
+from voda.events.types import JobSubmitted, LeaderElected, PlanAdopted
+
+Start = Callable[..., Replica]
+
+
+@pytest.fixture
+async def start(world: World, tmp_path: Path) -> AsyncIterator[Start]:
+    """Start replicas that are killed when the test ends."""
+    started: list[Replica] = []
+
+    def start(name: str, log: str, **options: Any) -> Replica:
+        started.append(Replica(world, tmp_path / name, log, **options))
+        return started[-1]
+
+    yield start
+    for replica in started:
+        replica.kill()
+
+
+@pytest.fixture
+async def log(postgres_database: str) -> str:
+    """An empty log that replicas share."""
+    await PostgresDatabase.migrate(postgres_database)
+    return postgres_database
+
+
+async def ask(replica: Replica, path: str, body: Any = None) -> Any:
+    """Ask a replica's API."""
+    method = "GET" if body is None else "POST"
+    async with aiohttp.ClientSession() as session, session.request(method, replica.url + path, json=body) as answer:
+        assert answer.status < 300, await answer.text()
+        return await answer.json()
+
+
+async def is_ready(replica: Replica) -> bool:
+    """Ask a replica's readiness probe."""
+    if not replica.url:
+        return False
+    async with aiohttp.ClientSession() as session, session.get(f"{replica.url}/readyz") as answer:
+        return answer.status == 200
+
+
+async def test_follower_takes_intent_and_the_leader_acts(world: World, start: Start, log: str) -> None:
+    await world.add_node("gpu-1", gpus=2)
+    leader = start("one", log)
+    await world.until(lambda: leader.leads)
+    follower = start("two", log)
+    await world.until_it_is(lambda: is_ready(follower))
+    submitted = await ask(follower, "/api/v1/jobs", an_mpijob("a", world.namespace, workers=1, least=1, most=2))
+    await world.until_running("a", 2)
+    assert not follower.leads
+    shown = await ask(follower, f"/api/v1/jobs/{submitted['job_id']}")
+    assert shown["phase"] == "Running"
+    await refuse_unverified(log)
+
+
+async def test_leader_when_told_to_end_hands_over_within_a_second(world: World, start: Start, log: str) -> None:
+    await world.add_node("gpu-1", gpus=2)
+    first = start("one", log)
+    await world.until(lambda: first.leads)
+    await world.submit(an_mpijob("a", world.namespace, workers=1, least=1, most=2))
+    await world.until_running("a", 2)
+    second = start("two", log)
+    await world.until(lambda: second.url)
+    before = {pod["metadata"]["uid"] for pod in await world.workers_of("a")}
+    first.terminate()
+    await world.until(lambda: second.leads)
+    await world.until(first.is_over)
+    assert {pod["metadata"]["uid"] for pod in await world.workers_of("a")} == before
+    await world.end_launcher("a")
+    await world.until_gone("a-worker-0")
+    await refuse_unverified(log)
+
+
+async def test_leader_when_killed_is_followed_and_nothing_runs_twice(world: World, start: Start, log: str) -> None:
+    await world.add_node("gpu-1", gpus=2)
+    first = start("one", log)
+    await world.until(lambda: first.leads)
+    second = start("two", log)
+    await world.until(lambda: second.url)
+    await world.submit(an_mpijob("a", world.namespace, workers=1, least=1, most=2))
+    await world.until_running("a", 2)
+    before = {pod["metadata"]["uid"] for pod in await world.workers_of("a")}
+    first.kill()
+    began = time.perf_counter()
+    await world.until(lambda: second.leads)
+    # Three seconds of lease in this test, and time for a busy machine.
+    assert time.perf_counter() - began < 10.0
+    await world.submit(an_mpijob("b", world.namespace, workers=1, least=1, most=1))
+    await world.until_running("b", 1)
+    assert {pod["metadata"]["uid"] for pod in await world.workers_of("a")} <= before
+    store = await open_log(log)
+    facts = [event.data for event in await store.read(0, 100_000)]
+    await store.close()
+    assert sum(isinstance(fact, JobSubmitted) for fact in facts) == 2
+    assert sum(isinstance(fact, LeaderElected) and fact.pool == "v100" for fact in facts) == 2
+    assert any(isinstance(fact, PlanAdopted) for fact in facts)
+    await refuse_unverified(log)
+
+
+async def test_voda_with_exactly_its_service_accounts_rights_runs_a_job_from_begin_to_end(
+    world: World, start: Start, tmp_path: Path
+) -> None:
+    await world.add_node("gpu-1", gpus=4)
+    settings = {"leader": {"namespace": "voda-system", "name": "voda"}}
+    config = service_account_kubeconfig(world.plane)
+    it = start("one", str(tmp_path / "one.db"), kubeconfig=config, settings=settings)
+    await world.until(lambda: it.leads)
+    await ask(it, "/api/v1/jobs", an_mpijob("api", world.namespace, workers=1, least=1, most=4))
+    await world.until_running("api", 4)
+    await world.submit(an_mpijob("ctl", world.namespace, workers=1, least=1, most=4))
+    await world.until_running("ctl", 2)
+    await world.add_node("gpu-2", gpus=4)
+    await world.cordon("gpu-1")
+    await world.until_running("ctl", 2)
+    await world.end_launcher("ctl")
+    await world.end_launcher("api")
+    await world.until_it_is(lambda: world.has_condition("api", "Succeeded"))
+    assert "forbidden" not in it.text.lower()
+    assert "403" not in it.text
