@@ -19,6 +19,8 @@ from voda.reconcilers.workers import WorkerReconciler
 
 AT_ONCE: Final = 16
 """Jobs whose actions a cluster that is far away is asked for at a time."""
+_JITTER: Final = 0.25
+"""Share by which jobs that failed together are tried again apart."""
 
 
 def pool_loop(  # noqa: PLR0913 - its ports
@@ -47,9 +49,15 @@ def pool_loop(  # noqa: PLR0913 - its ports
             observer=meter,
         ),
         reconciler=WorkerReconciler(
-            cluster=cluster, watcher=watcher, clock=clock, applied=meter.applied
+            cluster=cluster,
+            watcher=watcher,
+            clock=clock,
+            applied=meter.applied,
+            concurrency=at_once,
+            jitter=_JITTER,
         ),
         watcher=watcher,
+        healed=meter.healed,
     )
 
 

@@ -7,7 +7,7 @@ the pool up and shows; only what makes further decisions wrong (a later leader, 
 import asyncio
 import logging
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
@@ -15,9 +15,10 @@ from typing import Final
 from voda.clock import Clock
 from voda.cluster.port import Cluster, Notice
 from voda.controller.controller import Controller
-from voda.domain.errors import Fenced, LogDamaged, LogTooNew, NotALog, TransientError, VodaError
+from voda.domain.errors import ClusterUnavailable, Fenced, LogDamaged, LogTooNew, NotALog, TransientError, VodaError
 from voda.domain.state import ClusterState
 from voda.events.envelope import Event
+from voda.events.types import JobCancelRequested
 from voda.projections.live import Live
 from voda.reconcilers.relist import overlooked
 from voda.reconcilers.watcher import Watcher
@@ -31,12 +32,14 @@ RELIST_S: Final = 30.0
 _FOLLOW_S: Final = 0.2
 _RETRY_S: Final = 1.0
 _RETRY_UNFORESEEN_S: Final = 10.0
+_LONGEST_ASKED_S: Final = 60.0
+"""However long a cluster asks to be left alone."""
 
 
 class PoolLoop:
     """Controller, reconciler and watcher of one pool, driven by the log and the cluster."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its ports, and who measures it
         self,
         *,
         clock: Clock,
@@ -44,6 +47,7 @@ class PoolLoop:
         controller: Controller,
         reconciler: WorkerReconciler,
         watcher: Watcher,
+        healed: Callable[[int], None] | None = None,
     ) -> None:
         self.is_leading = False
         self.trouble = ""
@@ -54,6 +58,8 @@ class PoolLoop:
         self._controller = controller
         self._reconciler = reconciler
         self._watcher = watcher
+        self._healed = healed
+        """Is told at every relist how many facts it healed, 0 nearly always."""
         self._wake = asyncio.Event()
         self._notices: deque[Notice] = deque()
         self._is_stale = True
@@ -106,6 +112,7 @@ class PoolLoop:
                     await self._sleep_until(await self._again(self._step))
         finally:
             self.is_leading, self.trouble = False, ""
+            self._tell_healed(0)
 
     async def _listen(self) -> None:
         """Take the cluster's notices as they come."""
@@ -128,11 +135,14 @@ class PoolLoop:
         observed = await self._cluster.observe()
         # What was told before this look is in it already.
         self._notices.clear()
-        facts = overlooked(await self._state(), observed)
+        found = overlooked(await self._state(), observed)
+        # The log may know of objects that the cluster's view has not caught up with: only a second look cancels.
+        suspects = tuple(fact for fact in found if isinstance(fact, JobCancelRequested))
+        facts = [fact for fact in found if fact not in suspects]
         await self._watcher.record(facts)
         self.is_leading = True
         # Of what a former leadership in this process knew, nothing is known to hold.
-        self._is_stale, self._suspects = True, ()
+        self._is_stale, self._suspects = True, suspects
         self._relist_at = self._clock.now() + RELIST_S
         _log.info("leads pool=%s epoch=%d overlooked=%d", self.pool, epoch, len(facts))
         return self._clock.now()
@@ -164,11 +174,17 @@ class PoolLoop:
         found = overlooked(await self._state(), observed)
         missing = [fact for fact in found if fact in self._suspects]
         if missing:
-            _log.warning("healed pool=%s facts=%d", self.pool, len(missing))
+            kinds = Counter(fact.TYPE for fact in missing)
+            _log.warning("healed pool=%s facts=%s", self.pool, ",".join(f"{kind}:{n}" for kind, n in kinds.items()))
             await self._watcher.record(missing)
+        self._tell_healed(len(missing))
         self._suspects = tuple(fact for fact in found if fact not in missing)
         self._is_stale = True
         self._relist_at = self._clock.now() + RELIST_S
+
+    def _tell_healed(self, facts: int) -> None:
+        if self._healed is not None:
+            self._healed(facts)
 
     async def _state(self) -> ClusterState:
         await self._controller.catch_up()
@@ -196,7 +212,8 @@ class PoolLoop:
         self.trouble = f"pool {self.pool}: {what}"
         if self.trouble != before:
             _log.warning("stands still pool=%s reason=%s", self.pool, what, exc_info=None if is_foreseen else error)
-        return _RETRY_S if is_foreseen else _RETRY_UNFORESEEN_S
+        asked_s = error.retry_after_s if isinstance(error, ClusterUnavailable) else 0.0
+        return max(_RETRY_S, min(asked_s, _LONGEST_ASKED_S)) if is_foreseen else _RETRY_UNFORESEEN_S
 
     async def _sleep_until(self, instant: float) -> None:
         span_s = instant - self._clock.now()

@@ -36,7 +36,16 @@ class StoreUnavailable(TransientError):
 
 
 class ClusterUnavailable(TransientError):
-    """The cluster does not answer."""
+    """The cluster does not answer.
+
+    Args:
+        message: the sentence for the user.
+        retry_after_s: how long it asks to be left alone; 0 = it did not say.
+    """
+
+    def __init__(self, message: str = "", retry_after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class InvalidInput(PermanentError):

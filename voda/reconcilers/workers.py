@@ -1,10 +1,12 @@
 """The worker reconciler: makes the plan so, job by job.
 
 Rules: level, not edge (it acts on the difference it sees now); a job whose action failed is left alone for a
-while, longer each time, unless something else is wanted of it; the failure is an event; no other job waits for it.
+while, longer each time, unless something else is wanted of it; the failure is an event; no other job waits for it;
+actions are begun in the order of the difference, those of one job after each other.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -12,6 +14,7 @@ from voda.clock import Clock, stopwatch
 from voda.cluster.port import Cluster, Observed
 from voda.domain.errors import ClusterUnavailable, VodaError
 from voda.domain.plan import Action
+from voda.domain.rng import rng_at
 from voda.domain.state import ClusterState
 from voda.events.types import ActionFailed
 from voda.reconcilers.diff import diff
@@ -33,9 +36,20 @@ class _Setback(NamedTuple):
 
 
 class WorkerReconciler:
-    """Applies the difference between plan and cluster."""
+    """Applies the difference between plan and cluster.
 
-    def __init__(
+    Args:
+        cluster: of one pool.
+        watcher: writes down what failed.
+        clock: of the pool.
+        timeout_s: of every single call.
+        applied: is told of every action.
+        concurrency: jobs whose actions are under way at a time, >= 1.
+        jitter: share by which a pause may be longer, >= 0, drawn for every job and attempt: what failed together
+            is not tried again together.
+    """
+
+    def __init__(  # noqa: PLR0913 - its ports, and how it behaves
         self,
         *,
         cluster: Cluster,
@@ -43,12 +57,18 @@ class WorkerReconciler:
         clock: Clock,
         timeout_s: float = 30.0,
         applied: Applied | None = None,
+        concurrency: int = 1,
+        jitter: float = 0.0,
     ) -> None:
+        if concurrency < 1:
+            raise ValueError(f"concurrency is {concurrency}, expected 1 or more")
         self._cluster = cluster
         self._watcher = watcher
         self._clock = clock
         self._timeout_s = timeout_s
         self._applied = applied
+        self._concurrency = concurrency
+        self._jitter = jitter
         self.is_settled = False
         """Whether the last step found everything as planned, nothing waiting for GPUs to become free."""
         self._setbacks: dict[str, _Setback] = {}
@@ -65,22 +85,58 @@ class WorkerReconciler:
         """
         observed = await self._observe()
         state = await current()
-        accepted = 0
         actions = diff(state, observed)
         planned = sum(map(len, state.plan.placement.values()))
         self.is_settled = not actions and planned == sum(map(len, observed.workers.values()))
         wanted = _by_job(actions)
         for job_id in self._setbacks.keys() - wanted.keys() - state.jobs.keys():
             del self._setbacks[job_id]
-        for action in actions:
-            if not self._is_paused(action.job_id, wanted[action.job_id]):
-                accepted += await self._try(action, wanted[action.job_id])
-        return accepted
+        if self._concurrency == 1:
+            return await self._work(deque(actions), wanted, {})
+        return await self._work_together(deque(actions), wanted)
 
     def resume_at(self) -> float | None:
         """Return the instant at which the first paused job is tried again; None when none is paused."""
         now = self._clock.now()
         return min((setback.until for setback in self._setbacks.values() if setback.until > now), default=None)
+
+    async def _work_together(self, todo: deque[Action], wanted: Mapping[str, Sequence[Action]]) -> int:
+        busy: dict[str, deque[Action]] = {}
+        works = [self._work(todo, wanted, busy) for _ in range(min(self._concurrency, len(wanted)))]
+        accepted = 0
+        # What one of them could not write down keeps the others from nothing they have begun.
+        for outcome in await asyncio.gather(*works, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+            accepted += outcome
+        return accepted
+
+    async def _work(
+        self, todo: deque[Action], wanted: Mapping[str, Sequence[Action]], busy: dict[str, deque[Action]]
+    ) -> int:
+        """Carry out what is left to do until nothing is, and return the number of actions the cluster accepted.
+
+        Args:
+            todo: actions that nobody has taken yet, in their order; taken from.
+            wanted: all that is to be done, by job.
+            busy: job whose action is under way -> its next ones, which whoever works on the job carries out.
+        """
+        accepted = 0
+        while todo:
+            action = todo.popleft()
+            job_id = action.job_id
+            if job_id in busy:
+                busy[job_id].append(action)
+                continue
+            mine = busy[job_id] = deque([action])
+            try:
+                while mine:
+                    if not self._is_paused(job_id, wanted[job_id]):
+                        accepted += await self._try(mine[0], wanted[job_id])
+                    mine.popleft()
+            finally:
+                del busy[job_id]
+        return accepted
 
     def _is_paused(self, job_id: str, wanted: Sequence[Action]) -> bool:
         setback = self._setbacks.get(job_id)
@@ -115,7 +171,7 @@ class WorkerReconciler:
     async def _pause(self, action: Action, wanted: Sequence[Action], error: Exception) -> None:
         before = self._setbacks.get(action.job_id)
         attempt = before.attempts + 1 if before else 1
-        pause_s = min(_FIRST_PAUSE_S * 2 ** min(attempt - 1, 16), _LONGEST_PAUSE_S)
+        pause_s = self._pause_s(action.job_id, attempt, error)
         self._setbacks[action.job_id] = _Setback(wanted, attempt, self._clock.now() + pause_s)
         failed = ActionFailed(
             job_id=action.job_id,
@@ -124,6 +180,14 @@ class WorkerReconciler:
             attempt=attempt,
         )
         await self._watcher.record([failed])
+
+    def _pause_s(self, job_id: str, attempt: int, error: Exception) -> float:
+        """Return how long to leave the job alone: longer each time, and as long as the cluster asks for."""
+        asked_s = error.retry_after_s if isinstance(error, ClusterUnavailable) else 0.0
+        pause_s = min(max(_FIRST_PAUSE_S * 2.0 ** min(attempt - 1, 16), asked_s), _LONGEST_PAUSE_S)
+        if not self._jitter:
+            return pause_s
+        return pause_s * (1 + self._jitter * rng_at(attempt, job_id).random())
 
 
 def _by_job(actions: Sequence[Action]) -> Mapping[str, Sequence[Action]]:

@@ -1,16 +1,19 @@
 """The worker reconciler: what is tried when, and what a failure of one job means for the others."""
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
 
 from tests.builders import a_job, a_node, a_spec, a_state
+from tests.waiting import until
 from voda.clock import VirtualClock
 from voda.cluster.port import Observed
-from voda.domain.errors import ActionRefused
+from voda.domain.errors import ActionRefused, ClusterUnavailable, StoreUnavailable
 from voda.domain.estimate import linear_speedup
 from voda.domain.plan import Action, Placement, ResizeJob, StartJob
 from voda.domain.state import ClusterState
+from voda.events.envelope import Fact
 from voda.events.memory import MemoryStore
 from voda.events.types import ActionFailed
 from voda.reconcilers.watcher import Watcher
@@ -35,14 +38,20 @@ class UnwillingCluster(SimulatedCluster):
 class Stage:
     """A reconciler before a node of four GPUs, with jobs `a` and `b` made known."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: MemoryStore | None = None) -> None:
         self.clock = VirtualClock(1000.0)
-        self.store = MemoryStore()
-        self.cluster = UnwillingCluster([a_node("n1")], now=self.clock.now)
-        for job_id in "ab":
-            self.cluster.admit(a_spec(job_id, max_replicas=4), PROFILE)
+        self.store = store or MemoryStore()
+        self.use(UnwillingCluster([a_node("n1")], now=self.clock.now))
+
+    def use(self, cluster: UnwillingCluster, *, jobs: str = "ab", concurrency: int = 1, jitter: float = 0.0) -> None:
+        """Begin anew with that cluster."""
+        self.cluster = cluster
+        for job_id in jobs:
+            cluster.admit(a_spec(job_id, max_replicas=4), PROFILE)
         watcher = Watcher(store=self.store, clock=self.clock)
-        self.reconciler = WorkerReconciler(cluster=self.cluster, watcher=watcher, clock=self.clock)
+        self.reconciler = WorkerReconciler(
+            cluster=cluster, watcher=watcher, clock=self.clock, concurrency=concurrency, jitter=jitter
+        )
 
     async def step(self, placement: Placement, *, jobs: str = "ab") -> int:
         async def current() -> ClusterState:
@@ -106,6 +115,100 @@ async def test_pause_when_its_job_has_ended_then_it_is_forgotten(stage: Stage) -
     await stage.step({"a": ("n1",)})
     await stage.step({}, jobs="b")
     assert stage.reconciler.resume_at() is None
+
+
+class BusyCluster(UnwillingCluster):
+    """Asks for patience instead of starting job `a`."""
+
+    async def apply(self, action: Action) -> None:
+        if action.job_id == "a":
+            raise ClusterUnavailable("too many requests", retry_after_s=7.5)
+        await super().apply(action)
+
+
+async def test_pause_when_the_cluster_asks_for_one_is_at_least_that_long(stage: Stage) -> None:
+    stage.use(BusyCluster([a_node("n1")], now=stage.clock.now))
+    assert await stage.step({"a": ("n1",), "b": ("n1",)}) == 1
+    assert stage.reconciler.resume_at() == 1007.5
+
+
+async def test_pause_when_many_fail_together_then_each_is_a_little_longer_by_its_own_chance(stage: Stage) -> None:
+    stage.cluster.refuses = (StartJob,)
+    stage.use(stage.cluster, jitter=0.5)
+    await stage.step({"a": ("n1",)})
+    resume_at = stage.reconciler.resume_at()
+    assert resume_at is not None
+    assert 1001.0 < resume_at < 1001.5
+    stage.use(stage.cluster, jitter=0.5)
+    await stage.step({"a": ("n1",)})
+    assert stage.reconciler.resume_at() == resume_at
+
+
+class SlowCluster(UnwillingCluster):
+    """Holds every action on job `a` until it is let go, and notes what is begun, in order."""
+
+    def __init__(self, stage: "Stage") -> None:
+        super().__init__([a_node("n1"), a_node("n2")], now=stage.clock.now)
+        self.let_go = asyncio.Event()
+        self.begun: list[tuple[str, str]] = []
+        self.under_way = self.most_under_way = 0
+
+    async def apply(self, action: Action) -> None:
+        self.begun.append((action.job_id, type(action).__name__))
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        try:
+            if action.job_id == "a":
+                await self.let_go.wait()
+            else:
+                await asyncio.sleep(0)
+            await super().apply(action)
+        finally:
+            self.under_way -= 1
+
+
+async def test_step_when_several_jobs_may_be_acted_on_then_a_slow_one_holds_up_no_other(stage: Stage) -> None:
+    cluster = SlowCluster(stage)
+    stage.use(cluster, jobs="abcd", concurrency=2)
+    placement = dict.fromkeys("abcd", ("n1",))
+    step = asyncio.ensure_future(stage.step(placement, jobs="abcd"))
+    await until(lambda: set(cluster.workers()) == {"b", "c", "d"})
+    assert not step.done()
+    cluster.let_go.set()
+    assert await step == 4
+    assert set(cluster.workers()) == {"a", "b", "c", "d"}
+    assert cluster.most_under_way == 2
+
+
+async def test_step_when_several_jobs_may_be_acted_on_then_actions_of_one_job_follow_each_other(stage: Stage) -> None:
+    cluster = SlowCluster(stage)
+    stage.use(cluster, jobs="ab", concurrency=8)
+    cluster.let_go.set()
+    await stage.step({"a": ("n1",), "b": ("n1",)})
+    cluster.begun.clear()
+    cluster.let_go.clear()
+    step = asyncio.ensure_future(stage.step({"a": ("n2", "n2"), "b": ("n1", "n1")}))
+    await until(lambda: ("b", "ResizeJob") in cluster.begun)
+    assert [begun for begun in cluster.begun if begun[0] == "a"] == [("a", "MigrateWorkers")]
+    cluster.let_go.set()
+    assert await step == 3
+    assert [begun for begun in cluster.begun if begun[0] == "a"] == [("a", "MigrateWorkers"), ("a", "ResizeJob")]
+
+
+class LostStore(MemoryStore):
+    """Cannot be written to."""
+
+    async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
+        raise StoreUnavailable("the log is away")
+
+
+async def test_step_when_a_failure_cannot_be_written_down_then_that_is_raised_and_others_are_done() -> None:
+    stage = Stage(LostStore())
+    stage.use(stage.cluster, concurrency=2)
+    stage.cluster.refuses = (StartJob,)
+    with pytest.raises(StoreUnavailable):
+        await stage.step({"a": ("n1",), "b": ("n1",)})
+    assert stage.workers() == {"b": 1}
 
 
 async def test_job_that_is_started_by_a_successor_just_before_the_cluster_is_observed_is_not_stopped(

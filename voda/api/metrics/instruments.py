@@ -44,6 +44,9 @@ class Metrics:
         self.elections = self._counter("leader_elections", "Leaderships taken.", "pool")
         self.events = self._counter("events", "Events of the log, by type.", "type")
         self.actions = self._counter("actions", "Actions on the cluster, by outcome.", "pool", "action", "outcome")
+        self.drift_healed = self._counter(
+            "reconcile_drift", "Facts that a relist found missing in the log, and recorded.", "pool"
+        )
         self.facts_appended = self._counter("appended_facts", "Facts appended to the log by this process.")
         self.http_requests = self._counter("http_requests", "Requests answered.", "method", "route", "status")
 
@@ -87,6 +90,9 @@ class Metrics:
             _MOMENTS_S,
             "method",
             "route",
+        )
+        self.drift = Gauge(
+            "voda_reconcile_drift_facts", "Facts that the last relist healed.", ["pool"], registry=self.registry
         )
         self.http_in_progress = Gauge(
             "voda_http_requests_in_progress", "Requests being answered, streams included.", registry=self.registry
@@ -134,6 +140,7 @@ class PoolMeter:
     def __init__(self, metrics: Metrics, pool: str) -> None:
         self._pool = pool
         self._actions, self._action = metrics.actions, metrics.action
+        self._drift_healed, self._drift = metrics.drift_healed.labels(pool), metrics.drift.labels(pool)
         self.stepped = metrics.step.labels(pool).observe
         self.decided = metrics.replan.labels(pool).observe
         self.allocated = partial(_observe, metrics.policy, pool)
@@ -143,6 +150,11 @@ class PoolMeter:
         """Take note of an action on the cluster; see WorkerReconciler."""
         self._actions.labels(self._pool, action, outcome).inc()
         self._action.labels(self._pool, action).observe(seconds)
+
+    def healed(self, facts: int) -> None:
+        """Take note of a relist that healed so many facts; see PoolLoop."""
+        self._drift_healed.inc(facts)
+        self._drift.set(facts)
 
 
 def _observe(histogram: Histogram, pool: str, name: str, seconds: float) -> None:

@@ -27,8 +27,7 @@ class Throttled(ClusterUnavailable):
     """
 
     def __init__(self, message: str, retry_after_s: float) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
+        super().__init__(message, retry_after_s)
 
 
 class Conflict(ClusterUnavailable):
