@@ -112,7 +112,9 @@ class Annotator:
             self._forget(uid)
         except ClusterUnavailable as error:
             self._note(str(error))
-            self._stale[uid] = None
+            # After all others: what keeps this one from being told may not concern them.
+            self._stale.setdefault(uid)
+            self._stale.move_to_end(uid, last=False)
             await asyncio.sleep(max(_RETRY_S, getattr(error, "retry_after_s", 0.0)))
         except ActionRefused as error:
             self._note(str(error))

@@ -26,7 +26,6 @@ _BURST: Final = 25
 _REFILL_S: Final = 30.0
 """After which an object that told too much may tell one more."""
 _MOST_COUNTED: Final = 20_000
-_RETRY_S: Final = 2.0
 _ENDS: Final[frozenset[Reason]] = frozenset({"Completed", "Failed", "Canceled"})
 
 
@@ -38,11 +37,19 @@ class _Told(NamedTuple):
 
 
 class Announcer:
-    """A queue of announcements, and the one who sends them."""
+    """A queue of announcements, and the one who sends them.
 
-    def __init__(self, api: Api, clock: Clock, *, per_s: float) -> None:
+    Args:
+        api: where they go.
+        clock: of their age.
+        per_s: how many a second.
+        retry_s: pause after the server did not answer.
+    """
+
+    def __init__(self, api: Api, clock: Clock, *, per_s: float, retry_s: float = 2.0) -> None:
         self._api = api
         self._clock = clock
+        self._retry_s = retry_s
         self._pace = Pace(per_s, clock)
         self._queue: OrderedDict[tuple[str, Reason, str], Announcement] = OrderedDict()
         self._left: dict[str, _Told] = {}
@@ -76,10 +83,10 @@ class Announcer:
             try:
                 await self._send(told)
             except ClusterUnavailable as error:
+                # Behind all others: what keeps this one from being told may not concern them.
                 self._queue[key] = told
-                self._queue.move_to_end(key, last=False)
                 self._note(str(error))
-                await asyncio.sleep(max(_RETRY_S, getattr(error, "retry_after_s", 0.0)))
+                await asyncio.sleep(max(self._retry_s, getattr(error, "retry_after_s", 0.0)))
 
     async def _send(self, told: Announcement) -> None:
         try:
