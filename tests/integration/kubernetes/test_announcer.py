@@ -48,14 +48,14 @@ async def test_announcement_that_the_server_refuses_holds_up_no_other(code: int)
     async with a_sending(refused(code), said({}, 201)) as (announcer, server, _):
         announcer.put(an_announcement("1"))
         announcer.put(an_announcement("2"))
-        await until(lambda: server.asked["create"] == 2)
+        await until(lambda: server.asked["create"] >= 2)
 
 
 async def test_announcement_that_was_told_before_is_done() -> None:
     async with a_sending(refused(409), said({}, 201)) as (announcer, server, _):
         announcer.put(an_announcement("1"))
         announcer.put(an_announcement("2"))
-        await until(lambda: server.asked["create"] == 2)
+        await until(lambda: server.asked["create"] >= 2)
 
 
 async def test_announcement_that_could_not_be_told_for_minutes_is_dropped() -> None:
