@@ -102,6 +102,9 @@ class Transport:
     async def close(self) -> None:
         """Close all connections."""
         await self._session.close()
+        # A farewell of TLS would outlive the loop.
+        if (connector := self._rest.pool_manager.connector) is not None:
+            await connector.close(abort_ssl=True)
         await self._rest.close()
 
     async def ask(self, request: Request, *, most_bytes: int = 64 << 20) -> bytes:
@@ -155,8 +158,7 @@ class Transport:
         except _FAILURES as failed:
             raise ClusterUnavailable(f"cannot {request.told}: the answer broke off ({_named(failed)})") from failed
         finally:
-            # An answer read to its end has given its connection back already; any other one is of no use again.
-            answer.close()
+            _drop(answer)
 
     async def _send(self, request: Request, timeout: ClientTimeout) -> ClientResponse:
         laps: list[float] = []
@@ -233,6 +235,14 @@ def _named(failed: BaseException) -> str:
         case ssl.SSLError() | ClientConnectorError():
             return one_line(str(failed))
     return one_line(f"{type(failed).__name__}: {failed}".rstrip(": "))
+
+
+def _drop(answer: ClientResponse) -> None:
+    """Let go of an answer: read to its end, it has given its connection back; else that is of no use again."""
+    connection = answer.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+    answer.close()
 
 
 def _probe(answer: ClientResponse) -> None:
