@@ -28,6 +28,7 @@ from voda.app.election import (
     next_epoch,
     seen,
 )
+from voda.app.failures import single
 from voda.cluster.kubernetes.errors import Conflict, Throttled
 from voda.cluster.kubernetes.lease import Lease, LeaseClient
 from voda.controller.epochs import Epochs
@@ -93,6 +94,8 @@ class Leadership:
         self._term: Term | None = None
         self._retry_at = -math.inf
         self._is_in_doubt = False
+        self._may_hold = False
+        """Whether the Lease is ours, or may be: it was asked for, and there was no answer."""
 
     @property
     def is_leading(self) -> bool:
@@ -120,12 +123,17 @@ class Leadership:
         Raises:
             ExceptionGroup: of what `lead` or `stand_by` raised.
         """
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._watch())
-            while True:
-                await self._wait_for_the_lead(stand_by or asyncio.Event().wait)
-                await self._serve(lead)
-                await asyncio.sleep(self._terms.retry_s)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._watch())
+                while True:
+                    await self._wait_for_the_lead(stand_by or asyncio.Event().wait)
+                    await self._serve(lead)
+                    await asyncio.sleep(self._terms.retry_s)
+        finally:
+            # It may end between taking the Lease and leading.
+            self._term = None
+            await self._release()
 
     async def _wait_for_the_lead(self, stand_by: Callable[[], Coroutine[Any, Any, object]]) -> None:
         async with asyncio.TaskGroup() as group:
@@ -146,7 +154,7 @@ class Leadership:
                 reason = await self._hold(leading)
                 leading.cancel()
         except* Fenced as errors:
-            reason = f"fenced: {_first(errors)}"
+            reason = f"fenced: {single(errors)}"
         finally:
             self._term = None
             self._note_end(epoch, reason)
@@ -201,6 +209,7 @@ class Leadership:
             self._fail(error)
             return
         began, duration_s = _now(), self._terms.duration_s
+        self._may_hold = True
         if await self._ask(
             lambda: self._client.take(sight.lease, holder=self.me, transitions=epoch, duration_s=duration_s)
         ):
@@ -230,6 +239,7 @@ class Leadership:
             return False
         self._sight = seen(self._sight, lease, _now())
         self._is_in_doubt, self._retry_at, self.trouble = False, -math.inf, ""
+        self._may_hold = lease is not None and lease.holder == self.me
         return True
 
     async def _watch(self) -> None:
@@ -254,10 +264,15 @@ class Leadership:
         self._wake.set()
 
     async def _release(self) -> None:
-        """Give the Lease up, if it is still held, so that others need not wait until it expires."""
+        """Give the Lease up, if it may be held, so that others need not wait until it expires."""
+        if not self._may_hold:
+            return
+        self._may_hold = False
         lease = self._sight.lease
         with suppress(VodaError, TimeoutError):
             async with asyncio.timeout(_RELEASE_S):
+                if lease is None or lease.holder != self.me:
+                    lease = await self._client.read()
                 while lease is not None and lease.holder == self.me:
                     try:
                         await self._client.release(lease)
@@ -293,10 +308,3 @@ class Leadership:
 def _now() -> float:
     # Steady, unlike the time of day: a clock that is set must not end a leadership, nor begin one.
     return asyncio.get_running_loop().time()
-
-
-def _first(errors: BaseExceptionGroup[Fenced]) -> BaseException:
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -113,7 +113,10 @@ class Candidate:
 
     async def stand_by(self) -> None:
         self.stood_by += 1
-        await asyncio.Event().wait()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)
 
     async def decide_late(self, epoch: int) -> None:
         """Do what a leader that was paused does when it goes on."""
@@ -193,6 +196,21 @@ def test_leader_when_stopped_in_the_midst_of_a_renewal_releases_all_the_same() -
 
     for tenths_of_a_latency in range(60):
         virtually(play(1.98 + tenths_of_a_latency / 1_000))
+
+
+def test_candidate_when_stopped_in_the_midst_of_taking_the_lease_leaves_it_to_others() -> None:
+    async def play(wait_s: float) -> None:
+        stage = await a_led_stage()
+        await stage.candidates[0].stop()
+        await asyncio.sleep(wait_s)
+        await stage.candidates[1].stop()
+        stage.add()
+        await asyncio.sleep(1.0)
+        assert stage.leaders() == ["c2"]
+        await stage.stop()
+
+    for thousandths in range(0, 100, 2):
+        virtually(play(thousandths / 1_000))
 
 
 def test_leader_when_killed_is_followed_once_its_lease_expired() -> None:
