@@ -63,10 +63,10 @@ async def test_follower_takes_intent_and_the_leader_acts(world: World, start: St
     await world.until(lambda: leader.leads)
     follower = start("two", log)
     await world.until_it_is(lambda: is_ready(follower))
-    submitted = await ask(follower, "/api/v1/jobs", an_mpijob("a", world.namespace, workers=1, least=1, most=2))
+    await ask(follower, "/api/v1/jobs", an_mpijob("a", world.namespace, workers=1, least=1, most=2))
     await world.until_running("a", 2)
     assert not follower.leads
-    shown = await ask(follower, f"/api/v1/jobs/{submitted['job_id']}")
+    shown = await ask(follower, f"/api/v1/jobs/{world.namespace}_a")
     assert shown["phase"] == "Running"
     await refuse_unverified(log)
 

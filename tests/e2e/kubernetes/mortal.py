@@ -1,0 +1,82 @@
+"""`voda serve` that dies at one step: run as a program, with MORTAL=`before|after STEP COUNT` in its environment.
+
+A step is a call that changes something outside of the process: `append worker.started`, `create pods/binding`,
+`patch mpijobs`. Before the nth of a kind, or right after it was answered, the process is gone as by kill -9. With
+MORTAL_TRACE=FILE it writes down every step that it comes to.
+
+Rule: nothing of voda is changed but the calls themselves.
+"""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import voda.cli
+from voda.cluster.kubernetes.api import Api
+from voda.events.timed import TimedStore
+
+_PLURAL = re.compile(r"/(?:namespaces/[^/]+/)?(nodes|pods|mpijobs|pytorchjobs|events|leases)(?:/[^/]+(/\w+)?)?$")
+
+
+class Fate:
+    """When to die."""
+
+    def __init__(self, text: str, trace: str) -> None:
+        self.when, _, rest = text.partition(" ")
+        self.step, _, count = rest.rpartition(" ")
+        self.count = int(count or 0)
+        self._trace = Path(trace) if trace else None
+        self._seen: Counter[str] = Counter()
+
+    def meet(self, when: str, step: str) -> None:
+        """Come to a step."""
+        if when == "before":
+            self._seen[step] += 1
+            if self._trace is not None:
+                with self._trace.open("a") as file:
+                    file.write(f"{step}\n")
+        if (when, step) == (self.when, self.step) and self._seen[step] == self.count:
+            os._exit(137)
+
+
+def step_of(verb: str, path: str) -> str:
+    """Return the name of a step."""
+    found = _PLURAL.search(path)
+    assert found, path
+    return f"{verb} {found[1]}{found[2] or ''}"
+
+
+def make_mortal(fate: Fate) -> None:
+    """Have every call that changes something come to its fate."""
+    append: Callable[..., Any] = TimedStore.append
+
+    async def appending(self: TimedStore, stream: str, expected: int, facts: Any, **options: Any) -> Any:
+        step = f"append {facts[0].data.TYPE}"
+        fate.meet("before", step)
+        result = await append(self, stream, expected, facts, **options)
+        fate.meet("after", step)
+        return result
+
+    TimedStore.append = appending  # type: ignore[method-assign]
+    for verb in ("create", "patch", "delete"):
+        setattr(Api, verb, _calling(verb, getattr(Api, verb), fate))
+
+
+def _calling(verb: str, call: Callable[..., Any], fate: Fate) -> Callable[..., Any]:
+    async def calling(self: Api, path: str, *arguments: Any, **options: Any) -> Any:
+        step = step_of(verb, path)
+        fate.meet("before", step)
+        result = await call(self, path, *arguments, **options)
+        fate.meet("after", step)
+        return result
+
+    return calling
+
+
+if __name__ == "__main__":
+    environment = os.environ  # noqa: TID251 - a program of the tests
+    make_mortal(Fate(environment.get("MORTAL", ""), environment.get("MORTAL_TRACE", "")))
+    voda.cli.main()
