@@ -82,19 +82,18 @@ class Access:
         return access
 
     @classmethod
-    def mounted(cls, folder: Path, clock: Clock) -> Self:
+    def mounted(cls, folder: Path) -> Self:
         """Return the access that several replicas share, by a folder that none of them writes.
 
         All its files may change at any time, as those of a Kubernetes Secret do.
 
         Args:
             folder: with `secret`, `admin.token` and, optionally, `tokens.json`, as `open` makes them elsewhere.
-            clock: dates nothing here; tokens are made where the folder was.
 
         Raises:
             InvalidInput: a file is missing, too short to be secret, or not what was written.
         """
-        access = cls(folder, clock, _mounted(folder / _SECRET))
+        access = cls(folder, None, _mounted(folder / _SECRET))
         access._is_mounted = True
         access._reload()
         access._load()
@@ -160,7 +159,7 @@ class Access:
         if role not in ROLES:
             raise InvalidInput(f"role {role!r} is unknown, expected one of {', '.join(ROLES)}")
         file, clock = self._written(), self._clock
-        assert clock is not None, "who has a folder has a clock"
+        assert clock is not None, "who writes the folder has a clock"
         token = _new_token()
         with private.held(file):
             tokens = _read(file)
