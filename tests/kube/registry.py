@@ -40,8 +40,8 @@ from voda.events.types import AnyFact
 from voda.projections.records import JobRecord
 
 
-class Died(Exception):
-    """The process ends here."""
+class Died(BaseException):
+    """The process ends here: no handler of errors sees it."""
 
 
 class Mortal:
@@ -182,6 +182,10 @@ class Registry:
         return {event["reason"]: event["message"] for event in about if event["source"].get("component") == "voda"}
 
 
+def _environment(spec: JobSpec) -> Mapping[str, str]:
+    return {"VODA_JOB_ID": spec.job_id}
+
+
 @asynccontextmanager
 async def a_registry(
     world: World,
@@ -189,6 +193,7 @@ async def a_registry(
     *,
     pools: Sequence[str] = ("v100",),
     announces: bool = False,
+    environment: Callable[[JobSpec], Mapping[str, str]] = _environment,
     **fields: Any,
 ) -> AsyncIterator[Registry]:
     """Yield a registrar on the world's namespace.
@@ -198,6 +203,7 @@ async def a_registry(
         store: a log to go on with.
         pools: of the service.
         announces: whether announcements go to the cluster; kept in `announced` otherwise.
+        environment: what a job's processes are told.
         fields: of the Backend.
     """
     log = Mortal(store or MemoryStore(), "append")
@@ -213,7 +219,7 @@ async def a_registry(
             site=site,
             backend=backend,
             submits=submits,
-            fitting=Fitting(site=Site(), environment=lambda spec: {"VODA_JOB_ID": spec.job_id}),
+            fitting=Fitting(site=Site(), environment=environment),
             announce=telling.announce if announces else announced.append,
         )
         backend.view.each(registrar.see)

@@ -1,6 +1,6 @@
 """Claims about jobs and their objects on a real API server: each has the other, once, whatever dies in between."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 import pytest
@@ -11,7 +11,7 @@ from tests.kube.objects import a_pytorchjob, an_mpijob
 from tests.kube.registry import Died, Mortal, Registry, a_registry
 from tests.kube.world import World
 from voda.api.backend import Limits
-from voda.domain.job import Phase
+from voda.domain.job import JobSpec, Phase
 from voda.events.memory import MemoryStore
 from voda.events.types import (
     JobCanceled,
@@ -262,6 +262,20 @@ async def test_unregistered_job_gets_a_new_object_once_the_old_one_is_gone(world
         assert found["metadata"]["uid"] == registry.uid(job_id) != first
         assert found["metadata"]["annotations"]["voda.dev/job-id"] == job_id
         assert len(await registry.events("job.submitted")) == 1
+
+
+async def test_job_that_nobody_foresaw_stops_no_other(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    def environment(spec: JobSpec) -> Mapping[str, str]:
+        if spec.name == "odd":
+            raise RuntimeError("nobody foresaw this")
+        return {}
+
+    async with a_registry(world, environment=environment) as registry:
+        odd = await registry.submit(an_unmanaged(world, "odd"))
+        record = await registry.submit(an_unmanaged(world))
+        await registry.settle(lambda: bool(record.job.uid))
+        assert odd.is_live
+    assert "nobody foresaw this" in caplog.text
 
 
 # ---- wishes changed on the object

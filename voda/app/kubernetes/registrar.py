@@ -39,6 +39,7 @@ _LONGEST_PAUSE_S: Final = 120.0
 _REFUSED_S: Final = 600.0
 """After which an object that was refused is looked at again though nobody changed it: pools come and go."""
 _RETRY_S: Final = 1.0
+_UNFORESEEN_S: Final = 60.0
 
 _Work = Callable[[], Awaitable[object]]
 
@@ -263,6 +264,9 @@ class Registrar:
                 _log.warning("registrar tries again key=%s reason=%s", key[:80], error)
             if job_id and isinstance(error, ActionRefused):
                 await self._report(job_id, error, attempt)
+        except Exception:  # whatever it is, one object that nobody foresaw must not stop all others
+            self._pauses.failed(key, now(), at_least_s=_UNFORESEEN_S)
+            _log.exception("registrar failed key=%s", key[:80])
         else:
             self._pauses.done(key)
             return True
