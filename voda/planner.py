@@ -216,15 +216,16 @@ def _possible(view: ClusterState) -> tuple[ClusterState, dict[str, str]]:
 
     A policy counts GPUs, not nodes: it would keep some for such a job for ever.
     """
-    sizes = {job.spec.gpus_per_replica for job in view.jobs.values() if job.spec.gpus_per_replica > 1 or job.refusals}
-    slots = {gpus: view.slots(gpus) for gpus in sizes}
+    # Of workers of one GPU that fit any node, a policy counts right.
+    doubtful = [job for job in view.jobs.values() if job.spec.gpus_per_replica > 1 or job.refusals]
+    slots = {gpus: view.slots(gpus) for gpus in {job.spec.gpus_per_replica for job in doubtful}}
     never: dict[str, str] = {}
-    for job_id, job in view.jobs.items():
-        gpus = job.spec.gpus_per_replica
-        if (gpus > 1 or job.refusals) and not job.is_canceling:
-            room = room_for(view, job, slots[gpus]) if job.refusals else slots[gpus]
-            if room < job.spec.min_replicas:
-                never[job_id] = _impossible(view, job, room)
+    for job in doubtful:
+        room = slots[job.spec.gpus_per_replica]
+        if job.refusals:
+            room = room_for(view, job, room)
+        if room < job.spec.min_replicas and not job.is_canceling:
+            never[job.spec.job_id] = _impossible(view, job, room)
     return (_without(view, never.keys()) if never else view), never
 
 

@@ -8,14 +8,14 @@ from typing import Final
 
 from voda.domain.state import ClusterState
 
-_ANCHORED: Final = "PyTorchJob"
+ANCHORED: Final = "PyTorchJob"
 """Kind of jobs whose workers all begin anew when worker 0 does."""
 
 
 def anchor(view: ClusterState, job_id: str) -> str | None:
     """Return the node that worker 0 of the job is not to leave; None where it may."""
     job = view.jobs[job_id]
-    if job.spec.kind != _ANCHORED:
+    if job.spec.kind != ANCHORED:
         return None
     node = job.workers.get(0)
     planned = view.plan.placement.get(job_id)

@@ -15,7 +15,7 @@ from scipy.optimize import linear_sum_assignment
 
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
-from voda.placement.anchor import anchor
+from voda.placement.anchor import ANCHORED, anchor
 from voda.placement.free import FreeGpus
 from voda.placement.requests import largest_first, per_node
 
@@ -86,18 +86,31 @@ def _mapped(view: ClusterState, packing: Packing) -> Mapping[str, str]:
 def _stays(view: ClusterState, packing: Packing) -> Mapping[tuple[str, str], int]:
     """Return (copy, node) -> workers that would stay, were the copy mapped to that node; far below 0 where refused."""
     stays: dict[tuple[str, str], int] = defaultdict(int)
-    refused = -1 - 2 * sum(chain.from_iterable(copies.values() for copies in packing.values()))
     for job_id, copies in packing.items():
         # A shrink takes the highest indices away: their places do not count.
         before = per_node(view.plan.placement.get(job_id, ())[: sum(copies.values())])
         for copy, workers in copies.items():
             for node, there in before.items():
                 stays[copy, node] += min(workers, there)
-            if (held := anchor(view, job_id)) is not None:
-                stays[copy, held] += sum(copies.values())
-            for node in view.jobs[job_id].refusals:
-                stays[copy, node] += refused
+    _heed(view, packing, stays)
     return stays
+
+
+def _heed(view: ClusterState, packing: Packing, stays: dict[tuple[str, str], int]) -> None:
+    """Add what anchors are worth, and take away more than all of it where a job is refused."""
+    jobs = view.jobs
+    # Asked of every job, so without a call.
+    special = [job_id for job_id in packing if (job := jobs[job_id]).refusals or job.spec.kind == ANCHORED]
+    if not special:
+        return
+    refused = -1 - 2 * sum(chain.from_iterable(copies.values() for copies in packing.values()))
+    for job_id in special:
+        copies, held = packing[job_id], anchor(view, job_id)
+        for copy in copies:
+            if held is not None:
+                stays[copy, held] += sum(copies.values())
+            for node in jobs[job_id].refusals:
+                stays[copy, node] += refused
 
 
 def _assigned(copies: Sequence[str], nodes: Sequence[str], stays: Mapping[tuple[str, str], int]) -> Mapping[str, str]:
