@@ -37,4 +37,5 @@ def most_telling(view: ClusterState, job: Job) -> str:
 
     name, *others = sorted(job.refusals, key=rank)
     more = f"; {len(others)} more refuse{'' if len(others) > 1 else 's'} it" if others else ""
-    return f"{name}: {job.refusals[name]}{more}"
+    reason = job.refusals[name]
+    return f"{reason if name in reason else f'{name}: {reason}'}{more}"

@@ -108,6 +108,11 @@ def test_refusal_that_is_told_is_that_of_the_node_with_most_gpus() -> None:
     assert most_telling(view, job) == f"n2: {FULL}; 2 more refuse it"
 
 
+def test_refusal_that_names_its_node_is_told_as_it_is() -> None:
+    job = a_job("a", refusals={"n1": "node n1 has 2 CPUs free, worker a-0 needs 4"})
+    assert most_telling(a_state(nodes=[a_node("n1")]), job) == "node n1 has 2 CPUs free, worker a-0 needs 4"
+
+
 # ---- the anchor of a PyTorchJob
 
 
