@@ -177,6 +177,10 @@ class ControlPlane:
         process.kill()
         process.wait(10.0)
 
+    def pid(self, name: str) -> int:
+        """Return the process of a part."""
+        return self._processes[name].pid
+
     def cpu_s(self) -> dict[str, float]:
         """Return part -> seconds of CPU it used so far."""
         used: dict[str, float] = {}

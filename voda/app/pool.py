@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 QUIET: Final = frozenset({"job.submitted", "job.registered", "job.progressed", "worker.refused", "action.failed"})
 """Types after which the cluster needs no look: nothing that is planned or shown has changed by them."""
 RELIST_S: Final = 30.0
+_LOOK_AGAIN_S: Final = 2.0
+"""After a look that found something to be doubted."""
 _FOLLOW_S: Final = 0.2
 _RETRY_S: Final = 1.0
 _RETRY_UNFORESEEN_S: Final = 10.0
@@ -143,7 +145,7 @@ class PoolLoop:
         self.is_leading = True
         # Of what a former leadership in this process knew, nothing is known to hold.
         self._is_stale, self._suspects = True, suspects
-        self._relist_at = self._clock.now() + RELIST_S
+        self._relist_at = self._next_look()
         _log.info("leads pool=%s epoch=%d overlooked=%d", self.pool, epoch, len(facts))
         return self._clock.now()
 
@@ -180,7 +182,10 @@ class PoolLoop:
         self._tell_healed(len(missing))
         self._suspects = tuple(fact for fact in found if fact not in missing)
         self._is_stale = True
-        self._relist_at = self._clock.now() + RELIST_S
+        self._relist_at = self._next_look()
+
+    def _next_look(self) -> float:
+        return self._clock.now() + (_LOOK_AGAIN_S if self._suspects else RELIST_S)
 
     def _tell_healed(self, facts: int) -> None:
         if self._healed is not None:

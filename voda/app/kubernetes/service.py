@@ -42,7 +42,7 @@ from voda.cluster.kubernetes.outputs import KubernetesOutputs
 from voda.cluster.kubernetes.site import KubernetesSite, Setup
 from voda.cluster.port import Outputs
 from voda.controller.epochs import Epochs
-from voda.domain.errors import ClusterUnavailable
+from voda.domain.errors import ClusterUnavailable, StoreUnavailable
 from voda.domain.job import Job, JobSpec, Phase
 from voda.events.envelope import Event
 from voda.events.opening import open_store, shown
@@ -137,7 +137,12 @@ class Service:
     async def lead(self, epoch: int) -> None:
         """Decide and act until cancelled."""
         await self.site.synced()
-        await self.view.reached(await self.store.position())
+        try:
+            await self.view.reached(await self.store.position())
+        except StoreUnavailable as error:
+            # Perhaps another replica reads the log faster: the Lease is given up.
+            _log.warning("does not lead epoch=%d reason=%s", epoch, error)
+            return
         self.site.begin()
         snapshots = Snapshots(self.store, self.view)
         async with asyncio.TaskGroup() as group:
