@@ -14,6 +14,7 @@ from voda.clock import Clock
 from voda.cluster.port import Outputs
 from voda.events.store import EventStore
 from voda.manifests.bounds import MOST_BYTES
+from voda.manifests.parse import ACCELERATOR
 from voda.manifests.parsed import Omission
 
 
@@ -49,6 +50,8 @@ class Backend:
     access: Access
     pools: Sequence[str]
     """To which jobs can be submitted; the first is the default."""
+    pool_label: str = ACCELERATOR
+    """Of nodes: a job that selects its nodes by it goes to the pool of that name."""
     outputs: Mapping[str, Outputs] = field(default_factory=dict)
     """pool -> what its jobs print."""
     omissions: Callable[[Mapping[str, Any]], Sequence[Omission]] = nothing_omitted

@@ -122,7 +122,7 @@ class Submits:
 
     def _checked(self, manifest: Mapping[str, Any], who: Who) -> tuple[JobSpec, tuple[Warned, ...]]:
         """Return the job that a manifest asks for, less its id, and what of it is not honoured."""
-        parsed = parse(manifest, default_pool=self._backend.pools[0])
+        parsed = parse(manifest, default_pool=self._backend.pools[0], pool_label=self._backend.pool_label)
         spec = replace(parsed.spec, user=who.user)
         self._refuse_unknown_pool(spec)
         return spec, tuple(self._warnings(spec, [*self._backend.omissions(manifest), *parsed.omissions]))

@@ -41,6 +41,15 @@ def namespace(metadata: Metadata) -> str:
     )
 
 
+def pool_of_label(value: str, path: str) -> str:
+    """Return the pool of nodes whose label has that value: dots become dashes, for streams are named after pools.
+
+    Raises:
+        InvalidField: no label can have it.
+    """
+    return pool(value.replace(".", "-"), path)
+
+
 def pool(name: str, path: str) -> str:
     """Return a pool's name, or refuse it with the path it came from."""
     return _matching(name, path, _POOL, "letters, digits, '-' and '_', beginning and ending with a letter or digit")

@@ -19,15 +19,16 @@ from voda.manifests.unread import not_read
 
 _MOST_EPOCHS = 1_000_000_000
 _MOST_PRIORITY = 1_000_000_000
-_ACCELERATOR = "vodascheduler/accelerator"
+ACCELERATOR = "vodascheduler/accelerator"
 
 
-def parse(manifest: Mapping[str, Any], *, default_pool: str = "default") -> Parsed:
+def parse(manifest: Mapping[str, Any], *, default_pool: str = "default", pool_label: str = ACCELERATOR) -> Parsed:
     """Return the job that a manifest asks for.
 
     Args:
         manifest: an MPIJob of kubeflow.org/v2beta1 or v1, or a PyTorchJob of kubeflow.org/v1.
         default_pool: where a job goes that names no pool.
+        pool_label: of nodes; a nodeSelector by it names the pool.
 
     Raises:
         InvalidInput: it is something else, or a field is missing, of the wrong type or out of bounds.
@@ -43,7 +44,7 @@ def parse(manifest: Mapping[str, Any], *, default_pool: str = "default") -> Pars
         job_id=name,
         name=name,
         namespace=namespace,
-        pool=_pool(job, wishes, default_pool),
+        pool=_pool(job, wishes, default_pool, pool_label),
         min_replicas=limits.least,
         max_replicas=limits.most,
         requested_replicas=limits.requested,
@@ -75,15 +76,15 @@ def _category(wishes: Wishes, name: str) -> str:
     return category_of(wish.text)
 
 
-def _pool(job: Shape, wishes: Wishes, default_pool: str) -> str:
+def _pool(job: Shape, wishes: Wishes, default_pool: str, pool_label: str) -> str:
     annotations = job.metadata.annotations or {}
     if (wish := wishes.of("pool")) is not None:
         return names.pool(wish.text, wish.path)
-    if _ACCELERATOR in annotations:
-        return names.pool(annotations[_ACCELERATOR], f"metadata.annotations[{_ACCELERATOR}]")
+    if ACCELERATOR in annotations:
+        return names.pool_of_label(annotations[ACCELERATOR], f"metadata.annotations[{ACCELERATOR}]")
     for role in ("Worker", "Master"):
         selector = job.roles[role].template.spec.node_selector if role in job.roles else None
-        if selector and _ACCELERATOR in selector:
-            path = f"{job.replica_specs}.{role}.template.spec.nodeSelector[{_ACCELERATOR}]"
-            return names.pool(selector[_ACCELERATOR], path)
+        if selector and pool_label in selector:
+            path = f"{job.replica_specs}.{role}.template.spec.nodeSelector[{pool_label}]"
+            return names.pool_of_label(selector[pool_label], path)
     return default_pool

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.kubernetes.service import Voda, voda
-from tests.kube.objects import a_pytorchjob, an_mpijob, an_mpijob_v1
+from tests.kube.objects import a_node, a_pytorchjob, an_mpijob, an_mpijob_v1
 from tests.kube.world import World
 from voda.events.types import JobFailed, WorkerExited
 
@@ -99,6 +99,19 @@ async def test_pytorchjob_when_a_worker_is_evicted_gets_it_back_and_completes(
         assert await causes(it, "a") == ["evicted"]
         await world.kubelet.exit(world.namespace, "a-master-0" if masters else "a-worker-0", 0)
         await it.until_ended("a", "Completed")
+
+
+async def test_pytorchjob_that_never_restarts_survives_a_migration(world: World, tmp_path: Path) -> None:
+    await world.add_nodes(a_node("gpu-1", 1), a_node("gpu-2", 1))
+    async with voda(world, tmp_path) as it:
+        await world.submit(a_pytorchjob("a", world.namespace, workers=1, least=1, most=1, restart="Never"))
+        await it.until_runs("a", 1)
+        [first] = it.nodes(it.id("a"))
+        await world.cordon(first)
+        await it.until_lost("a", 0)
+        await it.until_runs("a", 1)
+        assert it.nodes(it.id("a")) != [first]
+        assert await causes(it, "a") == ["migrated"]
 
 
 async def is_empty(world: World, name: str) -> bool:

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.kubernetes.service import voda
+from tests.kube import client as api
 from tests.kube.objects import an_mpijob
 from tests.kube.world import World
 from voda.events.types import JobCompleted, JobSubmitted
@@ -21,3 +24,25 @@ async def test_job_when_created_by_kubectl_runs_on_what_is_free_and_completes(wo
         assert len(await it.facts(JobSubmitted)) == 1
         assert len(await it.facts(JobCompleted)) == 1
     assert (await world.job("digits"))["metadata"]["annotations"]["voda.dev/job-id"] == job_id
+
+
+@pytest.mark.parametrize("is_suspended", [True, False])
+async def test_launcher_of_an_adopted_job_is_told_where_to_report(
+    world: World, tmp_path: Path, is_suspended: bool
+) -> None:
+    # mpi-operator makes the launcher's Job at once, from the templates as they were before they were made ready.
+    await world.submit(an_mpijob("digits", world.namespace, workers=1, least=1, most=1, suspend=is_suspended))
+    await world.until_it_is(lambda: has_launcher_job(world))
+    await world.add_node("gpu-1", gpus=1)
+    async with voda(world, tmp_path) as it:
+        await it.until_runs("digits", 1)
+        await world.until_it_is(lambda: world.launcher_of("digits"))
+        launcher = await world.launcher_of("digits")
+        assert launcher is not None
+        told = {each["name"]: each.get("value") for each in launcher["spec"]["containers"][0]["env"]}
+        assert told["VODA_JOB_ID"] == it.id("digits")
+        assert told["VODA_API_URL"].startswith("http://")
+
+
+async def has_launcher_job(world: World) -> bool:
+    return await world.client.find(api.JOBS, "digits-launcher", world.namespace) is not None

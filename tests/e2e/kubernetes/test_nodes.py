@@ -6,7 +6,7 @@ from tests.e2e.kubernetes.service import Voda, voda
 from tests.kube import client as api
 from tests.kube.objects import a_node, a_pod, an_mpijob
 from tests.kube.world import World
-from voda.events.types import NodeChanged, NodeLeft, WorkerExited
+from voda.events.types import NodeChanged, NodeLeft, WorkerExited, WorkerRefused
 
 
 async def on(it: Voda, name: str, nodes: list[str]) -> None:
@@ -98,3 +98,24 @@ async def test_worker_when_its_cpus_are_not_free_waits_with_the_reason_told(worl
         greedy = an_mpijob("a", ns, workers=2, least=2, most=2, resources={"requests": {"cpu": "4"}})
         await world.submit(greedy)
         await on(it, "a", ["big"] * 2)
+
+
+async def test_worker_when_the_kubelet_refuses_it_is_placed_elsewhere(world: World, tmp_path: Path) -> None:
+    world.kubelet.start_delay_s = 3600.0
+    await world.add_nodes(a_node("gpu-1", 1), a_node("gpu-2", 1))
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_mpijob("a", world.namespace, workers=1, least=1, most=1))
+
+        async def is_bound() -> bool:
+            return len(it.nodes(it.id("a"))) == 1
+
+        await it.until(is_bound)
+        [first] = it.nodes(it.id("a"))
+        other = "gpu-2" if first == "gpu-1" else "gpu-1"
+        world.kubelet.start_delay_s = 0.0
+        refused = {"status": {"phase": "Failed", "reason": "OutOfcpu", "message": "Pod Node didn't have enough cpu"}}
+        await world.client.patch(api.PODS, (world.namespace, "a-worker-0"), refused, "status")
+        await on(it, "a", [other])
+        [fact] = await it.facts(WorkerRefused, it.id("a"))
+        assert fact.node == first
+        assert "OutOfcpu" in fact.reason

@@ -47,6 +47,7 @@ NEEDED = (
         for verb in ("get", "list", "watch", "create", "patch", "delete")
     ),
     Right("patch", "pytorchjobs/scale", JOBS),
+    Right("delete", "jobs", "batch"),
     Right("create", "events"),
     Right("create", "leases", "coordination.k8s.io", is_at_home=True),
     *(

@@ -42,6 +42,14 @@ class Refused(InvalidInput):
     """The object is not taken in as it stands; this was told on it."""
 
 
+def too_old(kind: JobKind) -> str:
+    """Return why jobs of a kind whose objects forget that they are suspended cannot be run."""
+    return (
+        f"the {kind.name} of this cluster ({kind.api_version}) knows no runPolicy.suspend, so voda cannot halt it:"
+        " install mpi-operator v0.4 or training-operator v1.7, or newer"
+    )
+
+
 class Fitting(Struct, frozen=True, kw_only=True):
     """What every object is made to fit."""
 
@@ -142,7 +150,11 @@ class Adoption:
         body = kind.adopted(found, spec, self._fitting.site, self._fitting.environment(spec)).body
         # What was read is what is patched: lists are replaced as a whole.
         known = {"uid": meta.uid, "resourceVersion": found["metadata"]["resourceVersion"]}
-        await self._patched(kind, meta, body, known, annotations={names.JOB_ID: job_id})
+        now = await self._patched(kind, meta, body, known, annotations={names.JOB_ID: job_id})
+        if not now["spec"].get("runPolicy", {}).get("suspend"):
+            raise Refused(too_old(kind))
+        for path in kind.outdated(meta.namespace, meta.name):
+            await self._site.api.delete(path)
 
     def _spec(self, job_id: str) -> JobSpec | None:
         """Return the spec of a live job, manifest included."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from voda.api.backend import Backend
 from voda.api.submission import adoption_id, registration_id
-from voda.app.kubernetes.adoption import Fitting
+from voda.app.kubernetes.adoption import Fitting, too_old
 from voda.app.kubernetes.jobsite import JobSite
 from voda.cluster.kubernetes import names
 from voda.cluster.kubernetes.adoptable import has_finished
@@ -16,7 +16,7 @@ from voda.cluster.kubernetes.errors import Conflict, Rejected
 from voda.cluster.kubernetes.inventory import Seen
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import JobObject, Metadata
-from voda.cluster.kubernetes.paths import collection, object_path
+from voda.cluster.kubernetes.paths import collection, named, object_path
 from voda.domain.errors import ActionRefused, ClusterUnavailable, InvalidInput
 from voda.domain.job import Job, JobSpec
 from voda.events.envelope import ANY_VERSION, Fact
@@ -66,6 +66,10 @@ class Creation:
             namespace = job.spec.namespace
             await self._fail(job_id, f"namespace {namespace!r} does not exist: create it, and submit the job again")
         else:
+            if not made.spec.run_policy.suspend:
+                await self._site.api.delete(named(kind, job.spec.namespace, made.metadata.name), uid=made.metadata.uid)
+                await self._fail(job_id, too_old(kind))
+                return
             await self.register(job.spec, made.metadata.uid)
 
     async def register(self, spec: JobSpec, uid: str) -> None:

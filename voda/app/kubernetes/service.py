@@ -180,6 +180,7 @@ class Service:
             view=self.view,
             access=self.access,
             pools=self.pools,
+            pool_label=self.options.cluster.pool_label,
             outputs=_Everywhere(self.pools, outputs),
             omissions=self._omissions,
             not_ready=self.trouble,

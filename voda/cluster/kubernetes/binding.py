@@ -58,8 +58,14 @@ class Binder:
         if refusal is None:
             await self._bind_all(pods, nodes)
         elif refusal.resource != self._inventory.rule.resource and refusal.node in self._inventory.nodes:
-            self._refuse(job_id, refusal.node, refusal.reason)
+            self.refuse(job_id, refusal.node, refusal.reason)
         # Nodes that went and GPUs that others took meanwhile are known to the next plan without a word from here.
+
+    def refuse(self, job_id: str, node: str, reason: str) -> None:
+        """Tell that a node cannot take workers of a job; once, until it is lifted."""
+        if (job_id, node) not in self._refused:
+            self._refused[job_id, node] = self._clock.now()
+            self._tell(job_id, WorkerRefused(job_id=job_id, node=node, reason=reason))
 
     def lift(self, live: Mapping[str, Sequence[str]]) -> None:
         """Let nodes be tried again whose refusals are old.
@@ -74,11 +80,6 @@ class Binder:
             if now - since >= LIFT_AFTER_S:
                 del self._refused[job_id, node]
                 self._tell(job_id, WorkerRefused(job_id=job_id, node=node, reason=""))
-
-    def _refuse(self, job_id: str, node: str, reason: str) -> None:
-        if (job_id, node) not in self._refused:
-            self._refused[job_id, node] = self._clock.now()
-            self._tell(job_id, WorkerRefused(job_id=job_id, node=node, reason=reason))
 
     async def _bind_all(self, pods: Mapping[str, Pod], nodes: Mapping[str, str]) -> None:
         loads = self._inventory.loads

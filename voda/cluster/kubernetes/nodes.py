@@ -60,7 +60,7 @@ def pool_name(value: str) -> str | None:
         None where the value is no label's: the API server allows none such.
     """
     try:
-        return names.pool(value.replace(".", "-"), "pool")
+        return names.pool_of_label(value, "pool")
     except InvalidInput:
         return None
 

@@ -5,11 +5,12 @@ moment are one fact, and what came and went unseen is none.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
 
 from voda.cluster.kubernetes.ends import ended
 from voda.cluster.kubernetes.inventory import Inventory
 from voda.cluster.kubernetes.objects import Pod
-from voda.cluster.kubernetes.workers import Exit, cause, told
+from voda.cluster.kubernetes.workers import Exit, cause, is_refusal, told
 from voda.cluster.port import Notice
 from voda.domain.job import Job
 from voda.domain.node import Node
@@ -23,6 +24,7 @@ from voda.events.types import (
     WorkerStarted,
 )
 
+_MOST_WORDS: Final = 200
 Tell = Callable[[str, Notice], None]
 """(pool, fact) -> nothing."""
 
@@ -125,6 +127,14 @@ class Notices:
         yield from told(job_id, was, left, exits)
         if restarted:
             yield WorkerStarted(job_id=job_id, workers={index: is_now[index] for index in sorted(restarted)})
+
+    def refusals(self, job_id: str) -> Iterator[tuple[str, str]]:
+        """Yield (node, why) of kubelets that would not run a worker which was bound to them."""
+        for pod in self._inventory.workers(job_id).values():
+            reason = pod.status.reason
+            if pod.status.phase == "Failed" and is_refusal(reason) and not pod.status.container_statuses:
+                said = f": {pod.status.message[:_MOST_WORDS]}" if pod.status.message else ""
+                yield pod.spec.node_name, f"its kubelet refused worker {pod.metadata.name} ({reason}){said}"
 
     def _exit(self, job_id: str, before: Pod, wanted: str | None) -> Exit:
         inventory = self._inventory

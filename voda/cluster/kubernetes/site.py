@@ -203,6 +203,8 @@ class KubernetesSite:
         for job_id in sorted(jobs):
             self._notices.job(job_id, self._actuator.nodes(job_id))
             self._poker.see(job_id)
+            for node, reason in self._notices.refusals(job_id):
+                self._binder.refuse(job_id, node, reason)
             self._let_go(job_id)
         return jobs
 

@@ -20,8 +20,15 @@ _BY_TAINT: Final = "DeletionByTaintManager"
 """A reason of that condition: the node was tainted, by its owner or because it does not answer."""
 _OWN_FAULT: Final = frozenset({"", "DeadlineExceeded"})
 """Reasons of a pod that failed by itself. Any other is its kubelet's: Evicted, Shutdown, OutOfcpu, NodeAffinity, ..."""
+_REFUSED: Final = frozenset({"NodeAffinity", "NodePorts", "TopologyAffinityError", "UnexpectedAdmissionError"})
+_REFUSED_PREFIXES: Final = ("OutOf",)
 _TOLD_TO_GO: Final = frozenset({137, 143})
 """128 + SIGKILL or SIGTERM."""
+
+
+def is_refusal(reason: str) -> bool:
+    """Say whether that reason of a pod's failure means that its kubelet would not run it: OutOfcpu, NodePorts, ..."""
+    return reason.startswith(_REFUSED_PREFIXES) or reason in _REFUSED
 
 
 def is_held(pod: Pod) -> bool:

@@ -65,6 +65,13 @@ class JobKind(Protocol):
         """
         ...
 
+    def outdated(self, namespace: str, name: str) -> Sequence[str]:
+        """Return the paths of what the operator made of an object's templates and keeps as it was made.
+
+        To be deleted once an object of a user's own was made ready; the operator makes it again.
+        """
+        ...
+
     def can_resize(self, job: JobObject, replicas: int) -> bool:
         """Say whether a running job can have that many replicas without a new start.
 

@@ -60,6 +60,10 @@ class Kubeflow:
             body.setdefault("metadata", {})["resourceVersion"] = manifest["metadata"].get("resourceVersion", "")
         return Patch(body=body)
 
+    def outdated(self, namespace: str, name: str) -> Sequence[str]:
+        """Return the paths of what was made of former templates; see JobKind."""
+        return ()
+
     def halted(self) -> Patch:
         """Return the patch that suspends; see JobKind."""
         return Patch(body={"spec": {"runPolicy": {"suspend": True}}})

@@ -6,6 +6,7 @@ completionTime: the operator goes on, and makes the worker anew once its pod is 
 
 from collections.abc import Sequence
 from typing import ClassVar
+from urllib.parse import quote
 
 from voda.cluster.kubernetes.kinds.failures import reason
 from voda.cluster.kubernetes.kinds.mpijob import MPIJob
@@ -17,6 +18,10 @@ class MPIJobV2(MPIJob):
     """MPIJob v2beta1."""
 
     api_version: ClassVar[str] = "kubeflow.org/v2beta1"
+
+    def outdated(self, namespace: str, name: str) -> Sequence[str]:
+        """Return the launcher's Job, which is made at once, suspended or not, and never changed."""
+        return (f"/apis/batch/v1/namespaces/{quote(namespace, safe='')}/jobs/{quote(name, safe='')}-launcher",)
 
     def end(self, job: JobObject, pods: Sequence[Pod], job_id: str) -> JobCompleted | JobFailed | None:
         """Return how the job ended; see JobKind."""

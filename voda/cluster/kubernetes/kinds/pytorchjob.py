@@ -86,6 +86,11 @@ class PyTorchJobV1(Kubeflow):
         if "nprocPerNode" in body:
             body["nprocPerNode"] = str(body["nprocPerNode"])
         roles = body[self.role_specs]
+        for role in self.placed:
+            if roles.get(role, {}).get("restartPolicy") == "Never":
+                # A pod that is deleted while it runs counts as failed, which with Never would end a job for a
+                # migration; a program that fails by itself ends the job with ExitCode too.
+                roles[role]["restartPolicy"] = "ExitCode"
         if spec.is_elastic or "elasticPolicy" in body:
             asked = sum(roles[role].get("replicas", 1) for role in self.placed if role in roles)
             body["elasticPolicy"] = _elastic(body.get("elasticPolicy", {}), spec, frozenset(roles), asked)
