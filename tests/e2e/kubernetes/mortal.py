@@ -29,16 +29,16 @@ class Fate:
         self.step, _, count = rest.rpartition(" ")
         self.count = int(count or 0)
         self._trace = Path(trace) if trace else None
-        self._seen: Counter[str] = Counter()
+        self._seen: Counter[tuple[str, str]] = Counter()
 
     def meet(self, when: str, step: str) -> None:
         """Come to a step."""
-        if when == "before":
-            self._seen[step] += 1
-            if self._trace is not None:
-                with self._trace.open("a") as file:
-                    file.write(f"{step}\n")
-        if (when, step) == (self.when, self.step) and self._seen[step] == self.count:
+        # Many are under way at a time: the nth that begins is not the nth that ends.
+        self._seen[when, step] += 1
+        if when == "before" and self._trace is not None:
+            with self._trace.open("a") as file:
+                file.write(f"{step}\n")
+        if (when, step) == (self.when, self.step) and self._seen[when, step] == self.count:
             os._exit(137)
 
 

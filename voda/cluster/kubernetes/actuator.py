@@ -64,6 +64,8 @@ class Actuator:
         self._busy: set[str] = set()
         self._again: set[str] = set()
         """Jobs about which something changed while they were being converged."""
+        self._given_up: set[str] = set()
+        """uids of objects that are to be made anew, once the log was told."""
         self._setbacks: dict[str, tuple[int, float]] = {}
         """job id -> attempts that failed in a row, instant of the next one."""
 
@@ -81,6 +83,7 @@ class Actuator:
     def stand_down(self) -> None:
         """Forget all wishes."""
         self.desired.clear()
+        self._given_up.clear()
         self._setbacks.clear()
 
     async def converge(self, job_ids: Iterable[str]) -> None:
@@ -179,8 +182,12 @@ class Actuator:
                 assert at.seen is not None, "what is deleted was seen"
                 meta = at.seen.object.metadata
                 await self._api.delete(object_path(at.seen), uid=meta.uid)
-            case Unregister():
+            case Unregister() if at.uid not in self._given_up:
+                self._given_up.add(at.uid)
                 self._tell(at.job_id, JobRegistered(job_id=at.job_id, uid=""))
+            case Unregister():
+                # The log is about to know.
+                return
             case DeletePods():
                 await self._delete_pods(step, at)
             case BindPods(nodes):

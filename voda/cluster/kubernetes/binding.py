@@ -9,12 +9,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from voda.clock import Clock
+from voda.clock import Clock, stopwatch
 from voda.cluster.kubernetes.api import Api
 from voda.cluster.kubernetes.errors import Conflict
 from voda.cluster.kubernetes.fit import fits_together
 from voda.cluster.kubernetes.inventory import Inventory
 from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.observer import Observer
 from voda.cluster.kubernetes.paths import pod_path
 from voda.cluster.kubernetes.together import together
 from voda.events.types import WorkerRefused
@@ -31,15 +32,23 @@ class Binder:
         api: where to bind.
         clock: of the age of refusals.
         tell: takes facts for the log: (job id, fact).
+        observer: measures.
     """
 
     def __init__(
-        self, inventory: Inventory, api: Api, clock: Clock, tell: Callable[[str, WorkerRefused], None]
+        self,
+        inventory: Inventory,
+        api: Api,
+        clock: Clock,
+        tell: Callable[[str, WorkerRefused], None],
+        *,
+        observer: Observer,
     ) -> None:
         self._inventory = inventory
         self._api = api
         self._clock = clock
         self._tell = tell
+        self._observer = observer
         self._refused: dict[tuple[str, str], float] = {}
         """(job id, node) -> since when, as far as known here."""
 
@@ -65,6 +74,7 @@ class Binder:
         """Tell that a node cannot take workers of a job; once, until it is lifted."""
         if (job_id, node) not in self._refused:
             self._refused[job_id, node] = self._clock.now()
+            self._observer.refused()
             self._tell(job_id, WorkerRefused(job_id=job_id, node=node, reason=reason))
 
     def lift(self, live: Mapping[str, Sequence[str]]) -> None:
@@ -86,9 +96,12 @@ class Binder:
         # Another job must not be promised the same room while the server is asked.
         for key, pod in pods.items():
             loads[nodes[key]].add(f"binding {key}", pod)
+        laps: list[float] = []
         try:
-            await together(self._bind(key, pod, nodes[key]) for key, pod in pods.items())
+            with stopwatch(laps):
+                await together(self._bind(key, pod, nodes[key]) for key, pod in pods.items())
         finally:
+            self._observer.binding_took(laps[-1])
             for key in pods:
                 loads[nodes[key]].remove(f"binding {key}")
 
@@ -106,4 +119,5 @@ class Binder:
         except Conflict:
             # It is bound already, or another pod has its name: the watch tells which.
             return
+        self._observer.bound()
         self._inventory.see_pod(key, replace(pod, spec=replace(pod.spec, node_name=node)))

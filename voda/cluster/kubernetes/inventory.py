@@ -69,6 +69,7 @@ class Inventory:
         """Take in a node as it is now; None: it is gone."""
         if now is None:
             self.nodes.pop(name, None)
+            self._forget_node(name)
         else:
             self.nodes[name] = now
         self._touch(name)
@@ -208,12 +209,20 @@ class Inventory:
 
     def _drop(self, key: str, pod: Pod) -> None:
         del self._pods[key]
-        if self._on_node[pod.spec.node_name].pop(key, None) is not None:
-            self.loads[pod.spec.node_name].remove(key)
+        node = pod.spec.node_name
+        if self._on_node.get(node, {}).pop(key, None) is not None:
+            self.loads[node].remove(key)
             self._touch_node(pod)
+            self._forget_node(node)
         for index, of in ((self._workers, worker_of(pod)), (self._of_object, _owner_key(pod))):
             if of and index[of].pop(key, None) is not None and not index[of]:
                 del index[of]
+
+    def _forget_node(self, name: str) -> None:
+        """Keep nothing of a node that is gone: where machines come and go, none has the name of another."""
+        if name not in self.nodes and not self._on_node.get(name):
+            self._on_node.pop(name, None)
+            self.loads.pop(name, None)
 
     def _load(self, key: str, pod: Pod) -> None:
         try:

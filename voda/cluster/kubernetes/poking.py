@@ -15,6 +15,7 @@ from voda.cluster.kubernetes import names
 from voda.cluster.kubernetes.api import Api
 from voda.cluster.kubernetes.inventory import Inventory
 from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.observer import Observer
 from voda.cluster.kubernetes.paths import pod_path
 from voda.domain.errors import VodaError
 
@@ -26,10 +27,11 @@ DELAY_S: Final = 2.0
 class Poker:
     """Pokes launchers whose set of running workers changed."""
 
-    def __init__(self, inventory: Inventory, api: Api, clock: Clock) -> None:
+    def __init__(self, inventory: Inventory, api: Api, clock: Clock, observer: Observer) -> None:
         self._inventory = inventory
         self._api = api
         self._clock = clock
+        self._observer = observer
         self._running: dict[str, frozenset[str]] = {}
         self._due: dict[str, float] = {}
 
@@ -60,6 +62,8 @@ class Poker:
         except VodaError as error:
             # Its hosts arrive all the same, only later.
             _log.warning("not poked job_id=%s reason=%s", job_id, error)
+        else:
+            self._observer.poked()
 
     def _launchers(self, job_id: str) -> list[Pod]:
         job, seen = self._inventory.job(job_id), self._inventory.object_of(job_id)

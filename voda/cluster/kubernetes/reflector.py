@@ -57,7 +57,7 @@ class Reflector(Generic[T]):
         clock: of pauses and ages.
         query: labelSelector, fieldSelector.
         relist_s: seconds between lists.
-        drifted: told how many objects a periodic relist had to heal.
+        drifted: told how many objects each periodic relist had to heal, 0 too.
         absent_after_s: for how long the server must say that there is no such collection before that is believed.
             A server that starts knows no custom resources for a moment, and they must not be taken for deleted.
         lag_s: how far the watch may be behind a list before what it did not bring counts as missed.
@@ -113,6 +113,11 @@ class Reflector(Generic[T]):
             tasks.create_task(self._relist_for_ever())
 
     @property
+    def collection(self) -> str:
+        """What is mirrored, in one word: the last of its path."""
+        return self._path.rpartition("/")[2]
+
+    @property
     def is_synced(self) -> bool:
         """Whether the first list is in."""
         return self._synced.is_set()
@@ -140,6 +145,7 @@ class Reflector(Generic[T]):
         finally:
             self._witnesses.remove(witness)
         if not missed:
+            self._drifted(0)
             return
         # What a watch that is down could not bring is no drift: it would have brought it once it is up again.
         if not self.trouble and breaks == self._breaks:

@@ -5,7 +5,8 @@ Rules: every replica mirrors, so that a new leader knows at once what there is; 
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -25,6 +26,7 @@ from voda.cluster.kubernetes.kinds.served import trouble as unserved
 from voda.cluster.kubernetes.nodes import PoolRule
 from voda.cluster.kubernetes.notices import Notices
 from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod
+from voda.cluster.kubernetes.observer import Observer, Unobserved
 from voda.cluster.kubernetes.poking import Poker
 from voda.cluster.kubernetes.reflector import Reflector
 from voda.cluster.kubernetes.steps import Stopped
@@ -60,7 +62,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     pools: Sequence[str] = ()
     """Pools that are there even without nodes."""
     relist_s: float = 600.0
-    drifted: Callable[[int], None] | None = None
+    observer: Observer = Unobserved()
 
 
 class KubernetesSite:
@@ -78,10 +80,10 @@ class KubernetesSite:
         self.inventory = Inventory(setup.rule, setup.job)
         self.clusters: dict[str, KubernetesCluster] = {}
         self._setup = setup
-        self._binder = Binder(self.inventory, api, setup.clock, self._tell_job)
+        self._binder = Binder(self.inventory, api, setup.clock, self._tell_job, observer=setup.observer)
         self._actuator = Actuator(self.inventory, api, setup.clock, self._binder, self._tell_job)
         self._notices = Notices(self.inventory, self._tell)
-        self._poker = Poker(self.inventory, api, setup.clock)
+        self._poker = Poker(self.inventory, api, setup.clock, setup.observer)
         self._wake = asyncio.Event()
         self._each_job: list[SeenJob] = []
         self._reflectors: list[Reflector[Any]] = list(self._common_mirrors())
@@ -119,6 +121,13 @@ class KubernetesSite:
         if not troubles and self._has_begun.is_set():
             return unserved(self.kinds)
         return troubles[0] if troubles else ""
+
+    def mirrored(self) -> Mapping[str, int]:
+        """Return how many objects are mirrored: collection -> count."""
+        counts = Counter[str]()
+        for reflector in self._reflectors:
+            counts[reflector.collection] += len(reflector.objects)
+        return counts
 
     def pools(self) -> Sequence[str]:
         """Return the pools: of nodes, of settings, and of jobs that wait for nodes."""
@@ -184,14 +193,17 @@ class KubernetesSite:
             self._actuator.stand_down()
 
     async def _follow(self) -> None:
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_TICK_S):
-                    await self._wake.wait()
-            await asyncio.sleep(_TOGETHER_S)
-            self._wake.clear()
-            jobs = self._tell_changes()
-            await self._actuator.converge({*jobs, *self._actuator.due()})
+        async with asyncio.TaskGroup() as group:
+            while True:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_TICK_S):
+                        await self._wake.wait()
+                await asyncio.sleep(_TOGETHER_S)
+                self._wake.clear()
+                jobs = self._tell_changes()
+                # Not waited for: a server that is slow about one job must not keep the news of others from the log.
+                if due := {*jobs, *self._actuator.due()}:
+                    group.create_task(self._actuator.converge(due))
 
     def _tell_changes(self) -> set[str]:
         """Tell the log what changed since the last time, and return the jobs concerned."""
@@ -264,8 +276,9 @@ class KubernetesSite:
 
     def _mirror(self, path: str, of: type[Any], changed: Callable[[Any, Any], None]) -> Reflector[Any]:
         setup = self._setup
+        drifted = partial(setup.observer.drifted, path.rpartition("/")[2])
         return Reflector(
-            self.api, path, of, changed=changed, clock=setup.clock, relist_s=setup.relist_s, drifted=setup.drifted
+            self.api, path, of, changed=changed, clock=setup.clock, relist_s=setup.relist_s, drifted=drifted
         )
 
     def _waking(self, see: Callable[[str, Any], None]) -> Callable[[Any, Any], None]:
