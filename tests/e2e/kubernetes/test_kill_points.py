@@ -5,7 +5,7 @@ another one takes over, and the story has to end as it always does.
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 import aiohttp
@@ -178,7 +178,7 @@ async def check(play: Play) -> None:
     await refuse_unverified(play.log)
 
 
-def doubled(facts: list[object]) -> list[str]:
+def doubled(facts: Sequence[object]) -> list[str]:
     """Return workers that the log has starting twice without an end in between."""
     at_work: dict[tuple[str, int], str] = {}
     found: list[str] = []
