@@ -22,7 +22,7 @@ async def test_a_change_that_the_watch_missed_is_healed_by_a_list_and_counted() 
         await kept.relist()
         assert _versions(kept) == {"a": "7", "new": "8"}
         await kept.relist()
-        assert drift == [3]
+        assert drift == [3, 0]
         assert told == ["+a1", "+gone2", "-gone2", "a1>7", "+new8"]
         await until(lambda: server.asked["watch"] == 2)
         # The watch goes on from the list that healed.
@@ -40,7 +40,7 @@ async def test_a_change_that_the_watch_brings_a_little_later_than_the_list_is_no
         await until(lambda: server.asked["list"] == 2)
         later.set()
         await relisting
-        assert drift == []
+        assert not any(drift)
         assert told == ["+a1", "a1>6", "a6>7", "+b8"]
         assert server.asked["watch"] == 1
 
@@ -61,7 +61,7 @@ async def test_a_change_that_the_watch_brought_while_an_older_list_was_on_its_wa
         brought.set()
         await relisting
         assert _versions(kept) == {"a": "6"}
-        assert (drift, told) == ([], ["+a1", "+dead2", "a1>6", "-dead2"])
+        assert (sum(drift), told) == (0, ["+a1", "+dead2", "a1>6", "-dead2"])
 
 
 async def test_a_list_finds_what_happens_while_the_watch_is_down_and_calls_it_no_drift() -> None:
@@ -73,7 +73,7 @@ async def test_a_list_finds_what_happens_while_the_watch_is_down_and_calls_it_no
         await until(lambda: server.asked["list"] == 2)
         relisting.cancel()
         await asyncio.wait([relisting])
-    assert drift == []
+    assert not any(drift)
 
 
 async def test_a_version_that_is_gone_is_listed_again_wherever_it_is_told() -> None:
@@ -169,7 +169,7 @@ async def test_a_list_is_asked_for_every_so_often() -> None:
         Misbehaving(list=lists, watch=[QUIET]) as server,
         _following(server, relist_s=0.05, lag_s=0.05) as (kept, _, drift),
     ):
-        await until(lambda: drift == [1] and "missed" in kept.objects)
+        await until(lambda: sum(drift) == 1 and "missed" in kept.objects)
 
 
 @asynccontextmanager

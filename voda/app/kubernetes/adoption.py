@@ -7,7 +7,7 @@ job; what voda cannot run, and what others run, is told so and left as it is.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
@@ -32,6 +32,8 @@ from voda.projections.records import JobRecord
 _log = logging.getLogger(__name__)
 
 Announce = Callable[[Announcement], None]
+Adopted = Callable[[Literal["adopted", "refused"]], None]
+"""Told of each object what became of it."""
 _MOST_TRIES: Final = 3
 """Of one patch, each lost to somebody who changed the object at the same moment."""
 _MOST_WARNINGS: Final = 5
@@ -61,14 +63,22 @@ class Fitting(Struct, frozen=True, kw_only=True):
 class Adoption:
     """Adopts job objects, one by one."""
 
-    def __init__(
-        self, *, site: JobSite, backend: Backend, submits: Submits, fitting: Fitting, announce: Announce
+    def __init__(  # noqa: PLR0913 - its ports
+        self,
+        *,
+        site: JobSite,
+        backend: Backend,
+        submits: Submits,
+        fitting: Fitting,
+        announce: Announce,
+        adopted: Adopted | None = None,
     ) -> None:
         self._site = site
         self._backend = backend
         self._submits = submits
         self._fitting = fitting
         self._announce = announce
+        self._adopted = adopted or (lambda outcome: None)
 
     async def adopt(self, kind: JobKind, job: JobObject) -> None:
         """Take an object in, unless voda must not or cannot run it.
@@ -98,6 +108,7 @@ class Adoption:
             await self._refuse(kind, meta, str(error), "NotAccepted")
             raise
         if submitted.is_new:
+            self._adopted("adopted")
             _log.info("adopted job_id=%s object=%s uid=%s", submitted.record.spec.job_id, meta.key, meta.uid)
         self._warn(kind, meta, warnings)
         await self._make_ready(kind, meta, found, submitted.record.spec.job_id)
@@ -196,6 +207,7 @@ class Adoption:
         """Tell on the object why voda does not run it."""
         self._tell(kind, meta, reason, sentence)
         if changes := differing(refused_annotations(sentence), meta.annotations):
+            self._adopted("refused")
             await self._patched(kind, meta, {}, {"uid": meta.uid}, annotations=changes)
 
     def _warn(self, kind: JobKind, meta: Metadata, warnings: Sequence[Warned]) -> None:

@@ -7,7 +7,8 @@ others; what cannot be told within some minutes is not told at all.
 import asyncio
 import logging
 from collections import OrderedDict
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, Literal, NamedTuple
 
 from voda.app.kubernetes.pace import Pace
 from voda.clock import Clock
@@ -26,6 +27,9 @@ _BURST: Final = 25
 _REFILL_S: Final = 30.0
 """After which an object that told too much may tell one more."""
 _MOST_COUNTED: Final = 20_000
+Outcome = Literal["sent", "crowded", "overflowed", "late", "refused"]
+"""What became of an announcement: told; dropped because its object had told too much, because too many were queued, or
+because it was too old; refused by the server."""
 _ENDS: Final[frozenset[Reason]] = frozenset({"Completed", "Failed", "Canceled"})
 
 
@@ -44,10 +48,20 @@ class Announcer:
         clock: of their age.
         per_s: how many a second.
         retry_s: pause after the server did not answer.
+        announced: told what became of each.
     """
 
-    def __init__(self, api: Api, clock: Clock, *, per_s: float, retry_s: float = 2.0) -> None:
+    def __init__(
+        self,
+        api: Api,
+        clock: Clock,
+        *,
+        per_s: float,
+        retry_s: float = 2.0,
+        announced: Callable[[Outcome], None] | None = None,
+    ) -> None:
         self._api = api
+        self._announced = announced or (lambda outcome: None)
         self._clock = clock
         self._retry_s = retry_s
         self._pace = Pace(per_s, clock)
@@ -63,11 +77,15 @@ class Announcer:
     def put(self, told: Announcement) -> None:
         """Have something told, unless too much is."""
         key = (told.subject.uid, told.reason, told.key)
-        if key in self._queue or (told.reason not in _ENDS and not self._may_tell(told)):
+        if key in self._queue:
+            return
+        if told.reason not in _ENDS and not self._may_tell(told):
+            self._announced("crowded")
             return
         self._queue[key] = told
         while len(self._queue) > _MOST_QUEUED:
             self._queue.popitem(last=False)
+            self._announced("overflowed")
         self._wake.set()
 
     async def run(self) -> None:
@@ -78,6 +96,7 @@ class Announcer:
                 await self._wake.wait()
             key, told = self._queue.popitem(last=False)
             if told.at < self._clock.now() - RECENT_S:
+                self._announced("late")
                 continue
             await self._pace.turn()
             try:
@@ -97,7 +116,9 @@ class Announcer:
         except ActionRefused as error:
             # A namespace that is going takes no Events; nothing that depends on them is lost.
             self._note(str(error))
+            self._announced("refused")
             return
+        self._announced("sent")
         self._trouble = ""
 
     def _note(self, trouble: str) -> None:

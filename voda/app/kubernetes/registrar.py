@@ -13,7 +13,7 @@ from typing import Final
 
 from voda.api.backend import Backend
 from voda.api.submission import Submits, adoption_id
-from voda.app.kubernetes.adoption import Adoption, Announce, Fitting, Refused, is_at_rest
+from voda.app.kubernetes.adoption import Adopted, Adoption, Announce, Fitting, Refused, is_at_rest
 from voda.app.kubernetes.creation import ACTOR, Busy, Creation
 from voda.app.kubernetes.jobsite import JobSite, SeenJob
 from voda.app.kubernetes.pauses import Pauses
@@ -53,14 +53,24 @@ class Registrar:
         submits: takes in jobs; the API's own, so that both count a user's jobs together.
         fitting: what every object is made to fit.
         announce: takes what is to be told on objects.
+        adopted: told of objects that were taken in or refused.
     """
 
-    def __init__(
-        self, *, site: JobSite, backend: Backend, submits: Submits, fitting: Fitting, announce: Announce
+    def __init__(  # noqa: PLR0913 - its ports
+        self,
+        *,
+        site: JobSite,
+        backend: Backend,
+        submits: Submits,
+        fitting: Fitting,
+        announce: Announce,
+        adopted: Adopted | None = None,
     ) -> None:
         self._site = site
         self._backend = backend
-        self._adoption = Adoption(site=site, backend=backend, submits=submits, fitting=fitting, announce=announce)
+        self._adoption = Adoption(
+            site=site, backend=backend, submits=submits, fitting=fitting, announce=announce, adopted=adopted
+        )
         self._creation = Creation(site=site, backend=backend, fitting=fitting)
         self._wishes = WishesTaken(site=site, backend=backend, announce=announce)
         self._objects: dict[str, SeenJob] = {}

@@ -14,7 +14,7 @@ from typing import Any
 
 from voda.api.access import Access
 from voda.api.backend import Backend, Limits
-from voda.api.metrics.instruments import Metrics
+from voda.api.metrics.kubernetes import KubernetesMetrics
 from voda.api.serve import serving
 from voda.api.server import application
 from voda.api.submission import Submits
@@ -23,6 +23,7 @@ from voda.app.election import Terms
 from voda.app.forecaster import Forecaster
 from voda.app.home import Home
 from voda.app.kubernetes.adoption import Fitting
+from voda.app.kubernetes.figures import figures
 from voda.app.kubernetes.options import KubernetesOptions, PoolSettings, Surroundings
 from voda.app.kubernetes.pools import Pools
 from voda.app.kubernetes.registrar import Registrar
@@ -60,7 +61,7 @@ _log = logging.getLogger(__name__)
 class Service:
     """One replica."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its ports
         self,
         options: KubernetesOptions,
         around: Surroundings,
@@ -68,11 +69,12 @@ class Service:
         store: EventStore,
         api: Api,
         clock: SystemClock,
+        metrics: KubernetesMetrics,
     ) -> None:
         self.url = ""
         self.options = options
         self.around = around
-        self.metrics = Metrics()
+        self.metrics = metrics
         self.store: EventStore = TimedStore(store, self.metrics.appended)
         self.clock = clock
         self.view = View(self.store)
@@ -89,16 +91,21 @@ class Service:
                 renew_deadline_s=options.leader.renew_seconds,
                 retry_s=options.leader.retry_seconds,
             ),
+            observer=metrics,
         )
+        metrics.show(figures(self.site, self.leadership, self.view))
         self.backend = self._backend()
         fitting = Fitting(site=self._shape(), environment=self.environment)
-        self.telling = Telling(site=self.site, view=self.view, clock=clock, store=self.store)
+        self.telling = Telling(
+            site=self.site, view=self.view, clock=clock, store=self.store, announced=metrics.announced
+        )
         self.registrar = Registrar(
             site=self.site,
             backend=self.backend,
             submits=Submits(self.backend),
             fitting=fitting,
             announce=self.telling.announce,
+            adopted=metrics.adopted,
         )
 
     # ---- what the API asks
@@ -217,6 +224,7 @@ class Service:
             namespaces=self.options.cluster.namespaces,
             pools=tuple(self.options.pools),
             relist_s=self.options.cluster.relist_seconds,
+            observer=self.metrics,
         )
 
     def _job(self, job_id: str) -> Job | None:
@@ -287,10 +295,11 @@ async def running(options: KubernetesOptions, around: Surroundings) -> AsyncIter
         with home.private_files():
             store = await open_store(options.log or home.log)
         stack.push_async_callback(store.close)
-        api = await Api.open(around.kubeconfig, around.context)
+        metrics = KubernetesMetrics()
+        api = await Api.open(around.kubeconfig, around.context, asked=metrics.asked)
         stack.push_async_callback(api.close)
         clock = SystemClock(not_before=await last_at(store))
-        service = Service(options, around, store=store, api=api, clock=clock)
+        service = Service(options, around, store=store, api=api, clock=clock, metrics=metrics)
         await service.view.open()
         await _build(service, stack)
         spare_the_collector()

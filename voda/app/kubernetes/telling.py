@@ -6,11 +6,12 @@ the one before it had no time for, and what was told already is told by the same
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from voda.api.view import View
 from voda.app.kubernetes.annotator import Annotator
-from voda.app.kubernetes.announcer import RECENT_S, Announcer
+from voda.app.kubernetes.announcer import RECENT_S, Announcer, Outcome
 from voda.app.kubernetes.jobsite import JobSite
 from voda.clock import Clock
 from voda.cluster.kubernetes import names
@@ -39,6 +40,7 @@ class Telling:
         store: the log, to tell from its end what happened before this process began; None: that is not told.
         per_s: patches a second, and Events a second.
         settled_s: time after a plan within which a size that is seen may be one that voda set for the plan before.
+        announced: told what became of each announcement.
     """
 
     def __init__(  # noqa: PLR0913 - its ports
@@ -50,13 +52,14 @@ class Telling:
         store: EventStore | None = None,
         per_s: float = 20.0,
         settled_s: float = 5.0,
+        announced: Callable[[Outcome], None] | None = None,
     ) -> None:
         self._site = site
         self._view = view
         self._clock = clock
         self._store = store
         self._settled_s = settled_s
-        self._announcer = Announcer(site.api, clock, per_s=per_s)
+        self._announcer = Announcer(site.api, clock, per_s=per_s, announced=announced)
         self._annotator = Annotator(site, view, clock, per_s=per_s)
         self._story: Story | None = None
         self._planned_at: dict[str, float] = {}

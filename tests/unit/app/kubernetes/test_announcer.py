@@ -1,16 +1,18 @@
 """What is queued to be told, where there is too much of it."""
 
+from collections import Counter
+from collections.abc import Callable
 from typing import cast
 
-from voda.app.kubernetes.announcer import Announcer
+from voda.app.kubernetes.announcer import Announcer, Outcome
 from voda.clock import VirtualClock
 from voda.cluster.kubernetes.announcements import Announcement, Reason, Subject
 from voda.cluster.kubernetes.api import Api
 
 
-def an_announcer() -> Announcer:
+def an_announcer(announced: Callable[[Outcome], None] | None = None) -> Announcer:
     """Return one that nobody lets send."""
-    return Announcer(cast("Api", None), VirtualClock(), per_s=20.0)
+    return Announcer(cast("Api", None), VirtualClock(), per_s=20.0, announced=announced)
 
 
 def about(uid: str, key: int, *, at: float = 0.0, reason: Reason = "Resized") -> Announcement:
@@ -56,3 +58,13 @@ def test_same_thing_is_queued_once() -> None:
     for _ in range(10):
         announcer.put(about("u1", 7))
     assert len(announcer) == 1
+
+
+def test_what_is_dropped_is_told_with_the_reason() -> None:
+    dropped: list[Outcome] = []
+    announcer = an_announcer(dropped.append)
+    for number in range(30):
+        announcer.put(about("loud", number))
+    for number in range(2_000):
+        announcer.put(about(f"u{number}", 1))
+    assert Counter(dropped) == {"crowded": 5, "overflowed": 25}

@@ -1,0 +1,51 @@
+"""What the gauges of a replica are read from.
+
+Rule: read when somebody looks, in O(objects), and never kept.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from voda.api.metrics.kubernetes import Shown
+from voda.api.submission import adoption_id
+from voda.api.view import View
+from voda.app.kubernetes.jobsite import SeenJob
+from voda.app.leadership import Leadership
+from voda.cluster.kubernetes import names
+from voda.cluster.kubernetes.adoptable import foreign_manager, has_finished, is_invited
+from voda.cluster.kubernetes.annotations import REFUSED
+from voda.cluster.kubernetes.objects import JobObject
+from voda.cluster.kubernetes.site import KubernetesSite
+from voda.projections.roster import Roster
+
+
+def figures(site: KubernetesSite, leadership: Leadership, view: View) -> Shown:
+    """Return where the gauges of a replica are read."""
+    return Shown(
+        is_leading=lambda: leadership.is_leading,
+        epoch=lambda: leadership.epoch,
+        mirrored=site.mirrored,
+        unadopted=lambda: unadopted(site.jobs(), view.roster),
+    )
+
+
+def unadopted(objects: Iterable[SeenJob], roster: Roster) -> Mapping[str, int]:
+    """Return how many objects are labelled for voda and no jobs of its: waiting, or refused."""
+    counts = {"waiting": 0, "refused": 0}
+    for _, job in objects:
+        if _is_asked_for(job) and not _is_known(job, roster):
+            is_refused = job.metadata.annotations.get(names.STATE) == REFUSED
+            counts["refused" if is_refused else "waiting"] += 1
+    return counts
+
+
+def _is_asked_for(job: JobObject) -> bool:
+    meta = job.metadata
+    return is_invited(meta) and meta.deletion_timestamp is None and not has_finished(job) and not foreign_manager(job)
+
+
+def _is_known(job: JobObject, roster: Roster) -> bool:
+    meta = job.metadata
+    if roster.submission(adoption_id(meta.uid)) is not None:
+        return True
+    record = roster.job(meta.annotations.get(names.JOB_ID, ""))
+    return record is not None and record.job.uid == meta.uid
