@@ -8,12 +8,12 @@ WORKERS ?= 2
 KUBERNETES_TESTS = tests/integration/kubernetes tests/e2e/kubernetes
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo compare test e2e lint type bench fidelity format lock clean
+.PHONY: help setup demo compare test e2e lint type bench bench-kube fidelity format lock clean
 
 help: ## Print this text.
 	@echo "voda: a control plane for elastic deep-learning training"
 	@echo
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 setup: ## Make .venv from the lock and install voda into it (at once when nothing changed).
 	@$(PYTHON) tools/bootstrap.py
@@ -52,6 +52,10 @@ type: setup ## Check types, strictly.
 
 bench: setup ## Measure, and print every figure as a ratio against its yardstick.
 	$(BIN)/python -m benchmarks
+
+bench-kube: setup ## Measure voda on a real Kubernetes control plane, all on this machine.
+	@$(PYTHON) tools/bootstrap.py --kubernetes
+	$(BIN)/python -m benchmarks.kube
 
 fidelity: setup ## Show that the simulator reproduces published and measured results.
 	$(BIN)/python -m benchmarks.fidelity

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -99,20 +100,34 @@ class Server:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Server]:
     """A server of this test session."""
-    binaries = _binaries()
-    if binaries is None:
+    if _binaries() is None:
         reason = "no PostgreSQL binaries: install the package postgresql"
         if os.environ.get("CI"):  # noqa: TID251 - tests have no voda.config
             pytest.fail(reason)
         pytest.skip(reason)
+    with serving() as server:
+        yield server
+
+
+@contextmanager
+def serving() -> Iterator[Server]:
+    """Run a server for the length of the block.
+
+    Raises:
+        RuntimeError: there are no binaries.
+    """
+    if (binaries := _binaries()) is None:
+        raise RuntimeError("no PostgreSQL binaries: install the package postgresql")
     folder = Path(tempfile.mkdtemp(prefix="voda-postgres-"))
     folder.chmod(0o755)
     server = Server(binaries, folder)
     try:
         server.init()
         server.start()
-        yield server
-        server.stop()
+        try:
+            yield server
+        finally:
+            server.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,0 +1,60 @@
+"""`python -m benchmarks.kube [NAME ...]`: take every figure on a real API server, or those whose name contains a NAME.
+
+A figure is a module with `TITLE` and `run(options) -> Sequence[Row]`. Goals are reported, never enforced.
+"""
+
+import argparse
+import asyncio
+import importlib
+import logging
+import signal
+import sys
+
+from benchmarks.kube.options import Options
+from benchmarks.table import Row, show
+
+FIGURES = ("reaction", "throughput", "bind", "takeover", "memory", "idle")
+
+
+def main(arguments: list[str]) -> None:
+    """Take the figures that are asked for, one after the other, and say how many goals are met."""
+    names, options = _parsed(arguments)
+    chosen = [name for name in FIGURES if not names or any(part in name for part in names)]
+    if not chosen:
+        sys.exit(f"there is no figure {' or '.join(names)}: expected some of {', '.join(FIGURES)}, or nothing")
+    # The stand-ins ask again whenever a connection breaks, as it does at the end of each figure.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    # Whoever ends it by the usual signal leaves no process behind either.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    rows: list[Row] = []
+    for name in chosen:
+        module = importlib.import_module(f"benchmarks.kube.{name}")
+        print(f"taking {name} ...", file=sys.stderr, flush=True)
+        measured = asyncio.run(module.run(options))
+        show(measured, module.TITLE)
+        rows += measured
+    judged = [row for row in rows if row.is_met is not None]
+    print(f"{sum(bool(row.is_met) for row in judged)} of {len(judged)} goals met")
+
+
+def _parsed(arguments: list[str]) -> tuple[list[str], Options]:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.kube", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(FIGURES)}; by default all")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of nodes, pods and tries; 1 = as the goals say")
+    parser.add_argument("--full", action="store_true", help="throughput: all 15,000 jobs and not a tenth of them")
+    parser.add_argument("--pools", action="store_true", help="throughput: 30 pools instead of 30 users of one")
+    parser.add_argument("--within", type=float, default=600.0, metavar="S", help="throughput: stop after so long")
+    parser.add_argument("--profile", default="", metavar="FILE", help="where cProfile writes what the leader did")
+    found = parser.parse_args(arguments)
+    options = Options(
+        scale=found.scale,
+        is_full=found.full,
+        has_pools=found.pools,
+        within_s=found.within,
+        profile=found.profile,
+    )
+    return found.names, options
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,184 @@
+"""How many pods a second voda binds, beside a bare loop of the same requests over plain aiohttp in the same run."""
+
+import asyncio
+import ssl
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+
+import aiohttp
+import msgspec
+
+from benchmarks.kube.options import Options
+from benchmarks.kube.plane import control_plane
+from benchmarks.kube.seeding import add_nodes, in_parallel, nodes
+from benchmarks.kube.shares import Shares
+from benchmarks.table import Row
+from tests.kube import client as kube
+from tests.kube.client import Client
+from tests.kube.control_plane import ADMIN, ControlPlane
+from tests.kube.objects import GPU, a_pod
+from voda.clock import SystemClock
+from voda.cluster.kubernetes import names, paths
+from voda.cluster.kubernetes.api import Api
+from voda.cluster.kubernetes.binding import Binder
+from voda.cluster.kubernetes.inventory import Inventory
+from voda.cluster.kubernetes.nodes import PoolRule
+from voda.cluster.kubernetes.objects import NodeObject, Pod
+from voda.cluster.kubernetes.observer import Unobserved
+
+TITLE = "binding worker pods"
+_ROUNDS = 10
+_JOBS = 32
+"""Of a round: as many as voda works on at a time."""
+_WORKERS = 8
+_GOAL_PER_S = 150.0
+_GOAL_SHARE = 0.8
+
+Target = tuple[Pod, str]
+"""A pod and the node it shall go to."""
+
+
+async def run(options: Options) -> Sequence[Row]:
+    """Return pods/s of the binder and of the bare loop, in turns."""
+    rounds = options.scaled(_ROUNDS, 2)
+    with control_plane() as plane:
+        async with Client(plane) as client, _api(plane) as api:
+            await add_nodes(client, nodes(rounds * _JOBS))
+            jobs = [f"job-{number}" for number in range(2 * rounds * _JOBS)]
+            await in_parallel([partial(_add_workers, client, job_id) for job_id in jobs])
+            inventory = await _inventory(api)
+            binder = Binder(inventory, api, SystemClock(), lambda job_id, fact: None, observer=Unobserved())
+            shares = Shares(plane, [], rest="the binder, the bare loop, in one process")
+            rates = await _rates(plane, inventory, binder, jobs)
+            await _refuse_unbound(api)
+            return [*_rows(rates), *shares.rows()]
+
+
+def _rows(rates: dict[str, list[float]]) -> Sequence[Row]:
+    voda, bare = (sorted(rates[who])[len(rates[who]) // 2] for who in ("voda", "bare"))
+    goal = min(_GOAL_PER_S, _GOAL_SHARE * bare)
+    at_once = f"{_JOBS} jobs of {_WORKERS} pods at a time"
+    return [
+        Row(
+            what=f"pods bound by voda, {at_once}, median of {len(rates['voda'])} rounds",
+            figure=voda,
+            unit="/s",
+            goal=goal,
+            better="higher",
+            yardstick=f"bare POST .../binding, as many at a time ({bare:,.0f}/s)",
+            ratio=voda / bare,
+        )
+    ]
+
+
+async def _rates(plane: ControlPlane, inventory: Inventory, binder: Binder, jobs: list[str]) -> dict[str, list[float]]:
+    rates: dict[str, list[float]] = {"voda": [], "bare": []}
+    async with _session(plane) as session:
+        ways: dict[str, Callable[[str, Sequence[Target]], Awaitable[object]]] = {
+            "voda": partial(_by_voda, binder),
+            "bare": partial(_bare, session),
+        }
+        for number, first in enumerate(range(0, len(jobs), _JOBS)):
+            who = ("voda", "bare")[number % 2]
+            targets = _targets(inventory, jobs[first : first + _JOBS], first_node=first // 2 // _JOBS * _JOBS)
+            rates[who].append(await _rate(targets, ways[who]))
+    return rates
+
+
+async def _rate(
+    targets: dict[str, Sequence[Target]], bind: Callable[[str, Sequence[Target]], Awaitable[object]]
+) -> float:
+    """Bind all pods of some jobs, and return pods/s."""
+    began = time.perf_counter()
+    await asyncio.gather(*(bind(job_id, each) for job_id, each in targets.items()))
+    return sum(map(len, targets.values())) / (time.perf_counter() - began)
+
+
+def _targets(inventory: Inventory, jobs: Sequence[str], first_node: int) -> dict[str, Sequence[Target]]:
+    """Return the workers of each job and their node, which no other job has."""
+    return {
+        job_id: [(pod, f"v100-{number:04}") for pod in inventory.workers(job_id).values()]
+        for number, job_id in enumerate(jobs, first_node)
+    }
+
+
+async def _by_voda(binder: Binder, job_id: str, targets: Sequence[Target]) -> None:
+    pods = {pod.metadata.key: pod for pod, _ in targets}
+    await binder.bind(job_id, pods, {pod.metadata.key: node for pod, node in targets})
+
+
+async def _bare(session: aiohttp.ClientSession, job_id: str, targets: Sequence[Target]) -> None:
+    await asyncio.gather(*(_post(session, pod, node) for pod, node in targets))
+
+
+async def _post(session: aiohttp.ClientSession, pod: Pod, node: str) -> None:
+    meta = pod.metadata
+    body = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+    path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}/binding"
+    async with session.post(path, data=msgspec.json.encode(body)) as answer:
+        if answer.status != 201:
+            raise RuntimeError(f"a binding was answered with {answer.status}: {await answer.text()}")
+        await answer.read()
+
+
+async def _add_workers(client: Client, job_id: str) -> None:
+    for index in range(_WORKERS):
+        await client.create(kube.PODS, _worker(job_id, index))
+
+
+def _worker(job_id: str, index: int) -> kube.Object:
+    """Return a worker's pod as operators make it from a template that voda made ready; ended ones hold nothing."""
+    labels = {names.OPERATOR_JOB_NAME: job_id, names.OPERATOR_JOB_ROLE: "worker", names.MANAGED: "true"}
+    return a_pod(
+        f"{job_id}-worker-{index}",
+        "default",
+        gpus=1,
+        cpu="1",
+        memory="1Gi",
+        labels=labels,
+        annotations={names.JOB_ID: job_id},
+        spec={"schedulerName": names.SCHEDULER},
+    )
+
+
+async def _inventory(api: Api) -> Inventory:
+    rule = PoolRule(label="vodascheduler/accelerator", resource=GPU, default_pool="", tolerated_taints=())
+    inventory = Inventory(rule, lambda job_id: None)
+    for node in (await api.list(paths.NODES, NodeObject)).items:
+        inventory.see_node(node.metadata.name, node)
+    for pod in (await api.list(paths.PODS, Pod)).items:
+        inventory.see_pod(pod.metadata.key, pod)
+    return inventory
+
+
+async def _refuse_unbound(api: Api) -> None:
+    unbound = [pod for pod in (await api.list(paths.PODS, Pod)).items if not pod.spec.node_name]
+    if unbound:
+        raise RuntimeError(f"{len(unbound)} pods are not bound, e.g. {unbound[0].metadata.key}")
+
+
+@asynccontextmanager
+async def _api(plane: ControlPlane) -> AsyncIterator[Api]:
+    api = await Api.open(plane.kubeconfig())
+    try:
+        yield api
+    finally:
+        await api.close()
+
+
+@asynccontextmanager
+async def _session(plane: ControlPlane) -> AsyncIterator[aiohttp.ClientSession]:
+    trusting = ssl.create_default_context(cafile=str(plane.certificate))
+    trusting.check_hostname = False
+    headers = {"Authorization": f"Bearer {ADMIN}", "Content-Type": "application/json"}
+    # As many connections as the client of voda opens.
+    connector = aiohttp.TCPConnector(ssl=trusting, limit=100)
+    async with aiohttp.ClientSession(plane.url, headers=headers, connector=connector) as session:
+        yield session

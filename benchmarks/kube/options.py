@@ -1,0 +1,19 @@
+"""What can be asked of the figures."""
+
+from msgspec import Struct
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """See `python -m benchmarks.kube --help`."""
+
+    scale: float = 1.0
+    """Of nodes, jobs, pods and tries; figures at another scale than 1 are for whoever works on them."""
+    is_full: bool = False
+    has_pools: bool = False
+    within_s: float = 600.0
+    profile: str = ""
+    """File; empty: nothing is profiled."""
+
+    def scaled(self, count: int, least: int = 1) -> int:
+        """Return a count at this scale."""
+        return max(least, round(count * self.scale))
