@@ -13,7 +13,7 @@ KUBERNETES_TESTS = tests/integration/kubernetes tests/e2e/kubernetes
 help: ## Print this text.
 	@echo "voda: a control plane for elastic deep-learning training"
 	@echo
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 setup: ## Make .venv from the lock and install voda into it (at once when nothing changed).
 	@$(PYTHON) tools/bootstrap.py
