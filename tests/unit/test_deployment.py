@@ -15,7 +15,8 @@ from packaging.requirements import Requirement
 
 from tests.service import a_backend
 from voda.api.routes import health
-from voda.app.kubernetes.options import KubernetesOptions, read_options
+from voda.app.kubernetes.options import KubernetesOptions
+from voda.app.kubernetes.settings_file import read_options
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 _HELP = """
 Schedule the MPIJobs and PyTorchJobs of a Kubernetes cluster.
 
-Of several replicas one leads; all of them serve the API. Inside a pod it
-works as the pod's service account, elsewhere as a kubeconfig says.
+Of several replicas one leads; all of them serve the API. What is not given
+here is as the settings file says, or has its default. Jobs train on when it
+ends, even by kill -9; the next leader takes them over.
 
 \b
 Examples:
-  voda serve --cluster kubernetes --config /etc/voda/voda.yaml
-  voda serve --cluster kubernetes --kubeconfig ~/.kube/config --home ./voda
+  voda serve --config /etc/voda/voda.yaml
+  voda serve --kubeconfig ~/.kube/config --home ./voda --host 127.0.0.1
 """
 
 
@@ -34,13 +35,15 @@ def register(app: typer.Typer) -> None:
 
 def serve(  # noqa: PLR0913 - a command's options are its parameters
     cluster: Annotated[str, typer.Option("--cluster", help="What is scheduled: kubernetes.")] = "kubernetes",
-    config: Annotated[Path | None, typer.Option("--config", help="Settings file, YAML.")] = None,
+    config: Annotated[Path | None, typer.Option("--config", help="Settings file, YAML: docs/settings.md.")] = None,
     kubeconfig: Annotated[
-        Path | None, typer.Option("--kubeconfig", help="Else the pod's service account, else KUBECONFIG.")
+        Path | None, typer.Option("--kubeconfig", help="Else KUBECONFIG, else the pod's own, else ~/.kube/config.")
     ] = None,
     context: Annotated[str, typer.Option("--context", help="Of the kubeconfig; by default its current one.")] = "",
     home: Annotated[Path | None, typer.Option("--home", help="Folder of log and tokens; else as configured.")] = None,
-    log: Annotated[str, typer.Option("--log", help="A path or postgresql:// URL; else VODA_LOG.")] = "",
+    log: Annotated[
+        str, typer.Option("--log", help="A path or postgresql:// URL; else as configured, else VODA_LOG.")
+    ] = "",
     host: Annotated[str, typer.Option("--host", help="Address to listen on; else as configured.")] = "",
     port: Annotated[int | None, typer.Option("--port", help="0 = any that is free; else as configured.")] = None,
     no_tokens: Annotated[
@@ -53,7 +56,8 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
     from msgspec.structs import replace
 
     from voda import config as environment
-    from voda.app.kubernetes.options import KubernetesOptions, Surroundings, checked, read_options
+    from voda.app.kubernetes.options import KubernetesOptions, Surroundings
+    from voda.app.kubernetes.settings_file import checked, read_options
     from voda.app.options import is_loopback
     from voda.domain.errors import InvalidInput
 
@@ -129,3 +133,4 @@ def _greet(service: "Service") -> None:
     console.print(f"[bold]voda {__version__}[/bold] serves {service.url}")
     for line in service.described():
         console.print(f"  {line}", markup=False)
+    console.print("Ctrl-C hands over to another replica; jobs train on.")

@@ -1,19 +1,12 @@
 """What `voda serve --cluster kubernetes` can be told: a settings file, which a ConfigMap may hold.
 
-Rule: a field that is unknown or of the wrong type is refused with its path; what is left out has the default here.
+Rule: what is left out has the default here; docs/settings.md tells every field.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
-import msgspec
 from msgspec import Struct, field
-
-from voda.domain.errors import InvalidInput
-from voda.manifests.yaml_text import read
-
-_MOST_BYTES: Final = 1_000_000
 
 
 class _Part(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -99,41 +92,3 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     """None: as the pod's service account."""
     context: str = ""
     has_tokens: bool = True
-
-
-def read_options(path: Path) -> KubernetesOptions:
-    """Return what a settings file says.
-
-    Raises:
-        InvalidInput: it cannot be read, or says what cannot be meant.
-    """
-    try:
-        text = path.read_bytes()[:_MOST_BYTES].decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"the settings file {path} cannot be read: {error}") from error
-    if not text.strip():
-        return KubernetesOptions()
-    try:
-        return checked(msgspec.convert(read(text), KubernetesOptions))
-    except (msgspec.ValidationError, InvalidInput) as error:
-        raise InvalidInput(f"settings file {path}: {error}") from error
-
-
-def checked(options: KubernetesOptions) -> KubernetesOptions:
-    """Return the options unchanged, or raise InvalidInput naming the first that cannot be meant."""
-    leader = options.leader
-    if not 0 < leader.retry_seconds < leader.renew_seconds < leader.lease_seconds <= 3_600:
-        raise InvalidInput(
-            "leader: expected 0 < retrySeconds < renewSeconds < leaseSeconds <= 3600, got"
-            f" {leader.retry_seconds:g}, {leader.renew_seconds:g} and {leader.lease_seconds:g}"
-        )
-    if not 0 <= options.listen.port <= 65_535:
-        raise InvalidInput(f"listen.port is {options.listen.port}, expected 0 (any) to 65535")
-    if not options.cluster.pool_label or not options.cluster.gpu_resource:
-        raise InvalidInput("cluster: poolLabel and gpuResource are names, expected none of them to be empty")
-    if options.cluster.relist_seconds < 1:
-        raise InvalidInput(f"cluster.relistSeconds is {options.cluster.relist_seconds:g}, expected 1 or more")
-    for name, pool in options.pools.items():
-        if pool.ratelimit_seconds is not None and not 0 <= pool.ratelimit_seconds <= 86_400:
-            raise InvalidInput(f"pools.{name}.ratelimitSeconds is {pool.ratelimit_seconds:g}, expected 0 to 86400")
-    return options

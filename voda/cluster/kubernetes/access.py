@@ -61,8 +61,8 @@ def _by_service_account(configuration: Configuration, account: Path) -> None:
         InClusterConfigLoader(str(account / "token"), str(account / "ca.crt")).load_and_set(configuration)
     except (ConfigException, OSError) as wrong:
         raise InvalidInput(
-            f"there is no service account of a pod to reach Kubernetes with ({_said(wrong)}): name a kubeconfig, or"
-            " run voda in the cluster"
+            f"there is no service account of a pod to reach Kubernetes with ({_said(wrong)}): name a kubeconfig"
+            " (--kubeconfig or KUBECONFIG), or run voda in the cluster"
         ) from wrong
 
 
