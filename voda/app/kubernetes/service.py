@@ -122,7 +122,12 @@ class Service:
         """Yield what a user wants to know at the start, line by line."""
         yield f"cluster {self.site.api.host}"
         yield f"log {shown(self.options.log) if self.options.log else Path(self.options.home) / 'voda.db'}"
-        yield f"replica {self.leadership.me}"
+        leader = self.options.leader
+        yield f"lease {leader.namespace or self.around.namespace}/{leader.name}, as {self.leadership.me}"
+        if self.access.has_tokens:
+            yield f"token {Path(self.options.access.folder or self.options.home) / 'admin.token'}"
+        else:
+            yield "no tokens: whoever reaches the port may do anything"
 
     def live_jobs(self) -> Mapping[str, Job]:
         """Return the jobs that have not ended, by id."""

@@ -89,6 +89,8 @@ class KubernetesSite:
         self._reflectors: list[Reflector[Any]] = list(self._common_mirrors())
         self._has_begun = asyncio.Event()
         """Set once it is known what is to be mirrored."""
+        self._is_undiscovered = False
+        """Whether the server did not say last time which jobs it serves."""
 
     # ---- what every replica does
 
@@ -261,9 +263,12 @@ class KubernetesSite:
         found: list[Reflector[Any]] = []
         try:
             served = await served_kinds(self.api)
-        except ClusterUnavailable as error:
-            _log.warning("cannot ask which jobs are served reason=%s", error)
+        except (ClusterUnavailable, ActionRefused) as error:
+            level = logging.DEBUG if self._is_undiscovered else logging.WARNING
+            _log.log(level, "cannot ask which jobs are served reason=%s", error)
+            self._is_undiscovered = True
             return found
+        self._is_undiscovered = False
         for name, kind in served.items():
             if name not in self.kinds:
                 self.kinds[name] = kind
@@ -271,6 +276,8 @@ class KubernetesSite:
                 for namespace in self._setup.namespaces or ("",):
                     found.append(self._mirror(paths.collection(kind, namespace), JobObject, see))
         self._reflectors += found
+        if not self._has_begun.is_set() and (reason := unserved(self.kinds)):
+            _log.warning("%s", reason)
         self._has_begun.set()
         return found
 
