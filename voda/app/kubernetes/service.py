@@ -44,7 +44,7 @@ from voda.cluster.kubernetes.site import KubernetesSite, Setup
 from voda.cluster.port import Outputs
 from voda.controller.epochs import Epochs
 from voda.domain.errors import ClusterUnavailable, StoreUnavailable
-from voda.domain.job import Job, JobSpec, Phase
+from voda.domain.job import Job, JobSpec
 from voda.events.envelope import Event
 from voda.events.opening import open_store, shown
 from voda.events.store import EventStore
@@ -225,7 +225,7 @@ class Service:
             clock=self.clock,
             job=self._job,
             jobs=lambda: self.live_jobs().values(),
-            phase=self._phase,
+            past=self._past,
             namespaces=self.options.cluster.namespaces,
             pools=tuple(self.options.pools),
             relist_s=self.options.cluster.relist_seconds,
@@ -238,9 +238,9 @@ class Service:
         pool = latest.cluster.pool_of(job_id)
         return latest.cluster.jobs(pool).get(job_id) if pool is not None else None
 
-    def _phase(self, job_id: str) -> Phase | None:
+    def _past(self, job_id: str) -> Job | None:
         record = self.view.roster.job(job_id)
-        return record.phase if record is not None else None
+        return record.job if record is not None and not record.is_live else None
 
     def _has_ended(self, job_id: str) -> bool:
         return self._job(job_id) is None

@@ -16,6 +16,7 @@ from voda.cluster.kubernetes.ends import worker_failures
 from voda.cluster.kubernetes.errors import Conflict
 from voda.cluster.kubernetes.inventory import Inventory, Seen
 from voda.cluster.kubernetes.objects import JobObject, Pod
+from voda.cluster.kubernetes.ownership import index
 from voda.cluster.kubernetes.paths import object_path, pod_path
 from voda.cluster.kubernetes.steps import (
     BindPods,
@@ -161,7 +162,7 @@ class Actuator:
     def _situation(self, job_id: str) -> Situation:
         inventory = self._inventory
         job, seen, workers = inventory.job(job_id), inventory.object_of(job_id), inventory.workers(job_id)
-        indices = {key: index for key, pod in workers.items() if (index := inventory.index(pod)) is not None}
+        indices = {key: number for key, pod in workers.items() if (number := index(pod)) is not None}
         return Situation(
             job_id=job_id,
             uid=job.uid if job is not None else "",

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from voda.cluster.kubernetes import names
-from voda.cluster.kubernetes.kinds import pods as named
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.load import NodeLoad, pod_requests
 from voda.cluster.kubernetes.nodes import PoolRule, as_node, is_ready, pool_of
 from voda.cluster.kubernetes.objects import JobObject, Metadata, NodeObject, Pod
+from voda.cluster.kubernetes.ownership import Workers, index, object_key, owner_key, worker_of
 from voda.cluster.kubernetes.workers import held, is_held
 from voda.domain.errors import InvalidInput
 from voda.domain.job import Job
@@ -38,11 +38,15 @@ class Inventory:
     Args:
         rule: which nodes form which pools.
         job: returns a live job of the log.
+        past: returns a job that has ended for the log; None: it never heard of it, or forgot it.
     """
 
-    def __init__(self, rule: PoolRule, job: Callable[[str], Job | None]) -> None:
+    def __init__(
+        self, rule: PoolRule, job: Callable[[str], Job | None], past: Callable[[str], Job | None] = lambda job_id: None
+    ) -> None:
         self.rule = rule
         self.job = job
+        self._past = past
         self.nodes: dict[str, NodeObject] = {}
         self.loads: defaultdict[str, NodeLoad] = defaultdict(NodeLoad)
         """node -> what all pods on it take."""
@@ -52,8 +56,7 @@ class Inventory:
         self.dirty_nodes: set[str] = set()
         self._pods: dict[str, Pod] = {}
         self._on_node: defaultdict[str, dict[str, Pod]] = defaultdict(dict)
-        self._workers: defaultdict[str, dict[str, Pod]] = defaultdict(dict)
-        """job id -> its worker pods, by key."""
+        self._workers = Workers(self.known)
         self._of_object: defaultdict[str, dict[str, Pod]] = defaultdict(dict)
         """namespace/name of a job object -> its pods, launchers too."""
         self._claims: defaultdict[str, set[str]] = defaultdict(set)
@@ -62,6 +65,8 @@ class Inventory:
         """namespace/name -> uids of the job objects of that name: one, but for kinds that share it."""
         self._held: dict[str, Mapping[int, str]] = {}
         self._known_nodes: dict[str, Node | None] = {}
+        self._foreign: dict[str, frozenset[str]] = {}
+        """node -> keys of the pods on it that were counted as others' when it was last looked at."""
 
     # ---- what is told
 
@@ -106,16 +111,16 @@ class Inventory:
     def held(self, job_id: str) -> Mapping[int, str]:
         """Return worker index -> node, of the workers that hold GPUs."""
         if (found := self._held.get(job_id)) is None:
-            found = self._held[job_id] = held(self.workers(job_id).values(), self.index)
+            found = self._held[job_id] = held(self.workers(job_id).values(), index)
         return found
 
     def working(self) -> Iterable[str]:
         """Return the ids of the jobs that have worker pods."""
-        return [job_id for job_id, pods in self._workers.items() if pods]
+        return list(self._workers.job_ids())
 
     def workers(self, job_id: str) -> Mapping[str, Pod]:
         """Return the worker pods of a job, by key."""
-        return self._workers.get(job_id, _EMPTY)
+        return self._workers.of(job_id)
 
     def pod(self, key: str) -> Pod | None:
         """Return the pod of that key."""
@@ -128,17 +133,18 @@ class Inventory:
     def object_of(self, job_id: str) -> Seen | None:
         """Return the object of a job: the one that the log knows, else the one of its name that says it is the job's.
 
-        Of a job that has ended it is any that says so.
+        A copy of it says so too, and is none of the job's, even where it has the name by now.
         """
-        job = self.job(job_id)
+        job = self.known(job_id)
         if job is not None and job.uid:
             return self.objects.get(job.uid)
-        for uid in sorted(self._claims.get(job_id, ())):
-            seen = self.objects[uid]
-            meta = seen.object.metadata
-            if job is None or (meta.namespace, meta.name) == (job.spec.namespace, job.spec.name or job_id):
-                return seen
-        return None
+        claims = (self.objects[uid] for uid in sorted(self._claims.get(job_id, ())))
+        return next((seen for seen in claims if job is None or seen.object.metadata.key == object_key(job)), None)
+
+    def known(self, job_id: str) -> Job | None:
+        """Return a job of the log, live or ended; None: it never heard of it, or forgot it."""
+        job = self.job(job_id)
+        return job if job is not None else self._past(job_id)
 
     def claimed(self) -> Iterable[str]:
         """Return the ids of the jobs that objects say they are of."""
@@ -180,19 +186,16 @@ class Inventory:
     def holders(self, job_id: str) -> Mapping[int, Pod]:
         """Return worker index -> pod, of the workers that hold GPUs."""
         pods = self.workers(job_id).values()
-        return {index: pod for pod in pods if is_held(pod) and (index := self.index(pod)) is not None}
+        return {number: pod for pod in pods if is_held(pod) and (number := index(pod)) is not None}
 
     def _node(self, name: str) -> Node | None:
         found = self.nodes.get(name)
         if found is None or (pool := pool_of(found, self.rule)) is None:
             return None
-        foreign = [pod for pod in self._on_node[name].values() if not self._is_worker_in(pod, pool)]
-        taken = sum(pod_requests(pod).get(self.rule.resource, 0) for pod in foreign)
+        foreign = {key: pod for key, pod in self._on_node[name].items() if not self._is_worker_in(pod, pool)}
+        self._foreign[name] = frozenset(foreign)
+        taken = sum(map(self._takes, foreign.values()))
         return as_node(found, self.rule, foreign_milli=taken)
-
-    def index(self, pod: Pod) -> int | None:
-        """Return the replica index of a worker pod."""
-        return named.index(pod.metadata.labels.get(names.OPERATOR_JOB_NAME, ""), pod)
 
     # ---- inside
 
@@ -201,27 +204,29 @@ class Inventory:
         if pod.spec.node_name and not pod.is_over:
             self._on_node[pod.spec.node_name][key] = pod
             self._load(key, pod)
-            self._touch_node(pod)
-        if job_id := worker_of(pod):
-            self._workers[job_id][key] = pod
-        if owner := pod.metadata.labels.get(names.OPERATOR_JOB_NAME):
-            self._of_object[f"{pod.metadata.namespace}/{owner}"][key] = pod
+            self._touch_for(pod)
+        self._workers.add(key, pod)
+        if owner := owner_key(pod):
+            self._of_object[owner][key] = pod
 
     def _drop(self, key: str, pod: Pod) -> None:
         del self._pods[key]
         node = pod.spec.node_name
         if self._on_node.get(node, {}).pop(key, None) is not None:
             self.loads[node].remove(key)
-            self._touch_node(pod)
+            if key in self._foreign.get(node, ()):
+                self._touch(node)
             self._forget_node(node)
-        for index, of in ((self._workers, worker_of(pod)), (self._of_object, _owner_key(pod))):
-            if of and index[of].pop(key, None) is not None and not index[of]:
-                del index[of]
+        self._workers.drop(key, pod)
+        owner = owner_key(pod)
+        if owner and self._of_object[owner].pop(key, None) is not None and not self._of_object[owner]:
+            del self._of_object[owner]
 
     def _forget_node(self, name: str) -> None:
         """Keep nothing of a node that is gone: where machines come and go, none has the name of another."""
         if name not in self.nodes and not self._on_node.get(name):
             self._on_node.pop(name, None)
+            self._foreign.pop(name, None)
             self.loads.pop(name, None)
 
     def _load(self, key: str, pod: Pod) -> None:
@@ -231,9 +236,11 @@ class Inventory:
             # Another scheduler's business: nothing here may stop for it.
             _log.warning("not counted node=%s reason=%s", pod.spec.node_name, error)
 
-    def _touch_node(self, pod: Pod) -> None:
-        """Note that what others hold of a node may have changed; our own workers are no others."""
-        if not worker_of(pod):
+    def _touch_for(self, pod: Pod) -> None:
+        """Note that others may hold more of a node; workers of its own pool are no others."""
+        node = self.nodes.get(pod.spec.node_name)
+        pool = pool_of(node, self.rule) if node is not None else None
+        if pool is None or not self._is_worker_in(pod, pool):
             self._touch(pod.spec.node_name)
 
     def _touch(self, name: str) -> None:
@@ -259,12 +266,11 @@ class Inventory:
             if (seen := self.objects.get(reference.uid)) is not None:
                 return seen
         # A launcher's owner may be a Job that the object owns; the label names the object all the same.
-        uids = self._named.get(_owner_key(pod), ())
+        uids = self._named.get(owner_key(pod), ())
         return self.objects[min(uids)] if uids else None
 
     def _is_worker_in(self, pod: Pod, pool: str) -> bool:
-        job_id = worker_of(pod)
-        if not job_id:
+        if not (job_id := self._workers.has(pod)):
             return False
         job = self.job(job_id)
         return job is None or job.spec.pool == pool
@@ -275,11 +281,6 @@ class Inventory:
             return pod_requests(pod).get(self.rule.resource, 0)
         except InvalidInput:
             return 0
-
-
-def worker_of(pod: Pod) -> str:
-    """Return the id of the job that a pod says it is a worker of; empty where voda does not place it."""
-    return pod.metadata.annotations.get(names.JOB_ID, "") if pod.spec.scheduler_name == names.SCHEDULER else ""
 
 
 def _put(index: defaultdict[str, set[str]], key: str, uid: str, *, is_there: bool) -> None:
@@ -297,8 +298,3 @@ def _is_older(meta: Metadata, than: Metadata) -> bool:
         return False
     is_counted = meta.resource_version.isdecimal() and than.resource_version.isdecimal()
     return is_counted and int(meta.resource_version) < int(than.resource_version)
-
-
-def _owner_key(pod: Pod) -> str:
-    owner = pod.metadata.labels.get(names.OPERATOR_JOB_NAME)
-    return f"{pod.metadata.namespace}/{owner}" if owner else ""

@@ -53,8 +53,8 @@ class Setup(Struct, frozen=True, kw_only=True):
     clock: Clock
     job: Callable[[str], Job | None]
     """A live job of the log, as its latest reader has it."""
-    phase: Callable[[str], Phase | None]
-    """How a job of the log stands, ended ones too; None: the log has never heard of it, or forgot it."""
+    past: Callable[[str], Job | None]
+    """A job of the log that has ended; None: the log has never heard of it, or forgot it."""
     jobs: Callable[[], Iterable[Job]]
     """All live jobs."""
     namespaces: Sequence[str] = ()
@@ -77,7 +77,7 @@ class KubernetesSite:
         self.api = api
         self.kinds: dict[str, JobKind] = {}
         """Name -> kind, of the job objects that are served."""
-        self.inventory = Inventory(setup.rule, setup.job)
+        self.inventory = Inventory(setup.rule, setup.job, setup.past)
         self.clusters: dict[str, KubernetesCluster] = {}
         self._setup = setup
         self._binder = Binder(self.inventory, api, setup.clock, self._tell_job, observer=setup.observer)
@@ -226,12 +226,12 @@ class KubernetesSite:
         """Wish the end of what is left of a job that has ended for the log."""
         if self.inventory.job(job_id) is not None or isinstance(self._actuator.desired.get(job_id), Stopped):
             return
-        phase = self._setup.phase(job_id)
-        if phase is None:
+        past = self._setup.past(job_id)
+        if past is None:
             # Of a log that never heard of it: whoever submits jobs from objects looks at those.
             self._actuator.desired.pop(job_id, None)
         else:
-            self._actuator.desired[job_id] = Stopped(is_unwanted=phase is Phase.CANCELED)
+            self._actuator.desired[job_id] = Stopped(is_unwanted=past.phase is Phase.CANCELED)
 
     async def _sweep(self) -> None:
         while True:
