@@ -25,7 +25,7 @@ async def test_api_server_when_restarted_finds_the_jobs_as_they_were(world: Worl
         await it.until_runs("a", 2)
         assert {pod["metadata"]["uid"] for pod in await world.workers_of("a")} == before
         await world.until(lambda: not it.service.trouble())
-        assert await it.facts(JobCancelRequested) == await it.facts(JobCanceled) == []
+        assert [*await it.facts(JobCancelRequested), *await it.facts(JobCanceled)] == []
         assert await it.facts(WorkerExited) == []
 
 
