@@ -1,9 +1,15 @@
-"""Claims about the texts: no link leads nowhere."""
+"""Claims about the texts: no link leads nowhere, no setting is left out, no test is named that is not there."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec import Struct
+from msgspec.structs import FieldInfo
+
+from voda.app.kubernetes.options import KubernetesOptions, PoolSettings
 
 ROOT = Path(__file__).parents[2]
 TEXTS = sorted(
@@ -27,3 +33,45 @@ def test_link_within_the_repository_leads_somewhere(text: Path) -> None:
         assert target.exists(), f"{text.name} links to {path}, which is not there"
         if name := heading or own:
             assert name in anchors(target), f"{text.name} links to {path}#{name}, which is no heading there"
+
+
+def fields_of(record: type[Struct], before: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Yield every field of the settings file by its path; a pool's under `pools.NAME`."""
+    for field in msgspec.structs.fields(record):
+        path = f"{before}{field.encode_name}"
+        if isinstance(field.type, type) and issubclass(field.type, Struct):
+            yield from fields_of(field.type, f"{path}.")
+        else:
+            yield path, field
+        if path == "pools":
+            yield from fields_of(PoolSettings, "pools.NAME.")
+
+
+def test_settings_are_all_told_with_their_defaults() -> None:
+    text = (ROOT / "docs" / "settings.md").read_text("utf-8")
+    told = dict(re.findall(r"^\| `([\w.]+)` \| (.+?) \| .+ \|$", text, re.MULTILINE))
+    assert told.keys() == dict(fields_of(KubernetesOptions)).keys()
+    for path, field in fields_of(KubernetesOptions):
+        default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+        shown = "as the log has it" if default is None else f"`{msgspec.json.encode(default).decode()}`"
+        assert told[path].replace(", ", ",") == shown, path
+
+
+def test_tests_that_are_named_are_there() -> None:
+    text = (ROOT / "docs" / "kubernetes.md").read_text("utf-8")
+    there = {
+        name
+        for file in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^(?:async )?def (test_\w+)", file.read_text("utf-8"), re.MULTILINE)
+    }
+    named = set(re.findall(r"`(test_\w+)`", text))
+    assert len(named) > 20
+    assert named <= there, named - there
+
+
+def test_every_line_on_what_disagrees_names_a_test() -> None:
+    text = (ROOT / "docs" / "kubernetes.md").read_text("utf-8")
+    _, _, table = text.partition("## When log and cluster disagree")
+    lines = [line for line in table.splitlines() if line.startswith("| ")][1:]
+    assert lines
+    assert [line for line in lines if "`test_" not in line] == []

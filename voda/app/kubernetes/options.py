@@ -59,7 +59,7 @@ class ApiSettings(_Part, frozen=True):
 
 
 class PoolSettings(_Part, frozen=True):
-    """What a pool is set to at the start; later changes by the API are kept until this says something else again."""
+    """What a pool is set to whenever a replica takes the lead; what is left out stays as the log has it."""
 
     policy: str | None = None
     placer: str | None = None
