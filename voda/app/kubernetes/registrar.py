@@ -23,7 +23,17 @@ from voda.cluster.kubernetes.adoptable import fingerprint, has_finished, is_invi
 from voda.cluster.kubernetes.errors import Conflict
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import JobObject
-from voda.domain.errors import ActionRefused, Fenced, LogDamaged, LogTooNew, NotALog, TransientError, VodaError
+from voda.cluster.kubernetes.survival import survived
+from voda.domain.errors import (
+    ActionRefused,
+    Fenced,
+    LogDamaged,
+    LogTooNew,
+    NotALog,
+    StoreNotWritable,
+    TransientError,
+    VodaError,
+)
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.types import ActionFailed, JobRegistered, JobSubmitted
 from voda.projections.records import JobRecord
@@ -156,7 +166,7 @@ class Registrar:
         pause_s = _RETRY_S
         try:
             pause_s = await self.step() - self._backend.clock.now()
-        except TransientError as error:
+        except (TransientError, StoreNotWritable) as error:
             _log.warning("registrar waits reason=%s", error)
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, pause_s)):
@@ -194,7 +204,9 @@ class Registrar:
         due: list[_Work] = []
         next_at = self._sweep_at
         for uid, (kind, job) in list(self._objects.items()):
-            key, work = self._duty(kind, job)
+            key, work = "", None
+            with survived("looking at an object", job.metadata.key):
+                key, work = self._duty(kind, job)
             if work is None:
                 del self._objects[uid]
             elif (until := self._pauses.until(key)) > now:
@@ -287,4 +299,8 @@ class Registrar:
         backend = self._backend
         data = ActionFailed(job_id=job_id, action="CreateObject", error=str(error), attempt=attempt)
         fact = Fact(data=data, event_id=backend.clock.new_id(), recorded_at=backend.clock.now(), actor=ACTOR)
-        await backend.store.append(data.stream, ANY_VERSION, [fact])
+        try:
+            await backend.store.append(data.stream, ANY_VERSION, [fact])
+        except (TransientError, StoreNotWritable) as unwritten:
+            # It is recorded with the next attempt.
+            _log.warning("not recorded job_id=%s error=%s reason=%s", job_id, error, unwritten)
