@@ -7,7 +7,7 @@ follows the log; whatever acts on the cluster or decides is in `Service.lead`, w
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,16 @@ from voda.api.serve import serving
 from voda.api.server import application
 from voda.api.submission import Submits
 from voda.api.view import View
-from voda.app.election import Terms
 from voda.app.forecaster import Forecaster
 from voda.app.home import Home
 from voda.app.kubernetes.adoption import Fitting
+from voda.app.kubernetes.everywhere import Everywhere
 from voda.app.kubernetes.figures import figures
 from voda.app.kubernetes.options import KubernetesOptions, PoolSettings, Surroundings
 from voda.app.kubernetes.pools import Pools
 from voda.app.kubernetes.registrar import Registrar
 from voda.app.kubernetes.telling import Telling
+from voda.app.kubernetes.terms import rule, shape, terms
 from voda.app.leadership import Leadership
 from voda.app.loops import AT_ONCE, pool_loop
 from voda.app.pool import PoolLoop
@@ -36,12 +37,9 @@ from voda.app.settings import Beginning, Wish, settle
 from voda.app.snapshots import Snapshots
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.api import Api
-from voda.cluster.kubernetes.kinds.base import Site as Shape
 from voda.cluster.kubernetes.lease import LeaseClient
-from voda.cluster.kubernetes.nodes import PoolRule
 from voda.cluster.kubernetes.outputs import KubernetesOutputs
 from voda.cluster.kubernetes.site import KubernetesSite, Setup
-from voda.cluster.port import Outputs
 from voda.controller.epochs import Epochs
 from voda.domain.errors import ClusterUnavailable, StoreUnavailable
 from voda.domain.job import Job, JobSpec
@@ -86,16 +84,12 @@ class Service:
             LeaseClient(api, namespace, options.leader.name, clock=clock),
             Epochs(self.store, clock),
             around.identity,
-            terms=Terms(
-                duration_s=options.leader.lease_seconds,
-                renew_deadline_s=options.leader.renew_seconds,
-                retry_s=options.leader.retry_seconds,
-            ),
+            terms=terms(options.leader),
             observer=metrics,
         )
         metrics.show(figures(self.site, self.leadership, self.view))
         self.backend = self._backend()
-        fitting = Fitting(site=self._shape(), environment=self.environment)
+        fitting = Fitting(site=shape(options.cluster), environment=self.environment)
         self.telling = Telling(
             site=self.site, view=self.view, clock=clock, store=self.store, announced=metrics.announced
         )
@@ -193,7 +187,7 @@ class Service:
             access=self.access,
             pools=self.pools,
             pool_label=self.options.cluster.pool_label,
-            outputs=_Everywhere(self.pools, outputs),
+            outputs=Everywhere(self.pools, outputs),
             omissions=self._omissions,
             not_ready=self.trouble,
             limits=Limits(jobs_per_user=self.options.jobs_per_user),
@@ -206,22 +200,9 @@ class Service:
         served = {name: kind.api_version for name, kind in self.site.kinds.items()}
         return on_kubernetes(manifest, served, self.options.cluster.gpu_resource)
 
-    def _rule(self) -> PoolRule:
-        cluster = self.options.cluster
-        return PoolRule(
-            label=cluster.pool_label,
-            resource=cluster.gpu_resource,
-            default_pool=cluster.default_pool,
-            tolerated_taints=cluster.tolerated_taints,
-        )
-
-    def _shape(self) -> Shape:
-        cluster = self.options.cluster
-        return Shape(gpu_resource=cluster.gpu_resource, tolerated_taints=cluster.tolerated_taints)
-
     def _setup(self) -> Setup:
         return Setup(
-            rule=self._rule(),
+            rule=rule(self.options.cluster),
             clock=self.clock,
             job=self._job,
             jobs=lambda: self.live_jobs().values(),
@@ -234,7 +215,7 @@ class Service:
 
     def _job(self, job_id: str) -> Job | None:
         """Return a live job, as the latest reader of the log has it."""
-        latest = max((*self.pools.lives(), self.view.live), key=lambda live: live.position)
+        latest = self.pools.latest(self.view.live)
         pool = latest.cluster.pool_of(job_id)
         return latest.cluster.jobs(pool).get(job_id) if pool is not None else None
 
@@ -265,23 +246,6 @@ class Service:
         live = self.view.live.cluster
         position = await settle(self.store, self.clock, live, pool, wish, Beginning(), actor="serve")
         await self.view.reached(position)
-
-
-class _Everywhere(Mapping[str, Outputs]):
-    """The same outputs for every pool, those that come later too."""
-
-    def __init__(self, pools: Sequence[str], outputs: Outputs) -> None:
-        self._pools = pools
-        self._outputs = outputs
-
-    def __getitem__(self, pool: str) -> Outputs:
-        return self._outputs
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._pools)
-
-    def __len__(self) -> int:
-        return len(self._pools)
 
 
 @asynccontextmanager
