@@ -8,6 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.kube.control_plane import MPI_V2, ControlPlane, running
+from tests.kube.world import World
+
+
+class Stage(World):
+    """A world on a control plane of its own."""
+
+    async def _sweep(self) -> None:
+        """Leave everything: it goes with its control plane, and tens of thousands of objects are not deleted fast."""
 
 
 @contextmanager

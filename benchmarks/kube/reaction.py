@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.kube.options import Options
-from benchmarks.kube.plane import control_plane
+from benchmarks.kube.plane import Stage, control_plane
 from benchmarks.kube.replica import serving
 from benchmarks.kube.seeding import add_node, add_nodes, in_parallel, nodes
 from benchmarks.kube.shares import Shares
@@ -39,7 +39,7 @@ async def run(options: Options) -> Sequence[Row]:
     count, jobs = options.scaled(_NODES, 4), options.scaled(_JOBS, 2)
     with tempfile.TemporaryDirectory(prefix="voda-bench-") as folder, control_plane() as plane:
         log = str(Path(folder) / "voda.db")
-        async with World(plane, [WorkersOnly]) as world:
+        async with Stage(plane, [WorkersOnly]) as world:
             await add_nodes(world.client, nodes(count))
             with serving(plane, Path(folder) / "one", log, profile=options.profile) as replica:
                 await replica.until_leads()

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from benchmarks.kube.options import Options
-from benchmarks.kube.plane import control_plane
+from benchmarks.kube.plane import Stage, control_plane
 from benchmarks.kube.replica import Replica, serving
 from benchmarks.kube.seeding import add_nodes, in_parallel
 from benchmarks.kube.shares import Shares
@@ -82,7 +82,7 @@ async def run(options: Options) -> Sequence[Row]:
         control_plane(controllers=True, scheduler=True) as plane,
     ):
         log = str(Path(folder) / "voda.db")
-        async with World(plane, [MpiOperatorV2]) as world:
+        async with Stage(plane, [MpiOperatorV2]) as world:
             await add_nodes(world.client, _nodes(options))
             settings = {"pools": {pool: {"ratelimitSeconds": 0.0} for pool in _pools(options)}}
             with serving(plane, Path(folder) / "one", log, settings=settings, profile=options.profile) as replica:
