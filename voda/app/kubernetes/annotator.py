@@ -91,7 +91,8 @@ class Annotator:
 
     async def _work(self) -> None:
         while True:
-            if not self._stale:
+            # Again: by the time one is woken, what was stale may be gone.
+            while not self._stale:
                 self._wake.clear()
                 await self._wake.wait()
             uid, _ = self._stale.popitem()

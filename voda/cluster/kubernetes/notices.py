@@ -7,8 +7,9 @@ moment are one fact, and what came and went unseen is none.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
+from voda.cluster.kubernetes import names
 from voda.cluster.kubernetes.ends import ended
-from voda.cluster.kubernetes.inventory import Inventory
+from voda.cluster.kubernetes.inventory import Inventory, Seen
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.workers import Exit, cause, is_refusal, told
 from voda.cluster.port import Notice
@@ -37,6 +38,8 @@ class Notices:
         """Live job -> how it ended, as its object says."""
         self.sizes: dict[str, int] = {}
         """Live job -> replicas that its operator was told to keep, of those that go on and are not suspended."""
+        self._last_words: dict[str, JobCompleted | JobFailed] = {}
+        """Job -> how it ended, as its object said before it was deleted; not looked at yet."""
         self._inventory = inventory
         self._tell = tell
         self._nodes: dict[str, Node] = {}
@@ -52,10 +55,28 @@ class Notices:
         self._nodes = {name: node for name, node in found.items() if node is not None}
         self._workers = {job_id: inventory.holders(job_id) for job_id in inventory.working()}
         self._objects.clear()
+        self.forget_ended()
         self.ends.clear()
         self.sizes.clear()
         for job in jobs:
             self._note(job)
+
+    def forget_ended(self) -> None:
+        """Forget what nobody will ask for any more."""
+        live = self._inventory.job
+        self._last_words = {job_id: end for job_id, end in self._last_words.items() if live(job_id) is not None}
+
+    def part(self, last: Seen) -> None:
+        """Take in how an object was when it went; to be called before the inventory forgets it.
+
+        Operators delete what has finished (ttlSecondsAfterFinished), perhaps before anybody looked at its end.
+        """
+        job_id = last.object.metadata.annotations.get(names.JOB_ID, "")
+        job = self._inventory.job(job_id)
+        if job is not None and job.uid == last.object.metadata.uid:
+            end = ended(last, tuple(self._inventory.pods(last).values()), job_id)
+            if end is not None:
+                self._last_words[job_id] = end
 
     def node(self, name: str) -> None:
         """Tell what changed about a node."""
@@ -83,6 +104,7 @@ class Notices:
             self.ends.pop(job_id, None)
             self.sizes.pop(job_id, None)
             self._objects.pop(job_id, None)
+            self._last_words.pop(job_id, None)
             return
         facts = [*self._ending(job), *self._moving(job_id, before, now, wanted)]
         for fact in facts:
@@ -94,7 +116,7 @@ class Notices:
         end = self._note(job)
         if end is not None and before is None:
             yield end
-        elif job.uid and self._objects.get(job_id) == job.uid and self._is_gone(job_id) and not job.is_canceling:
+        elif end is None and job.uid and self._objects.get(job_id) == job.uid and self._is_gone(job_id) and not job.is_canceling:
             del self._objects[job_id]
             yield JobCancelRequested(job_id=job_id, reason=f"its {job.spec.kind} was deleted")
 
@@ -104,6 +126,8 @@ class Notices:
         seen = self._inventory.object_of(job_id)
         self.sizes.pop(job_id, None)
         if seen is None:
+            if (end := self._last_words.pop(job_id, None)) is not None:
+                self.ends[job_id] = end
             return self.ends.get(job_id)
         if seen.object.metadata.deletion_timestamp is None:
             self._objects[job_id] = seen.object.metadata.uid

@@ -5,6 +5,7 @@ Rules: every replica mirrors, so that a new leader knows at once what there is; 
 
 import asyncio
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +21,7 @@ from voda.cluster.kubernetes.api import Api
 from voda.cluster.kubernetes.binding import Binder
 from voda.cluster.kubernetes.cluster import KubernetesCluster
 from voda.cluster.kubernetes.discovery import served_kinds
-from voda.cluster.kubernetes.inventory import Inventory
+from voda.cluster.kubernetes.inventory import Inventory, Seen
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.served import trouble as unserved
 from voda.cluster.kubernetes.nodes import PoolRule
@@ -30,9 +31,11 @@ from voda.cluster.kubernetes.observer import Observer, Unobserved
 from voda.cluster.kubernetes.poking import Poker
 from voda.cluster.kubernetes.reflector import Reflector
 from voda.cluster.kubernetes.steps import Stopped
+from voda.cluster.kubernetes.survival import survived
 from voda.cluster.port import Notice
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.domain.job import Job, JobSpec, Phase
+from voda.events.types import WorkerStarted
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +44,8 @@ _TOGETHER_S: Final = 0.02
 _TICK_S: Final = 1.0
 _SWEEP_S: Final = 5.0
 _DISCOVER_S: Final = 60.0
+_ABSENT_AFTER_S: Final = 30.0
+"""After which a kind that jobs need and the server does not name is believed not to be served."""
 
 SeenJob = Callable[[JobKind, JobObject | None, JobObject | None], None]
 """(kind, before, now) -> nothing."""
@@ -82,13 +87,19 @@ class KubernetesSite:
         self._setup = setup
         self._binder = Binder(self.inventory, api, setup.clock, self._tell_job, observer=setup.observer)
         self._actuator = Actuator(self.inventory, api, setup.clock, self._binder, self._tell_job)
-        self._notices = Notices(self.inventory, self._tell)
+        self._notices = Notices(self.inventory, lambda pool, fact: self._news.append((pool, fact)))
+        self._news: list[tuple[str, Notice]] = []
+        """(pool, fact) of what is being told."""
         self._poker = Poker(self.inventory, api, setup.clock, setup.observer)
         self._wake = asyncio.Event()
         self._each_job: list[SeenJob] = []
         self._reflectors: list[Reflector[Any]] = list(self._common_mirrors())
         self._has_begun = asyncio.Event()
         """Set once it is known what is to be mirrored."""
+        self._discovered_at = math.inf
+        """When the server first said what it serves."""
+        self._is_at_work = False
+        """Whether what changes is told: who does not lead would only collect it."""
         self._is_undiscovered = False
         """Whether the server did not say last time which jobs it serves."""
 
@@ -172,6 +183,7 @@ class KubernetesSite:
 
     def begin(self) -> None:
         """Take what there is as the beginning; to be called before any pool is led."""
+        self._is_at_work = True
         self.inventory.dirty_jobs.clear()
         self.inventory.dirty_nodes.clear()
         self._notices.begin(self._setup.jobs())
@@ -181,8 +193,9 @@ class KubernetesSite:
 
     def heed(self, job_id: str) -> None:
         """Look at a job again: the log has changed about it."""
-        self.inventory.dirty_jobs.add(job_id)
-        self._wake.set()
+        if self._is_at_work:
+            self.inventory.dirty_jobs.add(job_id)
+            self._wake.set()
 
     async def work(self) -> None:
         """Tell what changes, and do what is wanted, until cancelled; then forget what was wanted."""
@@ -192,6 +205,7 @@ class KubernetesSite:
                 group.create_task(self._sweep())
                 group.create_task(self._poker.run())
         finally:
+            self._is_at_work = False
             self._actuator.stand_down()
 
     async def _follow(self) -> None:
@@ -213,14 +227,23 @@ class KubernetesSite:
         nodes, inventory.dirty_nodes = inventory.dirty_nodes, set()
         jobs, inventory.dirty_jobs = inventory.dirty_jobs, set()
         for name in sorted(nodes):
-            self._notices.node(name)
+            with survived("telling of a node", name):
+                self._notices.node(name)
         for job_id in sorted(jobs):
-            self._notices.job(job_id, self._actuator.nodes(job_id))
-            self._poker.see(job_id)
-            for node, reason in self._notices.refusals(job_id):
-                self._binder.refuse(job_id, node, reason)
-            self._let_go(job_id)
+            with survived("telling of a job", job_id):
+                self._tell_of(job_id)
+        # Last who came: what one job left in the same moment another may have by now, and no node is overfull.
+        news, self._news = self._news, []
+        for pool, fact in sorted(news, key=lambda told: isinstance(told[1], WorkerStarted)):
+            self._tell(pool, fact)
         return jobs
+
+    def _tell_of(self, job_id: str) -> None:
+        self._notices.job(job_id, self._actuator.nodes(job_id))
+        self._poker.see(job_id)
+        for node, reason in self._notices.refusals(job_id):
+            self._binder.refuse(job_id, node, reason)
+        self._let_go(job_id)
 
     def _let_go(self, job_id: str) -> None:
         """Wish the end of what is left of a job that has ended for the log."""
@@ -236,7 +259,8 @@ class KubernetesSite:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP_S)
-            self._binder.lift({job.spec.job_id: tuple(job.refusals) for job in self._setup.jobs() if job.refusals})
+            with survived("sweeping", "refusals"):
+                self._binder.lift({job.spec.job_id: tuple(job.refusals) for job in self._setup.jobs() if job.refusals})
             self.inventory.dirty_jobs.update(self._actuator.unsettled())
             self._wake.set()
 
@@ -276,10 +300,21 @@ class KubernetesSite:
                 for namespace in self._setup.namespaces or ("",):
                     found.append(self._mirror(paths.collection(kind, namespace), JobObject, see))
         self._reflectors += found
-        if not self._has_begun.is_set() and (reason := unserved(self.kinds)):
-            _log.warning("%s", reason)
-        self._has_begun.set()
+        if not self._has_begun.is_set() and self._is_believed():
+            if reason := unserved(self.kinds):
+                _log.warning("%s", reason)
+            self._has_begun.set()
         return found
+
+    def _is_believed(self) -> bool:
+        """Say whether the server serves no more kinds than it says.
+
+        One that starts knows no custom resources for a moment: jobs of theirs must not be taken for deleted.
+        """
+        now = self._setup.clock.now()
+        self._discovered_at = min(self._discovered_at, now)
+        needed = {job.spec.kind for job in self._setup.jobs()}
+        return needed <= self.kinds.keys() or now - self._discovered_at >= _ABSENT_AFTER_S
 
     def _mirror(self, path: str, of: type[Any], changed: Callable[[Any, Any], None]) -> Reflector[Any]:
         setup = self._setup
@@ -290,18 +325,35 @@ class KubernetesSite:
 
     def _waking(self, see: Callable[[str, Any], None]) -> Callable[[Any, Any], None]:
         def changed(before: Any, now: Any) -> None:
-            see((before if now is None else now).metadata.key, now)
-            self._wake.set()
+            key = (before if now is None else now).metadata.key
+            with survived("mirroring", key):
+                see(key, now)
+            self._stir()
 
         return changed
 
     def _see_job(self, kind: JobKind, before: JobObject | None, now: JobObject | None) -> None:
+        about = before if now is None else now
+        name = about.metadata.key if about is not None else ""
+        with survived("mirroring", name):
+            self._mirror_job(kind, before, now)
+        for see in self._each_job:
+            with survived("looking at an object", name):
+                see(kind, before, now)
+        self._stir()
+
+    def _mirror_job(self, kind: JobKind, before: JobObject | None, now: JobObject | None) -> None:
         if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
+            self._notices.part(Seen(kind, before))
             self.inventory.see_object(before.metadata.uid, kind, None)
         if now is not None:
             self.inventory.see_object(now.metadata.uid, kind, now)
-        for see in self._each_job:
-            see(kind, before, now)
+
+    def _stir(self) -> None:
+        """Have what changed told, if anybody is to be told."""
+        if not self._is_at_work:
+            self.inventory.dirty_jobs.clear()
+            self.inventory.dirty_nodes.clear()
         self._wake.set()
 
     def _tell_job(self, job_id: str, fact: Notice) -> None:

@@ -1,0 +1,43 @@
+"""Jobs that end: objects that their operator deletes at once, and pods that users asked to keep."""
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.kubernetes.service import voda
+from tests.kube import client as api
+from tests.kube.objects import a_pytorchjob, an_mpijob_v1
+from tests.kube.world import World
+from voda.events.types import JobCancelRequested
+
+JOBS = 6
+"""So many that some are gone before their end is looked at."""
+
+
+@pytest.mark.parametrize("kind", ["MPIJob", "PyTorchJob"])
+async def test_jobs_whose_objects_go_when_they_have_finished_are_completed_and_not_canceled(
+    world_v1: World, tmp_path: Path, kind: str
+) -> None:
+    world, names = world_v1, [f"a{number}" for number in range(JOBS)]
+    await world.add_node("gpu-1", gpus=JOBS)
+    make = an_mpijob_v1 if kind == "MPIJob" else a_pytorchjob
+    async with voda(world, tmp_path) as it:
+        for name in names:
+            await world.submit(make(name, world.namespace, 1, least=1, most=1, policy={"ttlSecondsAfterFinished": 0}))
+        for name in names:
+            await it.until_runs(name, 1)
+            if kind == "MPIJob":
+                await world.until_it_is(partial(world.launcher_of, name))
+        last = "launcher" if kind == "MPIJob" else "worker-0"
+        await asyncio.gather(*(world.kubelet.exit(world.namespace, f"{name}-{last}", 0) for name in names))
+        for name in names:
+            await it.until_ended(name, "Completed")
+        assert not await it.facts(JobCancelRequested)
+        resource = api.MPIJOBS_V1 if kind == "MPIJob" else api.PYTORCHJOBS
+        await world.until_it_is(lambda: _is_empty(world, resource))
+
+
+async def _is_empty(world: World, resource: api.Resource) -> bool:
+    return not await world.client.list(resource, world.namespace)
