@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 COMMAND = [sys.executable, "-c", "import voda.cli; voda.cli.main()", "serve"]
-WAIT_S = 30.0
+WAIT_S = 60.0
 # Nobody listens at port 1.
 NOBODY = "https://127.0.0.1:1"
 
