@@ -6,6 +6,7 @@ actions are begun in the order of the difference, those of one job after each ot
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -19,6 +20,8 @@ from voda.domain.state import ClusterState
 from voda.events.types import ActionFailed
 from voda.reconcilers.diff import diff
 from voda.reconcilers.watcher import Watcher
+
+_log = logging.getLogger(__name__)
 
 Applied = Callable[[str, str, float], None]
 """(action, outcome: accepted, failed or timed_out, seconds) -> nothing."""
@@ -161,6 +164,10 @@ class WorkerReconciler:
             if isinstance(error, TimeoutError):
                 outcome = "timed_out"
             await self._pause(action, wanted, error)
+            return False
+        except Exception as error:  # whatever it is, it concerns one job; the others must not wait for it
+            _log.exception("unforeseen action=%s job_id=%s", type(action).__name__, action.job_id)
+            await self._pause(action, wanted, RuntimeError(f"{error!r} was not foreseen"))
             return False
         finally:
             if self._applied is not None:

@@ -28,10 +28,11 @@ class UnwillingCluster(SimulatedCluster):
     """Refuses actions of some kinds on job `a`."""
 
     refuses: tuple[type, ...] = ()
+    error: Exception = ActionRefused("not today")
 
     async def apply(self, action: Action) -> None:
         if isinstance(action, self.refuses) and action.job_id == "a":
-            raise ActionRefused("not today")
+            raise self.error
         await super().apply(action)
 
 
@@ -77,6 +78,16 @@ async def test_step_when_an_action_is_refused_then_it_is_an_event_and_the_others
     assert await stage.step({"a": ("n1",), "b": ("n1",)}) == 1
     assert stage.workers() == {"b": 1}
     assert await stage.attempts() == [1]
+
+
+async def test_step_when_an_action_fails_as_nobody_foresaw_then_the_others_are_done_and_it_is_tried_later(
+    stage: Stage,
+) -> None:
+    stage.cluster.refuses, stage.cluster.error = (StartJob,), KeyError("of an object that nobody expected")
+    assert await stage.step({"a": ("n1",), "b": ("n1",)}) == 1
+    assert stage.workers() == {"b": 1}
+    assert await stage.attempts() == [1]
+    assert stage.reconciler.resume_at() is not None
 
 
 async def test_step_when_an_action_keeps_failing_then_it_is_tried_less_and_less_often(stage: Stage) -> None:

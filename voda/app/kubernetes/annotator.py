@@ -24,6 +24,7 @@ from voda.cluster.kubernetes.inventory import Seen
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.paths import object_path
+from voda.cluster.kubernetes.survival import survived
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.projections.records import JobRecord
 
@@ -81,10 +82,8 @@ class Annotator:
         """Have everything compared now and then: forecasts change without a word."""
         while True:
             for number, (kind, job) in enumerate(list(self._site.jobs())):
-                self._objects.setdefault(job.metadata.uid, (kind, job))
-                if self._changes(*self._objects[job.metadata.uid]):
-                    self._stale.setdefault(job.metadata.uid)
-                    self._wake.set()
+                with survived("comparing annotations", job.metadata.key):
+                    self._compare(kind, job)
                 if number % _AT_A_TIME == _AT_A_TIME - 1:
                     await asyncio.sleep(0)
             await asyncio.sleep(_SWEEP_S)
@@ -96,13 +95,24 @@ class Annotator:
                 self._wake.clear()
                 await self._wake.wait()
             uid, _ = self._stale.popitem()
-            seen = self._objects.get(uid)
-            if seen is None or not self._changes(*seen):
-                continue
-            await self._pace.turn()
-            # By now there may be more to say, and it is said in the same patch.
-            if (seen := self._objects.get(uid)) is not None and (changes := self._changes(*seen)):
-                await self._tell(*seen, changes)
+            with survived("annotating", uid):
+                await self._see_to(uid)
+
+    def _compare(self, kind: JobKind, job: JobObject) -> None:
+        uid = job.metadata.uid
+        self._objects.setdefault(uid, (kind, job))
+        if self._changes(*self._objects[uid]):
+            self._stale.setdefault(uid)
+            self._wake.set()
+
+    async def _see_to(self, uid: str) -> None:
+        seen = self._objects.get(uid)
+        if seen is None or not self._changes(*seen):
+            return
+        await self._pace.turn()
+        # By now there may be more to say, and it is said in the same patch.
+        if (seen := self._objects.get(uid)) is not None and (changes := self._changes(*seen)):
+            await self._tell(*seen, changes)
 
     async def _tell(self, kind: JobKind, job: JobObject, changes: Mapping[str, str | None]) -> None:
         uid = job.metadata.uid

@@ -15,6 +15,7 @@ from voda.clock import Clock
 from voda.cluster.kubernetes.announcements import Announcement, Reason, event_object, events_path
 from voda.cluster.kubernetes.api import Api
 from voda.cluster.kubernetes.errors import Conflict
+from voda.cluster.kubernetes.survival import survived
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 
 _log = logging.getLogger(__name__)
@@ -31,6 +32,10 @@ Outcome = Literal["sent", "crowded", "overflowed", "late", "refused"]
 """What became of an announcement: told; dropped because its object had told too much, because too many were queued, or
 because it was too old; refused by the server."""
 _ENDS: Final[frozenset[Reason]] = frozenset({"Completed", "Failed", "Canceled"})
+
+
+_Key = tuple[str, Reason, str]
+"""uid of the object, reason, key."""
 
 
 class _Told(NamedTuple):
@@ -65,7 +70,7 @@ class Announcer:
         self._clock = clock
         self._retry_s = retry_s
         self._pace = Pace(per_s, clock)
-        self._queue: OrderedDict[tuple[str, Reason, str], Announcement] = OrderedDict()
+        self._queue: OrderedDict[_Key, Announcement] = OrderedDict()
         self._left: dict[str, _Told] = {}
         """uid -> how much may still be told."""
         self._wake = asyncio.Event()
@@ -99,13 +104,17 @@ class Announcer:
                 self._announced("late")
                 continue
             await self._pace.turn()
-            try:
-                await self._send(told)
-            except ClusterUnavailable as error:
-                # Behind all others: what keeps this one from being told may not concern them.
-                self._queue[key] = told
-                self._note(str(error))
-                await asyncio.sleep(max(self._retry_s, getattr(error, "retry_after_s", 0.0)))
+            with survived("announcing", told.subject.name):
+                await self._try(key, told)
+
+    async def _try(self, key: _Key, told: Announcement) -> None:
+        try:
+            await self._send(told)
+        except ClusterUnavailable as error:
+            # Behind all others: what keeps this one from being told may not concern them.
+            self._queue[key] = told
+            self._note(str(error))
+            await asyncio.sleep(max(self._retry_s, getattr(error, "retry_after_s", 0.0)))
 
     async def _send(self, told: Announcement) -> None:
         try:

@@ -40,6 +40,7 @@ from voda.cluster.kubernetes.api import Api
 from voda.cluster.kubernetes.lease import LeaseClient
 from voda.cluster.kubernetes.outputs import KubernetesOutputs
 from voda.cluster.kubernetes.site import KubernetesSite, Setup
+from voda.cluster.kubernetes.survival import survived
 from voda.controller.epochs import Epochs
 from voda.domain.errors import ClusterUnavailable, StoreUnavailable
 from voda.domain.job import Job, JobSpec
@@ -48,7 +49,7 @@ from voda.events.opening import open_store, shown
 from voda.events.store import EventStore
 from voda.events.timed import TimedStore
 from voda.events.types import JobFact
-from voda.manifests.kubernetes import on_kubernetes
+from voda.manifests.kubernetes import on_kubernetes, refuse_elsewhere
 from voda.manifests.parsed import Omission
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
@@ -165,8 +166,9 @@ class Service:
     def see(self, event: Event) -> None:
         """Take note of an event that was appended by anybody."""
         self.pools.see(event)
-        self.telling.see(event)
-        self.registrar.see(event)
+        for see in (self.telling.see, self.registrar.see):
+            with survived("following the log", str(event.position)):
+                see(event)
         if isinstance(event.data, JobFact):
             self.site.heed(event.data.job_id)
 
@@ -197,6 +199,7 @@ class Service:
     def _omissions(self, manifest: Mapping[str, Any]) -> Sequence[Omission]:
         if not self.site.is_synced:
             raise ClusterUnavailable("this replica is still reading the cluster: try again in a moment")
+        refuse_elsewhere(manifest, self.options.cluster.namespaces)
         served = {name: kind.api_version for name, kind in self.site.kinds.items()}
         return on_kubernetes(manifest, served, self.options.cluster.gpu_resource)
 
@@ -207,6 +210,7 @@ class Service:
             job=self._job,
             jobs=lambda: self.live_jobs().values(),
             past=self._past,
+            outlived=self._outlived,
             namespaces=self.options.cluster.namespaces,
             pools=tuple(self.options.pools),
             relist_s=self.options.cluster.relist_seconds,
@@ -222,6 +226,10 @@ class Service:
     def _past(self, job_id: str) -> Job | None:
         record = self.view.roster.job(job_id)
         return record.job if record is not None and not record.is_live else None
+
+    def _outlived(self) -> Sequence[Job]:
+        records = self.view.roster.jobs().values()
+        return [record.job for record in records if not record.is_live and record.job.workers]
 
     def _has_ended(self, job_id: str) -> bool:
         return self._job(job_id) is None
