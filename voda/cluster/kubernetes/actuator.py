@@ -5,7 +5,9 @@ for it; only a leader has wishes, and who stands down forgets them at once.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from voda.clock import Clock
@@ -33,13 +35,16 @@ from voda.cluster.kubernetes.steps import (
 )
 from voda.cluster.kubernetes.together import together
 from voda.cluster.port import Notice
-from voda.domain.errors import ActionRefused, ClusterUnavailable, VodaError
+from voda.domain.errors import VodaError
 from voda.events.types import ActionFailed, JobRegistered
+
+_log = logging.getLogger(__name__)
 
 TellJob = Callable[[str, Notice], None]
 """(job id, fact for the log) -> nothing."""
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
+_UNFORESEEN_S: Final = 10.0
 _AT_ONCE: Final = 32
 """Jobs that are converged at a time."""
 
@@ -79,7 +84,9 @@ class Actuator:
         """
         self.desired[job_id] = desired
         self._setbacks.pop(job_id, None)
-        await self._converge(job_id)
+        with suppress(Conflict):
+            # What is there differs from what was known: the watch is about to say so, and the wish is taken.
+            await self._converge(job_id)
 
     def stand_down(self) -> None:
         """Forget all wishes."""
@@ -122,17 +129,19 @@ class Actuator:
         except Conflict:
             # What is there differs from what was known; the watch is about to say so.
             return
-        except (ClusterUnavailable, ActionRefused) as error:
-            self._set_back(job_id, error)
+        except VodaError as error:
+            self._set_back(job_id, str(error), at_least_s=getattr(error, "retry_after_s", 0.0))
+        except Exception as error:  # whatever it is, it concerns one job; the others must not stand still
+            _log.exception("unforeseen doing=converging about=%s", job_id)
+            self._set_back(job_id, f"{error!r} was not foreseen", at_least_s=_UNFORESEEN_S)
         else:
             self._setbacks.pop(job_id, None)
 
-    def _set_back(self, job_id: str, error: VodaError) -> None:
+    def _set_back(self, job_id: str, error: str, *, at_least_s: float) -> None:
         attempt = self._setbacks.get(job_id, (0, 0.0))[0] + 1
         pause_s = min(_FIRST_PAUSE_S * 2 ** min(attempt - 1, 16), _LONGEST_PAUSE_S)
-        pause_s = max(pause_s, getattr(error, "retry_after_s", 0.0))
-        self._setbacks[job_id] = (attempt, self._clock.now() + pause_s)
-        self._tell(job_id, ActionFailed(job_id=job_id, action="converge", error=str(error), attempt=attempt))
+        self._setbacks[job_id] = (attempt, self._clock.now() + max(pause_s, at_least_s))
+        self._tell(job_id, ActionFailed(job_id=job_id, action="converge", error=error, attempt=attempt))
 
     async def _converge(self, job_id: str) -> None:
         if job_id in self._busy:

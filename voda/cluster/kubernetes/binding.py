@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from voda.clock import Clock, stopwatch
 from voda.cluster.kubernetes.api import Api
-from voda.cluster.kubernetes.errors import Conflict
+from voda.cluster.kubernetes.errors import Absent, Conflict
 from voda.cluster.kubernetes.fit import fits_together
 from voda.cluster.kubernetes.inventory import Inventory
 from voda.cluster.kubernetes.objects import Pod
@@ -116,8 +116,8 @@ class Binder:
         }
         try:
             await self._api.create(f"{pod_path(pod)}/binding", body, dict)
-        except Conflict:
-            # It is bound already, or another pod has its name: the watch tells which.
+        except (Conflict, Absent):
+            # It is bound already, or gone, or another pod has its name: the watch tells which.
             return
         self._observer.bound()
         self._inventory.see_pod(key, replace(pod, spec=replace(pod.spec, node_name=node)))

@@ -17,6 +17,7 @@ from voda.cluster.kubernetes.inventory import Inventory
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.observer import Observer
 from voda.cluster.kubernetes.paths import pod_path
+from voda.cluster.kubernetes.survival import survived
 from voda.domain.errors import VodaError
 
 _log = logging.getLogger(__name__)
@@ -51,8 +52,9 @@ class Poker:
             now = self._clock.now()
             for job_id in [job_id for job_id, at in self._due.items() if at <= now]:
                 del self._due[job_id]
-                for launcher in self._launchers(job_id):
-                    await self._poke(job_id, launcher)
+                with survived("poking", job_id):
+                    for launcher in self._launchers(job_id):
+                        await self._poke(job_id, launcher)
             await asyncio.sleep(DELAY_S / 4)
 
     async def _poke(self, job_id: str, launcher: Pod) -> None:
