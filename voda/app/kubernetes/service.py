@@ -209,6 +209,7 @@ class Service:
             clock=self.clock,
             job=self._job,
             jobs=lambda: self.live_jobs().values(),
+            job_pools=self._job_pools,
             past=self._past,
             outlived=self._outlived,
             namespaces=self.options.cluster.namespaces,
@@ -216,6 +217,10 @@ class Service:
             relist_s=self.options.cluster.relist_seconds,
             observer=self.metrics,
         )
+
+    def _job_pools(self) -> Iterable[str]:
+        live = self.view.live.cluster
+        return [pool for pool in live.pools() if live.jobs(pool)]
 
     def _job(self, job_id: str) -> Job | None:
         """Return a live job, as the latest reader of the log has it."""

@@ -62,6 +62,8 @@ class Setup(Struct, frozen=True, kw_only=True):
     """A job of the log that has ended; None: the log has never heard of it, or forgot it."""
     jobs: Callable[[], Iterable[Job]]
     """All live jobs."""
+    job_pools: Callable[[], Iterable[str]]
+    """Pools that have live jobs; asked for several times per submit, so not to be found by looking at each job."""
     namespaces: Sequence[str] = ()
     """Where jobs are looked for; empty: everywhere."""
     pools: Sequence[str] = ()
@@ -144,8 +146,7 @@ class KubernetesSite:
 
     def pools(self) -> Sequence[str]:
         """Return the pools: of nodes, of settings, and of jobs that wait for nodes."""
-        of_jobs = {job.spec.pool for job in self._setup.jobs()}
-        return sorted({*self._setup.pools, *self.inventory.pools(), *of_jobs})
+        return sorted({*self._setup.pools, *self.inventory.pools(), *self._setup.job_pools()})
 
     def cluster(self, pool: str) -> KubernetesCluster:
         """Return the cluster of a pool, the same one each time."""
