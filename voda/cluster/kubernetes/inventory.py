@@ -23,6 +23,7 @@ from voda.domain.node import Node
 _log = logging.getLogger(__name__)
 
 _EMPTY: Final[Mapping[str, Pod]] = {}
+_NOWHERE: Final[Mapping[int, str]] = {}
 
 
 class Seen(NamedTuple):
@@ -110,9 +111,10 @@ class Inventory:
 
     def held(self, job_id: str) -> Mapping[int, str]:
         """Return worker index -> node, of the workers that hold GPUs."""
-        if (found := self._held.get(job_id)) is None:
-            found = self._held[job_id] = held(self.workers(job_id).values(), index)
-        return found
+        found = self._held.get(job_id)
+        if found is None and (pods := self.workers(job_id)):
+            found = self._held[job_id] = held(pods.values(), index)
+        return found if found is not None else _NOWHERE
 
     def working(self) -> Iterable[str]:
         """Return the ids of the jobs that have worker pods."""
@@ -165,6 +167,8 @@ class Inventory:
 
     def node(self, name: str) -> Node | None:
         """Return a node as plans see it; None: it is gone, or no pool's."""
+        if name not in self.nodes:
+            return None
         if name not in self._known_nodes:
             self._known_nodes[name] = self._node(name)
         return self._known_nodes[name]
@@ -192,7 +196,9 @@ class Inventory:
         found = self.nodes.get(name)
         if found is None or (pool := pool_of(found, self.rule)) is None:
             return None
-        foreign = {key: pod for key, pod in self._on_node[name].items() if not self._is_worker_in(pod, pool)}
+        foreign = {
+            key: pod for key, pod in self._on_node.get(name, _EMPTY).items() if not self._is_worker_in(pod, pool)
+        }
         self._foreign[name] = frozenset(foreign)
         taken = sum(map(self._takes, foreign.values()))
         return as_node(found, self.rule, foreign_milli=taken)

@@ -1,0 +1,183 @@
+"""What is kept of a cluster: the same as if it were read anew, whatever order the news come in, and no more."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from tests.builders import a_job
+from tests.kube.trimmed import a_node_object
+from voda.cluster.kubernetes.inventory import Inventory
+from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.nodes import PoolRule
+from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod
+from voda.domain.job import Job
+
+KIND = MPIJobV2()
+LIVE: Mapping[str, Job] = {
+    "a": a_job("a", name="a", namespace="ns", pool="a100", uid="object-1"),
+    "b": a_job("b", name="b", namespace="ns", pool="v100"),
+}
+"""c is a job that the log does not know."""
+JOBS = ("a", "b", "c")
+NODES = ("n1", "n2", "n3")
+
+
+def a_pod(name: str, *, uid: str, version: int, **fields: Any) -> Pod:
+    job, _, role = name.partition("-")
+    labels = {"training.kubeflow.org/job-name": job} if job in JOBS else {}
+    notes = {"voda.dev/job-id": job} if "worker" in role else {}
+    metadata = {"name": name, "namespace": "ns", "uid": uid, "resourceVersion": str(version)}
+    requests = {"nvidia.com/gpu": fields["gpus"], "cpu": "500m"}
+    spec = {
+        "nodeName": fields["node"],
+        "schedulerName": "voda" if notes else "default-scheduler",
+        "containers": [{"resources": {"requests": requests}}],
+    }
+    whole = {"metadata": {**metadata, "labels": labels, "annotations": notes}, "spec": spec}
+    return msgspec.convert({**whole, "status": {"phase": fields["phase"]}}, Pod)
+
+
+def an_object(job: str, uid: str, version: int, *, is_claimed: bool) -> JobObject:
+    metadata = {"name": job, "namespace": "ns", "uid": uid, "resourceVersion": str(version)}
+    metadata |= {"annotations": {"voda.dev/job-id": job}} if is_claimed else {}
+    return msgspec.convert({"metadata": metadata}, JobObject)
+
+
+def shown(inventory: Inventory) -> Any:
+    """Return all answers that an inventory gives."""
+    return {
+        "nodes": {name: inventory.node(name) for name in NODES},
+        "pools": {pool: inventory.pool_nodes(pool) for pool in ("a100", "v100")},
+        "names": inventory.pools(),
+        "held": {job: inventory.held(job) for job in JOBS},
+        "holders": {job: inventory.holders(job) for job in JOBS},
+        "workers": {job: inventory.workers(job) for job in JOBS},
+        "pool of": {job: inventory.pool(job) for job in JOBS},
+        "gpus": {job: inventory.gpus_per_replica(job) for job in inventory.working()},
+        "object": {job: inventory.object_of(job) for job in JOBS},
+        "pods": {uid: inventory.pods(seen) for uid, seen in inventory.objects.items()},
+        "working": sorted(inventory.working()),
+        "claimed": sorted(inventory.claimed()),
+        "taken": {name: load.taken for name, load in inventory.loads.items() if load.taken},
+    }
+
+
+def kept(inventory: Inventory) -> Any:
+    """Return all that an inventory keeps, but for what is to be told of it."""
+    left_out = ("dirty_jobs", "dirty_nodes", "job", "_past")
+    fields = {key: value for key, value in vars(inventory).items() if key not in left_out}
+    loads = {name: (load.taken, load._pods) for name, load in inventory.loads.items()}
+    return {**fields, "loads": loads, "_workers": inventory._workers._pods}
+
+
+def kept_of_pods(inventory: Inventory) -> Any:
+    """Return what it keeps, but for what is empty or was only looked up."""
+    found = {key: value for key, value in kept(inventory).items() if key not in ("_foreign", "_known_nodes", "_held")}
+    loads = {name: load for name, load in found["loads"].items() if load[1]}
+    return {**found, "loads": loads, "_on_node": {name: pods for name, pods in found["_on_node"].items() if pods}}
+
+
+class Watched(RuleBasedStateMachine):
+    """Objects that come, change and go, beside an inventory that is told of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nodes: dict[str, NodeObject] = {}
+        self.pods: dict[str, Pod] = {}
+        self.objects: dict[str, JobObject] = {}
+        self.former: list[Pod] = []
+        self.version = 0
+        self.inventory = Inventory(PoolRule(), LIVE.get)
+
+    def next_version(self) -> int:
+        self.version += 1
+        return self.version
+
+    @rule(name=st.sampled_from(NODES), pool=st.sampled_from(["a100", "v100", ""]), gpus=st.integers(0, 4))
+    def node_changes(self, name: str, pool: str, gpus: int) -> None:
+        labels = {"vodascheduler/accelerator": pool} if pool else {}
+        self.nodes[name] = a_node_object(name, labels=labels, allocatable={"nvidia.com/gpu": str(gpus)})
+        self.inventory.see_node(name, self.nodes[name])
+
+    @rule(name=st.sampled_from(NODES))
+    def node_goes(self, name: str) -> None:
+        self.nodes.pop(name, None)
+        self.inventory.see_node(name, None)
+
+    @rule(
+        name=st.sampled_from(["a-worker-0", "a-worker-1", "b-worker-0", "c-worker-10", "a-launcher", "other"]),
+        node=st.sampled_from(["", *NODES]),
+        phase=st.sampled_from(["Pending", "Running", "Failed", "Succeeded"]),
+        gpus=st.sampled_from(["1", "2", "odd"]),
+        is_new=st.booleans(),
+    )
+    def pod_changes(self, name: str, node: str, phase: str, gpus: str, is_new: bool) -> None:
+        key, version = f"ns/{name}", self.next_version()
+        before = self.pods.get(key)
+        if before is not None:
+            self.former.append(before)
+        uid = f"pod-{version}" if before is None or is_new else before.metadata.uid
+        self.pods[key] = a_pod(name, uid=uid, version=version, node=node, phase=phase, gpus=gpus)
+        self.inventory.see_pod(key, self.pods[key])
+
+    @precondition(lambda self: self.pods)
+    @rule(data=st.data())
+    def pod_goes(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.pods)))
+        del self.pods[key]
+        self.inventory.see_pod(key, None)
+
+    @precondition(lambda self: self.former)
+    @rule(data=st.data())
+    def pod_is_told_of_late(self, data: st.DataObject) -> None:
+        """The watch's older word about what an answer of the server has told already."""
+        old = data.draw(st.sampled_from(self.former))
+        now = self.pods.get(old.metadata.key)
+        if now is not None and now.metadata.uid == old.metadata.uid:
+            self.inventory.see_pod(old.metadata.key, old)
+
+    @rule(job=st.sampled_from(JOBS), number=st.integers(1, 4), is_claimed=st.booleans())
+    def object_changes(self, job: str, number: int, is_claimed: bool) -> None:
+        uid = f"object-{number}"
+        before = self.objects.get(uid)
+        name = before.metadata.name if before is not None else job
+        self.objects[uid] = an_object(name, uid, self.next_version(), is_claimed=is_claimed)
+        self.inventory.see_object(uid, KIND, self.objects[uid])
+        if before is not None:
+            self.inventory.see_object(uid, KIND, before)
+
+    @rule(number=st.integers(1, 4))
+    def object_goes(self, number: int) -> None:
+        self.objects.pop(f"object-{number}", None)
+        self.inventory.see_object(f"object-{number}", KIND, None)
+
+    @invariant()
+    def is_as_read_anew(self) -> None:
+        anew = Inventory(PoolRule(), LIVE.get)
+        for key, pod in self.pods.items():
+            anew.see_pod(key, pod)
+        for uid, seen in self.objects.items():
+            anew.see_object(uid, KIND, seen)
+        for name, node in self.nodes.items():
+            anew.see_node(name, node)
+        assert shown(self.inventory) == shown(anew)
+        assert kept_of_pods(self.inventory) == kept_of_pods(anew)
+
+    def teardown(self) -> None:
+        """What is gone leaves nothing."""
+        for key in self.pods:
+            self.inventory.see_pod(key, None)
+        for uid in self.objects:
+            self.inventory.see_object(uid, KIND, None)
+        for name in self.nodes:
+            self.inventory.see_node(name, None)
+        shown(self.inventory)
+        assert kept(self.inventory) == kept(Inventory(PoolRule(), LIVE.get))
+
+
+Watched.TestCase.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+test_inventory_when_news_come_in_any_order_is_as_read_anew = Watched.TestCase
