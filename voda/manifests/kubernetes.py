@@ -4,7 +4,7 @@ Rule: nearly everything is honoured there (images, volumes, service accounts); t
 can place and suspend the job, and what only kube-scheduler could do. Refused is what no pod could be made of.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from voda.domain.errors import InvalidField
@@ -59,6 +59,15 @@ def on_kubernetes(manifest: Mapping[str, Any], served: Mapping[str, str], gpu_re
     else:
         found += _torch(job, limits)
     return (*found, *of_placed_pods(job, manifest), *_gpus(job, gpu_resource))
+
+
+def refuse_elsewhere(manifest: Mapping[str, Any], namespaces: Collection[str]) -> None:
+    """Raise InvalidField where an accepted manifest's namespace is none of those that jobs may be in; empty: any."""
+    namespace = manifest["metadata"].get("namespace") or "default"
+    if namespaces and namespace not in namespaces:
+        where = ", ".join(sorted(namespaces))
+        said = f"expected a namespace where voda looks for jobs ({where}), got {namespace!r}"
+        raise InvalidField("metadata.namespace", f"metadata.namespace: {said}")
 
 
 def _metadata(manifest: Mapping[str, Any]) -> Iterator[Omission]:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.kubernetes.service import voda
 from tests.kube import client as api
-from tests.kube.objects import a_pytorchjob, an_mpijob_v1
+from tests.kube.objects import a_pytorchjob, an_mpijob, an_mpijob_v1
 from tests.kube.world import World
 from voda.events.types import JobCancelRequested
 
@@ -37,6 +37,19 @@ async def test_jobs_whose_objects_go_when_they_have_finished_are_completed_and_n
         assert not await it.facts(JobCancelRequested)
         resource = api.MPIJOBS_V1 if kind == "MPIJob" else api.PYTORCHJOBS
         await world.until_it_is(lambda: _is_empty(world, resource))
+
+
+async def test_job_whose_namespace_is_not_looked_at_any_more_goes_on_to_its_end(world: World, tmp_path: Path) -> None:
+    await world.add_node("gpu-1", gpus=2)
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_mpijob("a", world.namespace, 1, least=1, most=1))
+        await it.until_runs("a", 1)
+    elsewhere = {"defaultPool": "", "namespaces": ["default"]}
+    async with voda(world, tmp_path, cluster=elsewhere) as it:
+        await world.submit(an_mpijob("b", "default", 1, least=1, most=1))
+        await world.until(lambda: it.phase("b") == "Running")
+        await world.end_launcher("a")
+        await it.until_ended("a", "Completed")
 
 
 async def _is_empty(world: World, resource: api.Resource) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.manifests import a_torch_job, an_mpi_job
 from voda.domain.errors import InvalidField
-from voda.manifests.kubernetes import on_kubernetes
+from voda.manifests.kubernetes import on_kubernetes, refuse_elsewhere
 from voda.manifests.parse import parse
 from voda.manifests.versions import V1, V2
 
@@ -203,3 +203,15 @@ def test_elastic_torch_job_is_told_what_its_policy_lacks() -> None:
     with_restarts = elastic | {"maxRestarts": 5}
     assert told(torch(spec={"elasticPolicy": with_restarts})) == {}
     assert list(told(torch(masters=1, spec={"elasticPolicy": with_restarts}))) == ["spec.elasticPolicy.rdzvHost"]
+
+
+def test_namespace_where_no_jobs_are_looked_for_is_refused() -> None:
+    manifest = mpi()
+    manifest["metadata"]["namespace"] = "elsewhere"
+    refuse_elsewhere(manifest, ())
+    refuse_elsewhere(manifest, ("elsewhere", "research"))
+    with pytest.raises(InvalidField, match=r"where voda looks for jobs \(ml, research\), got 'elsewhere'"):
+        refuse_elsewhere(manifest, ("research", "ml"))
+    del manifest["metadata"]["namespace"]
+    with pytest.raises(InvalidField, match="got 'default'"):
+        refuse_elsewhere(manifest, ("research",))

@@ -13,15 +13,17 @@ from voda.cluster.kubernetes.inventory import Inventory, Seen
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.workers import Exit, cause, is_refusal, told
 from voda.cluster.port import Notice
-from voda.domain.job import Job
+from voda.domain.job import Job, Phase
 from voda.domain.node import Node
 from voda.events.types import (
+    ExitCause,
     JobCancelRequested,
     JobCompleted,
     JobFailed,
     NodeChanged,
     NodeJoined,
     NodeLeft,
+    WorkerExited,
     WorkerStarted,
 )
 
@@ -48,8 +50,14 @@ class Notices:
         self._objects: dict[str, str] = {}
         """Live job -> uid of its object, once it was seen. One that was never seen may have been made just now."""
 
-    def begin(self, jobs: Iterable[Job]) -> None:
-        """Take all that is there for told: whoever begins looks for himself."""
+    def begin(self, jobs: Iterable[Job], outlived: Iterable[Job] = ()) -> None:
+        """Take all that is there for told: whoever begins looks for himself.
+
+        Args:
+            jobs: live.
+            outlived: ended jobs of which the log has workers still; of those that went meanwhile it is told here, for
+                nobody looks for them.
+        """
         inventory = self._inventory
         found = {name: inventory.node(name) for name in inventory.nodes}
         self._nodes = {name: node for name, node in found.items() if node is not None}
@@ -60,6 +68,8 @@ class Notices:
         self.sizes.clear()
         for job in jobs:
             self._note(job)
+        for job in outlived:
+            self._settle(job)
 
     def forget_ended(self) -> None:
         """Forget what nobody will ask for any more."""
@@ -90,7 +100,7 @@ class Notices:
             self._tell(now.pool, NodeJoined(node=now) if before is None else NodeChanged(node=now))
 
     def job(self, job_id: str, wanted: Mapping[int, str]) -> None:
-        """Tell what changed about a job; of one that is not live, nothing.
+        """Tell what changed about a job; of one that is not live, that its last workers went.
 
         Args:
             job_id: of the job.
@@ -105,6 +115,7 @@ class Notices:
             self.sizes.pop(job_id, None)
             self._objects.pop(job_id, None)
             self._last_words.pop(job_id, None)
+            self._outlived(job_id, before, now)
             return
         facts = [*self._ending(job), *self._moving(job_id, before, now, wanted)]
         for fact in facts:
@@ -116,7 +127,7 @@ class Notices:
         end = self._note(job)
         if end is not None and before is None:
             yield end
-        elif end is None and job.uid and self._objects.get(job_id) == job.uid and self._is_gone(job_id) and not job.is_canceling:
+        elif end is None and self._was_taken(job):
             del self._objects[job_id]
             yield JobCancelRequested(job_id=job_id, reason=f"its {job.spec.kind} was deleted")
 
@@ -142,7 +153,8 @@ class Notices:
         self, job_id: str, before: Mapping[int, Pod], now: Mapping[int, Pod], wanted: Mapping[int, str]
     ) -> Iterator[Notice]:
         gone = {index: pod for index, pod in before.items() if not _is_where(now.get(index), pod)}
-        exits = {index: self._exit(job_id, pod, wanted.get(index)) for index, pod in gone.items()}
+        end = self.ends.get(job_id)
+        exits = {index: self._exit(pod, wanted.get(index), end) for index, pod in gone.items()}
         # A successor on the same node is another worker: what ran before it is lost.
         was = {index: pod.spec.node_name for index, pod in before.items()}
         is_now = {index: pod.spec.node_name for index, pod in now.items()}
@@ -152,6 +164,30 @@ class Notices:
         if restarted:
             yield WorkerStarted(job_id=job_id, workers={index: is_now[index] for index in sorted(restarted)})
 
+    def _outlived(self, job_id: str, before: Mapping[int, Pod], now: Mapping[int, Pod]) -> None:
+        """Tell which workers of a job that has ended hold their GPUs no more: it is charged for them until then."""
+        gone = {index: pod for index, pod in before.items() if not _is_where(now.get(index), pod)}
+        past = self._inventory.known(job_id)
+        pool = past.spec.pool if past is not None else self._pool_of(gone.values())
+        if not gone or pool is None:
+            return
+        end = _end(past) if past is not None else None
+        was = {index: pod.spec.node_name for index, pod in gone.items()}
+        exits = {index: self._exit(pod, None, end) for index, pod in gone.items()}
+        for fact in told(job_id, was, {}, exits):
+            self._tell(pool, fact)
+
+    def _settle(self, past: Job) -> None:
+        job_id, held = past.spec.job_id, self._inventory.held(past.spec.job_id)
+        gone = tuple(index for index, node in past.workers.items() if held.get(index) != node)
+        if gone:
+            cause: ExitCause = "finished" if past.phase is Phase.COMPLETED else "stopped"
+            self._tell(past.spec.pool, WorkerExited(job_id=job_id, workers=gone, cause=cause))
+
+    def _pool_of(self, pods: Iterable[Pod]) -> str | None:
+        nodes = (self._inventory.node(pod.spec.node_name) for pod in pods)
+        return next((node.pool for node in nodes if node is not None), None)
+
     def refusals(self, job_id: str) -> Iterator[tuple[str, str]]:
         """Yield (node, why) of kubelets that would not run a worker which was bound to them."""
         for pod in self._inventory.workers(job_id).values():
@@ -160,22 +196,38 @@ class Notices:
                 said = f": {pod.status.message[:_MOST_WORDS]}" if pod.status.message else ""
                 yield pod.spec.node_name, f"its kubelet refused worker {pod.metadata.name} ({reason}){said}"
 
-    def _exit(self, job_id: str, before: Pod, wanted: str | None) -> Exit:
+    def _exit(self, before: Pod, wanted: str | None, end: JobCompleted | JobFailed | None) -> Exit:
         inventory = self._inventory
         return cause(
             before,
             inventory.pod(before.metadata.key),
             node=inventory.nodes.get(before.spec.node_name),
             wanted=wanted,
-            ended=self.ends.get(job_id),
+            ended=end,
         )
 
-    def _is_gone(self, job_id: str) -> bool:
+    def _was_taken(self, job: Job) -> bool:
+        """Say whether the object that a job had was deleted, by somebody else than voda."""
+        job_id = job.spec.job_id
+        if not job.uid or job.is_canceling or self._objects.get(job_id) != job.uid:
+            return False
         seen = self._inventory.object_of(job_id)
         return seen is None or seen.object.metadata.deletion_timestamp is not None
 
     def _why_gone(self, name: str) -> str:
         return "deleted" if name not in self._inventory.nodes else "no node of a pool any more"
+
+
+def _end(past: Job) -> JobCompleted | JobFailed | None:
+    """Return how a job of the log ended; None: it was canceled."""
+    job_id = past.spec.job_id
+    match past.phase:
+        case Phase.COMPLETED:
+            return JobCompleted(job_id=job_id)
+        case Phase.FAILED:
+            return JobFailed(job_id=job_id, reason="")
+        case _:
+            return None
 
 
 def _is_where(now: Pod | None, before: Pod) -> bool:

@@ -64,6 +64,8 @@ class Setup(Struct, frozen=True, kw_only=True):
     """All live jobs."""
     job_pools: Callable[[], Iterable[str]]
     """Pools that have live jobs; asked for several times per submit, so not to be found by looking at each job."""
+    outlived: Callable[[], Iterable[Job]] = tuple
+    """Jobs that have ended, and of which the log still has workers."""
     namespaces: Sequence[str] = ()
     """Where jobs are looked for; empty: everywhere."""
     pools: Sequence[str] = ()
@@ -96,6 +98,8 @@ class KubernetesSite:
         self._wake = asyncio.Event()
         self._each_job: list[SeenJob] = []
         self._reflectors: list[Reflector[Any]] = list(self._common_mirrors())
+        self._followed: set[tuple[str, str]] = set()
+        """Kind and namespace of the job objects that are mirrored."""
         self._has_begun = asyncio.Event()
         """Set once it is known what is to be mirrored."""
         self._discovered_at = math.inf
@@ -187,7 +191,7 @@ class KubernetesSite:
         self._is_at_work = True
         self.inventory.dirty_jobs.clear()
         self.inventory.dirty_nodes.clear()
-        self._notices.begin(self._setup.jobs())
+        self._notices.begin(self._setup.jobs(), self._setup.outlived())
         # Whatever was left half done, and objects of jobs that ended meanwhile.
         self.inventory.dirty_jobs.update(self.inventory.claimed())
         self.inventory.dirty_jobs.update(self.inventory.working())
@@ -295,11 +299,12 @@ class KubernetesSite:
             return found
         self._is_undiscovered = False
         for name, kind in served.items():
-            if name not in self.kinds:
-                self.kinds[name] = kind
-                see = partial(self._see_job, kind)
-                for namespace in self._setup.namespaces or ("",):
-                    found.append(self._mirror(paths.collection(kind, namespace), JobObject, see))
+            known = self.kinds.setdefault(name, kind)
+            for namespace in self._namespaces():
+                if (name, namespace) not in self._followed:
+                    self._followed.add((name, namespace))
+                    see = partial(self._see_job, known)
+                    found.append(self._mirror(paths.collection(known, namespace), JobObject, see))
         self._reflectors += found
         if not self._has_begun.is_set() and self._is_believed():
             if reason := unserved(self.kinds):
@@ -316,6 +321,11 @@ class KubernetesSite:
         self._discovered_at = min(self._discovered_at, now)
         needed = {job.spec.kind for job in self._setup.jobs()}
         return needed <= self.kinds.keys() or now - self._discovered_at >= _ABSENT_AFTER_S
+
+    def _namespaces(self) -> Sequence[str]:
+        """Return where job objects are followed: where they are looked for, and where there are some of before."""
+        asked = self._setup.namespaces
+        return sorted({*asked, *(job.spec.namespace for job in self._setup.jobs())}) if asked else [""]
 
     def _mirror(self, path: str, of: type[Any], changed: Callable[[Any, Any], None]) -> Reflector[Any]:
         setup = self._setup

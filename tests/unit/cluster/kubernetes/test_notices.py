@@ -1,19 +1,21 @@
-"""What is told of a job's object that goes: a wish to cancel, or the end that it told of before."""
+"""What is told of a job's object that goes, a wish to cancel or its end; and of workers that outlive their job."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+import pytest
+from msgspec.structs import replace
 
 from tests.builders import a_job
 from voda.cluster.kubernetes.inventory import Inventory, Seen
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.nodes import PoolRule
 from voda.cluster.kubernetes.notices import Notices
-from voda.cluster.kubernetes.objects import JobObject
+from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.cluster.port import Notice
-from voda.domain.job import Job
-from voda.events.types import JobCancelRequested, JobCompleted
+from voda.domain.job import Job, Phase
+from voda.events.types import ExitCause, JobCancelRequested, JobCompleted, WorkerExited
 
 TORCH = PyTorchJobV1()
 SUCCEEDED: dict[str, Any] = {
@@ -28,7 +30,8 @@ class Told:
     def __init__(self, job: Job | None = None) -> None:
         live = job or a_job("a", name="a", namespace="ns", uid="u1")
         self.facts: list[Notice] = []
-        self.inventory = Inventory(PoolRule(), {"a": live}.get)
+        self.live, self.past = {"a": live}, dict[str, Job]()
+        self.inventory = Inventory(PoolRule(), self.live.get, self.past.get)
         self.notices = Notices(self.inventory, lambda pool, fact: self.facts.append(fact))
 
     def see(self, job: JobObject) -> None:
@@ -37,6 +40,15 @@ class Told:
     def lose(self, job: JobObject) -> None:
         self.notices.part(Seen(TORCH, job))
         self.inventory.see_object(job.metadata.uid, TORCH, None)
+
+    def end(self, phase: Phase, workers: Mapping[int, str]) -> None:
+        """Have the log know the end of the job, and workers that outlive it."""
+        self.past["a"] = replace(self.live.pop("a"), phase=phase, workers=workers)
+
+    def run(self, *indices: int, phase: str = "Running") -> None:
+        for index in indices:
+            pod = a_worker(index, phase)
+            self.inventory.see_pod(pod.metadata.key, pod)
 
     def look(self) -> Sequence[Notice]:
         self.facts.clear()
@@ -47,6 +59,18 @@ class Told:
 def an_object(uid: str = "u1", **status: Any) -> JobObject:
     metadata = {"name": "a", "namespace": "ns", "uid": uid, "annotations": {"voda.dev/job-id": "a"}}
     return msgspec.convert({"metadata": metadata, "status": status}, JobObject)
+
+
+def a_worker(index: int, phase: str) -> Pod:
+    metadata = {
+        "name": f"a-worker-{index}",
+        "namespace": "ns",
+        "uid": f"pod-{index}",
+        "labels": {"training.kubeflow.org/job-name": "a"},
+        "annotations": {"voda.dev/job-id": "a"},
+    }
+    spec = {"nodeName": "n1", "schedulerName": "voda", "containers": [{"name": "pytorch"}]}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"phase": phase}}, Pod)
 
 
 def test_object_that_is_deleted_while_its_job_goes_on_cancels_it() -> None:
@@ -89,3 +113,30 @@ def test_end_of_another_object_that_says_it_is_the_jobs_is_not_the_jobs() -> Non
     told.look()
     told.lose(an_object("u2", **SUCCEEDED))
     assert told.look() == ()
+
+
+@pytest.mark.parametrize(
+    ("phase", "cause"), [(Phase.COMPLETED, "finished"), (Phase.FAILED, "failed"), (Phase.CANCELED, "stopped")]
+)
+def test_workers_that_outlive_their_job_are_told_when_they_go(phase: Phase, cause: ExitCause) -> None:
+    told = Told()
+    told.see(an_object())
+    told.run(0, 1)
+    told.look()
+    told.end(phase, {0: "n1", 1: "n1"})
+    assert told.look() == ()
+    told.inventory.see_pod("ns/a-worker-1", None)
+    assert told.look() == (WorkerExited(job_id="a", workers=(1,), cause=cause),)
+    told.inventory.see_pod("ns/a-worker-0", None)
+    assert told.look() == (WorkerExited(job_id="a", workers=(0,), cause=cause),)
+    assert told.look() == ()
+
+
+def test_workers_that_went_after_their_jobs_end_while_nobody_led_are_told_when_somebody_does() -> None:
+    told = Told()
+    told.run(1)
+    told.end(Phase.COMPLETED, {0: "n1", 1: "n1"})
+    told.notices.begin([], told.past.values())
+    assert told.facts == [WorkerExited(job_id="a", workers=(0,), cause="finished")]
+    told.inventory.see_pod("ns/a-worker-1", None)
+    assert told.look() == (WorkerExited(job_id="a", workers=(1,), cause="finished"),)
