@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders import a_job
+from tests.kube.trimmed import a_node_object
 from voda.cluster.kubernetes.inventory import Inventory, Seen
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.nodes import PoolRule
@@ -32,6 +33,7 @@ class Told:
         self.facts: list[Notice] = []
         self.live, self.past = {"a": live}, dict[str, Job]()
         self.inventory = Inventory(PoolRule(), self.live.get, self.past.get)
+        self.inventory.see_node("n1", a_node_object("n1"))
         self.notices = Notices(self.inventory, lambda pool, fact: self.facts.append(fact))
 
     def see(self, job: JobObject) -> None:
