@@ -13,6 +13,7 @@ from tests.kube.memory_api import Wire
 from tests.kube.memory_world import POOL, MemoryWorld, Replica, job_of
 from tests.kube.objects import a_node, a_pod, a_pytorchjob, an_mpijob, an_mpijob_v1
 from tests.kube.operators.base import JOB_NAME
+from tests.kube.operators.status import has_condition
 from tests.kube.world import is_launcher, is_leaving
 from tests.virtual_time import now_s
 from voda.api.schemas import Who
@@ -338,7 +339,7 @@ class Upheaval:
         """Say whether every job that nobody ended is there, and has the workers that are planned; all of them run."""
         live, pods = self._live(), self.world.workers()
         names = {job.spec.name for job in live.values()}
-        if any(not ends and name not in names for name, ends in self._ended.items()):
+        if any(name not in names and not self._may_be_over(name) for name in self._jobs):
             return False
         planned = dict(self._leader.service.view.live.cluster.state(POOL).plan.placement)
         shown: dict[str, list[str]] = {}
@@ -352,6 +353,14 @@ class Upheaval:
                 return False
         running = all(pod["status"]["phase"] == "Running" and not is_leaving(pod) for pod in pods)
         return running and bool(planned or not live) and shown.keys() <= live.keys()
+
+    def _may_be_over(self, name: str) -> bool:
+        """Say whether a job may have ended; one that ended before voda had a look at it is none of its jobs."""
+        found = self._object(name)
+        is_unknown = self._leader.service.view.roster.job(f"{self.world.namespace}_{name}") is None
+        return bool(self._ended[name]) or (
+            is_unknown and found is not None and has_condition(found.get("status", {}), "Failed")
+        )
 
     def _check(self) -> None:
         """Fail if something was seen that must never be."""

@@ -42,9 +42,9 @@ def a_pod(name: str, *, uid: str, version: int, **fields: Any) -> Pod:
 
 
 def an_object(job: str, uid: str, version: int, *, is_claimed: bool) -> JobObject:
+    notes = {"voda.dev/job-id": job} if is_claimed else {}
     metadata = {"name": job, "namespace": "ns", "uid": uid, "resourceVersion": str(version)}
-    metadata |= {"annotations": {"voda.dev/job-id": job}} if is_claimed else {}
-    return msgspec.convert({"metadata": metadata}, JobObject)
+    return msgspec.convert({"metadata": {**metadata, "annotations": notes}}, JobObject)
 
 
 def shown(inventory: Inventory) -> Any:
