@@ -51,6 +51,7 @@ from voda.events.timed import TimedStore
 from voda.events.types import JobFact
 from voda.manifests.kubernetes import on_kubernetes, refuse_elsewhere
 from voda.manifests.parsed import Omission
+from voda.placement.registry import placers
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
 
@@ -291,6 +292,8 @@ async def running(options: KubernetesOptions, around: Surroundings) -> AsyncIter
 async def _build(service: Service, stack: AsyncExitStack) -> None:
     """Start everything, each after what it needs, so that the stack ends it before."""
     options, view = service.options, service.view
+    # Their solvers are large: loaded now, and not while a new leader's first decision is waited for.
+    placers()
     group = await stack.enter_async_context(asyncio.TaskGroup())
     forecaster = Forecaster(options.log or str(Path(options.home) / "voda.db"), view, service.clock, service.pools)
     for see in (service.see, forecaster.see):
