@@ -214,7 +214,7 @@ class Actuator:
         # An object of the same name that was made meanwhile is not meant.
         known = {"uid": uid, **(metadata if isinstance(metadata, Mapping) else {})}
         now = await self._api.patch(path, {**body, "metadata": known}, JobObject)
-        self._inventory.see_object(uid, at.seen.kind, now)
+        self._inventory.hear_object(uid, at.seen.kind, now)
 
     async def _delete_pods(self, step: DeletePods, at: Situation) -> None:
         pods = [at.workers[key] for key in step.keys]

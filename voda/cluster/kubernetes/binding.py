@@ -120,4 +120,4 @@ class Binder:
             # It is bound already, or gone, or another pod has its name: the watch tells which.
             return
         self._observer.bound()
-        self._inventory.see_pod(key, replace(pod, spec=replace(pod.spec, node_name=node)))
+        self._inventory.hear_pod(key, replace(pod, spec=replace(pod.spec, node_name=node)))

@@ -107,6 +107,17 @@ class Inventory:
             self.objects[uid] = Seen(kind, now)
             self._mark(uid, now, is_there=True)
 
+    def hear_pod(self, key: str, now: Pod) -> None:
+        """Take in a pod as an answer has it: one that went meanwhile stays gone, only the watch tells of new ones."""
+        before = self._pods.get(key)
+        if before is not None and before.metadata.uid == now.metadata.uid:
+            self.see_pod(key, now)
+
+    def hear_object(self, uid: str, kind: JobKind, now: JobObject | None) -> None:
+        """Take in a job object as an answer has it: one that went meanwhile stays gone."""
+        if uid in self.objects:
+            self.see_object(uid, kind, now)
+
     # ---- what is asked
 
     def held(self, job_id: str) -> Mapping[int, str]:

@@ -20,6 +20,7 @@ from voda.cluster.kubernetes.actuator import Actuator
 from voda.cluster.kubernetes.api import Api
 from voda.cluster.kubernetes.binding import Binder
 from voda.cluster.kubernetes.cluster import KubernetesCluster
+from voda.cluster.kubernetes.confirmation import Confirmation
 from voda.cluster.kubernetes.discovery import served_kinds
 from voda.cluster.kubernetes.inventory import Inventory, Seen
 from voda.cluster.kubernetes.kinds.base import JobKind
@@ -94,6 +95,7 @@ class KubernetesSite:
         self._notices = Notices(self.inventory, lambda pool, fact: self._news.append((pool, fact)))
         self._news: list[tuple[str, Notice]] = []
         """(pool, fact) of what is being told."""
+        self._confirmation = Confirmation(self.inventory, api, setup.clock, kinds=self.kinds, jobs=setup.jobs)
         self._poker = Poker(self.inventory, api, setup.clock, setup.observer)
         self._wake = asyncio.Event()
         self._each_job: list[SeenJob] = []
@@ -155,7 +157,9 @@ class KubernetesSite:
     def cluster(self, pool: str) -> KubernetesCluster:
         """Return the cluster of a pool, the same one each time."""
         if pool not in self.clusters:
-            self.clusters[pool] = KubernetesCluster(pool, self.inventory, self._notices, self._actuator, self._confirm)
+            self.clusters[pool] = KubernetesCluster(
+                pool, self.inventory, self._notices, self._actuator, self._confirmation.confirm
+            )
         return self.clusters[pool]
 
     def each_job(self, see: SeenJob) -> None:
@@ -271,17 +275,6 @@ class KubernetesSite:
 
     # ---- inside
 
-    async def _confirm(self, pool: str) -> None:
-        """Ask for the objects that jobs of a pool should have and that no watch has shown."""
-        known = self.inventory.objects
-        missed = [job for job in self._setup.jobs() if job.spec.pool == pool and job.uid and job.uid not in known]
-        for job in missed:
-            kind, name = self.kinds.get(job.spec.kind), job.spec.name or job.spec.job_id
-            if kind is not None and not job.is_canceling:
-                found = await self.api.get(paths.named(kind, job.spec.namespace, name), JobObject)
-                if found is not None and found.metadata.uid == job.uid:
-                    self.inventory.see_object(job.uid, kind, found)
-
     def _common_mirrors(self) -> Iterable[Reflector[Any]]:
         yield self._mirror(paths.NODES, NodeObject, self._waking(self.inventory.see_node))
         # All of them, and not only those of the namespaces of jobs: they hold what the nodes have.
@@ -358,6 +351,7 @@ class KubernetesSite:
             self._notices.part(Seen(kind, before))
             self.inventory.see_object(before.metadata.uid, kind, None)
         if now is not None:
+            self._confirmation.shown(now.metadata.uid)
             self.inventory.see_object(now.metadata.uid, kind, now)
 
     def _stir(self) -> None:
