@@ -15,6 +15,8 @@ from voda.timetravel.witness import submission_of
 _COMPARED: Final = 500
 """Jobs whose names are compared with a mistyped one: others wait for the answer meanwhile."""
 
+_NAMED: Final = 3
+
 
 async def spec_of(backend: Backend, name_or_id: str) -> JobSpec:
     """Return the spec of the job with that id, else of the one of that name that was submitted last.
@@ -31,7 +33,13 @@ async def spec_of(backend: Backend, name_or_id: str) -> JobSpec:
 
 
 def unknown(named: str, roster: Roster) -> NotFound:
-    """Return the error of a job that is not there; it names the closest, if there is one among the latest."""
+    """Return the error of a job that is not there.
+
+    It names those of that name in other namespaces, else the closest, if there is one among the latest.
+    """
+    if elsewhere := roster.named(named):
+        ids = " or ".join(map(repr, sorted(elsewhere)[:_NAMED]))
+        return NotFound(f"job {named[:80]!r} is not known in namespace default: did you mean {ids}?")
     close = get_close_matches(named[:80], list(roster.jobs())[-_COMPARED:], n=1)
     hint = f"did you mean {close[0]!r}?" if close else "`voda get --all` or GET /api/v1/jobs lists all jobs"
     return NotFound(f"job {named[:80]!r} is not known: {hint}")

@@ -26,7 +26,7 @@ def in_utc(instant: datetime) -> str:
 
 def explanation_text(told: Explanation, when: Told = in_utc) -> RenderableType:
     """Return the explanation in words, and the last decisions on the job as a table."""
-    lines = _story(told.ended, when) if told.ended else _present(told, when)
+    lines = _story(told.ended, told.reason, when) if told.ended else _present(told, when)
     parts: list[RenderableType] = [Text(_head(told, when), style="bold")]
     parts += [Padding(Text(plain(line)), (0, 0, 0, 2)) for line in lines]
     if told.decisions:
@@ -94,8 +94,10 @@ def _shortage(short: Shortage) -> str:
     )
 
 
-def _story(ended: Story, when: Told) -> Iterator[str]:
+def _story(ended: Story, why: str, when: Told) -> Iterator[str]:
     yield f"submitted {when(ended.submitted_at)}, {ended.outcome} after {span(ended.jct_s)}"
+    if why:
+        yield f"why: {why}"
     if ended.started_at is None:
         yield "it never had a worker"
         return

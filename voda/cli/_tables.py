@@ -43,7 +43,8 @@ _NODE = (
     Column(head="FREE", right=True),
     Column(head="HELD BY", cut=1, least=12),
 )
-_NODE_WIDE = (*_NODE[:2], Column(head="POOL"), *_NODE[2:], Column(head="LABELS", cut=1, least=10))
+_NODE_IN_POOL = (*_NODE[:2], Column(head="POOL"), *_NODE[2:])
+_NODE_WIDE = (*_NODE_IN_POOL, Column(head="LABELS", cut=1, least=10))
 _POOL = (
     Column(head="NAME", cut=2),
     Column(head="NODES", right=True, drop=2),
@@ -88,13 +89,15 @@ def _in_two_lines(lines: list[Text], more: Sequence[Sequence[str | Text]], width
 
 
 def nodes_table(nodes: Sequence[Node], *, wide: bool = False, width: int | None = None) -> list[Text]:
-    """Return a line for each node, heads first."""
+    """Return a line for each node, heads first; with its pool where there are several."""
     rows = [_node(node) for node in nodes]
-    if wide:
-        rows = [
-            [*row[:2], plain(node.pool), *row[2:], _labels(node.labels)] for row, node in zip(rows, nodes, strict=True)
-        ]
-    return table(_NODE_WIDE if wide else _NODE, rows, width=width)
+    if len({node.pool for node in nodes}) < 2 and not wide:
+        return table(_NODE, rows, width=width)
+    rows = [[*row[:2], plain(node.pool), *row[2:]] for row, node in zip(rows, nodes, strict=True)]
+    if not wide:
+        return table(_NODE_IN_POOL, rows, width=width)
+    rows = [[*row, _labels(node.labels)] for row, node in zip(rows, nodes, strict=True)]
+    return table(_NODE_WIDE, rows, width=width)
 
 
 def pools_table(pools: Sequence[Pool], *, wide: bool = False, width: int | None = None) -> list[Text]:

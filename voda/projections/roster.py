@@ -4,7 +4,7 @@ Rules: folding an event costs O(1), a plan O(jobs placed); at most 10,000 ended 
 forgotten, but never that they were there. Manifests are not kept: the event at `submitted_position` holds it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
@@ -81,6 +81,10 @@ class Roster:
         if (record := self._records.get(name_or_id)) is None:
             record = self._records.get(self._latest.get((namespace, name_or_id), ""))
         return record
+
+    def named(self, name: str) -> Sequence[str]:
+        """Return the jobs of that name, the latest of each namespace."""
+        return [job_id for (_, known), job_id in self._latest.items() if known == name]
 
     def jobs(self) -> Mapping[str, JobRecord]:
         """Return all records by job id, in the order of submission; read-only, and changing with the log."""

@@ -74,7 +74,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     next: tuple[str, ...] = ()
     """By the plan that would be decided now."""
     reason: str = ""
-    """Given by that plan."""
+    """Given by that plan; of a job that has ended, why it failed or was canceled."""
     queue_level: int = 0
     queue_position: int = 0
     """1 = first of those that the next plan lets wait, by queue and submission; 0 = does not wait."""

@@ -17,7 +17,7 @@ from voda.domain.job import JobSpec
 from voda.domain.state import ClusterState
 from voda.events.envelope import Event
 from voda.events.store import EventStore
-from voda.events.types import JobSubmitted, PlanAdopted
+from voda.events.types import JobCancelRequested, JobCompleted, JobFailed, JobSubmitted, PlanAdopted
 from voda.policies.registry import policies
 from voda.projections.history import FinishedJob, History
 from voda.timetravel.explanation import Decision, Explanation, explain_ended, explain_live
@@ -56,13 +56,15 @@ async def explain(store: EventStore, job_id: str, place: Place, *, registries: R
         InvalidInput: the log knows no such job, or not yet at that moment.
     """
     submission = await submission_of(store, job_id, place.position)
-    if (ended := await _end_of(store, submission, place.position)) is None:
+    ended, why = await _end_of(store, submission, place.position)
+    if ended is None:
         live = await live_at(store, place.position)
         if (pool := live.cluster.pool_of(job_id)) is not None:
             return await explain_in(store, live.state(pool), job_id, place.at, registries=registries)
     decisions = await decisions_on(store, submission, until=place.position)
     assert ended is not None, f"job {job_id} is neither live nor ended at position {place.position}"
-    return explain_ended(ended, submission.spec, position=place.position, at=place.at, decisions=decisions)
+    story = explain_ended(ended, submission.spec, position=place.position, at=place.at, decisions=decisions)
+    return replace(story, reason=why)
 
 
 async def explain_in(
@@ -150,13 +152,20 @@ async def _with_cause(store: EventStore, decision: Decision) -> Decision:
     return replace(decision, cause_position=cause)
 
 
-async def _end_of(store: EventStore, submission: Submission, position: int) -> FinishedJob | None:
-    """Return what became of the job by then; None while it is live."""
-    history = History()
+async def _end_of(store: EventStore, submission: Submission, position: int) -> tuple[FinishedJob | None, str]:
+    """Return what became of the job by then, None while it is live; and why it failed or was canceled."""
+    history, why = History(), ""
     stream = f"{_FAMILY}{submission.spec.job_id}"
     async for event in events_between(store, until=position, stream=stream, page=_PAGE):
         history.apply(event)
-    return next(iter(history.finished), None)
+        match event.data:
+            case JobFailed(reason=reason) | JobCancelRequested(reason=reason):
+                why = reason
+            case JobCompleted():
+                why = ""
+            case _:
+                pass
+    return next(iter(history.finished), None), why
 
 
 async def unknown_job(store: EventStore, job_id: str) -> InvalidInput:

@@ -5,7 +5,15 @@ from tests.integration.api.test_plans import a_leader, decided, pass_time
 from tests.service import Service, a_service
 from voda.api.schemas import Explanation, Problem
 from voda.domain.job import Phase
-from voda.events.types import JobCompleted, JobSubmitted, WorkerExited, WorkerStarted
+from voda.events.types import (
+    JobCanceled,
+    JobCancelRequested,
+    JobCompleted,
+    JobFailed,
+    JobSubmitted,
+    WorkerExited,
+    WorkerStarted,
+)
 from voda.simulator.whatif.forecast import Forecast
 
 
@@ -63,6 +71,17 @@ async def test_explain_when_at_a_moment_of_the_past_then_tells_of_then() -> None
         assert (await explained(service, "a", str(submitted))).phase is Phase.SUBMITTED
         then = await explained(service, "a", str(started))
         assert (then.phase, then.nodes, then.position) == (Phase.RUNNING, ("n1",), started)
+
+
+async def test_explain_when_a_job_failed_or_was_canceled_then_tells_why() -> None:
+    async with a_service() as service:
+        for job_id in ("a", "b"):
+            await service.happens(JobSubmitted(spec=a_spec(job_id)))
+        await service.happens(JobFailed(job_id="a", reason="no such namespace"))
+        await service.happens(JobCancelRequested(job_id="b", reason="wrong data"))
+        await service.happens(JobCanceled(job_id="b"))
+        assert (await explained(service, "a")).reason == "no such namespace"
+        assert (await explained(service, "b")).reason == "wrong data"
 
 
 async def test_explain_when_a_job_ended_then_tells_its_story() -> None:

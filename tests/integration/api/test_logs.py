@@ -16,7 +16,7 @@ from voda.api.schemas import Problem
 from voda.api.serve import serving
 from voda.api.server import application
 from voda.clock import VirtualClock
-from voda.events.types import JobSubmitted
+from voda.events.types import JobFailed, JobSubmitted, WorkerStarted
 
 
 class KeptOutputs:
@@ -128,6 +128,37 @@ async def test_logs_when_there_are_none_then_says_why(outputs: KeptOutputs) -> N
         for query in ("tail_bytes=-1", "tail_bytes=x", "follow=maybe", "lines=3"):
             answer = await service.ask("GET", f"/api/v1/jobs/a/logs?{query}")
             assert (answer.status, answer.as_a(Problem).field) == (422, query.partition("=")[0])
+
+
+async def test_logs_when_its_replicas_are_gone_then_says_that_their_output_is_too(outputs: KeptOutputs) -> None:
+    async with a_service(outputs={"default": outputs}) as service:
+        for job_id in ("b", "c"):
+            await service.happens(JobSubmitted(spec=a_spec(job_id)))
+        await service.happens(WorkerStarted(job_id="b", workers={0: "n1"}))
+        for job_id, told in (("b", "went with them"), ("c", "no replica of it ever started")):
+            await service.happens(JobFailed(job_id=job_id, reason="so"))
+            answer = await service.ask("GET", f"/api/v1/jobs/{job_id}/logs")
+            assert (answer.status, told in answer.as_a(Problem).detail) == (404, True), job_id
+
+
+async def test_logs_when_pods_are_named_after_their_job_then_their_role_is_enough(
+    outputs: KeptOutputs,
+) -> None:
+    pods = {"bert-launcher-75zxk": b"launched\n", "bert-worker-10": b"ten\n", "bert-worker-1": b"one\n"}
+    outputs.printed["vision_bert"] = pods
+    async with a_service(outputs={"default": outputs}) as service:
+        await service.happens(JobSubmitted(spec=a_spec("vision_bert", name="bert", namespace="vision")))
+        for asked, pod in (("worker-1", "bert-worker-1"), ("launcher", "bert-launcher-75zxk")):
+            answer = await service.ask("GET", f"/api/v1/jobs/vision_bert/logs?replica={asked}")
+            assert (answer.headers["X-Voda-Replica"], answer.body) == (pod, pods[pod])
+        assert (await service.ask("GET", "/api/v1/jobs/vision_bert/logs?replica=worker-2")).status == 404
+
+
+async def test_job_when_its_name_is_of_another_namespace_then_its_id_is_told(outputs: KeptOutputs) -> None:
+    async with a_service(outputs={"default": outputs}) as service:
+        await service.happens(JobSubmitted(spec=a_spec("vision_bert-2", name="bert", namespace="vision")))
+        answer = await service.ask("GET", "/api/v1/jobs/bert")
+        assert answer.as_a(Problem).detail.endswith("not known in namespace default: did you mean 'vision_bert-2'?")
 
 
 async def test_logs_when_of_somebody_else_then_are_refused(outputs: KeptOutputs, tmp_path: Path) -> None:

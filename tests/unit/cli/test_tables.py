@@ -93,6 +93,15 @@ def test_nodes_tell_who_holds_their_gpus() -> None:
     ]
 
 
+def test_nodes_of_several_pools_tell_which() -> None:
+    nodes = [a_wire_node("node-01", pool="a100"), a_wire_node("node-02", pool="v100")]
+    assert [line.plain for line in nodes_table(nodes, width=80)] == [
+        "NAME     STATUS  POOL  GPUS  USED  FREE  HELD BY",
+        "node-01  Ready   a100     4     0     4  -",
+        "node-02  Ready   v100     4     0     4  -",
+    ]
+
+
 def test_pools_tell_load_and_policy() -> None:
     assert [line.plain for line in pools_table([a_wire_pool()], wide=True, width=100)] == [
         "NAME     NODES  GPUS  USED  RUNNING  WAITING  PLAN  POLICY        PLACER  RATELIMIT",

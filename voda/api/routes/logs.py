@@ -27,7 +27,7 @@ _JOB = {"job_id": "Id of the job, or its name: the latest job of that name."}
 class LogsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which part of which output."""
 
-    replica: Annotated[str, Meta(description="Its name; by default the most telling one.", max_length=253)] = ""
+    replica: Annotated[str, Meta(description="Its name or role; by default the most telling one.", max_length=253)] = ""
     follow: Annotated[bool, Meta(description="Go on until the job has ended.")] = False
     tail_bytes: (
         Annotated[int, Meta(description="Begin that far before the end, at a line's beginning.", ge=0, le=2**53)] | None
@@ -40,7 +40,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
     async def get_logs(request: web.Request, who: Who) -> web.StreamResponse:
         query = query_of(request, LogsQuery)
         spec, outputs = await _allowed(backend, request, who)
-        replica = _chosen(spec, query.replica, await outputs.replicas(spec.job_id))
+        replica = _chosen(backend, spec, query.replica, await outputs.replicas(spec.job_id))
         printed = outputs.read(spec.job_id, replica, tail_bytes=query.tail_bytes, follow=query.follow)
         stream = Stream(
             request,
@@ -90,12 +90,26 @@ async def _allowed(backend: Backend, request: web.Request, who: Who) -> tuple[Jo
     return spec, outputs
 
 
-def _chosen(spec: JobSpec, asked: str, there_are: Sequence[str]) -> str:
+def _chosen(backend: Backend, spec: JobSpec, asked: str, there_are: Sequence[str]) -> str:
+    """Return the replica of that name; `worker-1` and `launcher` stand for the pods that a cluster names after them."""
     if not there_are:
-        raise NotFound(f"job {spec.job_id} has printed nothing yet: no replica of it has started")
-    if asked and asked not in there_are:
+        raise NotFound(f"job {spec.job_id} {_silence(backend, spec.job_id)}")
+    if not asked or asked in there_are:
+        return asked or there_are[0]
+    meant = next((name for name in there_are if f"-{asked}-" in f"{name}-"), None)
+    if meant is None:
         raise NotFound(f"job {spec.job_id} has no output of a replica {asked[:80]!r}; there is: {', '.join(there_are)}")
-    return asked or there_are[0]
+    return meant
+
+
+def _silence(backend: Backend, job_id: str) -> str:
+    """Say why there is no output of a job."""
+    record = backend.view.roster.job(job_id)
+    if record is not None and record.started_at is not None:
+        return "has no output any more: what its replicas printed went with them"
+    if record is not None and not record.is_live:
+        return "has printed nothing: no replica of it ever started"
+    return "has printed nothing yet: no replica of it has started"
 
 
 async def _copied(printed: AsyncIterator[bytes], stream: Stream) -> None:

@@ -80,6 +80,7 @@ class Explanation(Wire, frozen=True, kw_only=True):
     next: tuple[str, ...]
     """By the plan that would be decided now."""
     reason: str
+    """Of a job that has ended, why it failed or was canceled."""
     queue_level: int
     queue_position: int
     """1 = first of those that wait; 0 = does not wait."""
