@@ -59,6 +59,7 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
     from voda.app.kubernetes.options import KubernetesOptions, Surroundings
     from voda.app.kubernetes.settings_file import checked, read_options
     from voda.app.options import is_loopback
+    from voda.cluster.kubernetes.access import namespace
     from voda.domain.errors import InvalidInput
 
     if cluster != "kubernetes":
@@ -84,12 +85,13 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
         level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    pod = environment.pod()
+    pod, kubeconfig = environment.pod(), kubeconfig or environment.kubeconfig()
+    of_context = namespace(kubeconfig, context) if kubeconfig is not None else ""
     around = Surroundings(
         # Never the same twice, or a restarted replica would take its former self for itself.
         identity=f"{pod.name or socket.gethostname()}_{os.urandom(4).hex()}",
-        namespace=pod.namespace or "default",
-        kubeconfig=kubeconfig or environment.kubeconfig(),
+        namespace=pod.namespace or of_context or "default",
+        kubeconfig=kubeconfig,
         context=context,
         has_tokens=not no_tokens,
     )

@@ -9,7 +9,7 @@ import yaml
 
 from tests.kube.control_plane import ADMIN, ControlPlane
 from voda.clock import VirtualClock
-from voda.cluster.kubernetes.access import access
+from voda.cluster.kubernetes.access import access, namespace
 from voda.cluster.kubernetes.api import Api
 from voda.domain.errors import ClusterUnavailable, InvalidInput
 
@@ -45,6 +45,20 @@ async def test_what_is_not_there_is_named(control_plane: ControlPlane, tmp_path:
         await access(None, "prod")
     with pytest.raises(InvalidInput, match="no service account"):
         await access(None, account=tmp_path)
+
+
+def test_a_namespace_is_that_of_the_context(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    contexts = [
+        {"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "voda-system"}},
+        {"name": "there", "context": {"cluster": "c", "user": "u"}},
+    ]
+    known = {"clusters": [{"name": "c", "cluster": {}}], "users": [{"name": "u", "user": {}}]}
+    path.write_text(yaml.safe_dump({**known, "contexts": contexts, "current-context": "here"}))
+    assert (namespace(path), namespace(path, "here"), namespace(path, "there")) == ("voda-system", "voda-system", "")
+    assert (namespace(path, "nowhere"), namespace(tmp_path / "none")) == ("", "")
+    path.write_text("[")
+    assert namespace(path) == ""
 
 
 async def test_a_service_account_is_used_and_its_token_read_again(

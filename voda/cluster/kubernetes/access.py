@@ -9,11 +9,11 @@ import asyncio
 import logging
 import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import yaml
 from kubernetes_asyncio.client import Configuration
-from kubernetes_asyncio.config import ConfigException, load_kube_config
+from kubernetes_asyncio.config import ConfigException, list_kube_config_contexts, load_kube_config
 from kubernetes_asyncio.config.incluster_config import InClusterConfigLoader
 from kubernetes_asyncio.config.kube_config import KubeConfigLoader
 
@@ -54,6 +54,19 @@ async def access(
     else:
         _by_service_account(configuration, account)
     return configuration
+
+
+def namespace(kubeconfig: Path, context: str = "") -> str:
+    """Return the namespace that a context of a kubeconfig names, as kubectl takes it; empty where it names none.
+
+    What is wrong with the kubeconfig `access` says.
+    """
+    try:
+        contexts, current = list_kube_config_contexts(os.pathsep.join(map(str, _files(kubeconfig))))
+        named: list[Any] = [each for each in contexts if each["name"] == context] if context else [current]
+        return str(named[0]["context"].get("namespace") or "")
+    except (*_UNREADABLE, AssertionError, InvalidInput):
+        return ""
 
 
 def _by_service_account(configuration: Configuration, account: Path) -> None:
