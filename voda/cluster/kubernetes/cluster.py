@@ -12,7 +12,6 @@ from voda.cluster.kubernetes.inventory import Inventory
 from voda.cluster.kubernetes.notices import Notices
 from voda.cluster.kubernetes.steps import Desired, Halted, Running, Stopped
 from voda.cluster.port import Notice, Observed
-from voda.domain.errors import ActionRefused
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
 
 Confirm = Callable[[str], Awaitable[None]]
@@ -88,11 +87,13 @@ class KubernetesCluster:
                 return Stopped(is_unwanted=action.reason == "canceled")
 
     def _moved(self, action: MigrateWorkers) -> Running:
-        nodes = {**self._inventory.held(action.job_id), **self._actuator.nodes(action.job_id), **action.moves}
-        size = len(nodes)
-        if sorted(nodes) != list(range(size)):
-            raise ActionRefused(f"job {action.job_id}: of its {size} workers some have no node: nothing can be moved")
-        return Running(tuple(nodes[index] for index in range(size)))
+        job_id = action.job_id
+        nodes = {**self._inventory.held(job_id), **self._actuator.nodes(job_id), **action.moves}
+        size = max(nodes) + 1
+        if len(nodes) < size and (seen := self._inventory.object_of(job_id)) is not None:
+            # Some are missing: the resize that comes with such a move says where they go, and how many there are.
+            size = max(size, seen.kind.replicas(seen.object))
+        return Running(tuple(nodes.get(index, "") for index in range(size)))
 
 
 class _Objects(Mapping[str, str]):

@@ -21,7 +21,7 @@ FORCE_AFTER_S: Final = 30.0
 
 
 class Running(Struct, frozen=True):
-    """The job shall run; worker i on nodes[i]."""
+    """The job shall run; worker i on nodes[i], which is empty where it was not said yet."""
 
     nodes: tuple[str, ...]
 
@@ -142,7 +142,7 @@ def _resume(nodes: Sequence[str], at: Situation, seen: Seen) -> Iterator[Step]:
 
 def _settle(nodes: Sequence[str], at: Situation) -> Iterator[Step]:
     """Bring the worker pods of a job that is not suspended to their nodes."""
-    wanted = {key: nodes[index] for key, index in at.indices.items() if index < len(nodes)}
+    wanted = {key: nodes[index] for key, index in at.indices.items() if index < len(nodes) and nodes[index]}
     ended = tuple(key for key in wanted if at.workers[key].status.phase == "Failed" and not at.workers[key].is_leaving)
     if ended:
         yield DeletePods(ended, "ended")

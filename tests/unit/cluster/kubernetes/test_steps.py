@@ -250,3 +250,12 @@ def test_steps_whatever_there_is_bind_only_whole_jobs_to_their_planned_nodes(
             int(pod.metadata.name.rpartition("-")[2]) for pod in workers if not pod.is_leaving or pod.spec.node_name
         }
         assert set(range(sizes[0])) <= there
+
+
+def test_running_job_when_some_nodes_are_not_said_yet_moves_what_is_misplaced_and_binds_none() -> None:
+    workers = [a_worker(0), a_worker(1, "n1"), a_worker(2, "n3", "Failed")]
+    assert todo(Running(("", "n2", "")), an_object(replicas=3), workers) == [
+        DeletePods(("ns/a-worker-1",), "misplaced")
+    ]
+    workers = [a_worker(0), a_worker(1), a_worker(2, "n3")]
+    assert todo(Running(("", "n2", "n3")), an_object(replicas=3), workers) == []
