@@ -36,10 +36,15 @@ class Wire:
     """Share of requests that fail: before the server sees them, or after."""
     throttles: float = 0.0
     """Share of requests that are answered 429."""
+    asks_for_s: int = 1
+    """How long they are to wait."""
     is_down: bool = False
     """Whether nobody answers."""
     asked: list[tuple[str, str]] = field(default_factory=list)
     """Method and path of each request that came to the server."""
+    most_at_once: int = 0
+    """Requests that were under way together, at most."""
+    under_way: int = 0
 
     def __post_init__(self) -> None:
         self.chance: Random = rng_at(self.seed, "wire")
@@ -132,12 +137,21 @@ class _MemoryTransport(Transport):
             await pieces.aclose()
 
     async def _pieces(self, request: Request) -> AsyncGenerator[bytes, None]:
+        wire = self._wire
+        wire.under_way += 1
+        wire.most_at_once = max(wire.most_at_once, wire.under_way)
+        try:
+            return await self._answered(request)
+        finally:
+            wire.under_way -= 1
+
+    async def _answered(self, request: Request) -> AsyncGenerator[bytes, None]:
         wire, query = self._wire, request.query
         self._refuse_down(request)
         await wire.travel()
         self._refuse_down(request)
         if wire.fails(wire.throttles):
-            raise error(request.told, verdict(429, b""), "1")
+            raise error(request.told, verdict(429, b""), str(wire.asks_for_s))
         if wire.fails(wire.loses):
             raise ClusterUnavailable(f"cannot {request.told}: lost on its way")
         wire.asked.append((request.method, request.path))

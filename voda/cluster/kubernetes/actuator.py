@@ -121,7 +121,25 @@ class Actuator:
     def nodes(self, job_id: str) -> Mapping[int, str]:
         """Return worker index -> node, as wanted."""
         desired = self.desired.get(job_id)
-        return dict(enumerate(desired.nodes)) if isinstance(desired, Running) else {}
+        nodes = desired.nodes if isinstance(desired, Running) else ()
+        return {index: node for index, node in enumerate(nodes) if node}
+
+    def situation(self, job_id: str) -> Situation:
+        """Return what there is of a job."""
+        inventory = self._inventory
+        job, seen, workers = inventory.job(job_id), inventory.object_of(job_id), inventory.workers(job_id)
+        indices = {key: number for key, pod in workers.items() if (number := index(pod)) is not None}
+        return Situation(
+            job_id=job_id,
+            uid=job.uid if job is not None else "",
+            spec=job.spec if job is not None else None,
+            seen=seen,
+            workers=dict(workers),
+            indices=indices,
+            pods=dict(inventory.pods(seen)) if seen is not None else {},
+            dead_nodes=inventory.dead_nodes(workers.values()),
+            now=self._clock.now(),
+        )
 
     async def _attempt(self, job_id: str) -> None:
         try:
@@ -151,7 +169,12 @@ class Actuator:
         try:
             while True:
                 self._again.discard(job_id)
-                await self._act(job_id)
+                try:
+                    await self._act(job_id)
+                except Conflict:
+                    # What it was about is known by now, and nothing else will tell of it.
+                    if job_id not in self._again:
+                        raise
                 if job_id not in self._again:
                     return
         finally:
@@ -161,28 +184,12 @@ class Actuator:
         desired = self.desired.get(job_id)
         if desired is None:
             return
-        at = self._situation(job_id)
+        at = self.situation(job_id)
         todo = steps(desired, at)
         for step in todo:
             await self._take(step, at)
         if isinstance(desired, Stopped) and not todo and not at.workers:
             self.desired.pop(job_id, None)
-
-    def _situation(self, job_id: str) -> Situation:
-        inventory = self._inventory
-        job, seen, workers = inventory.job(job_id), inventory.object_of(job_id), inventory.workers(job_id)
-        indices = {key: number for key, pod in workers.items() if (number := index(pod)) is not None}
-        return Situation(
-            job_id=job_id,
-            uid=job.uid if job is not None else "",
-            spec=job.spec if job is not None else None,
-            seen=seen,
-            workers=dict(workers),
-            indices=indices,
-            pods=dict(inventory.pods(seen)) if seen is not None else {},
-            dead_nodes=inventory.dead_nodes(workers.values()),
-            now=self._clock.now(),
-        )
 
     async def _take(self, step: Step, at: Situation) -> None:
         match step:

@@ -4,7 +4,7 @@ Rules: a job's pods together or not at all, after what the scheduler would check
 told to the log, so that the next plan avoids it; what was bound counts at once, before the watch tells of it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -51,6 +51,8 @@ class Binder:
         self._observer = observer
         self._refused: dict[tuple[str, str], float] = {}
         """(job id, node) -> since when, as far as known here."""
+        self.declined: dict[str, str] = {}
+        """job id -> why its workers were not bound last, where no node was told to refuse them."""
 
     async def bind(self, job_id: str, pods: Mapping[str, Pod], nodes: Mapping[str, str]) -> None:
         """Bind all pods, or none where one does not fit.
@@ -64,11 +66,18 @@ class Binder:
             ClusterUnavailable: some may be bound, the others are to be tried again.
         """
         refusal = fits_together([(pod, nodes[key]) for key, pod in pods.items()], self._inventory)
+        self.declined.pop(job_id, None)
         if refusal is None:
             await self._bind_all(pods, nodes)
         elif refusal.resource != self._inventory.rule.resource and refusal.node in self._inventory.nodes:
             self.refuse(job_id, refusal.node, refusal.reason)
+        else:
+            self.declined[job_id] = refusal.reason
         # Nodes that went and GPUs that others took meanwhile are known to the next plan without a word from here.
+
+    def forget_but(self, live: Collection[str]) -> None:
+        """Forget what jobs were declined that have ended."""
+        self.declined = {job_id: reason for job_id, reason in self.declined.items() if job_id in live}
 
     def refuse(self, job_id: str, node: str, reason: str) -> None:
         """Tell that a node cannot take workers of a job; once, until it is lifted."""
@@ -103,7 +112,9 @@ class Binder:
         finally:
             self._observer.binding_took(laps[-1])
             for key in pods:
-                loads[nodes[key]].remove(f"binding {key}")
+                # The node may be gone, and all that was known of it.
+                if (load := loads.get(nodes[key])) is not None:
+                    load.remove(f"binding {key}")
 
     async def _bind(self, key: str, pod: Pod, node: str) -> None:
         meta = pod.metadata
