@@ -17,7 +17,7 @@ from voda.cluster.port import Cluster, Notice
 from voda.controller.controller import Controller
 from voda.domain.errors import ClusterUnavailable, Fenced, LogDamaged, LogTooNew, NotALog, TransientError, VodaError
 from voda.domain.state import ClusterState
-from voda.events.envelope import Event
+from voda.events.envelope import Event, Fact
 from voda.events.types import JobCancelRequested
 from voda.projections.live import Live
 from voda.reconcilers.relist import overlooked
@@ -64,6 +64,8 @@ class PoolLoop:
         """Is told at every relist how many facts it healed, 0 nearly always."""
         self._wake = asyncio.Event()
         self._notices: deque[Notice] = deque()
+        self._unwritten: Fact | None = None
+        """The first of them, once it was tried to record it."""
         self._is_stale = True
         """Whether the cluster may differ from the plan."""
         self._suspects: tuple[Notice, ...] = ()
@@ -137,6 +139,7 @@ class PoolLoop:
         observed = await self._cluster.observe()
         # What was told before this look is in it already.
         self._notices.clear()
+        self._unwritten = None
         found = overlooked(await self._state(), observed)
         # The log may know of objects that the cluster's view has not caught up with: only a second look cancels.
         suspects = tuple(fact for fact in found if isinstance(fact, JobCancelRequested))
@@ -165,7 +168,11 @@ class PoolLoop:
     async def _record(self) -> None:
         """Write down what the cluster told; what could not be written is told again."""
         while self._notices:
-            await self._watcher.record([self._notices[0]])
+            # The same fact again, if the answer was lost: the log takes it once.
+            if self._unwritten is None:
+                self._unwritten = self._watcher.fact(self._notices[0])
+            await self._watcher.append(self._unwritten)
+            self._unwritten = None
             self._notices.popleft()
             self._is_stale = True
 

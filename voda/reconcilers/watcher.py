@@ -23,10 +23,17 @@ class Watcher:
         """Append the notices in their order and return how many there were."""
         count = 0
         for notice in notices:
-            fact = Fact(data=notice, event_id=self._clock.new_id(), recorded_at=self._clock.now(), actor=self._actor)
-            await self._store.append(notice.stream, ANY_VERSION, [fact])
+            await self.append(self.fact(notice))
             count += 1
         return count
+
+    def fact(self, notice: Notice) -> Fact:
+        """Return what is to be recorded of a notice; recorded again, it is in the log once."""
+        return Fact(data=notice, event_id=self._clock.new_id(), recorded_at=self._clock.now(), actor=self._actor)
+
+    async def append(self, fact: Fact) -> None:
+        """Append one fact to the stream of what it tells."""
+        await self._store.append(fact.data.stream, ANY_VERSION, [fact])
 
     async def run(self, cluster: Cluster) -> None:
         """Record what the cluster shows for as long as it shows anything."""

@@ -121,7 +121,7 @@ def test_relist_when_it_heals_the_log_tells_how_much_and_nothing_once_it_leads_n
         stage = Stage()
         leading = await stage.lead(uid="")
         stage.cluster.objects = {"a": "u1"}
-        await asyncio.sleep(3.5 * RELIST_S)
+        await asyncio.sleep(2.5 * RELIST_S)
         assert await stage.facts(JobRegistered) == [
             JobRegistered(job_id="a", uid=""),
             JobRegistered(job_id="a", uid="u1", kind="MPIJob"),

@@ -4,12 +4,16 @@ Rule: a standby's loops follow the log, so that it leads at once; a pool that co
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, Final
 
 from voda.app.pool import PoolLoop
+from voda.domain.errors import StoreNotWritable, TransientError
 from voda.events.envelope import Event
 from voda.projections.live import Live
+
+_log = logging.getLogger(__name__)
 
 _LOOK_S: Final = 1.0
 
@@ -82,10 +86,20 @@ class Pools(Sequence[str]):
         """
 
         async def lead(pool: str) -> None:
-            await self._settle(pool)
+            await self._settled(pool)
             await self._loop(pool).run(leader, epoch)
 
         await self._each(lead)
+
+    async def _settled(self, pool: str) -> None:
+        while True:
+            try:
+                await self._settle(pool)
+            except (TransientError, StoreNotWritable) as error:
+                _log.warning("settings are not recorded pool=%s reason=%s", pool, error)
+                await asyncio.sleep(_LOOK_S)
+            else:
+                return
 
     async def _each(self, work: Callable[[str], Coroutine[Any, Any, None]]) -> None:
         async with asyncio.TaskGroup() as group:

@@ -10,7 +10,7 @@ import os
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from voda.api.access import Access
 from voda.api.backend import Backend, Limits
@@ -26,6 +26,7 @@ from voda.app.kubernetes.everywhere import Everywhere
 from voda.app.kubernetes.figures import figures
 from voda.app.kubernetes.options import KubernetesOptions, PoolSettings, Surroundings
 from voda.app.kubernetes.pools import Pools
+from voda.app.kubernetes.reach import Reach
 from voda.app.kubernetes.registrar import Registrar
 from voda.app.kubernetes.telling import Telling
 from voda.app.kubernetes.terms import rule, shape, terms
@@ -42,7 +43,7 @@ from voda.cluster.kubernetes.outputs import KubernetesOutputs
 from voda.cluster.kubernetes.site import KubernetesSite, Setup
 from voda.cluster.kubernetes.survival import survived
 from voda.controller.epochs import Epochs
-from voda.domain.errors import ClusterUnavailable, StoreUnavailable
+from voda.domain.errors import ClusterUnavailable, StoreNotWritable, StoreUnavailable
 from voda.domain.job import Job, JobSpec
 from voda.events.envelope import Event
 from voda.events.opening import open_store, shown
@@ -56,6 +57,9 @@ from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
 
 _log = logging.getLogger(__name__)
+
+_SYNC_S: Final = 90.0
+"""Who cannot read the cluster in that time lets another replica try."""
 
 
 class Service:
@@ -75,7 +79,8 @@ class Service:
         self.options = options
         self.around = around
         self.metrics = metrics
-        self.store: EventStore = TimedStore(store, self.metrics.appended)
+        self.store: EventStore = TimedStore(store, self._appended)
+        self.reach = Reach(self.store, patience_s=options.leader.renew_seconds)
         self.clock = clock
         self.view = View(self.store)
         self.access = self._access()
@@ -143,14 +148,24 @@ class Service:
     # ---- what the leader does
 
     async def lead(self, epoch: int) -> None:
-        """Decide and act until cancelled."""
-        await self.site.synced()
+        """Decide and act until cancelled, or until the log is out of reach: then another replica may do better."""
         try:
+            async with asyncio.timeout(_SYNC_S):
+                await self.site.synced()
             await self.view.reached(await self.store.position())
-        except StoreUnavailable as error:
-            # Perhaps another replica reads the log faster: the Lease is given up.
-            _log.warning("does not lead epoch=%d reason=%s", epoch, error)
+        except (StoreUnavailable, StoreNotWritable, TimeoutError) as error:
+            _log.warning("does not lead epoch=%d reason=%s", epoch, str(error) or "the cluster cannot be read")
             return
+        async with asyncio.TaskGroup() as group:
+            leading = group.create_task(self._lead(epoch))
+            losing = group.create_task(self.reach.lost())
+            await asyncio.wait({leading, losing}, return_when=asyncio.FIRST_COMPLETED)
+            if losing.done():
+                _log.warning("leads no more epoch=%d reason=%s", epoch, losing.result())
+            leading.cancel()
+            losing.cancel()
+
+    async def _lead(self, epoch: int) -> None:
         self.site.begin()
         snapshots = Snapshots(self.store, self.view)
         async with asyncio.TaskGroup() as group:
@@ -174,6 +189,10 @@ class Service:
             self.site.heed(event.data.job_id)
 
     # ---- inside
+
+    def _appended(self, outcome: str, facts: int, seconds: float) -> None:
+        self.metrics.appended(outcome, facts, seconds)
+        self.reach.appended(outcome)
 
     def _access(self) -> Access:
         if not self.around.has_tokens:
