@@ -31,13 +31,13 @@ def overlooked(state: ClusterState, observed: Observed) -> tuple[Notice, ...]:
         observed: what the pool's cluster shows.
 
     Returns:
-        Nodes first, then job by job: its object, its end, workers gone, workers come. Workers of jobs that are not
-        live are the reconciler's business, which stops them.
+        Nodes first, then job by job: its object, its end, workers gone; then workers come, so that no node is ever
+        overfull in the log. Workers of jobs that are not live are the reconciler's business, which stops them.
     """
     facts: list[Notice] = [*_nodes(state.nodes, observed.nodes)]
     for job_id in sorted(state.jobs):
         facts += _job(state, state.jobs[job_id], observed)
-    return tuple(facts)
+    return tuple(sorted(facts, key=lambda fact: isinstance(fact, WorkerStarted)))
 
 
 def _nodes(believed: Mapping[str, Node], seen: Mapping[str, Node]) -> Iterator[Notice]:

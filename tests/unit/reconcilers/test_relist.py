@@ -88,6 +88,16 @@ def test_relist_when_a_worker_moved_tells_that_it_left_before_it_came() -> None:
     )
 
 
+def test_relist_when_one_job_has_what_another_left_tells_first_that_it_left() -> None:
+    state = a_state(
+        jobs=[a_job("a"), replace(a_job("b"), workers={0: "n1"})], nodes=[a_node("n1"), a_node("n2")], placement={}
+    )
+    assert overlooked(state, showing({"a": {0: "n1"}})) == (
+        WorkerExited(job_id="b", workers=(0,), cause="stopped"),
+        WorkerStarted(job_id="a", workers={0: "n1"}),
+    )
+
+
 def test_relist_when_a_job_is_not_live_leaves_its_workers_to_the_reconciler() -> None:
     assert overlooked(a_state(nodes=[a_node("n1"), a_node("n2")]), showing({"ghost": {0: "n1"}})) == ()
 
