@@ -17,7 +17,13 @@ class Relay:
         host, _, port = url.removeprefix("http://").rpartition(":")
         self._there = (host, int(port))
         self._loses = loses
+        self._is_closed = False
         self._open: set[asyncio.StreamWriter] = set()
+
+    def close(self) -> None:
+        """Cut all connections, and let nobody make new ones."""
+        self._is_closed = True
+        self.cut()
 
     def cut(self) -> None:
         """Cut all connections; new ones may be made."""
@@ -26,6 +32,9 @@ class Relay:
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one connection until one side ends it."""
+        if self._is_closed:
+            writer.transport.abort()
+            return
         with suppress(ConnectionError):
             far_reader, far_writer = await asyncio.open_connection(*self._there)
             self._open |= {writer, far_writer}
