@@ -4,6 +4,7 @@ Rule: pure; a fact that changes nothing for the job's owner is not told, and wha
 the story was taken up in the middle) is left out, never guessed.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -28,6 +29,11 @@ from voda.events.types import (
 from voda.projections.records import JobRecord
 
 _MOST_MOVES: Final = 4
+_SIZES: Final = re.compile(r"(?:starts on \d+, |(?:grown|shrunk) \d+ -> \d+: )")
+"""How a plan's reason begins; the message has said so already."""
+_NO_START: Final = re.compile(r"(?:keeps|kept|grown|shrunk)\b")
+"""A reason for a size that says nothing of why the job starts."""
+_NO_REASON: Final = re.compile(r"keeps \d+")
 _LOST: Final = {
     "evicted": ("was evicted", "were evicted"),
     "node_lost": ("was lost with its node", "were lost with their nodes"),
@@ -74,7 +80,7 @@ class Story:
             case PlanAdopted() as fact:
                 yield from self._plan(fact)
             case WorkerStarted() as fact:
-                yield from self._started(fact)
+                yield from self._started(fact, event.recorded_at)
             case WorkerExited() as fact:
                 yield from self._exited(fact)
             case WorkerRefused(job_id=job_id, node=node, reason=reason) if reason:
@@ -119,26 +125,26 @@ class Story:
                 workers = _counted(len(before), "worker")
                 yield Told(job_id, "Preempted", f"gives up {workers}{_because(fact.reasons.get(job_id, ''))}")
 
-    def _started(self, fact: WorkerStarted) -> Iterator[Told]:
+    def _started(self, fact: WorkerStarted, at: float) -> Iterator[Told]:
         record = self._record(fact.job_id)
         had = self._workers.get(fact.job_id)
         self._workers[fact.job_id] = (had or set()) | set(fact.workers)
         if had or had is None or record is None or not record.is_live:
             return
-        reason: Reason = "Resumed" if record.restarts else "Started"
+        is_first = not record.restarts and (record.started_at is None or record.started_at >= at)
+        reason: Reason = "Started" if is_first else "Resumed"
         where = f"{_counted(len(fact.workers), 'worker')} on {_per_node(fact.workers.values())}"
-        yield Told(fact.job_id, reason, f"{reason.lower()} with {where}{_because(record.reason)}")
+        why = "" if _NO_START.match(record.reason) else record.reason
+        yield Told(fact.job_id, reason, f"{reason.lower()} with {where}{_because(why)}")
 
     def _exited(self, fact: WorkerExited) -> Iterator[Told]:
         self._workers.setdefault(fact.job_id, set()).difference_update(fact.workers)
         record = self._record(fact.job_id)
         if (how := _LOST.get(fact.cause)) is None or record is None or not record.is_live:
             return
-        which = ", ".join(map(str, fact.workers[:_MOST_MOVES])) + (", ..." if len(fact.workers) > _MOST_MOVES else "")
         code = "" if fact.exit_code is None else f" with exit code {fact.exit_code}"
-        is_one = len(fact.workers) == 1
-        noun, lost = ("worker", how[0]) if is_one else ("workers", how[1])
-        yield Told(fact.job_id, "WorkerLost", f"{noun} {which} {lost}{code}")
+        lost = how[0] if len(fact.workers) == 1 else how[1]
+        yield Told(fact.job_id, "WorkerLost", f"{_which(fact.workers)} {lost}{code}")
 
     def _ended(self, job_id: str, reason: Reason, message: str) -> Told:
         self._planned.pop(job_id, None)
@@ -151,14 +157,21 @@ def _replaced(job_id: str, before: Sequence[str], now: Sequence[str], why: str) 
     if len(before) != len(now):
         yield Told(job_id, "Resized", f"{len(before)} -> {_counted(len(now), 'worker')}{_because(why)}")
         return
-    moves = [
-        f"worker {index} from {old} to {new}"
-        for index, (old, new) in enumerate(zip(before, now, strict=True))
-        if old != new
-    ]
+    moved: dict[tuple[str, str], list[int]] = {}
+    for index, (old, new) in enumerate(zip(before, now, strict=True)):
+        if old != new:
+            moved.setdefault((old, new), []).append(index)
+    moves = [f"{_which(indices)} from {old} to {new}" for (old, new), indices in moved.items()]
     if moves:
-        more = f" and {len(moves) - _MOST_MOVES} more" if len(moves) > _MOST_MOVES else ""
+        untold = sum(map(len, list(moved.values())[_MOST_MOVES:]))
+        more = f" and {untold} more" if untold else ""
         yield Told(job_id, "Migrated", f"moves {', '.join(moves[:_MOST_MOVES])}{more}{_because(why)}")
+
+
+def _which(indices: Sequence[int]) -> str:
+    """Return which workers, by index: `worker 3`, `workers 0, 2`."""
+    named = ", ".join(map(str, indices[:_MOST_MOVES])) + (", ..." if len(indices) > _MOST_MOVES else "")
+    return f"worker {named}" if len(indices) == 1 else f"workers {named}"
 
 
 def _size(record: JobRecord) -> str:
@@ -188,4 +201,5 @@ def _counted(count: int, noun: str) -> str:
 
 
 def _because(reason: str) -> str:
-    return f": {reason}" if reason else ""
+    why = "" if _NO_REASON.fullmatch(reason) else _SIZES.sub("", reason, count=1)
+    return f": {why}" if why else ""

@@ -88,10 +88,41 @@ def test_migration_tells_which_worker_goes_where() -> None:
 
 
 def test_large_migration_is_told_short() -> None:
-    old, new = ["n1"] * 100, ["n2"] * 100
-    ((reason, message),) = told(*BEGIN, a_plan(*old), a_plan(*new))[1:]
+    old, new = ["n1"] * 96 + ["n2"] * 4, ["n3"] * 90 + [f"n{node}" for node in range(4, 14)]
+    ((reason, message),) = told(*BEGIN, a_plan(*old), a_plan(*new, why="keeps 100"))[1:]
     assert reason == "Migrated"
-    assert message.endswith("worker 3 from n1 to n2 and 96 more")
+    assert message == (
+        "moves workers 0, 1, 2, 3, ... from n1 to n3, worker 90 from n1 to n4, worker 91 from n1 to n5,"
+        " worker 92 from n1 to n6 and 7 more"
+    )
+
+
+@pytest.mark.parametrize(
+    ("why", "expected"),
+    [
+        ("grown 1 -> 2: GPUs are free", "1 -> 2 workers: GPUs are free"),
+        ("shrunk 4 -> 2: GPUs are free", "1 -> 2 workers: GPUs are free"),
+        ("keeps 2", "1 -> 2 workers"),
+    ],
+)
+def test_size_is_said_once(why: str, expected: str) -> None:
+    assert told(*BEGIN, a_plan("n1"), a_plan("n1", "n2", why=why))[1:] == [("Resized", expected)]
+
+
+def test_start_on_other_nodes_is_a_resumption_whose_reason_is_not_that_of_the_size() -> None:
+    facts = (
+        *BEGIN,
+        a_plan("n1", why="starts on 1, first submitted first"),
+        WorkerStarted(job_id="a", workers={0: "n1"}),
+        a_plan("n2", why="keeps 1"),
+        WorkerExited(job_id="a", workers=(0,), cause="migrated"),
+        WorkerStarted(job_id="a", workers={0: "n2"}),
+    )
+    assert told(*facts)[1:] == [
+        ("Started", "started with 1 worker on n1: first submitted first"),
+        ("Migrated", "moves worker 0 from n1 to n2"),
+        ("Resumed", "resumed with 1 worker on n2"),
+    ]
 
 
 def test_plan_that_changes_nothing_for_the_job_is_not_told() -> None:
