@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tests.kube.objects import an_mpijob
+from tests.kube.objects import a_pytorchjob, an_mpijob
 from tests.kube.registry import a_registry
 from tests.kube.world import World
 from voda.domain.errors import StoreUnavailable
 from voda.events.envelope import Fact
 from voda.events.memory import MemoryStore
-from voda.events.types import ActionFailed
+from voda.events.types import ActionFailed, JobCanceled
 
 
 class Reluctant(MemoryStore):
@@ -43,3 +43,18 @@ async def test_registrar_when_the_server_refuses_an_object_says_so_in_the_log(wo
         bad = (await registry.submit(unacceptable(world))).spec.job_id
         await registry.settle(lambda: bool(registry.record(bad).last_error))
         assert "priority" in registry.record(bad).last_error
+
+
+async def test_object_of_the_name_of_a_live_job_of_another_kind_waits_until_that_job_has_ended(world: World) -> None:
+    await world.submit(an_mpijob("twin", world.namespace, least=1, most=2, pool="v100"))
+    async with a_registry(world) as registry:
+        job_id = f"{world.namespace}_twin"
+        await registry.settle(lambda: bool(registry.uid(job_id)))
+        await world.submit(a_pytorchjob("twin", world.namespace, workers=1, pool="v100"))
+        await registry.settle(lambda: bool(registry.announced))
+        assert await registry.note("twin", "voda.dev/state", "PyTorchJob") == "Refused"
+        [told] = registry.announced
+        assert "another name" in told.message
+        await registry.happens(JobCanceled(job_id=job_id))
+        await registry.settle(lambda: bool(registry.uid(f"{job_id}-2")))
+        assert registry.record(f"{job_id}-2").spec.kind == "PyTorchJob"

@@ -25,7 +25,7 @@ from voda.cluster.kubernetes.inventory import Seen
 from voda.cluster.kubernetes.kinds.base import JobKind, Site
 from voda.cluster.kubernetes.objects import JobObject, Metadata
 from voda.cluster.kubernetes.paths import object_path
-from voda.domain.errors import InvalidInput
+from voda.domain.errors import AlreadyExists, InvalidInput
 from voda.domain.job import JobSpec
 from voda.projections.records import JobRecord
 
@@ -96,6 +96,7 @@ class Adoption:
             return
         try:
             who, manifest = Who(user=user_of(meta), role="user"), manifest_of(found, kind)
+            self._refuse_namesake(kind, meta)
             warnings = self._submits.check(manifest, who)
             if not job.spec.run_policy.suspend:
                 # Pods that the operator has made by now are none that voda placed: they go first.
@@ -104,7 +105,7 @@ class Adoption:
         except InvalidInput as error:
             await self._refuse(kind, meta, str(error), "Invalid")
             raise Refused(str(error)) from error
-        except TooManyJobs as error:
+        except (AlreadyExists, TooManyJobs) as error:
             await self._refuse(kind, meta, str(error), "NotAccepted")
             raise
         if submitted.is_new:
@@ -112,6 +113,16 @@ class Adoption:
             _log.info("adopted job_id=%s object=%s uid=%s", submitted.record.spec.job_id, meta.key, meta.uid)
         self._warn(kind, meta, warnings)
         await self._make_ready(kind, meta, found, submitted.record.spec.job_id)
+
+    def _refuse_namesake(self, kind: JobKind, meta: Metadata) -> None:
+        """Raise where a live job of another kind has the object's name: the pods of both would be named alike."""
+        roster = self._backend.view.roster
+        record = roster.job(roster.live_named(meta.namespace, meta.name) or "")
+        if record is not None and record.spec.kind != kind.name:
+            raise AlreadyExists(
+                f"job {record.spec.job_id} is a {record.spec.kind} of the name {meta.name!r} and is live: the pods of"
+                f" both would be named alike; delete one of them, or create the {kind.name} under another name"
+            )
 
     async def prepare(self, kind: JobKind, job: JobObject, job_id: str) -> None:
         """Make the object of a live job ready to be run, suspended until it is started."""
