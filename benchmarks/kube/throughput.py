@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from msgspec import Struct
 
 from benchmarks.kube.options import Options
@@ -29,7 +30,7 @@ from tests.kube.objects import a_node, an_mpijob
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
 from tests.kube.world import World
 from voda.events.envelope import Event
-from voda.events.types import JobCompleted, JobSubmitted, WorkerStarted
+from voda.events.types import JobCompleted, JobSubmitted, PlanAdopted, WorkerExited, WorkerStarted
 
 TITLE = "Kueue's baseline shape, end to end"
 KUEUE_PER_S = 42.7
@@ -56,23 +57,42 @@ _CLASSES = (Class("small", 350, 1, 0.2, 50), Class("medium", 100, 5, 0.5, 100), 
 
 
 class Course(Struct):
-    """When jobs were admitted, started and finished, as the log has it; seconds since the epoch."""
+    """Job -> when it came to a stage, as the log has it; seconds since the epoch."""
 
     admitted: dict[str, float] = {}
+    planned: dict[str, float] = {}
     started: dict[str, float] = {}
     finished: dict[str, float] = {}
+    freed: dict[str, float] = {}
+    """No worker of it holds a GPU any more."""
 
     def see(self, event: Event) -> None:
         """Take note of an event."""
         match event.data:
             case JobSubmitted(spec=spec):
                 self.admitted.setdefault(spec.job_id, event.recorded_at)
+            case PlanAdopted(placed=placed):
+                for job_id in placed:
+                    self.planned.setdefault(job_id, event.recorded_at)
             case WorkerStarted(job_id=job_id):
                 self.started.setdefault(job_id, event.recorded_at)
             case JobCompleted(job_id=job_id):
                 self.finished.setdefault(job_id, event.recorded_at)
+            case WorkerExited(job_id=job_id):
+                self.freed[job_id] = event.recorded_at
             case _:
                 return
+
+    def stages(self) -> Iterator[tuple[str, Sequence[float]]]:
+        """Yield how long each job spent between two stages, seconds."""
+        stages = {
+            "admitted to planned": (self.admitted, self.planned),
+            "planned to workers bound": (self.planned, self.started),
+            "workers bound to finished": (self.started, self.finished),
+            "finished to GPUs free": (self.finished, self.freed),
+        }
+        for name, (begin, end) in stages.items():
+            yield name, [end[job_id] - begin[job_id] for job_id in end if job_id in begin]
 
 
 async def run(options: Options) -> Sequence[Row]:
@@ -125,9 +145,10 @@ def _rows(course: Course, began: float, jobs: int) -> Iterator[Row]:
             yardstick=f"Kueue's published {KUEUE_PER_S}/s: Workloads alone, no pods",
             ratio=count / (span_s or 1.0) / KUEUE_PER_S,
         )
-    waits = sorted(at - course.admitted[job_id] for job_id, at in course.started.items())
-    if waits:
-        yield Row(what="from admitted to started, p50", figure=waits[len(waits) // 2], unit="s")
+    for stage, spans_s in course.stages():
+        if spans_s:
+            yield Row(what=f"{stage}, p50", figure=float(np.percentile(spans_s, 50)), unit="s")
+            yield Row(what="the same, p95", figure=float(np.percentile(spans_s, 95)), unit="s")
 
 
 def _cost(shares: Shares, course: Course) -> Row:
