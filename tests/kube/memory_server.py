@@ -131,6 +131,10 @@ class MemoryServer:
             if self._cuts != cuts:
                 raise ConnectionResetError("the watch was cut")
 
+    def serve(self, *jobs: Resource) -> None:
+        """Serve more kinds of job objects from now on, as a server does that has just started."""
+        self._served |= {(each.api_version, each.plural): each for each in jobs}
+
     def cut(self, *, forgets: bool = False) -> None:
         """End all watches; where it forgets, they cannot go on from where they were."""
         self._cuts += 1
