@@ -30,9 +30,11 @@ Json = dict[str, Any]
 _ABOUT: Final = """\
 Submit elastic training, watch it grow and shrink, and ask why.
 
-Every call under /api/v1, and the ancestor's, need a token: `Authorization: Bearer TOKEN`. `voda up` keeps the admin's
-in the file `admin.token` of its data folder; `voda token create NAME` makes others. Errors are
-`application/problem+json`. Whatever can be asked with GET, HEAD asks without the body.
+Every call under /api/v1, and the ancestor's, needs a token: `Authorization: Bearer TOKEN`.
+The admin's is the file `admin.token` of the data folder, or of the Secret that `voda serve` mounts.
+`voda token create NAME` makes others.
+
+Errors are `application/problem+json`. Whatever can be asked with GET, HEAD asks without the body.
 """
 _TAGS: Final = {
     "Jobs": "What is to be trained, and what became of it.",

@@ -66,6 +66,22 @@ def with_wishes(document: Document, *, name: str, annotations: Mapping[str, str]
     return Document(told_as=document.told_as, manifest={**manifest, "metadata": metadata})
 
 
+def in_namespace(document: Document, namespace: str) -> Document:
+    """Return the document in this namespace; empty = where it is.
+
+    Raises:
+        InvalidField: it is in another one.
+    """
+    if not namespace:
+        return document
+    metadata = _mapping(document.manifest.get("metadata"), "metadata", document)
+    if (named := metadata.get("namespace")) not in (None, "", namespace):
+        field = "metadata.namespace"
+        raise InvalidField(field, f"{document.told_as}: {field}: expected {namespace!r}, as asked, got {named!r:.80}")
+    manifest = {**document.manifest, "metadata": {**metadata, "namespace": namespace}}
+    return Document(told_as=document.told_as, manifest=manifest)
+
+
 def with_working_dir(document: Document, folder: str) -> Document:
     """Return the document with the folder its programs begin in, where one of its containers names none."""
     if all(container.get("workingDir") for container in _containers(document.manifest)):

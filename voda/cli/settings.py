@@ -27,6 +27,7 @@ Let another policy decide; `voda policies` lists them.
 \b
 Example:
   voda set-policy elastic-tiresias
+  voda set-policy elastic-tiresias --pool a100
 """
 
 
@@ -38,7 +39,10 @@ def register(app: typer.Typer) -> None:
 
 def settings(  # noqa: PLR0913 - a command's options are its parameters
     where: Where,
-    pool: Annotated[str, typer.Argument(help="By default the only one.", autocompletion=complete_pools)] = "",
+    pool: Annotated[
+        str, typer.Argument(help="By default the only one; all are shown.", autocompletion=complete_pools)
+    ] = "",
+    named: Annotated[str, typer.Option("--pool", help="The same.", autocompletion=complete_pools)] = "",
     policy: Annotated[
         str | None, typer.Option("--policy", help="How many replicas each gets.", autocompletion=complete_policies)
     ] = None,
@@ -78,7 +82,7 @@ def settings(  # noqa: PLR0913 - a command's options are its parameters
         tiresias_promote_knob=promote,
         tiresias_compact_pending=compact,
     )
-    _run(where, pool, changes, output)
+    _run(where, pool or named, changes, output)
 
 
 def set_policy(
@@ -98,12 +102,17 @@ def _run(where: Where, pool: str, changes: dict[str, object], output: Output) ->
 
 
 async def _show(client: "Client", pool: str, change: dict[str, object], output: Output) -> None:
+    names = [pool] if pool else await _pools(client, is_shown=not change and output in (Output.TABLE, Output.WIDE))
+    for name in names:
+        await _show_pool(client, name, change, output)
+
+
+async def _show_pool(client: "Client", pool: str, change: dict[str, object], output: Output) -> None:
     from voda.api.schemas import Settings
     from voda.cli._asking import patched
     from voda.cli._client import decoded, path
     from voda.cli._print import print_answer
 
-    pool = pool or await _only_pool(client)
     where = path("pools", pool, "settings")
     if not change:
         before = after = await client.ask("GET", where)
@@ -113,14 +122,15 @@ async def _show(client: "Client", pool: str, change: dict[str, object], output: 
     print_answer(after.body, output, name=pool, text=lambda: _text(pool, old, new, is_change=bool(change)))
 
 
-async def _only_pool(client: "Client") -> str:
+async def _pools(client: "Client", *, is_shown: bool) -> list[str]:
+    """Return the only pool; of several, all if they are only shown, to people."""
     from voda.cli._lists import pools
     from voda.domain.errors import InvalidInput
 
     found, _ = await pools(client, ())
-    if len(found) != 1:
+    if len(found) != 1 and not (found and is_shown):
         raise InvalidInput(f"which pool? there are {', '.join(pool.name for pool in found)}: name one of them")
-    return found[0].name
+    return [pool.name for pool in found]
 
 
 def _text(pool: str, old: "Settings", new: "Settings", *, is_change: bool) -> str:

@@ -22,6 +22,7 @@ Examples:
   voda submit job.yaml
   voda submit job.yaml --name resnet-8 --min 1 --max 8 --priority 5 -w
   voda submit *.yaml --dry-run
+  voda submit job.yaml -n vision
   helm template jobs | voda submit - -o name
 """
 
@@ -36,6 +37,9 @@ def submit(  # noqa: PLR0913 - a command's options are its parameters
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Manifests; - is standard input.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check them, and submit nothing.")] = False,
     name: Annotated[str, typer.Option("--name", help="The job's name, instead of the manifest's.")] = "",
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Where a manifest names none; else it is default.")
+    ] = "",
     least: Annotated[int | None, typer.Option("--min", min=1, help="Fewest replicas.")] = None,
     most: Annotated[int | None, typer.Option("--max", min=1, help="Most replicas.")] = None,
     priority: Annotated[int | None, typer.Option("--priority", help="Larger goes first.")] = None,
@@ -51,7 +55,7 @@ def submit(  # noqa: PLR0913 - a command's options are its parameters
 ) -> None:
     """Submit every document of every file."""
     from voda.cli._client import answered
-    from voda.cli._manifests import documents, with_wishes
+    from voda.cli._manifests import documents, in_namespace, with_wishes
     from voda.cli._submitting import Submitting
     from voda.clock import SystemClock
     from voda.domain.errors import InvalidInput
@@ -67,7 +71,7 @@ def submit(  # noqa: PLR0913 - a command's options are its parameters
     found: list[Document] = [document for file in files for document in documents(file)]
     if name and len(found) > 1:
         raise InvalidInput(f"--name is for one job: {files[0]} holds {len(found)}")
-    asked = [with_wishes(document, name=name, annotations=wishes) for document in found]
+    asked = [with_wishes(in_namespace(document, namespace), name=name, annotations=wishes) for document in found]
     submitting = Submitting(asked, key=key or SystemClock().new_id(), is_dry_run=dry_run, output=output)
     if not answered(where, submitting.follow if watch and not dry_run else submitting.run):
         raise typer.Exit(1)

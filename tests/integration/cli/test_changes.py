@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import yaml
 
-from tests.served import Server
+from tests.served import Server, served
 from tests.service import a_manifest
 from voda.domain.errors import AlreadyExists, InvalidInput, NotFound
 from voda.events.types import AnyFact, JobCanceled, JobCompleted, JobFailed
@@ -152,6 +152,17 @@ def test_settings_are_shown_and_changed(server: Server) -> None:
         server.voda("settings", "--ratelimit", "-1")
     with pytest.raises(InvalidInput, match="Did you mean 'elastic-fifo'"):
         server.voda("set-policy", "elastic-fivo")
+
+
+def test_settings_of_several_pools_are_all_shown_and_changed_of_the_one_that_is_named(tmp_path: Path) -> None:
+    with served(tmp_path, pools=("a100", "v100")) as server:
+        shown = server.voda("settings").stdout.splitlines()
+        assert [line for line in shown if line.startswith("pool")] == ["pool a100", "pool default", "pool v100"]
+        assert server.voda("settings", "--pool", "v100", "--ratelimit", "5").stdout == (
+            "pool v100: ratelimit_s 30 -> 5\n"
+        )
+        with pytest.raises(InvalidInput, match="which pool"):
+            server.voda("settings", "--ratelimit", "7")
 
 
 def test_delete_cancels_and_spares_the_others_where_one_is_unknown(server: Server) -> None:

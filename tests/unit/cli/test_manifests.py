@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from voda.cli._manifests import Document, documents, with_wishes, with_working_dir
-from voda.domain.errors import InvalidInput
+from voda.cli._manifests import Document, documents, in_namespace, with_wishes, with_working_dir
+from voda.domain.errors import InvalidField, InvalidInput
 
 TWO = """\
 # a comment first
@@ -92,3 +92,12 @@ def test_working_dir_is_told_where_a_container_names_none() -> None:
 def test_working_dir_of_what_is_no_job_leaves_it_to_the_server(manifest: dict[str, object]) -> None:
     document = Document(told_as="a", manifest=manifest)
     assert with_working_dir(document, "/here") is document
+
+
+def test_namespace_is_that_asked_for_where_the_manifest_names_none() -> None:
+    document = in_namespace(a_document(), "vision")
+    assert document.manifest["metadata"]["namespace"] == "vision"
+    assert in_namespace(document, "") is document
+    assert in_namespace(document, "vision").manifest == document.manifest
+    with pytest.raises(InvalidField, match=r"metadata.namespace: expected 'audio', as asked, got 'vision'"):
+        in_namespace(document, "audio")
