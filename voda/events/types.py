@@ -145,6 +145,17 @@ class WorkerRefused(JobFact, frozen=True, kw_only=True):
     """Such as `2 CPUs free, 4 needed`; empty: the node can take one again."""
 
 
+class JobStalled(JobFact, frozen=True, kw_only=True):
+    """The job gets no further, and not for want of a plan: it waits for an image, its operator, somebody's GPUs.
+
+    It is over with the same fact without a reason.
+    """
+
+    TYPE = "job.stalled"
+    reason: str = ""
+    """Such as `worker 3 on gpu-1: container train cannot pull its image`; empty: it goes on."""
+
+
 class WorkerStarted(JobFact, frozen=True, kw_only=True):
     """Workers hold their GPUs from now on."""
 
@@ -273,6 +284,7 @@ Observation = (
     | NodeLeft
     | JobRegistered
     | WorkerRefused
+    | JobStalled
     | WorkerStarted
     | WorkerExited
     | JobProgressed

@@ -62,6 +62,8 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     last_error: str = ""
     """Of the last action on it that failed: which, and why."""
     last_error_at: float | None = None
+    stall: str = ""
+    """What it waits for that no plan can give it; empty once that has come, or the job has ended."""
 
     @property
     def spec(self) -> JobSpec:
@@ -82,6 +84,16 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     def is_canceling(self) -> bool:
         """Whether it is live and is to be canceled."""
         return self.job.is_canceling and self.is_live
+
+    @property
+    def explanation(self) -> str:
+        """Why it has what it has: the plan's sentence, and what keeps it from having, or using, what it shall."""
+        if self.is_canceling:
+            return self.cancel_reason or self.reason
+        hindrance = self.stall
+        if not hindrance and self.is_live and len(self.workers) != len(self.planned):
+            hindrance = self.last_error
+        return "; ".join(part for part in (self.reason, hindrance) if part)
 
     @property
     def is_preempted(self) -> bool:
@@ -197,7 +209,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         """End the job."""
         self.job = replace(counted(self.job, now), phase=phase)
         self._note_changes()
-        self.finished_at, self.planned, self.tenure = now, (), None
+        self.finished_at, self.planned, self.tenure, self.stall = now, (), None, ""
         self.reason = self.cancel_reason if phase is Phase.CANCELED else reason
 
     def forget_reports(self) -> None:

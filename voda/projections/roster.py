@@ -23,6 +23,7 @@ from voda.events.types import (
     JobPriorityChanged,
     JobProgressed,
     JobRegistered,
+    JobStalled,
     JobSubmitted,
     PlanAdopted,
     WorkerExited,
@@ -230,6 +231,12 @@ def _action_failed(roster: Roster, event: Event, fact: ActionFailed) -> None:
         roster._touch(record, event)
 
 
+def _stalled(roster: Roster, event: Event, fact: JobStalled) -> None:
+    if (record := roster._live(fact.job_id)) is not None:
+        record.stall = fact.reason
+        roster._touch(record, event)
+
+
 def _priority_changed(roster: Roster, event: Event, fact: JobPriorityChanged) -> None:
     if (record := roster._live(fact.job_id)) is not None:
         record.job = replace(record.job, queue_level=fact.queue_level, queued_since=event.recorded_at)
@@ -284,6 +291,7 @@ _FOLDS: Final[Mapping[type, Callable[[Roster, Event, Any], None]]] = {
     WorkerExited: _worker_exited,
     JobProgressed: _progressed,
     ActionFailed: _action_failed,
+    JobStalled: _stalled,
     JobPriorityChanged: _priority_changed,
     JobCompleted: _completed,
     JobFailed: _failed,

@@ -22,6 +22,7 @@ from voda.events.types import (
     JobPriorityChanged,
     JobProgressed,
     JobRegistered,
+    JobStalled,
     JobSubmitted,
     LeaderElected,
     NodeChanged,
@@ -77,6 +78,8 @@ def describe_fact(fact: AnyFact) -> str:
         case WorkerRefused():
             can = "cannot take a worker" if fact.reason else "can take a worker again"
             return f"{fact.node} {can}{_because(fact.reason)}"
+        case JobStalled():
+            return f"gets no further{_because(fact.reason)}" if fact.reason else "goes on"
         case WorkerStarted():
             return f"{_counted(len(fact.workers), 'worker')} started on {per_node(fact.workers.values())}"
         case WorkerExited():

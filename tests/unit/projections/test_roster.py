@@ -17,6 +17,7 @@ from voda.events.types import (
     JobPriorityChanged,
     JobProgressed,
     JobRegistered,
+    JobStalled,
     JobSubmitted,
     PlanAdopted,
     WorkerExited,
@@ -91,6 +92,18 @@ def test_job_that_failed_or_was_canceled_says_why() -> None:
     assert (the(log, "a").phase, the(log, "a").reason) == (Phase.FAILED, "out of memory")
     record = the(log, "b")
     assert (record.phase, record.reason, record.is_canceling) == (Phase.CANCELED, "not needed", False)
+
+
+def test_stall_is_told_until_it_is_over_or_the_job_is() -> None:
+    log = a_submitted_job()
+    log.add(JobStalled(job_id="a", reason="no image"), at=7)
+    assert (the(log).stall, the(log).explanation) == ("no image", "no image")
+    log.add(JobStalled(job_id="a"), at=8)
+    assert the(log).stall == ""
+    log.add(JobStalled(job_id="a", reason="no image"), at=9)
+    log.add(JobFailed(job_id="a", reason="out of memory"), at=10)
+    log.add(JobStalled(job_id="a", reason="no pods"), at=11)
+    assert (the(log).stall, the(log).explanation) == ("", "out of memory")
 
 
 def test_action_that_failed_is_counted_and_told() -> None:

@@ -35,7 +35,7 @@ def job_of(record: JobRecord, forecast: Forecast | None = None, forecast_at: flo
         gpus_per_replica=spec.gpus_per_replica,
         replicas=job.replicas,
         planned_replicas=len(record.planned),
-        reason=_reason(record),
+        reason=record.explanation,
         workers=tuple(schemas.Worker(index=index, node=node) for index, node in sorted(job.workers.items())),
         submitted_at=instant(job.submitted_at),
         started_at=instant(job.first_started_at),
@@ -62,15 +62,6 @@ def job_of(record: JobRecord, forecast: Forecast | None = None, forecast_at: flo
 def reports_of(record: JobRecord) -> schemas.ReportList:
     """Return what a job reported, oldest first."""
     return schemas.ReportList(items=tuple(_report(report) for report in record.reports))
-
-
-def _reason(record: JobRecord) -> str:
-    """Return why it has what it has; what a live job failed at last belongs to it while it has not what it shall."""
-    if record.is_canceling and record.cancel_reason:
-        return record.cancel_reason
-    if record.is_live and record.last_error and record.job.replicas != len(record.planned):
-        return f"{record.reason}; {record.last_error}" if record.reason else record.last_error
-    return record.reason
 
 
 def _forecast(record: JobRecord, forecast: Forecast, made_at: float | None) -> schemas.Forecast:

@@ -232,6 +232,7 @@ class Service:
             job_pools=self._job_pools,
             past=self._past,
             outlived=self._outlived,
+            stall=self._stall,
             namespaces=self.options.cluster.namespaces,
             pools=tuple(self.options.pools),
             relist_s=self.options.cluster.relist_seconds,
@@ -251,6 +252,10 @@ class Service:
     def _past(self, job_id: str) -> Job | None:
         record = self.view.roster.job(job_id)
         return record.job if record is not None and not record.is_live else None
+
+    def _stall(self, job_id: str) -> str:
+        record = self.view.roster.job(job_id)
+        return record.stall if record is not None else ""
 
     def _outlived(self) -> Sequence[Job]:
         records = self.view.roster.jobs().values()

@@ -71,13 +71,7 @@ def state_of(record: JobRecord) -> str:
 
 def explanation_of(record: JobRecord) -> str:
     """Return why a job has what it has: the plan's sentence, and what failed last while it has not what it shall."""
-    if record.is_canceling:
-        said = record.cancel_reason
-    elif record.is_live and record.last_error and len(record.workers) != len(record.planned):
-        said = f"{record.reason}; {record.last_error}" if record.reason else record.last_error
-    else:
-        said = record.reason
-    return shortened(said, _MOST_LETTERS)
+    return shortened(record.explanation, _MOST_LETTERS)
 
 
 def settled_finish(shown: str | None, expected: float | None, now: float) -> str | None:

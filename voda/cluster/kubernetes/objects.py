@@ -151,7 +151,13 @@ class Terminated(_Object, frozen=True):
     message: str = ""
 
 
+class Waiting(_Object, frozen=True):
+    reason: str = ""
+    """ContainerCreating, ImagePullBackOff, CrashLoopBackOff, ..."""
+
+
 class ContainerState(_Object, frozen=True):
+    waiting: Waiting | None = None
     terminated: Terminated | None = None
 
 
@@ -177,6 +183,7 @@ class PodStatus(_Object, frozen=True):
     message: str = ""
     conditions: tuple[PodCondition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
 
     def __post_init__(self) -> None:
         force_setattr(self, "conditions", shared(self.conditions))

@@ -29,6 +29,7 @@ from voda.cluster.kubernetes.nodes import PoolRule
 from voda.cluster.kubernetes.notices import Notices
 from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod
 from voda.cluster.kubernetes.observer import Observer, Unobserved
+from voda.cluster.kubernetes.patience import Patience
 from voda.cluster.kubernetes.poking import Poker
 from voda.cluster.kubernetes.reflector import Reflector
 from voda.cluster.kubernetes.steps import Stopped
@@ -72,6 +73,8 @@ class Setup(Struct, frozen=True, kw_only=True):
     pools: Sequence[str] = ()
     """Pools that are there even without nodes."""
     relist_s: float = 600.0
+    stall: Callable[[str], str] = lambda job_id: ""
+    """What the log was told last that a live job waits for; empty: that it goes on."""
     observer: Observer = Unobserved()
 
 
@@ -96,6 +99,9 @@ class KubernetesSite:
         self._news: list[tuple[str, Notice]] = []
         """(pool, fact) of what is being told."""
         self._confirmation = Confirmation(self.inventory, api, setup.clock, kinds=self.kinds, jobs=setup.jobs)
+        self._patience = Patience(
+            self.inventory, self._actuator, self._binder, setup.clock, told=setup.stall, tell=self._tell_job
+        )
         self._poker = Poker(self.inventory, api, setup.clock, setup.observer)
         self._wake = asyncio.Event()
         self._each_job: list[SeenJob] = []
@@ -270,6 +276,8 @@ class KubernetesSite:
             await asyncio.sleep(_SWEEP_S)
             with survived("sweeping", "refusals"):
                 self._binder.lift({job.spec.job_id: tuple(job.refusals) for job in self._setup.jobs() if job.refusals})
+            with survived("sweeping", "stalls"):
+                self._patience.look(job.spec.job_id for job in self._setup.jobs())
             self.inventory.dirty_jobs.update(self._actuator.unsettled())
             self._wake.set()
 

@@ -21,6 +21,7 @@ from voda.events.types import (
     JobCompleted,
     JobFailed,
     JobRegistered,
+    JobStalled,
     PlanAdopted,
     WorkerExited,
     WorkerRefused,
@@ -85,6 +86,8 @@ class Story:
                 yield from self._exited(fact)
             case WorkerRefused(job_id=job_id, node=node, reason=reason) if reason:
                 yield Told(job_id, "WorkerRefused", f"node {node} cannot take its workers: {reason}")
+            case JobStalled(job_id=job_id, reason=reason) if reason:
+                yield Told(job_id, "Stalled", f"gets no further: {reason}")
             case ActionFailed(job_id=job_id) as fact:
                 yield Told(job_id, "ActionFailed", f"{fact.action} failed (attempt {fact.attempt}): {fact.error}")
             case JobChanged() as fact:

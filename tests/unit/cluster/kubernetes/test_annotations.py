@@ -56,6 +56,11 @@ def test_explanation_tells_what_failed_last_while_the_job_has_not_what_it_shall(
     assert explanation_of(running) == "fits"
 
 
+def test_explanation_tells_what_a_job_waits_for_also_while_it_holds_all_its_gpus() -> None:
+    stuck = a_record(planned=("n1",), job={"workers": {0: "n1"}}, reason="fits", stall="worker 0 has no image")
+    assert explanation_of(stuck) == "fits; worker 0 has no image"
+
+
 def test_explanation_of_a_job_that_is_canceled_says_by_whom() -> None:
     record = a_record(reason="fits", cancel_reason="canceled by ann", job={"is_canceling": True})
     assert explanation_of(record) == "canceled by ann"

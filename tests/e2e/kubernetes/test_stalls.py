@@ -1,0 +1,67 @@
+"""Jobs that get no further though they have a plan: their objects, and the API, say what they wait for."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.kubernetes.service import Voda, voda
+from tests.kube import client as api
+from tests.kube.objects import an_mpijob
+from tests.kube.world import World
+from voda.cluster.kubernetes import patience, site
+from voda.events.types import JobStalled
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have whatever lasts for a moment told, and looked for often."""
+    monkeypatch.setattr(patience, "SOON_S", 0.3)
+    monkeypatch.setattr(site, "_SWEEP_S", 0.1)
+
+
+async def said(world: World, name: str) -> str:
+    return str((await world.job(name))["metadata"].get("annotations", {}).get("voda.dev/explanation", ""))
+
+
+async def told(it: Voda, name: str) -> list[str]:
+    return [fact.reason for fact in await it.facts(JobStalled, it.id(name))]
+
+
+async def test_worker_without_its_image_is_told_on_the_object_until_it_runs(world: World, tmp_path: Path) -> None:
+    await world.add_node("gpu-1", gpus=2)
+    world.kubelet.lose("gpu-1")
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_mpijob("a", world.namespace, least=2, most=2, suspend=True))
+        await world.until(lambda: len(it.nodes(it.id("a"))) == 2)
+        waiting = {"name": "worker", "ready": False, "restartCount": 0, "image": "train", "imageID": ""}
+        waiting |= {"state": {"waiting": {"reason": "ImagePullBackOff"}}}
+        status: dict[str, Any] = {"status": {"phase": "Pending", "containerStatuses": [waiting]}}
+        await world.client.patch(api.PODS, (world.namespace, "a-worker-1"), status, "status")
+        sentence = "worker 1 on gpu-1: container worker cannot pull its image"
+        await world.until_it_is(lambda: _says(world, "a", sentence))
+        await world.until_it_is(lambda: _has_event(world, "Stalled", sentence))
+        world.kubelet.restore("gpu-1")
+        await it.until_runs("a", 2)
+        await world.until_it_is(lambda: _says(world, "a", sentence, is_said=False))
+        assert (await told(it, "a"))[-1] == ""
+
+
+async def test_job_without_an_operator_says_so(world: World, tmp_path: Path) -> None:
+    await world.add_node("gpu-1", gpus=2)
+    absent = {"managedBy": "kubeflow.org/mpi-operator"}
+    for operator in world.operators:
+        vars(operator)["manager"] = "kubeflow.org/nobody"
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_mpijob("a", world.namespace, least=2, most=2, policy=absent))
+        await world.until_it_is(lambda: _says(world, "a", "see whether mpi-operator runs"))
+        assert len(await told(it, "a")) == 1
+
+
+async def _says(world: World, name: str, sentence: str, *, is_said: bool = True) -> bool:
+    return (sentence in await said(world, name)) == is_said
+
+
+async def _has_event(world: World, reason: str, sentence: str) -> bool:
+    events = await world.client.list(api.EVENTS, world.namespace)
+    return any(event["reason"] == reason and sentence in event["message"] for event in events)
