@@ -1,22 +1,28 @@
-"""What every adapter of the Cluster port promises; how simulated jobs train is in tests/unit/simulator."""
+"""The claims of the Cluster port, of the adapters that need nothing but this machine.
+
+KubernetesCluster is held to them twice: here on a cluster in memory, in tests/integration/kubernetes on a real one.
+"""
 
 import os
 import signal
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 
 from tests.builders import a_node, a_spec
+from tests.contract.cluster_claims import Bench, ClusterClaims
+from tests.kube.cluster_bench import a_kubernetes_bench
+from tests.kube.memory_api import MemoryApi
+from tests.kube.memory_world import MemoryWorld
+from tests.kube.operators.mpi_v2 import MpiOperatorV2
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job
-from tests.waiting import until, until_it_is
+from tests.waiting import until
 from voda.clock import VirtualClock
-from voda.cluster.port import Cluster
+from voda.cluster.port import Cluster, Notice
 from voda.domain.errors import ActionRefused
-from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
-from voda.events.types import JobCompleted, Observation, WorkerExited, WorkerStarted
+from voda.events.types import Observation
 from voda.simulator.cluster import SimulatedCluster
 from voda.simulator.profile import Costs
 
@@ -31,31 +37,29 @@ class OneEpoch:
         return 100 / sum(per_node)
 
 
-class Bench(Protocol):
-    """A cluster of one node `n1` with 4 GPUs, and the jobs `a` and `b` (1..4 workers) made known."""
+class PromptBench:
+    """Of clusters that do at once, or refuse, what they are asked for."""
 
     cluster: Cluster
+    is_patient = False
 
-    def notices(self) -> Sequence[Observation]:
-        """Return all that was told so far."""
-        ...
+    def watch(self) -> AsyncIterator[Notice]:
+        return self.cluster.watch()
 
-    def finish(self, job_id: str) -> None:
-        """Let a running job end well."""
-        ...
+    def refusing(self, match: str) -> AbstractContextManager[object]:
+        return pytest.raises(ActionRefused, match=match)
 
-    async def fail_worker(self, job_id: str, index: int) -> None:
-        """Let a worker of a running job die."""
-        ...
+    async def rest(self) -> None:
+        return
 
 
-class SimulatedBench:
+class SimulatedBench(PromptBench):
     """On virtual time: whatever happens has happened at once."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.simulated = SimulatedCluster([a_node("n1")], now=self.clock.now)
-        self.cluster: Cluster = self.simulated
+        self.cluster = self.simulated
         self._told: list[Observation] = []
         for job_id in "ab":
             self.simulated.admit(a_spec(job_id, max_replicas=4), OneEpoch())
@@ -72,12 +76,12 @@ class SimulatedBench:
         self.simulated.fail_worker(job_id, index)
 
 
-class LocalBench:
+class LocalBench(PromptBench):
     """Real processes, which take their time."""
 
     def __init__(self, ground: Ground) -> None:
         self.ground = ground
-        self.cluster: Cluster = ground.cluster
+        self.cluster = ground.cluster
         self._end = ground.folder / "end"
         script = f"echo $$$$; until [ -e {self._end} ]; do sleep 0.02; done"
         for job_id in "ab":
@@ -94,134 +98,17 @@ class LocalBench:
         os.kill(int(self.ground.log(job_id, f"worker-{index}")), signal.SIGKILL)
 
 
-@pytest.fixture(params=["simulated", "local"])
+@pytest.fixture(params=["simulated", "local", "kubernetes"])
 async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
     async with AsyncExitStack() as stack:
         if request.param == "simulated":
             yield SimulatedBench()
-        else:
+        elif request.param == "local":
             yield LocalBench(await stack.enter_async_context(a_ground(tmp_path)))
+        else:
+            world = await stack.enter_async_context(MemoryWorld(0, [MpiOperatorV2]))
+            yield await stack.enter_async_context(a_kubernetes_bench(world, MemoryApi(world.server)))
 
 
-async def _until_shown(bench: Bench, workers: dict[str, dict[int, str]]) -> None:
-    async def shown() -> bool:
-        return (await bench.cluster.observe()).workers == workers
-
-    await until_it_is(shown)
-
-
-async def _until_told(bench: Bench, job_id: str, indices: tuple[int, ...], cause: str) -> None:
-    def told() -> bool:
-        return any(
-            isinstance(notice, WorkerExited)
-            and (notice.job_id, notice.workers, notice.cause) == (job_id, indices, cause)
-            for notice in bench.notices()
-        )
-
-    await until(told)
-
-
-def _on_n1(size: int) -> dict[int, str]:
-    return dict.fromkeys(range(size), "n1")
-
-
-async def test_start_when_applied_is_observed_and_told(bench: Bench) -> None:
-    await bench.cluster.apply(StartJob(job_id="a", nodes=("n1", "n1")))
-    observed = await bench.cluster.observe()
-    assert observed.workers == {"a": _on_n1(2)}
-    assert observed.gpus_per_replica == {"a": 1}
-    assert observed.nodes["n1"].gpus == 4
-    assert bench.notices() == [WorkerStarted(job_id="a", workers=_on_n1(2))]
-
-
-async def test_actions_when_repeated_change_nothing_more(bench: Bench) -> None:
-    actions: list[tuple[Action, int]] = [
-        (StartJob(job_id="a", nodes=("n1",)), 1),
-        (ResizeJob(job_id="a", nodes=("n1",) * 3), 3),
-        (ResizeJob(job_id="a", nodes=("n1",) * 2), 2),
-        (MigrateWorkers(job_id="a", moves={1: "n1"}), 2),
-        (HaltJob(job_id="a"), 0),
-        (StopJob(job_id="a", reason="canceled"), 0),
-    ]
-    for action, size in actions:
-        await bench.cluster.apply(action)
-        await bench.cluster.apply(action)
-        await _until_shown(bench, {"a": _on_n1(size)} if size else {})
-        told = len(bench.notices())
-        before = await bench.cluster.observe()
-        await bench.cluster.apply(action)
-        assert await bench.cluster.observe() == before
-        assert len(bench.notices()) == told
-
-
-async def test_action_when_the_job_is_gone_does_nothing_or_is_refused(bench: Bench) -> None:
-    await bench.cluster.apply(HaltJob(job_id="ghost"))
-    await bench.cluster.apply(StopJob(job_id="ghost", reason="unknown"))
-    with pytest.raises(ActionRefused, match="job ghost: not known"):
-        await bench.cluster.apply(StartJob(job_id="ghost", nodes=("n1",)))
-    assert (await bench.cluster.observe()).workers == {}
-
-
-async def test_start_when_there_is_no_room_is_refused_whole(bench: Bench) -> None:
-    await bench.cluster.apply(StartJob(job_id="a", nodes=("n1",) * 3))
-    with pytest.raises(ActionRefused, match="job b: needs 2 more GPUs on node n1, 1 free"):
-        await bench.cluster.apply(StartJob(job_id="b", nodes=("n1", "n1")))
-    assert (await bench.cluster.observe()).workers == {"a": _on_n1(3)}
-    await bench.cluster.apply(StartJob(job_id="b", nodes=("n1",)))
-    assert (await bench.cluster.observe()).workers == {"a": _on_n1(3), "b": _on_n1(1)}
-
-
-async def test_start_when_the_node_is_unknown_is_refused(bench: Bench) -> None:
-    with pytest.raises(ActionRefused, match=r"job a: needs .*GPUs on node n9"):
-        await bench.cluster.apply(StartJob(job_id="a", nodes=("n9",)))
-    assert (await bench.cluster.observe()).workers == {}
-
-
-async def test_shrink_when_applied_takes_the_highest_indices(bench: Bench) -> None:
-    await bench.cluster.apply(StartJob(job_id="a", nodes=("n1",) * 3))
-    await bench.cluster.apply(ResizeJob(job_id="a", nodes=("n1",)))
-    await _until_shown(bench, {"a": _on_n1(1)})
-    gone = [notice.workers for notice in bench.notices() if isinstance(notice, WorkerExited)]
-    assert sorted(index for workers in gone for index in workers) == [1, 2]
-
-
-async def test_gpus_when_a_job_is_halted_can_be_given_to_another(bench: Bench) -> None:
-    await bench.cluster.apply(StartJob(job_id="a", nodes=("n1",) * 4))
-    await bench.cluster.apply(HaltJob(job_id="a"))
-    await _until_shown(bench, {})
-    await bench.cluster.apply(StartJob(job_id="b", nodes=("n1",) * 4))
-    assert (await bench.cluster.observe()).workers == {"b": _on_n1(4)}
-
-
-async def test_job_when_halted_can_be_started_again(bench: Bench) -> None:
-    await bench.cluster.apply(StartJob(job_id="a", nodes=("n1",)))
-    await bench.cluster.apply(HaltJob(job_id="a"))
-    await _until_told(bench, "a", (0,), "stopped")
-    await bench.cluster.apply(StartJob(job_id="a", nodes=("n1", "n1")))
-    assert (await bench.cluster.observe()).workers == {"a": _on_n1(2)}
-
-
-async def test_job_when_it_ends_well_is_told_before_its_workers_are(bench: Bench) -> None:
-    await bench.cluster.apply(StartJob(job_id="a", nodes=("n1",) * 2))
-    bench.finish("a")
-    await _until_told(bench, "a", (0, 1), "finished")
-    told = [notice for notice in bench.notices() if isinstance(notice, JobCompleted | WorkerExited)]
-    assert told[0] == JobCompleted(job_id="a")
-    assert (await bench.cluster.observe()).workers == {}
-
-
-async def test_worker_when_it_dies_is_told_and_can_be_replaced(bench: Bench) -> None:
-    await bench.cluster.apply(StartJob(job_id="a", nodes=("n1", "n1")))
-    await bench.fail_worker("a", 1)
-    await _until_told(bench, "a", (1,), "failed")
-    assert (await bench.cluster.observe()).workers == {"a": _on_n1(1)}
-    await bench.cluster.apply(ResizeJob(job_id="a", nodes=("n1", "n1")))
-    assert (await bench.cluster.observe()).workers == {"a": _on_n1(2)}
-
-
-async def test_watch_when_something_happens_yields_it_in_order(bench: Bench) -> None:
-    await bench.cluster.apply(StartJob(job_id="a", nodes=("n1", "n1")))
-    await bench.cluster.apply(HaltJob(job_id="a"))
-    watch = bench.cluster.watch()
-    assert isinstance(await anext(watch), WorkerStarted)
-    assert isinstance(await anext(watch), WorkerExited)
+class TestCluster(ClusterClaims):
+    """The claims, of each."""

@@ -138,7 +138,7 @@ class Stage:
             self.set_status(name, phase=phase)
         self.watch()
 
-    def _ask(self, method: str, path: str, body: Object) -> Object:
+    def _ask(self, method: str, path: str, body: Mapping[str, Any]) -> Object:
         return self.server.answer(method, path, {}, body)
 
     def _changed(self, change: Change) -> None:

@@ -257,7 +257,7 @@ async def test_object_when_the_job_was_canceled_is_deleted_but_none_that_took_it
     stage.add_job("a")
     stage.remove_job("a")
     stage._news.clear()
-    spec = {"runPolicy": {}, "mpiReplicaSpecs": {}}
+    spec: dict[str, Any] = {"runPolicy": {}, "mpiReplicaSpecs": {}}
     stage.server.answer(
         "POST", "/apis/kubeflow.org/v2beta1/namespaces/ns/mpijobs", {}, {"metadata": {"name": "a"}, "spec": spec}
     )
