@@ -52,5 +52,33 @@ async def test_job_whose_namespace_is_not_looked_at_any_more_goes_on_to_its_end(
         await it.until_ended("a", "Completed")
 
 
+async def test_pods_that_have_ended_stay_for_their_output_where_the_manifest_says_so(
+    world_v1: World, tmp_path: Path
+) -> None:
+    world = world_v1
+    await world.add_node("gpu-1", gpus=4)
+    async with voda(world, tmp_path) as it:
+        kept = a_pytorchjob("a", world.namespace, 2, least=2, most=2, policy={"cleanPodPolicy": "None"})
+        await world.submit(kept)
+        await it.until_runs("a", 2)
+        await world.kubelet.exit(world.namespace, "a-worker-0", 0)
+        await it.until_ended("a", "Completed")
+        await world.submit(a_pytorchjob("b", world.namespace, 4, least=4, most=4))
+        await it.until_runs("b", 4)
+        [ended] = await world.workers_of("a")
+        assert (ended["metadata"]["name"], ended["status"]["phase"]) == ("a-worker-0", "Succeeded")
+
+
+async def test_job_that_failed_too_often_keeps_nothing(world: World, tmp_path: Path) -> None:
+    await world.add_node("gpu-1", gpus=2)
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_mpijob("a", world.namespace, least=1, most=2, policy={"backoffLimit": 0}))
+        await it.until_runs("a", 2)
+        await world.kubelet.exit(world.namespace, "a-worker-0", 3)
+        await it.until_ended("a", "Failed")
+        await world.until_condition("a", "Suspended")
+        await world.until_gone("a")
+
+
 async def _is_empty(world: World, resource: api.Resource) -> bool:
     return not await world.client.list(resource, world.namespace)

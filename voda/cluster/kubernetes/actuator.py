@@ -188,7 +188,7 @@ class Actuator:
         todo = steps(desired, at)
         for step in todo:
             await self._take(step, at)
-        if isinstance(desired, Stopped) and not todo and not at.workers:
+        if isinstance(desired, Stopped) and not todo and all(map(_is_at_rest, at.workers.values())):
             self.desired.pop(job_id, None)
 
     async def _take(self, step: Step, at: Situation) -> None:
@@ -241,6 +241,10 @@ class Actuator:
             noted = {names.WORKER_FAILURES: str(worker_failures(seen) + failed)}
             version = seen.object.metadata.resource_version
             await self._patch(at, {"metadata": {"annotations": noted, "resourceVersion": version}}, "")
+
+
+def _is_at_rest(pod: Pod) -> bool:
+    return pod.is_over and not pod.is_leaving
 
 
 def _is_passing(pod: Pod) -> bool:

@@ -4,7 +4,7 @@ Rules: pure; level, not edge: asked again after anything changed, it says what i
 yet seen is said again, which harms nobody because every step can be repeated.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -162,8 +162,11 @@ def _settle(nodes: Sequence[str], at: Situation) -> Iterator[Step]:
 
 def _halt(at: Situation) -> Iterator[Step]:
     seen = at.seen
-    if seen is None or seen.object.metadata.deletion_timestamp is not None or _is_over(at, seen):
+    if seen is None or seen.object.metadata.deletion_timestamp is not None:
         yield from _left_over(at)
+    elif _is_given_up(at, seen):
+        # What has ended holds nothing: whether its pods and their output stay is cleanPodPolicy's matter.
+        yield from _left_over(at, of=lambda pod: not pod.is_over)
     elif not seen.object.spec.run_policy.suspend:
         yield PatchObject(seen.kind.halted())
     elif seen.object.status.condition("Suspended") is not None:
@@ -187,8 +190,8 @@ def _made_anew(at: Situation, seen: Seen) -> Iterator[Step]:
         yield DeleteObject()
 
 
-def _left_over(at: Situation) -> Iterator[Step]:
-    left = tuple(key for key, pod in at.workers.items() if not pod.is_leaving)
+def _left_over(at: Situation, of: Callable[[Pod], bool] = lambda pod: True) -> Iterator[Step]:
+    left = tuple(key for key, pod in at.workers.items() if not pod.is_leaving and of(pod))
     if left:
         yield DeletePods(left, "left over")
 
@@ -212,9 +215,10 @@ def _has_ended(at: Situation, seen: Seen) -> bool:
     return ended(seen, tuple(at.pods.values()), at.job_id) is not None
 
 
-def _is_over(at: Situation, seen: Seen) -> bool:
-    """Say whether the operator does no more about the job."""
-    return _has_ended(at, seen) or seen.kind.is_broken(seen.object, tuple(at.pods.values()))
+def _is_given_up(at: Situation, seen: Seen) -> bool:
+    """Say whether the operator does no more about the job; one that voda alone calls failed it goes on with."""
+    pods = tuple(at.pods.values())
+    return seen.kind.end(seen.object, pods, at.job_id) is not None or seen.kind.is_broken(seen.object, pods)
 
 
 def _is_at_work(pod: Pod) -> bool:

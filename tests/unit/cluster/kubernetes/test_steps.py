@@ -187,6 +187,18 @@ def test_stop_when_canceled_deletes_the_object() -> None:
     assert todo(Stopped(is_unwanted=True), an_object(), [a_worker(0, "n1")]) == [DeleteObject()]
 
 
+def test_stop_when_finished_leaves_the_pods_that_have_ended_to_their_operator() -> None:
+    done = an_object(status={"conditions": [{"type": "Succeeded", "status": "True"}]})
+    pods = [a_worker(0, "n1", "Succeeded"), a_worker(1, "n1"), a_worker(2, "n1", "Failed")]
+    assert todo(Stopped(is_unwanted=False), done, pods) == [DeletePods(("ns/a-worker-1",), "left over")]
+
+
+def test_stop_when_workers_failed_too_often_suspends_or_the_operator_would_make_them_again() -> None:
+    failing = an_object(metadata={"annotations": {"voda.dev/worker-failures": "99"}})
+    [step] = todo(Stopped(is_unwanted=False), failing, [a_worker(0, "n1")])
+    assert body(step) == {"spec": {"runPolicy": {"suspend": True}}}
+
+
 def test_stop_when_finished_keeps_the_object_and_frees_its_gpus() -> None:
     done = an_object(status={"conditions": [{"type": "Succeeded", "status": "True"}]})
     expected = [DeletePods(("ns/a-worker-0",), "left over")]
