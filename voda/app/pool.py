@@ -15,7 +15,16 @@ from typing import Final
 from voda.clock import Clock
 from voda.cluster.port import Cluster, Notice
 from voda.controller.controller import Controller
-from voda.domain.errors import ClusterUnavailable, Fenced, LogDamaged, LogTooNew, NotALog, TransientError, VodaError
+from voda.domain.errors import (
+    ClusterUnavailable,
+    Fenced,
+    InvalidInput,
+    LogDamaged,
+    LogTooNew,
+    NotALog,
+    TransientError,
+    VodaError,
+)
 from voda.domain.state import ClusterState
 from voda.events.envelope import Event, Fact
 from voda.events.types import JobCancelRequested
@@ -171,7 +180,11 @@ class PoolLoop:
             # The same fact again, if the answer was lost: the log takes it once.
             if self._unwritten is None:
                 self._unwritten = self._watcher.fact(self._notices[0])
-            await self._watcher.append(self._unwritten)
+            try:
+                await self._watcher.append(self._unwritten)
+            except InvalidInput as error:
+                # No later attempt would be taken either; the relist finds what of it still holds.
+                _log.error("not recorded pool=%s fact=%s reason=%s", self.pool, self._notices[0].TYPE, error)
             self._unwritten = None
             self._notices.popleft()
             self._is_stale = True

@@ -15,13 +15,13 @@ from voda.app.pool import PoolLoop
 from voda.clock import SystemClock
 from voda.cluster.port import Observed
 from voda.controller.controller import Controller
-from voda.domain.errors import ClusterUnavailable, Fenced, StoreNotWritable
+from voda.domain.errors import ClusterUnavailable, Fenced, StoreNotWritable, StoreUnavailable
 from voda.domain.estimate import linear_speedup
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.memory import MemoryStore
-from voda.events.types import AnyFact, JobSubmitted, LeaderElected, PolicyChanged, RatelimitChanged
+from voda.events.types import AnyFact, JobSubmitted, LeaderElected, PolicyChanged, RatelimitChanged, WorkerStarted
 from voda.placement.registry import placer
 from voda.policies.base import Policy
 from voda.policies.registry import policy
@@ -38,11 +38,16 @@ class FullStore(MemoryStore):
     """A log whose disk may be full."""
 
     is_full = False
+    loses_answers_about: type[AnyFact] | None = None
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
         if self.is_full:
             raise StoreNotWritable("the disk is full")
-        return await super().append(stream, expected_version, facts, epoch=epoch)
+        position = await super().append(stream, expected_version, facts, epoch=epoch)
+        if self.loses_answers_about is type(facts[0].data):
+            self.loses_answers_about = None
+            raise StoreUnavailable("the connection broke")
+        return position
 
 
 class ShyCluster(SimulatedCluster):
@@ -139,6 +144,18 @@ async def test_loop_when_the_disk_of_the_log_was_full_goes_on_once_there_is_room
         stage.store.is_full = False
         await until(stage.runs("a"))
         await until(lambda: stage.loop.trouble == "")
+
+
+async def test_loop_when_an_answer_of_the_log_is_lost_has_told_what_happened_once() -> None:
+    async with a_stage() as stage:
+        stage.store.loses_answers_about = WorkerStarted
+        await stage.submit("a")
+        await until(lambda: "the connection broke" in stage.loop.trouble)
+        await until(lambda: stage.loop.trouble == "")
+        await stage.submit("b")
+        await until(stage.runs("b"))
+        told = [event.data for event in await stage.store.read(0, 1_000) if isinstance(event.data, WorkerStarted)]
+        assert [fact.job_id for fact in told].count("a") == 1
 
 
 async def test_loop_when_a_policy_has_a_flaw_stands_still_and_says_why_until_it_is_mended(
