@@ -66,8 +66,12 @@ async def test_follower_takes_intent_and_the_leader_acts(world: World, start: St
     await ask(follower, "/api/v1/jobs", an_mpijob("a", world.namespace, workers=1, least=1, most=2))
     await world.until_running("a", 2)
     assert not follower.leads
-    shown = await ask(follower, f"/api/v1/jobs/{world.namespace}_a")
-    assert shown["phase"] == "Running"
+
+    async def is_shown() -> bool:
+        # The follower reads of it a moment after the leader wrote it down.
+        return bool((await ask(follower, f"/api/v1/jobs/{world.namespace}_a"))["phase"] == "Running")
+
+    await world.until_it_is(is_shown)
     await refuse_unverified(log)
 
 
