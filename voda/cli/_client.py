@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 from urllib.parse import quote
 
 import aiohttp
@@ -186,10 +186,14 @@ def _refuse_beyond(status: int, body: bytes) -> None:
         raise PermanentError(f"the server answered {status}, a redirection: name the server by its final address")
 
 
+_NAMED: Final = "is it running, and what leads there, such as kubectl port-forward?"
+
+
 @contextmanager
 def _told(target: Target) -> Iterator[None]:
     """Turn what aiohttp raises into NoAnswer."""
     where = f"{target.url} (from {target.told_by})"
+    asked = "is `voda up` running?" if target.told_by.endswith("server.json") else _NAMED
     try:
         yield
     except aiohttp.ClientConnectorCertificateError as error:
@@ -202,7 +206,7 @@ def _told(target: Target) -> Iterator[None]:
     except aiohttp.ClientConnectorError as error:
         number = error.os_error.errno
         reason = os.strerror(number) if number and number > 0 else error.os_error.strerror or error.os_error
-        raise NoAnswer(f"{where} cannot be reached: {reason} (is `voda up` running?)") from error
+        raise NoAnswer(f"{where} cannot be reached: {reason} ({asked})") from error
     except aiohttp.InvalidURL as error:
         raise PermanentError(f"{where} is no address that can be asked") from error
     except (aiohttp.ClientError, OSError) as error:
