@@ -218,17 +218,19 @@ class Inventory:
 
     def _add(self, key: str, pod: Pod) -> None:
         self._pods[key] = pod
-        if pod.spec.node_name and not pod.is_over:
-            self._on_node[pod.spec.node_name][key] = pod
-            self._load(key, pod)
-            self._touch_for(pod)
+        # Room that kube-scheduler made by preemption is not free, though nobody has it yet: a worker that was sent away
+        # for it would take it back.
+        if node := pod.takes_from:
+            self._on_node[node][key] = pod
+            self._load(node, key, pod)
+            self._touch_for(node, pod)
         self._workers.add(key, pod)
         if owner := owner_key(pod):
             self._of_object[owner][key] = pod
 
     def _drop(self, key: str, pod: Pod) -> None:
         del self._pods[key]
-        node = pod.spec.node_name
+        node = pod.takes_from
         if self._on_node.get(node, {}).pop(key, None) is not None:
             self.loads[node].remove(key)
             if key in self._foreign.get(node, ()):
@@ -246,19 +248,19 @@ class Inventory:
             self._foreign.pop(name, None)
             self.loads.pop(name, None)
 
-    def _load(self, key: str, pod: Pod) -> None:
+    def _load(self, node: str, key: str, pod: Pod) -> None:
         try:
-            self.loads[pod.spec.node_name].add(key, pod)
+            self.loads[node].add(key, pod)
         except InvalidInput as error:
             # Another scheduler's business: nothing here may stop for it.
-            _log.warning("not counted node=%s reason=%s", pod.spec.node_name, error)
+            _log.warning("not counted node=%s reason=%s", node, error)
 
-    def _touch_for(self, pod: Pod) -> None:
+    def _touch_for(self, node: str, pod: Pod) -> None:
         """Note that others may hold more of a node; workers of its own pool are no others."""
-        node = self.nodes.get(pod.spec.node_name)
-        pool = pool_of(node, self.rule) if node is not None else None
+        found = self.nodes.get(node)
+        pool = pool_of(found, self.rule) if found is not None else None
         if pool is None or not self._is_worker_in(pod, pool):
-            self._touch(pod.spec.node_name)
+            self._touch(node)
 
     def _touch(self, name: str) -> None:
         self.dirty_nodes.add(name)

@@ -181,6 +181,8 @@ class PodStatus(_Object, frozen=True):
     reason: str = ""
     """Evicted, NodeLost, Preempting, ... of a pod that failed without its program's doing."""
     message: str = ""
+    nominated_node_name: str = ""
+    """Where kube-scheduler made room for the pod, and is about to bind it."""
     conditions: tuple[PodCondition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
@@ -202,6 +204,11 @@ class Pod(_Object, frozen=True):
     def is_over(self) -> bool:
         """Whether its processes have ended, so that it holds nothing of its node any more."""
         return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def takes_from(self) -> str:
+        """Name of the node whose resources are its own: where it is, or is about to be; empty: no node's."""
+        return "" if self.is_over else self.spec.node_name or self.status.nominated_node_name
 
     @property
     def is_leaving(self) -> bool:
