@@ -142,7 +142,8 @@ class Creation:
 
     async def _fail(self, job_id: str, reason: str) -> None:
         if self.missing(job_id) is not None:
-            await self._record(JobFailed(job_id=job_id, reason=reason), self._backend.clock.new_id())
+            # The same event again, if the answer was lost or another leader was as fast: it ends once.
+            await self._record(JobFailed(job_id=job_id, reason=reason), f"unmade-{job_id}")
 
     async def _record(self, data: AnyFact, event_id: str) -> None:
         backend = self._backend
