@@ -1,4 +1,4 @@
-"""What every test shares: hypothesis profiles and the switch that rewrites golden files.
+"""What every test shares: hypothesis profiles and the switches of this project's own.
 
 Rule: a run is repeatable; chance is asked for by name (HYPOTHESIS_PROFILE=explore).
 """
@@ -20,8 +20,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))  # noqa: TID25
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the switch that rewrites the expected plans of the replay tests."""
+    """Add the switch that rewrites the expected plans of the replay tests, and how much chaos there shall be."""
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files instead of comparing")
+    parser.addoption("--chaos", type=int, default=1, help="how many seeds the test of chaos is run with")
 
 
 @pytest.fixture
