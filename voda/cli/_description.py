@@ -159,7 +159,9 @@ def _changes(job: Job) -> str:
 
 def _output(job: Job, names: Sequence[str]) -> str:
     if not names:
-        return "nothing printed yet"
+        return (
+            "none any more: it went with the replicas" if job.started_at and job.finished_at else "nothing printed yet"
+        )
     others = f" --replica {names[1]}" if len(names) > 1 else ""
     more = f"; {', '.join(names[:6])}{' ...' if len(names) > 6 else ''}" if len(names) > 1 else ""
     return f"voda logs {job.job_id}{f' [{others.strip()}]' if others else ''}{more}"

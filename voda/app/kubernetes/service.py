@@ -24,6 +24,7 @@ from voda.app.home import Home
 from voda.app.kubernetes.adoption import Fitting
 from voda.app.kubernetes.everywhere import Everywhere
 from voda.app.kubernetes.figures import figures
+from voda.app.kubernetes.journal import note
 from voda.app.kubernetes.options import KubernetesOptions, PoolSettings, Surroundings
 from voda.app.kubernetes.pools import Pools
 from voda.app.kubernetes.reach import Reach
@@ -182,6 +183,8 @@ class Service:
     def see(self, event: Event) -> None:
         """Take note of an event that was appended by anybody."""
         self.pools.see(event)
+        if self.leadership.is_leading:
+            note(event)
         for see in (self.telling.see, self.registrar.see):
             with survived("following the log", str(event.position)):
                 see(event)
