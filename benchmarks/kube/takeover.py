@@ -33,8 +33,10 @@ _KILLS = 3
 _HANDOVERS = 10
 _NODES = 100
 _LEASE_S = 15.0
-_BETWEEN_S = 0.05
+_BETWEEN_S = 0.1
 """Jobs are submitted at this distance until the next leader has planned: there is always one to plan for."""
+_BETWEEN_DEAD_S = 1.0
+"""The same while nobody leads for long."""
 _WITHIN_S = 60.0
 
 
@@ -106,7 +108,7 @@ async def _lap(pair: Pair, client: Client, tail: Tail, *, is_kill: bool) -> floa
         pair.leader.kill()
     else:
         pair.leader.terminate()
-    load = asyncio.create_task(_load(client))
+    load = asyncio.create_task(_load(client, _BETWEEN_DEAD_S if is_kill else _BETWEEN_S))
     try:
         await tail.until(lambda event: isinstance(event.data, LeaderElected), within_s=_WITHIN_S)
         _, planned = await tail.until(_is_plan, within_s=_WITHIN_S)
@@ -118,11 +120,11 @@ async def _lap(pair: Pair, client: Client, tail: Tail, *, is_kill: bool) -> floa
     return planned - began
 
 
-async def _load(client: Client) -> None:
+async def _load(client: Client, between_s: float) -> None:
     for number in count(1):
         name = f"job-{number}-{time.monotonic_ns()}"
         await client.create(api.MPIJOBS, an_mpijob(name, "default", 1, least=1, most=1, suspend=True))
-        await asyncio.sleep(_BETWEEN_S)
+        await asyncio.sleep(between_s)
 
 
 def _is_plan(event: Event) -> bool:
