@@ -22,7 +22,7 @@ from voda.domain.errors import VodaError
 from voda.domain.job import Job
 from voda.domain.rng import rng_at
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.types import JobCancelRequested
+from voda.events.types import AnyFact, JobCancelRequested, PolicyChanged
 from voda.timetravel.verify import verify
 
 CALM_S: Final = 1_500.0
@@ -30,6 +30,7 @@ CALM_S: Final = 1_500.0
 _NODES: Final = 4
 _GPUS: Final = 4
 _MOST_JOBS: Final = 6
+_POLICIES: Final = ("elastic-fifo", "elastic-tiresias", "elastic-srjf", "afs-l")
 _FOREVER: Final = {"backoffLimit": 10_000}
 
 
@@ -79,6 +80,8 @@ class Upheaval:
             (4, self._scale_by_hand),
             (3, self._suspend_by_hand),
             (5, self._evict),
+            (3, self._evict_launcher),
+            (2, self._change_policy),
             (5, self._fail),
             (5, self._delete_pod),
             (4, self._cordon),
@@ -107,6 +110,7 @@ class Upheaval:
             await self._revive(f"n{index}")
         for pod in [pod for pod in self._pods() if not pod["metadata"].get("labels", {}).get(JOB_NAME)]:
             await self._delete(pod)
+        await self._happens(PolicyChanged(pool=POOL, policy=_POLICIES[0]))
         await self._until(self._is_as_planned)
 
     async def finish(self) -> None:
@@ -115,7 +119,7 @@ class Upheaval:
         async def are_done() -> bool:
             for name in list(self._jobs):
                 await self._finish(name)
-            return not self._live() and not self.world.workers()
+            return not self._live() and all(map(_is_over, self.world.workers()))
 
         self._note("finish")
         await self._until(are_done)
@@ -167,10 +171,17 @@ class Upheaval:
             job_id, job = self._chance.choice(sorted(live.items()))
             self._note(f"cancel {job_id}")
             self._ended[job.spec.name].add("Canceled")
-            data = JobCancelRequested(job_id=job_id, reason="test")
-            clock = self._leader.service.clock
-            fact = Fact(data=data, event_id=clock.new_id(), recorded_at=clock.now(), actor="test")
-            await self.world.store.append(data.stream, ANY_VERSION, [fact])
+            await self._happens(JobCancelRequested(job_id=job_id, reason="test"))
+
+    async def _change_policy(self) -> None:
+        policy = self._chance.choice(_POLICIES)
+        self._note(f"policy {policy}")
+        await self._happens(PolicyChanged(pool=POOL, policy=policy))
+
+    async def _happens(self, data: AnyFact) -> None:
+        clock = self._leader.service.clock
+        fact = Fact(data=data, event_id=clock.new_id(), recorded_at=clock.now(), actor="test")
+        await self.world.store.append(data.stream, ANY_VERSION, [fact])
 
     async def _delete_job(self) -> None:
         if name := self._any_job():
@@ -212,6 +223,12 @@ class Upheaval:
 
     async def _evict(self) -> None:
         if pod := self._any_worker():
+            self._note(f"evict {pod['metadata']['name']}")
+            await self.world.kubelet.evict(*key_of(pod))
+
+    async def _evict_launcher(self) -> None:
+        if pods := [pod for pod in self._pods() if is_launcher(pod) and pod["status"]["phase"] == "Running"]:
+            pod = self._chance.choice(pods)
             self._note(f"evict {pod['metadata']['name']}")
             await self.world.kubelet.evict(*key_of(pod))
 
@@ -337,7 +354,9 @@ class Upheaval:
 
     async def _is_as_planned(self) -> bool:
         """Say whether every job that nobody ended is there, and has the workers that are planned; all of them run."""
-        live, pods = self._live(), self.world.workers()
+        live = self._live()
+        # What an ended job leaves for others to read holds nothing.
+        pods = [pod for pod in self.world.workers() if job_of(pod) in live or not _is_over(pod)]
         names = {job.spec.name for job in live.values()}
         if any(name not in names and not self._may_be_over(name) for name in self._jobs):
             return False
@@ -381,3 +400,7 @@ class Upheaval:
 
     def _note(self, what: str) -> None:
         self.told.append(f"{now_s():.2f} {what}")
+
+
+def _is_over(pod: Object) -> bool:
+    return pod["status"]["phase"] in ("Succeeded", "Failed")
