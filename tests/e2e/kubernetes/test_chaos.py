@@ -140,6 +140,9 @@ def _unfulfilled(wish: Wish, roster: Roster) -> str:
         return ""
     if record is None:
         return f"{wish} was lost"
+    if wish.job_id and record.phase is Phase.FAILED and "is not the job's" in record.reason:
+        # Somebody was faster with an object of that name, by kubectl.
+        return ""
     expected = (Phase.COMPLETED,) if wish.ends else (Phase.RUNNING, Phase.COMPLETED)
     return "" if record.phase in expected else f"{wish} is {record.phase}: {record.reason} {record.last_error}"
 
