@@ -115,8 +115,7 @@ class Actuator:
 
     def unsettled(self) -> Sequence[str]:
         """Return the jobs that time alone may let go on: pods of theirs leave, or wait for a node."""
-        pods = self._inventory.workers
-        return [job_id for job_id in self.desired if any(_is_passing(pod) for pod in pods(job_id).values())]
+        return [job_id for job_id in self.desired if any(map(_is_passing, self._pods(job_id).values()))]
 
     def nodes(self, job_id: str) -> Mapping[int, str]:
         """Return worker index -> node, as wanted."""
@@ -137,9 +136,14 @@ class Actuator:
             workers=dict(workers),
             indices=indices,
             pods=dict(inventory.pods(seen)) if seen is not None else {},
-            dead_nodes=inventory.dead_nodes(workers.values()),
+            dead_nodes=inventory.dead_nodes(self._pods(job_id).values()),
             now=self._clock.now(),
         )
+
+    def _pods(self, job_id: str) -> Mapping[str, Pod]:
+        """Return the pods of a job by key, launchers too, and workers that outlived its object."""
+        seen, workers = self._inventory.object_of(job_id), self._inventory.workers(job_id)
+        return {**self._inventory.pods(seen), **workers} if seen is not None else workers
 
     async def _attempt(self, job_id: str) -> None:
         try:
@@ -224,7 +228,8 @@ class Actuator:
         self._inventory.hear_object(uid, at.seen.kind, now)
 
     async def _delete_pods(self, step: DeletePods, at: Situation) -> None:
-        pods = [at.workers[key] for key in step.keys]
+        there = {**at.pods, **at.workers}
+        pods = [there[key] for key in step.keys]
         if step.why == "ended" and at.seen is not None:
             await self._count_failures(pods, at, at.seen)
         grace_s = 0 if step.is_forced or step.why == "ended" else None

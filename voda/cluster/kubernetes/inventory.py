@@ -79,7 +79,7 @@ class Inventory:
         else:
             self.nodes[name] = now
         self._touch(name)
-        self.dirty_jobs.update(filter(None, map(worker_of, self._on_node.get(name, _EMPTY).values())))
+        self.dirty_jobs.update(filter(None, map(self._job_of, self._on_node.get(name, _EMPTY).values())))
 
     def see_pod(self, key: str, now: Pod | None) -> None:
         """Take in a pod as it is now; None: it is gone."""

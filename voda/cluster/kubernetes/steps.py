@@ -56,7 +56,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     pods: Mapping[str, Pod]
     """All pods of its object, launchers too."""
     dead_nodes: Mapping[str, bool]
-    """Nodes of its workers that do not answer; True: the node is gone altogether."""
+    """Nodes of its pods that do not answer; True: the node is gone altogether."""
     now: float
 
 
@@ -198,7 +198,9 @@ def _left_over(at: Situation, of: Callable[[Pod], bool] = lambda pod: True) -> I
 
 def _forced(at: Situation) -> Iterator[Step]:
     """Yield the end of pods that no kubelet will confirm."""
-    lost = tuple(key for key, pod in at.workers.items() if _is_lost(pod, at))
+    # A launcher that has ended stays: without it, its operator would not know how the job ended, and begin anew.
+    held = {key: pod for key, pod in at.pods.items() if _is_at_work(pod)} | dict(at.workers)
+    lost = tuple(key for key, pod in held.items() if _is_lost(pod, at))
     if lost:
         yield DeletePods(lost, "lost", is_forced=True)
 

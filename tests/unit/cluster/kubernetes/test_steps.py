@@ -183,6 +183,28 @@ def test_halt_when_suspended_waits_for_the_operator_then_clears_what_it_left() -
     assert todo(Halted(), done, [going(2, "n1")]) == []
 
 
+def test_launcher_on_a_node_that_is_gone_is_given_up_unless_it_has_ended() -> None:
+    def given_up(**fields: Any) -> list[Step]:
+        metadata = {"name": "a-launcher", "namespace": "ns", "uid": "l", **fields}
+        raw = {"metadata": metadata, "spec": {"nodeName": "gone"}, "status": {"phase": fields["phase"]}}
+        at = Situation(
+            job_id="a",
+            uid="u1",
+            spec=a_spec("a", max_replicas=8),
+            seen=Seen(V2, an_object(suspend=True)),
+            workers={},
+            indices={},
+            pods={"ns/a-launcher": msgspec.convert(raw, Pod)},
+            dead_nodes={"gone": True},
+            now=NOW,
+        )
+        return [step for step in steps(Running(("n1",)), at) if isinstance(step, DeletePods)]
+
+    assert given_up(phase="Running") == [DeletePods(("ns/a-launcher",), "lost", is_forced=True)]
+    assert given_up(phase="Failed", deletionTimestamp=TOLD_TO_GO)
+    assert given_up(phase="Succeeded") == []
+
+
 def test_stop_when_canceled_deletes_the_object() -> None:
     assert todo(Stopped(is_unwanted=True), an_object(), [a_worker(0, "n1")]) == [DeleteObject()]
 
