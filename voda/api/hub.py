@@ -50,7 +50,8 @@ class Watcher:
         if not self._waiting and not self.is_late:
             self._woken.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await self._woken.wait()
         shown = tuple(self._waiting)
         self._waiting.clear()
         return shown

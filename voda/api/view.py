@@ -67,7 +67,8 @@ class View:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((position, future))
         try:
-            await asyncio.wait_for(future, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await future
         except TimeoutError as error:
             raise StoreUnavailable(
                 f"position {position} is recorded, but was not read back within {timeout_s:g} s: ask again"

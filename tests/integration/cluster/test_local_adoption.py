@@ -66,7 +66,8 @@ class Owner:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(line.encode() + b"\n")
-        assert await asyncio.wait_for(self._process.stdout.readline(), 30) == b"ok\n"
+        async with asyncio.timeout(30):
+            assert await self._process.stdout.readline() == b"ok\n"
 
 
 @asynccontextmanager

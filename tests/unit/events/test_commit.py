@@ -111,7 +111,8 @@ async def test_error_of_a_group_reaches_each_of_its_callers_as_its_own() -> None
     outcomes = await asyncio.gather(*(commits.append(an_append()) for _ in range(3)), return_exceptions=True)
     assert [str(outcome) for outcome in outcomes] == ["away"] * 3
     assert len({id(outcome) for outcome in outcomes}) == 3
-    assert await asyncio.wait_for(_closed(commits), 1)
+    async with asyncio.timeout(1):
+        assert await _closed(commits)
 
 
 async def test_append_cancelled_while_it_waits_is_not_written() -> None:

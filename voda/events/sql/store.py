@@ -121,8 +121,10 @@ class SqlStore:
                 after = event.position
                 yield event
             if len(events) < TAIL_PAGE:
+                # Not wait_for: up to Python 3.11 it swallows a cancellation that comes together with what it waits for.
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(grown.wait(), self._database.poll_s)
+                    async with asyncio.timeout(self._database.poll_s):
+                        await grown.wait()
 
     async def position(self) -> int:
         """See EventStore.position."""
