@@ -45,6 +45,8 @@ TellJob = Callable[[str, Notice], None]
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
 _UNFORESEEN_S: Final = 10.0
+_HEARD_S: Final = 5.0
+"""After this long without an effect the log is told again."""
 _AT_ONCE: Final = 32
 """Jobs that are converged at a time."""
 
@@ -70,8 +72,8 @@ class Actuator:
         self._busy: set[str] = set()
         self._again: set[str] = set()
         """Jobs about which something changed while they were being converged."""
-        self._given_up: set[str] = set()
-        """uids of objects that are to be made anew, once the log was told."""
+        self._given_up: dict[str, float] = {}
+        """uid of an object that is to be made anew -> when the log was told last."""
         self._setbacks: dict[str, tuple[int, float]] = {}
         """job id -> attempts that failed in a row, instant of the next one."""
 
@@ -203,8 +205,8 @@ class Actuator:
                 assert at.seen is not None, "what is deleted was seen"
                 meta = at.seen.object.metadata
                 await self._api.delete(object_path(at.seen), uid=meta.uid)
-            case Unregister() if at.uid not in self._given_up:
-                self._given_up.add(at.uid)
+            case Unregister() if at.now >= self._given_up.get(at.uid, 0.0) + _HEARD_S:
+                self._given_up[at.uid] = at.now
                 self._tell(at.job_id, JobRegistered(job_id=at.job_id, uid=""))
             case Unregister():
                 # The log is about to know.

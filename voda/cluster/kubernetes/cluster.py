@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
 from voda.cluster.kubernetes.actuator import Actuator
-from voda.cluster.kubernetes.inventory import Inventory
+from voda.cluster.kubernetes.inventory import Inventory, Seen
 from voda.cluster.kubernetes.notices import Notices
 from voda.cluster.kubernetes.steps import Desired, Halted, Running, Stopped
 from voda.cluster.port import Notice, Observed
@@ -104,9 +104,15 @@ class _Objects(Mapping[str, str]):
 
     def __getitem__(self, job_id: str) -> str:
         seen = self._inventory.object_of(job_id)
-        if seen is None or seen.object.metadata.deletion_timestamp is not None:
+        if seen is None or seen.object.metadata.deletion_timestamp is not None or self._is_given_up(job_id, seen):
             raise KeyError(job_id)
         return seen.object.metadata.uid
+
+    def _is_given_up(self, job_id: str, seen: Seen) -> bool:
+        """Say whether the log knows by now that another object is to take this one's place."""
+        job = self._inventory.job(job_id)
+        is_unregistered = job is not None and not job.uid
+        return is_unregistered and seen.kind.is_broken(seen.object, tuple(self._inventory.pods(seen).values()))
 
     def __iter__(self) -> Iterator[str]:
         return (job_id for job_id in self._inventory.claimed() if job_id in self)
