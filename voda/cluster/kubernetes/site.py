@@ -32,7 +32,7 @@ from voda.cluster.kubernetes.observer import Observer, Unobserved
 from voda.cluster.kubernetes.patience import Patience
 from voda.cluster.kubernetes.poking import Poker
 from voda.cluster.kubernetes.reflector import Reflector
-from voda.cluster.kubernetes.steps import Stopped
+from voda.cluster.kubernetes.steps import Halted, Stopped
 from voda.cluster.kubernetes.survival import survived
 from voda.cluster.port import Notice
 from voda.domain.errors import ActionRefused, ClusterUnavailable
@@ -261,8 +261,14 @@ class KubernetesSite:
         self._let_go(job_id)
 
     def _let_go(self, job_id: str) -> None:
-        """Wish the end of what is left of a job that has ended for the log."""
-        if self.inventory.job(job_id) is not None or isinstance(self._actuator.desired.get(job_id), Stopped):
+        """Wish the end of what is left of a job that has ended for the log, or that its operator has given up."""
+        desired = self._actuator.desired
+        if self.inventory.job(job_id) is not None:
+            if job_id not in desired and self._is_broken(job_id):
+                # Its workers may be as planned, so that nobody misses anything: once they go, it is started anew.
+                desired[job_id] = Halted()
+            return
+        if isinstance(desired.get(job_id), Stopped):
             return
         past = self._setup.past(job_id)
         if past is None:
@@ -270,6 +276,10 @@ class KubernetesSite:
             self._actuator.desired.pop(job_id, None)
         else:
             self._actuator.desired[job_id] = Stopped(is_unwanted=past.phase is Phase.CANCELED)
+
+    def _is_broken(self, job_id: str) -> bool:
+        seen = self.inventory.object_of(job_id)
+        return seen is not None and seen.kind.is_broken(seen.object, tuple(self.inventory.pods(seen).values()))
 
     async def _sweep(self) -> None:
         while True:
