@@ -184,11 +184,21 @@ async def test_v1_job_fails_with_its_launcher(world_v1: World) -> None:
     assert await job.end() == JobFailed(job_id="digits", reason="digits-launcher ended with exit code 3")
 
 
+async def uids(world: World) -> list[str]:
+    return [pod["metadata"]["uid"] for pod in await world.workers_of("digits")]
+
+
 async def test_torch_job_that_is_never_restarted_survives_an_eviction(world: World) -> None:
     # Made ready it has ExitCode, which tells a pod that was lost from a program that failed.
     job = await started(world, PyTorchJobV1(), torch("Never"))
+    before = await uids(world)
     await job.evict("digits-worker-1")
-    await job.until("Restarting")
+
+    async def is_made_anew() -> bool:
+        now = await uids(world)
+        return len(now) == len(before) and now != before
+
+    await world.until_it_is(is_made_anew)
     assert not await job.is_broken()
     assert await job.end() is None
 
