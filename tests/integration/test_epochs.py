@@ -10,7 +10,7 @@ from tests.builders import a_node, a_spec
 from voda.clock import SystemClock
 from voda.controller.controller import Controller
 from voda.controller.epochs import Epochs
-from voda.domain.errors import Fenced
+from voda.domain.errors import Fenced, InvalidInput
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.opening import open_store
 from voda.events.sql.postgres import PostgresDatabase
@@ -62,3 +62,27 @@ async def test_leader_that_was_paused_while_another_took_over_is_fenced(stores: 
     await later.step()
     assert later.live.cluster.plan("default").placement != {}
     assert await Epochs(stores[0], CLOCK).highest() == 4
+
+
+def led_for(store: EventStore, cluster: str) -> Epochs:
+    async def known() -> str:
+        return cluster
+
+    return Epochs(store, CLOCK, known)
+
+
+async def test_log_that_was_led_for_one_cluster_is_refused_to_another(stores: tuple[EventStore, EventStore]) -> None:
+    await Epochs(stores[0], CLOCK).claim(1, "before clusters were told apart")
+    await led_for(stores[0], "blue").claim(2, "one")
+    with pytest.raises(InvalidInput, match=r"belongs to another cluster \(blue; this one is green\)"):
+        await led_for(stores[1], "green").claim(3, "two")
+    await led_for(stores[1], "blue").claim(3, "three")
+    assert await led_for(stores[1], "blue").highest() == 3
+
+
+async def test_log_of_a_cluster_that_does_not_tell_its_id_is_led_as_before(
+    stores: tuple[EventStore, EventStore],
+) -> None:
+    await led_for(stores[0], "blue").claim(1, "one")
+    await led_for(stores[0], "").claim(2, "two")
+    assert await led_for(stores[0], "").highest() == 2

@@ -232,6 +232,8 @@ class LeaderElected(Data, frozen=True, kw_only=True):
     pool: str
     """Empty: of all pools; a replica claims its epoch by it, before it leads them one by one."""
     leader: str
+    cluster: str = ""
+    """Of a claim: which cluster the replica leads, by an id that no other has; empty where that is not known."""
 
     @property
     def stream(self) -> str:

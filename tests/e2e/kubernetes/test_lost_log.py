@@ -1,17 +1,23 @@
 """A log that is lost, or restored from an older copy, while the cluster went on: no object is deleted for it."""
 
+import asyncio
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 import aiohttp
+import pytest
 
+from tests.builders import a_spec
 from tests.e2e.kubernetes.service import Voda, voda
 from tests.kube import client as api
 from tests.kube.client import Object
 from tests.kube.objects import an_mpijob
 from tests.kube.world import World
-from voda.events.types import JobCanceled
+from voda.app.failures import single
+from voda.events.envelope import Fact
+from voda.events.opening import open_log, open_store
+from voda.events.types import JobCanceled, JobRegistered, JobSubmitted, LeaderElected
 
 
 async def uids(world: World) -> Mapping[str, str]:
@@ -71,3 +77,27 @@ async def test_log_when_restored_from_an_older_copy_leaves_all_objects_that_it_d
         await it.until_runs("b", 2)
         assert await uids(world) == before
         assert await it.facts(JobCanceled) == [JobCanceled(job_id=it.id("a"))]
+
+
+async def test_log_of_another_cluster_is_refused_and_no_job_is_canceled(world: World, tmp_path: Path) -> None:
+    store = await open_store(tmp_path / "voda.db")
+    claim = LeaderElected(pool="", leader="elsewhere", cluster="another")
+    fact = Fact(data=claim, event_id="1", recorded_at=1.0)
+    await store.append(claim.stream, 0, [fact], epoch=1)
+    spec = JobSubmitted(spec=a_spec("a"))
+    await store.append(spec.stream, 0, [Fact(data=spec, event_id="2", recorded_at=2.0)])
+    known = JobRegistered(job_id="a", uid="of-another")
+    await store.append(known.stream, 1, [Fact(data=known, event_id="3", recorded_at=3.0)])
+    await store.close()
+
+    async def serve() -> None:
+        async with voda(world, tmp_path):
+            await asyncio.Event().wait()
+
+    with pytest.raises(ExceptionGroup) as refused:
+        async with asyncio.timeout(30.0):
+            await serve()
+    assert "belongs to another cluster (another; this one is " in str(single(refused.value))
+    log = await open_log(tmp_path / "voda.db")
+    assert [event.type for event in await log.read(0, 100)] == ["leader.elected", "job.submitted", "job.registered"]
+    await log.close()

@@ -40,6 +40,7 @@ from voda.app.snapshots import Snapshots
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.api import Api
 from voda.cluster.kubernetes.lease import LeaseClient
+from voda.cluster.kubernetes.objects import NamedObject
 from voda.cluster.kubernetes.outputs import KubernetesOutputs
 from voda.cluster.kubernetes.site import KubernetesSite, Setup
 from voda.cluster.kubernetes.survival import survived
@@ -59,6 +60,7 @@ from voda.reconcilers.watcher import Watcher
 
 _log = logging.getLogger(__name__)
 
+_OLDEST: Final = "/api/v1/namespaces/kube-system"
 _SYNC_S: Final = 90.0
 """Who cannot read the cluster in that time lets another replica try."""
 
@@ -90,7 +92,7 @@ class Service:
         namespace = options.leader.namespace or around.namespace
         self.leadership = Leadership(
             LeaseClient(api, namespace, options.leader.name, clock=clock),
-            Epochs(self.store, clock),
+            Epochs(self.store, clock, self._cluster),
             around.identity,
             terms=terms(options.leader),
             observer=metrics,
@@ -192,6 +194,11 @@ class Service:
             self.site.heed(event.data.job_id)
 
     # ---- inside
+
+    async def _cluster(self) -> str:
+        """Return what tells this cluster from all others: a namespace that lives as long as it does."""
+        found = await self.site.api.get(_OLDEST, NamedObject)
+        return found.metadata.uid if found is not None else ""
 
     def _appended(self, outcome: str, facts: int, seconds: float) -> None:
         self.metrics.appended(outcome, facts, seconds)
