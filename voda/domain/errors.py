@@ -106,6 +106,19 @@ class LogDamaged(PermanentError):
         self.position = position
 
 
+class LogArchived(PermanentError):
+    """Events asked for are not in the log any more: they are in its archive.
+
+    Args:
+        message: the sentence for the user.
+        base: position of the last archived event.
+    """
+
+    def __init__(self, message: str, base: int) -> None:
+        super().__init__(message)
+        self.base = base
+
+
 class LogTooNew(PermanentError):
     """The log holds an event type or a schema this version does not know."""
 
