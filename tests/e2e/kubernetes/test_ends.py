@@ -25,7 +25,9 @@ async def test_jobs_whose_objects_go_when_they_have_finished_are_completed_and_n
     make = an_mpijob_v1 if kind == "MPIJob" else a_pytorchjob
     async with voda(world, tmp_path) as it:
         for name in names:
-            await world.submit(make(name, world.namespace, 1, least=1, most=1, policy={"ttlSecondsAfterFinished": 0}))
+            # Suspended, or its operator's first pods would hold GPUs until voda has taken the job in.
+            policy = {"ttlSecondsAfterFinished": 0, "suspend": True}
+            await world.submit(make(name, world.namespace, 1, least=1, most=1, policy=policy))
         for name in names:
             await it.until_runs(name, 1)
             if kind == "MPIJob":

@@ -14,6 +14,7 @@ from voda.cluster.kubernetes.ends import ended
 from voda.cluster.kubernetes.inventory import Seen
 from voda.cluster.kubernetes.kinds.base import Patch
 from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.ownership import index, worker_of
 from voda.domain.job import JobSpec
 
 FORCE_AFTER_S: Final = 30.0
@@ -122,6 +123,9 @@ def _run(nodes: Sequence[str], at: Situation) -> Iterator[Step]:
         yield from _made_anew(at, seen)
     elif seen.object.spec.run_policy.suspend:
         yield from _resume(nodes, at, seen)
+    elif any(_is_of_before(pod, seen) for pod in at.pods.values()):
+        # Its operator had not heard yet that the job was suspended to be taken in.
+        yield PatchObject(seen.kind.halted())
     elif seen.kind.replicas(seen.object) == len(nodes):
         yield from _settle(nodes, at)
     elif seen.kind.can_resize(seen.object, len(nodes)):
@@ -225,6 +229,12 @@ def _is_given_up(at: Situation, seen: Seen) -> bool:
 
 def _is_at_work(pod: Pod) -> bool:
     return not pod.is_over or pod.is_leaving
+
+
+def _is_of_before(pod: Pod, seen: Seen) -> bool:
+    """Say whether a replica's pod was made of the templates that the object had before it was made ready."""
+    is_own = any(reference.uid == seen.object.metadata.uid for reference in pod.metadata.owner_references)
+    return is_own and index(pod) is not None and not worker_of(pod) and not pod.is_over and not pod.is_leaving
 
 
 def _is_to_be_bound(pod: Pod) -> bool:

@@ -75,7 +75,7 @@ def todo(
         seen=Seen(kind, job) if job is not None else None,
         workers=pods,
         indices={key: int(key.rpartition("-")[2]) for key in pods},
-        pods=pods,
+        pods={**pods, **{pod.metadata.key: pod for pod in fields.get("others", ())}},
         dead_nodes=dead or {},
         now=fields.get("now", NOW),
     )
@@ -95,6 +95,17 @@ def test_run_when_suspended_without_pods_resumes_with_the_size_in_one_patch() ->
 
 def test_run_when_pods_of_before_still_leave_waits_for_them() -> None:
     assert todo(Running(("n1",)), an_object(suspend=True), [going(0, "n9")]) == []
+
+
+def test_run_when_pods_were_made_before_the_object_was_taken_in_halts_it_until_they_are_gone() -> None:
+    owner = [{"uid": "u1", "kind": "MPIJob", "name": "a", "controller": True}]
+    before = msgspec.structs.replace(
+        (made := a_worker(0, "n1", metadata={"ownerReferences": owner})),
+        spec=msgspec.structs.replace(made.spec, scheduler_name="default-scheduler"),
+    )
+    [step] = todo(Running(("n1",)), an_object(replicas=1), others=[before])
+    assert body(step) == {"spec": {"runPolicy": {"suspend": True}}}
+    assert todo(Running(("n1",)), an_object(replicas=1, suspend=True), others=[before]) == []
 
 
 def test_run_when_not_made_ready_yet_waits() -> None:
