@@ -21,8 +21,8 @@ from tests.kube.objects import a_node, ready
 from tests.kube.operators.base import JOB_NAME, JOB_ROLE, REPLICA_TYPE, Operator, labelled, phase_of
 from tests.kube.operators.status import find_condition, has_condition
 
-DEADLINE_S = 30.0
-"""Far more than anything takes, even on a busy machine."""
+DEADLINE_S = 120.0
+"""Far more than anything takes, even on a busy machine, whose Job controller waits 10, 20, 40 s after each conflict."""
 _PAUSE_S = 0.02
 _numbers = count(1)
 
@@ -201,6 +201,8 @@ class World:
                 lines.append(
                     f"{job['kind']} {'/'.join(api.key_of(job))}: {' '.join(told)} {job['spec'].get('runPolicy')}"
                 )
+        for job in await self.client.list(api.JOBS):
+            lines.append(f"Job {'/'.join(api.key_of(job))}: {job['spec'].get('parallelism')} {job.get('status')}")
         for pod in await self.client.list(api.PODS):
             leaving = " leaving" if is_leaving(pod) else ""
             node, why = pod["spec"].get("nodeName"), pod["status"].get("reason", "")

@@ -132,6 +132,8 @@ async def test_v1_job_when_its_time_to_live_is_over_is_deleted(world_v1: World) 
 
 
 async def test_v1_job_when_its_deadline_has_passed_fails_and_loses_its_pods(world_v1: World) -> None:
-    await a_running_job(world_v1, policy={"activeDeadlineSeconds": 1})
+    # It may have passed before anybody sees the job run.
+    await world_v1.add_node("n1")
+    await world_v1.submit(an_mpijob_v1("digits", world_v1.namespace, 2, policy={"activeDeadlineSeconds": 1}))
     await world_v1.until_condition("digits", "Failed")
     await world_v1.until_gone("digits")
