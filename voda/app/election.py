@@ -1,7 +1,8 @@
 """What a candidate does next, from what it saw of the Lease: pure.
 
-Rules: a leader is believed dead only once its Lease stood still for as long as it promised, on our own clock and
-never by the instants that it wrote; a leader stops well before others may believe that of it.
+Rules: a leader is believed dead only once the keeper of the Lease says so or, where that does not judge, once the Lease
+stood still for as long as it promised, on our own clock and never by the instants that it wrote; a leader stops well
+before others may believe that of it.
 """
 
 import math
@@ -10,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.cluster.kubernetes.lease import Lease
+from voda.domain.lease import Lease
 
 _LONGEST_PROMISES: Final = 4.0
 """A duration beyond this many of our own was edited by hand, or is a mistake."""
@@ -31,6 +32,10 @@ class Terms(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not 0 < self.retry_s < self.renew_deadline_s < self.duration_s:
             raise ValueError(f"expected 0 < retry_s < renew_deadline_s < duration_s, got {self}")
+
+
+LOG_TERMS: Final = Terms(duration_s=8.0, renew_deadline_s=5.0, retry_s=1.0)
+"""Where the log's own store elects: it is nearer than a cluster's API server, and judges silence itself."""
 
 
 class Sight(Struct, frozen=True, kw_only=True):
@@ -165,6 +170,8 @@ def _free_at(sight: Sight, me: str, terms: Terms) -> float:
     holder = sight.lease.holder if sight.lease else sight.former
     if holder in ("", me):
         return -math.inf
+    if sight.lease is not None and sight.lease.is_enforced:
+        return math.inf
     promised_s = sight.lease.duration_s if sight.lease else 0.0
     return sight.since + max(terms.duration_s, min(promised_s, _LONGEST_PROMISES * terms.duration_s))
 

@@ -29,10 +29,16 @@ from voda.app.election import (
     seen,
 )
 from voda.app.failures import single
-from voda.cluster.kubernetes.errors import Conflict, Throttled
-from voda.cluster.kubernetes.lease import Lease, LeaseClient
 from voda.controller.epochs import Epochs
-from voda.domain.errors import Fenced, StoreNotWritable, TransientError, VodaError
+from voda.domain.errors import (
+    ChangedMeanwhile,
+    ClusterUnavailable,
+    Fenced,
+    StoreNotWritable,
+    TransientError,
+    VodaError,
+)
+from voda.domain.lease import Lease, LeaseStore
 
 _log = logging.getLogger(__name__)
 
@@ -75,7 +81,7 @@ class Leadership:
 
     def __init__(
         self,
-        lease: LeaseClient,
+        lease: LeaseStore,
         epochs: Epochs,
         me: str,
         *,
@@ -85,7 +91,7 @@ class Leadership:
         self.me = me
         self.trouble = ""
         """Why the Lease is not known or not renewed, one sentence; empty while it is, whoever holds it."""
-        self._client = lease
+        self._keeper = lease
         self._epochs = epochs
         self._terms = terms or Terms()
         self._observer = observer
@@ -190,7 +196,7 @@ class Leadership:
             case Wait(until=until):
                 await self._sleep_until(until)
             case Look():
-                await self._ask(self._client.read)
+                await self._ask(self._keeper.read)
             case Take():
                 await self._take()
             case Renew():
@@ -211,7 +217,7 @@ class Leadership:
         began, duration_s = _now(), self._terms.duration_s
         self._may_hold = True
         if await self._ask(
-            lambda: self._client.take(sight.lease, holder=self.me, transitions=epoch, duration_s=duration_s)
+            lambda: self._keeper.take(sight.lease, holder=self.me, transitions=epoch, duration_s=duration_s)
         ):
             self._term = Term(epoch=epoch, renewed_at=began)
 
@@ -219,7 +225,7 @@ class Leadership:
         term, lease, began = self._term, self._sight.lease, _now()
         assert term is not None and lease is not None, "only a leader renews"  # noqa: PT018 - one claim
         left_s = term.renewed_at + self._terms.renew_deadline_s - began
-        succeeded = await self._ask(lambda: self._client.renew(lease), within_s=min(_REQUEST_S, left_s))
+        succeeded = await self._ask(lambda: self._keeper.renew(lease), within_s=min(_REQUEST_S, left_s))
         if succeeded:
             self._term = replace(term, renewed_at=began)
         if self._observer is not None:
@@ -230,7 +236,7 @@ class Leadership:
         try:
             async with asyncio.timeout(within_s):
                 lease = await request()
-        except Conflict:
+        except ChangedMeanwhile:
             self._is_in_doubt = True
             self._retry_at = _now() + _PAUSE_S
             return False
@@ -247,11 +253,11 @@ class Leadership:
         while True:
             pause_s = _PAUSE_S
             try:
-                async with aclosing(self._client.watch()) as news:
+                async with aclosing(self._keeper.watch()) as news:
                     async for lease in news:
                         self._hear(lease)
             except VodaError as error:
-                _log.debug("watch broke lease=%s reason=%s", self._client.key, error)
+                _log.debug("watch broke lease=%s reason=%s", self._keeper.key, error)
                 pause_s = self._terms.retry_s
             await asyncio.sleep(pause_s)
 
@@ -272,13 +278,13 @@ class Leadership:
         with suppress(VodaError, TimeoutError):
             async with asyncio.timeout(_RELEASE_S):
                 if lease is None or lease.holder != self.me:
-                    lease = await self._client.read()
+                    lease = await self._keeper.read()
                 while lease is not None and lease.holder == self.me:
                     try:
-                        await self._client.release(lease)
-                    except Conflict:
+                        await self._keeper.release(lease)
+                    except ChangedMeanwhile:
                         # A renewal that was broken off may have been heeded.
-                        lease = await self._client.read()
+                        lease = await self._keeper.read()
                     else:
                         return
 
@@ -288,19 +294,19 @@ class Leadership:
                 await self._wake.wait()
 
     def _fail(self, error: Exception) -> None:
-        before, self.trouble = self.trouble, f"lease {self._client.key}: {error}"
+        before, self.trouble = self.trouble, f"lease {self._keeper.key}: {error}"
         if self.trouble != before:
-            _log.warning("lease not reached lease=%s reason=%s", self._client.key, error)
-        patience_s = error.retry_after_s if isinstance(error, Throttled) else 0.0
+            _log.warning("lease not reached lease=%s reason=%s", self._keeper.key, error)
+        patience_s = error.retry_after_s if isinstance(error, ClusterUnavailable) else 0.0
         self._retry_at = _now() + max(self._terms.retry_s, patience_s)
 
     def _note_lead(self, epoch: int) -> None:
-        _log.info("leads lease=%s epoch=%d me=%s", self._client.key, epoch, self.me)
+        _log.info("leads lease=%s epoch=%d me=%s", self._keeper.key, epoch, self.me)
         if self._observer is not None:
             self._observer.leads(epoch)
 
     def _note_end(self, epoch: int, reason: str) -> None:
-        _log.info("stepped down lease=%s epoch=%d reason=%s", self._client.key, epoch, reason)
+        _log.info("stepped down lease=%s epoch=%d reason=%s", self._keeper.key, epoch, reason)
         if self._observer is not None:
             self._observer.stepped_down(reason)
 

@@ -3,7 +3,8 @@
 VodaError
 ├── TransientError            try again later, unchanged
 │   ├── StoreUnavailable
-│   └── ClusterUnavailable
+│   ├── ClusterUnavailable
+│   └── ChangedMeanwhile      what was to be changed is not as it was seen: look again
 └── PermanentError            trying the same again fails the same way
     ├── InvalidInput          the user's file, row, option or manifest
     │   └── DataNotFound      a public data set that is not on this machine
@@ -46,6 +47,10 @@ class ClusterUnavailable(TransientError):
     def __init__(self, message: str = "", retry_after_s: float = 0.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class ChangedMeanwhile(TransientError):
+    """What was to be changed is not as it was believed to be: somebody else was faster."""
 
 
 class InvalidInput(PermanentError):

@@ -20,7 +20,7 @@ from voda.app.election import (
     next_epoch,
     seen,
 )
-from voda.cluster.kubernetes.lease import Lease
+from voda.domain.lease import Lease
 
 TERMS = Terms()
 NOW = 1_000.0
@@ -150,3 +150,11 @@ def test_epoch_when_transitions_were_edited_to_the_highest_number_follows_the_lo
 def test_terms_that_let_two_lead_are_refused() -> None:
     with pytest.raises(ValueError, match="renew_deadline_s < duration_s"):
         Terms(renew_deadline_s=15.0)
+
+
+def test_lease_when_its_keeper_judges_is_waited_for_until_that_frees_it() -> None:
+    held = a_lease(is_enforced=True)
+    assert judge(a_candidate(held), NOW + 3, TERMS) == Wait(NOW + 4)
+    assert judge(a_candidate(held), NOW + 1_000, TERMS) == Look()
+    freed = seen(seen(Sight(), held, NOW), a_lease("", is_enforced=True), NOW + 1)
+    assert judge(Standing(me="me", sight=freed), NOW + 1, TERMS) == Take()

@@ -11,7 +11,7 @@ ActionRefused
     └── Absent                404 for an object
 """
 
-from voda.domain.errors import ActionRefused, ClusterUnavailable
+from voda.domain.errors import ActionRefused, ChangedMeanwhile, ClusterUnavailable
 
 
 class Unreachable(ClusterUnavailable):
@@ -30,7 +30,7 @@ class Throttled(ClusterUnavailable):
         super().__init__(message, retry_after_s)
 
 
-class Conflict(ClusterUnavailable):
+class Conflict(ClusterUnavailable, ChangedMeanwhile):
     """The object is not as it was believed to be: it changed, or it is there already."""
 
 

@@ -16,6 +16,7 @@ from voda.clock import Clock
 from voda.cluster.kubernetes.api import Api
 from voda.cluster.kubernetes.errors import Conflict
 from voda.cluster.kubernetes.objects import Metadata
+from voda.domain.lease import Lease
 
 RELEASED_S: Final = 1
 """leaseDurationSeconds of a lease that nobody holds; the server wants at least one second."""
@@ -39,23 +40,8 @@ class LeaseObject(Struct, frozen=True, kw_only=True):
     spec: LeaseSpec | None = None
 
 
-class Lease(Struct, frozen=True, kw_only=True):
-    """Who leads, and since when."""
-
-    holder: str
-    """Identity of the leader; empty where nobody leads."""
-    transitions: int
-    """How often the lead changed: the epoch of the holder."""
-    duration_s: float
-    """How long the holder may stay silent before others take over."""
-    renewed_at: str
-    """As the holder's clock had it, RFC 3339: a sign of life and never an instant to reckon with."""
-    version: str
-    """Resource version: changes whenever anything of the object does."""
-
-
 class LeaseClient:
-    """One Lease.
+    """One Lease; see LeaseStore.
 
     Args:
         api: the server.

@@ -1,0 +1,79 @@
+"""The Lease by which one of several candidates leads, and the port to whoever keeps it.
+
+Rule: a Lease elects and no more; the epoch that its holder claims in the log is what refuses a former leader.
+
+What every adapter promises (tests/contract/lease_claims.py):
+1. Of two who take it one gets it, and the other ChangedMeanwhile.
+2. It is nobody else's before its holder released it, or was silent for the duration that it promised, or is gone.
+3. Who does not hold it any more can neither renew nor release it.
+"""
+
+from collections.abc import AsyncGenerator
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class Lease(Struct, frozen=True, kw_only=True):
+    """Who leads, and since when."""
+
+    holder: str
+    """Identity of the leader; empty where nobody leads."""
+    transitions: int
+    """How often the lead changed: the epoch of the holder."""
+    duration_s: float
+    """How long the holder may stay silent before others take over."""
+    renewed_at: str
+    """As the holder's clock had it, RFC 3339: a sign of life and never an instant to reckon with; may be empty."""
+    version: str
+    """Changes whenever anything of it does."""
+    is_enforced: bool = False
+    """Whether its keeper frees it by its own judgement: until then nobody else need reckon, nor try to take it."""
+
+
+class LeaseStore(Protocol):
+    """The keeper of one Lease, as one candidate sees it."""
+
+    @property
+    def key(self) -> str:
+        """What users call it."""
+        ...
+
+    async def read(self) -> Lease | None:
+        """Return the Lease as it is now; None where there is none, though its last holder may not know yet."""
+        ...
+
+    async def take(self, seen: Lease | None, *, holder: str, transitions: int, duration_s: float) -> Lease:
+        """Make it the holder's, if it still is what was seen; None = if there still is none.
+
+        Raises:
+            ChangedMeanwhile: it changed, or was made or deleted, meanwhile; it is somebody else's.
+        """
+        ...
+
+    async def renew(self, mine: Lease) -> Lease:
+        """Show that the holder is alive.
+
+        Args:
+            mine: as the last call returned it.
+
+        Raises:
+            ChangedMeanwhile: it is not as the holder left it.
+        """
+        ...
+
+    async def release(self, mine: Lease) -> None:
+        """Let others take over at once.
+
+        Raises:
+            ChangedMeanwhile: it is not as the holder left it.
+        """
+        ...
+
+    def watch(self) -> AsyncGenerator[Lease | None, None]:
+        """Yield the Lease as it is, and again whenever it changes; it may end, or tell late.
+
+        Raises:
+            VodaError: the keeper cannot be asked.
+        """
+        ...
