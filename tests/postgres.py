@@ -28,8 +28,9 @@ _OTHER_USERS = ("postgres", "nobody")
 class Server:
     """One running server."""
 
-    def __init__(self, binaries: Path, folder: Path) -> None:
+    def __init__(self, binaries: Path, folder: Path, *, is_durable: bool = False) -> None:
         self._binaries = binaries
+        self._fsync = "on" if is_durable else "off"
         self._folder = folder
         self._data = folder / "data"
         self._user = _other_user() if os.geteuid() == 0 else None
@@ -49,7 +50,7 @@ class Server:
     def start(self) -> None:
         """Start, and return when it takes connections."""
         # What is proven here is order and visibility; that an fsync is durable, PostgreSQL's own tests prove.
-        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c fsync=off"
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c fsync={self._fsync}"
         self._ctl("start", "-w", "-o", options, "-l", str(self._data / "log"))
 
     def stop(self) -> None:
@@ -110,8 +111,11 @@ def postgres_server() -> Iterator[Server]:
 
 
 @contextmanager
-def serving() -> Iterator[Server]:
+def serving(*, is_durable: bool = False) -> Iterator[Server]:
     """Run a server for the length of the block.
+
+    Args:
+        is_durable: whether it waits for the disk, as a server in earnest does; for those who measure.
 
     Raises:
         RuntimeError: there are no binaries.
@@ -120,7 +124,7 @@ def serving() -> Iterator[Server]:
         raise RuntimeError("no PostgreSQL binaries: install the package postgresql")
     folder = Path(tempfile.mkdtemp(prefix="voda-postgres-"))
     folder.chmod(0o755)
-    server = Server(binaries, folder)
+    server = Server(binaries, folder, is_durable=is_durable)
     try:
         server.init()
         server.start()
