@@ -3,6 +3,7 @@
 Rule: nothing of it knows which cluster it works on.
 """
 
+import asyncio
 import gc
 
 from voda.events.store import EventStore
@@ -19,3 +20,9 @@ async def last_at(store: EventStore) -> float:
     """Return the instant of the log's last event: time goes on from there, whatever the wall clock shows."""
     events = await store.read(max(0, await store.position() - 1), 1)
     return events[-1].recorded_at if events else 0.0
+
+
+async def ended(task: asyncio.Task[None]) -> None:
+    """Cancel a task and wait until it has come to its end; what it failed with its group tells."""
+    task.cancel()
+    await asyncio.wait({task})

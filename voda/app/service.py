@@ -1,12 +1,13 @@
 """The service on one machine: builds the adapters, lets everything run together, and takes it down in order.
 
-Rule: nothing is decided here; what is built here is only wired.
+Rules: nothing is decided here; what is built here is only wired. Whatever acts on the machine or decides is in
+`Service.lead`; the rest does in any number of processes.
 """
 
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -24,13 +25,14 @@ from voda.app.loops import pool_loop, pool_watcher
 from voda.app.machine import Machine
 from voda.app.options import Options, refuse_contradictions
 from voda.app.pool import PoolLoop
-from voda.app.process import last_at, spare_the_collector
+from voda.app.process import ended, last_at, spare_the_collector
 from voda.app.settings import ON_ONE_MACHINE, Wish, settle
 from voda.app.snapshots import Snapshots
 from voda.clock import SystemClock
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.outputs import LocalOutputs
 from voda.domain.job import Job, JobSpec
+from voda.events.envelope import Event
 from voda.events.opening import open_store, shown
 from voda.events.store import EventStore
 from voda.events.timed import TimedStore
@@ -43,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 class Service:
-    """A running voda."""
+    """What a running voda is made of."""
 
     def __init__(self, options: Options, home: Home, store: EventStore, clock: SystemClock) -> None:
         self.url = ""
@@ -55,8 +57,9 @@ class Service:
         self.view = View(self.store)
         self.access = Access.open(home.folder, clock) if options.has_tokens else Access.none()
         self.machine = Machine(options)
-        self.clusters: Mapping[str, LocalCluster] = self.machine.clusters(clock, self.spec, self.environment)
+        self.pools = tuple(self.machine.pools)
         self.loops: Sequence[PoolLoop] = ()
+        """Of the pools, while they are led."""
 
     def trouble(self) -> str:
         """Return why the service is not ready, one sentence; empty when it is."""
@@ -77,7 +80,7 @@ class Service:
     def live_jobs(self) -> Mapping[str, Job]:
         """Return the jobs that have not ended, by id."""
         live = self.view.live.cluster
-        return {job_id: job for pool in self.clusters for job_id, job in live.jobs(pool).items()}
+        return {job_id: job for pool in self.pools for job_id, job in live.jobs(pool).items()}
 
     def spec(self, pool: str, job_id: str) -> JobSpec | None:
         """Return the spec of a job that is live in the pool, as the latest reader of the log has it."""
@@ -106,18 +109,89 @@ class Service:
             clock=self.clock,
             view=self.view,
             access=self.access,
-            pools=tuple(self.clusters),
-            outputs=dict.fromkeys(self.clusters, LocalOutputs(self.home.jobs.absolute())),
+            pools=self.pools,
+            outputs=dict.fromkeys(self.pools, LocalOutputs(self.home.jobs.absolute())),
             omissions=_honoured,
             not_ready=self.trouble,
             limits=Limits(jobs_per_user=self.options.jobs_per_user),
             metrics=self.metrics,
         )
 
+    def see(self, event: Event) -> None:
+        """Take note of an event that was appended by anybody."""
+        for loop in self.loops:
+            loop.see(event)
+
+    def publish(self) -> None:
+        """Let the command line find this process."""
+        tls = self.options.tls
+        certificate = str(tls[0].absolute()) if tls else ""
+        self.home.publish(Server(url=self.url, pid=os.getpid(), version=__version__, certificate=certificate))
+
+    async def lead(self, leader: str, epoch: int | None = None) -> None:
+        """Decide, and act on this machine, until cancelled; in one process at a time.
+
+        Args:
+            leader: who leads.
+            epoch: to lead in; None = the next one of each pool.
+
+        Raises:
+            ExceptionGroup: of Fenced where another process took over.
+        """
+        await self.settle()
+        clusters = self.machine.clusters(self.clock, self.spec, self.environment)
+        self.loops = [
+            pool_loop(pool, cluster, store=self.store, clock=self.clock, metrics=self.metrics)
+            for pool, cluster in clusters.items()
+        ]
+        snapshots = Snapshots(self.store, self.view)
+        async with AsyncExitStack() as stack:
+            stack.callback(self._follow)
+            stack.push_async_callback(snapshots.take)
+            for cluster in clusters.values():
+                # What the log has by now is in the view: a cluster forgets jobs that the log does not know.
+                await cluster.open()
+                stack.push_async_callback(cluster.close)
+            if self.options.halts_on_exit:
+                watched = [(cluster, pool_watcher(pool, self.store, self.clock)) for pool, cluster in clusters.items()]
+                stack.push_async_callback(halt_all, watched)
+            await self._work(clusters.values(), snapshots, leader, epoch)
+
+    async def settle(self) -> None:
+        """Record the settings that were asked for and the log does not have.
+
+        Raises:
+            InvalidInput: there is no such policy or placer.
+        """
+        await self.view.reached(await self.store.position())
+        asked = self.options
+        wish = Wish(policy=asked.policy, placer=asked.placer, ratelimit_s=asked.ratelimit_s)
+        for pool in self.pools:
+            live = self.view.live.cluster
+            position = await settle(self.store, self.clock, live, pool, wish, ON_ONE_MACHINE, actor="up")
+            await self.view.reached(position)
+
+    async def _work(
+        self, clusters: Iterable[LocalCluster], snapshots: Snapshots, leader: str, epoch: int | None
+    ) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(snapshots.run())
+            for loop in self.loops:
+                group.create_task(loop.run(leader, epoch))
+            for cluster in clusters:
+                group.create_task(cluster.run())
+            if self.options.metrics_folder is not None:
+                watcher = Watcher(store=self.store, clock=self.clock, actor="metrics")
+                folder = self.options.metrics_folder
+                group.create_task(ProgressCollector(folder, watcher=watcher, jobs=self.live_jobs).run())
+
+    def _follow(self) -> None:
+        self.loops = ()
+
 
 @asynccontextmanager
 async def running(options: Options) -> AsyncIterator[Service]:
-    """Run the service for the length of the block.
+    """Run the service for the length of the block, alone on its folder.
 
     Raises:
         AlreadyExists: another one works on the folder.
@@ -127,8 +201,23 @@ async def running(options: Options) -> AsyncIterator[Service]:
     refuse_contradictions(options)
     home = Home(options.home)
     home.make()
+    with home.locked():
+        async with serving_from(options, home) as (service, group):
+            await service.settle()
+            service.publish()
+            leading = group.create_task(service.lead(f"up/{os.getpid()}"))
+            try:
+                yield service
+            finally:
+                service.home.withdraw()
+                # The API goes on until then: programs that are halted report how far they got.
+                await ended(leading)
+
+
+@asynccontextmanager
+async def serving_from(options: Options, home: Home) -> AsyncIterator[tuple[Service, asyncio.TaskGroup]]:
+    """Serve the API and follow the log for the length of the block; the group is for what else shall run."""
     async with AsyncExitStack() as stack:
-        stack.enter_context(home.locked())
         home.bind(shown(options.log or home.log.name))
         # Manifests may hold secrets, and the folder may have been there before, open to others.
         with home.private_files():
@@ -136,48 +225,16 @@ async def running(options: Options) -> AsyncIterator[Service]:
         stack.push_async_callback(store.close)
         service = Service(options, home, store, SystemClock(not_before=await last_at(store)))
         await service.view.open()
-        await _build(service, stack)
+        group = await stack.enter_async_context(asyncio.TaskGroup())
+        forecaster = Forecaster(str(options.log or home.log), service.view, service.clock, service.pools)
+        for see in (service.see, forecaster.see):
+            service.view.each(see)
+        app = application(service.backend())
+        service.url = await stack.enter_async_context(serving(app, options.host, options.port, tls=options.tls))
+        tasks = [group.create_task(work) for work in (service.view.run(), forecaster.run())]
+        stack.callback(lambda: [task.cancel() for task in tasks])
         spare_the_collector()
-        yield service
-
-
-async def _build(service: Service, stack: AsyncExitStack) -> None:
-    """Start everything, each after what it needs, so that the stack ends it before."""
-    options, view, store, clock = service.options, service.view, service.store, service.clock
-    wish = Wish(policy=options.policy, placer=options.placer, ratelimit_s=options.ratelimit_s)
-    for pool in service.clusters:
-        await settle(store, clock, view.live.cluster, pool, wish, ON_ONE_MACHINE, actor="up")
-    snapshots = Snapshots(store, view)
-    stack.push_async_callback(snapshots.take)
-    group = await stack.enter_async_context(asyncio.TaskGroup())
-    service.loops = [
-        pool_loop(pool, cluster, store=store, clock=clock, metrics=service.metrics)
-        for pool, cluster in service.clusters.items()
-    ]
-    forecaster = Forecaster(str(options.log or service.home.log), view, clock, tuple(service.clusters))
-    for see in (*(loop.see for loop in service.loops), forecaster.see):
-        view.each(see)
-    app = application(service.backend())
-    service.url = await stack.enter_async_context(serving(app, options.host, options.port, tls=options.tls))
-    for cluster in service.clusters.values():
-        # What the log has by now is in the view: a cluster forgets jobs that the log does not know.
-        await cluster.open()
-        stack.push_async_callback(cluster.close)
-    if options.halts_on_exit:
-        stack.push_async_callback(
-            halt_all, [(cluster, pool_watcher(pool, store, clock)) for pool, cluster in service.clusters.items()]
-        )
-    leader = f"up/{os.getpid()}"
-    works = [view.run(), snapshots.run(), forecaster.run(), *(loop.run(leader) for loop in service.loops)]
-    works += [cluster.run() for cluster in service.clusters.values()]
-    if options.metrics_folder is not None:
-        watcher = Watcher(store=store, clock=clock, actor="metrics")
-        works.append(ProgressCollector(options.metrics_folder, watcher=watcher, jobs=service.live_jobs).run())
-    tasks = [group.create_task(work) for work in works]
-    stack.callback(lambda: [task.cancel() for task in tasks])
-    certificate = str(options.tls[0].absolute()) if options.tls else ""
-    service.home.publish(Server(url=service.url, pid=os.getpid(), version=__version__, certificate=certificate))
-    stack.callback(service.home.withdraw)
+        yield service, group
 
 
 def _honoured(manifest: Mapping[str, Any]) -> Sequence[Omission]:
