@@ -26,13 +26,14 @@ def tomorrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], No
     """Makes this version the next one, which has a revision more; its tables differ by an index."""
     folder = tmp_path / "migrations"
     shutil.copytree(revisions_folder(), folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "versions" / "0002_tomorrow.py").write_text(
-        "from alembic import op\n\nrevision = '0002'\ndown_revision = '0001'\n\n\n"
+    today = schema.REVISIONS[-1]
+    (folder / "versions" / "tomorrow.py").write_text(
+        f"from alembic import op\n\nrevision = 'tomorrow'\ndown_revision = '{today}'\n\n\n"
         "def upgrade():\n    op.create_index('tomorrow', 'events', ['type'])\n"
     )
 
     def come() -> None:
-        monkeypatch.setattr(schema, "REVISIONS", ("0001", "0002"))
+        monkeypatch.setattr(schema, "REVISIONS", (*schema.REVISIONS, "tomorrow"))
         monkeypatch.setattr(migrate, "revisions_folder", lambda: folder)
 
     return come

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from voda.domain.errors import LogArchived, VersionConflict
 from voda.events.envelope import Head
 from voda.events.group import EventRow, GroupPlan
 from voda.events.store import EventStore, Snapshot
@@ -23,6 +24,26 @@ class Base(Struct, frozen=True, kw_only=True):
     """Of the last event that was archived; 0 = the log is whole."""
     heads: Mapping[str, Head] = {}
     """Of every stream at that position."""
+    folder: str = ""
+    """Where the archive lay when the log was archived; a hint for those who look for it."""
+
+
+def refuse_elsewhere(place: str, position: int, after: int) -> None:
+    """Raise VersionConflict unless a log that ends at `position` can take over events behind `after`."""
+    if position != after:
+        raise VersionConflict(
+            f"{place}: expected its end at position {after}, got {position}: somebody else writes to it"
+        )
+
+
+def archived(place: str, base: Base, after: int) -> LogArchived:
+    """Return the error of a reader who asks for events behind `after`, which are not all in the log any more."""
+    where = f" to {base.folder}" if base.folder else ""
+    return LogArchived(
+        f"{place}: the events up to position {base.position} were archived{where} (asked for: {after + 1} and later);"
+        " name that folder with --archive, or have VODA_ARCHIVE name it",
+        base.position,
+    )
 
 
 class DurableStore(EventStore, Protocol):
@@ -86,15 +107,26 @@ class DurableStore(EventStore, Protocol):
         ...
 
     # ---- archive
+    #
+    # In a log with a base, read, read_sealed, read_rows and tail raise `archived(...)` for an `after` below it. A
+    # stream that is not among the base's heads has nothing archived: read alone, it is read from any `after`.
 
     async def base(self) -> Base:
         """Return where the log begins."""
         ...
 
     async def forget(self, base: Base) -> None:
-        """Forget all events up to the base's position, durably, all or none; ids of them are not known any more.
+        """Forget the events up to the base's position, durably; a base below that of the log changes nothing.
+
+        Once `base` tells the new one it stays so, whatever becomes of the process; what is read until all is gone is
+        still what was written. Ids of what is forgotten are not known any more. A store may keep a few events more
+        than it is asked to: `base` tells.
+
+        Args:
+            base: with a position at which the log may be parted, and the heads there. The caller has proven that
+                archive and snapshots hold what is forgotten here.
 
         Raises:
-            InvalidInput: the position is beyond the last event, or a snapshot is needed and missing.
+            InvalidInput: the position is beyond the last event.
         """
         ...

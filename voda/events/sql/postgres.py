@@ -10,29 +10,27 @@ from contextlib import asynccontextmanager
 from functools import lru_cache
 from typing import Any, Self
 
-from sqlalchemy import Table, TextClause, insert, text
+from sqlalchemy import TextClause, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from voda.domain.errors import InvalidInput, NotALog
-from voda.events.envelope import Head
-from voda.events.group import Append, GroupPlan, Outcome, plan_group
+from voda.events.durable import refuse_elsewhere
+from voda.events.group import Append, GroupPlan, Outcome
 from voda.events.sql import schema
 from voda.events.sql.migrate import upgrade
 from voda.events.sql.postgres_errors import explained
 from voda.events.sql.postgres_listener import CHANNEL, Listener
+from voda.events.sql.postgres_writer import LOCK, Writer
 from voda.events.sql.store import Params
 
-# One number for all logs: an advisory lock is the database's own, and a database holds one log.
-_LOCK = f"SELECT pg_advisory_xact_lock({schema.APPLICATION_ID})"
 _NOTIFY = f"SELECT pg_notify('{CHANNEL}', '')"
-_HEADS = "SELECT stream, version, hash, epoch FROM streams WHERE stream = ANY(:streams)"
-_KNOWN = "SELECT event_id, position FROM events WHERE event_id = ANY(:ids)"
 _UPSERT_HEAD = (
-    "INSERT INTO streams (stream, version, hash, epoch, position) VALUES (:stream, :version, :hash, :epoch, :position)"
+    "INSERT INTO streams (stream, version, hash, epoch, position) VALUES ($1, $2, $3, $4, $5)"
     " ON CONFLICT (stream) DO UPDATE SET version = excluded.version, hash = excluded.hash, epoch = excluded.epoch,"
     " position = excluded.position"
 )
+_COLUMNS = tuple(schema.events.columns.keys())
 _OPTIONS = {"sslmode": "ssl", "host": "host", "port": "port"}
 """What may stand behind the question mark of a URL, in PostgreSQL's words, and the driver's word for it."""
 # The writer of a long transaction may wait for its own input.
@@ -50,6 +48,7 @@ class PostgresDatabase:
         self._engine = _engine(url, read_only=read_only, timeout_s=timeout_s)
         self._timeout_s = timeout_s
         self._listener = Listener(self._engine)
+        self._writer = Writer(self._engine)
 
     @classmethod
     async def open(cls, url: str, *, read_only: bool = False, timeout_s: float = 10.0) -> Self:
@@ -78,7 +77,7 @@ class PostgresDatabase:
         database = cls(make_url(url), read_only=False, timeout_s=timeout_s)
         try:
             async with database._transaction() as connection:
-                await connection.execute(_sql(_LOCK))
+                await connection.execute(_sql(LOCK))
                 revision = await _revision(connection)
                 if revision is None:
                     await _refuse_foreign_tables(connection, database.place)
@@ -100,15 +99,8 @@ class PostgresDatabase:
 
     async def commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
         """See Database.commit."""
-        async with self._transaction() as connection:
-            position = await _locked_position(connection)
-            streams = [append.stream for append in group]
-            heads = {row[0]: Head(*row[1:]) for row in await connection.execute(_sql(_HEADS), {"streams": streams})}
-            ids = [fact.event_id for append in group for fact in append.facts]
-            known = {row[0]: row[1] for row in await connection.execute(_sql(_KNOWN), {"ids": ids})}
-            plan = plan_group(group, position=position, heads=heads, known=known)
-            await _insert(connection, plan)
-        return plan.outcomes
+        async with explained(self.place), asyncio.timeout(self._timeout_s):
+            return await self._writer.commit(group)
 
     def commit_at_once(self, group: Sequence[Append]) -> None:
         """See Database.commit_at_once. A server is never so near."""
@@ -120,6 +112,12 @@ class PostgresDatabase:
                 raise InvalidInput(f"{self.place} is not empty: it has {position} events")
             for batch in batches:
                 await _insert(connection, batch)
+
+    async def take_over(self, plan: GroupPlan, *, after: int) -> None:
+        """See Database.take_over."""
+        async with self._transaction() as connection:
+            refuse_elsewhere(self.place, await _locked_position(connection), after)
+            await _insert(connection, plan)
 
     async def listen(self, on_growth: Callable[[], None]) -> None:
         """See Database.listen. A connection lost is made again at the next call."""
@@ -133,6 +131,7 @@ class PostgresDatabase:
     async def close(self) -> None:
         """See Database.close."""
         await self._listener.close()
+        await self._writer.close()
         await self._engine.dispose()
 
     @asynccontextmanager
@@ -183,20 +182,17 @@ def _sql(statement: str) -> TextClause:
 
 async def _locked_position(connection: AsyncConnection) -> int:
     # Two statements: each sees what was committed before it began, and the second begins with the lock held.
-    await connection.execute(_sql(_LOCK))
+    await connection.execute(_sql(LOCK))
     return int((await connection.execute(_sql(schema.POSITION))).scalar_one())
 
 
 async def _insert(connection: AsyncConnection, plan: GroupPlan) -> None:
     if not plan.rows:
         return
-    await connection.execute(insert(schema.events), _named(schema.events, plan.rows))
-    await connection.execute(_sql(_UPSERT_HEAD), _named(schema.streams, plan.head_rows()))
+    driver: Any = (await connection.get_raw_connection()).driver_connection
+    await driver.copy_records_to_table("events", records=plan.rows, columns=_COLUMNS)
+    await driver.executemany(_UPSERT_HEAD, plan.head_rows())
     await connection.execute(_sql(_NOTIFY))
-
-
-def _named(table: Table, rows: Sequence[tuple[object, ...]]) -> list[dict[str, object]]:
-    return [dict(zip(table.columns.keys(), row, strict=True)) for row in rows]
 
 
 async def _revision(connection: AsyncConnection) -> str | None:

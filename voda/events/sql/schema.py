@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, Column, Double, Index, Integer, LargeBinary, 
 
 from voda.domain.errors import LogTooNew, NotALog
 
-REVISIONS = ("0001",)
+REVISIONS = ("0001", "0002")
 """Alembic revisions, oldest first; the last is the one that this version reads and writes."""
 REVISION_TABLE = "voda_revision"
 """Alembic's own table, named so that its presence says whose tables these are."""
@@ -56,6 +56,17 @@ snapshots = Table(
     Column("heads", LargeBinary, nullable=False),
 )
 
+archived = Table(
+    "archived",
+    metadata,
+    Column("position", _position, primary_key=True, autoincrement=False),
+    Column("base", LargeBinary, nullable=False),
+    Column("hash", Text, nullable=False),
+)
+"""Where the log begins: its last row; none = the log is whole."""
+
+# A log whose events were all archived ends where it begins.
+_ENDS = "(SELECT max(position) AS position FROM events UNION ALL SELECT max(position) FROM archived)"
 READ = "SELECT position, body, hash FROM events WHERE position > :after ORDER BY position LIMIT :limit"
 READ_STREAM = (
     "SELECT position, body, hash FROM events WHERE stream = :stream AND position > :after ORDER BY version LIMIT :limit"
@@ -64,12 +75,12 @@ READ_ROWS = (
     "SELECT position, stream, version, event_id, type, recorded_at, body, hash FROM events"
     " WHERE position > :after ORDER BY position LIMIT :limit"
 )
-POSITION = "SELECT coalesce(max(position), 0) FROM events"
+POSITION = f"SELECT coalesce(max(position), 0) FROM {_ENDS} AS ends"
 HEAD = "SELECT version, hash, epoch FROM streams WHERE stream = :stream"
 HEADS = "SELECT stream, version, hash, epoch FROM streams"
 ENDS = (
     "SELECT ends.position, streams.stream, streams.version, streams.hash, streams.epoch"
-    " FROM (SELECT coalesce(max(position), 0) AS position FROM events) AS ends LEFT JOIN streams ON true"
+    f" FROM (SELECT coalesce(max(position), 0) AS position FROM {_ENDS} AS found) AS ends LEFT JOIN streams ON true"
 )
 SAVE_SNAPSHOT = (
     "INSERT INTO snapshots (name, position, state, state_hash, heads)"
@@ -86,9 +97,15 @@ LATEST_SNAPSHOT = (
 )
 SNAPSHOTS = "SELECT name, position FROM snapshots ORDER BY position, name"
 REACHED = (
-    "SELECT coalesce(max(position), 0), (SELECT coalesce(max(position), 0) FROM events)"
+    f"SELECT coalesce(max(position), 0), (SELECT coalesce(max(position), 0) FROM {_ENDS} AS ends)"
     " FROM (SELECT position FROM streams UNION ALL SELECT position FROM snapshots) AS marks"
 )
+BASE_POSITION = "SELECT coalesce(max(position), 0) FROM archived"
+BASE = "SELECT position, base, hash FROM archived ORDER BY position DESC LIMIT 1"
+SAVE_BASE = "INSERT INTO archived (position, base, hash) VALUES (:position, :base, :hash) ON CONFLICT DO NOTHING"
+DROP_BASES = "DELETE FROM archived WHERE position < (SELECT max(position) FROM archived)"
+FIRST_POSITION = "SELECT coalesce(min(position), 0) FROM events"
+DROP_EVENTS = "DELETE FROM events WHERE position <= :until"
 KNOWN_REVISION = f"SELECT version_num FROM {REVISION_TABLE}"
 
 

@@ -16,6 +16,7 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from voda.domain.errors import InvalidInput, StoreNotWritable, VodaError
+from voda.events.durable import refuse_elsewhere
 from voda.events.envelope import Head
 from voda.events.group import Append, GroupPlan, Outcome, plan_group
 from voda.events.sql import schema, sqlite_file
@@ -91,6 +92,10 @@ class SqliteDatabase:
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
         """See Database.restore."""
         await self._in_writer(lambda writer: writer.restore(batches))
+
+    async def take_over(self, plan: GroupPlan, *, after: int) -> None:
+        """See Database.take_over."""
+        await self._in_writer(lambda writer: writer.take_over(plan, after))
 
     async def listen(self, on_growth: Callable[[], None]) -> None:
         """See Database.listen. SQLite tells nobody; tails poll."""
@@ -200,6 +205,12 @@ class _Writer:
             self._connection.execute("COMMIT")
         # What was inserted is not in the cache.
         self._data_version = -1
+
+    def take_over(self, plan: GroupPlan, after: int) -> None:
+        """See Database.take_over."""
+        with self._patience(), self._transaction():
+            refuse_elsewhere(str(self._path), self._position, after)
+            self._record(plan)
 
     def close(self) -> None:
         """Close the connection."""

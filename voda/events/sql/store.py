@@ -11,8 +11,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from voda.domain.errors import LogDamaged, StoreNotWritable, StoreUnavailable
+from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable, StoreUnavailable
 from voda.events.codec import unseal
+from voda.events.durable import Base, archived
 from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
 from voda.events.group import Append, EventRow, GroupPlan, refuse_unstorable
 from voda.events.sql import schema
@@ -22,9 +23,12 @@ from voda.events.store import Snapshot
 TAIL_PAGE = 1000
 SNAPSHOTS_KEPT = 8
 """Newest snapshots kept of each name; older ones would only save time to those who travel far back."""
+_SWEEP = 10_000
+"""Events deleted at once: a writer waits for some hundredths of a second."""
 
 _log = logging.getLogger(__name__)
-_encode_heads = msgspec.json.Encoder(order="sorted").encode
+_encode = msgspec.json.Encoder(order="sorted").encode
+_decode_base = msgspec.json.Decoder(Base).decode
 _decode_heads = msgspec.json.Decoder(dict[str, tuple[int, str, int]]).decode
 
 Params = Mapping[str, object]
@@ -50,6 +54,14 @@ class Database(Committer, Protocol):
         """Fill an empty log in one durable transaction; whatever the iterator raises undoes all of it."""
         ...
 
+    async def take_over(self, plan: GroupPlan, *, after: int) -> None:
+        """Add events of another log behind position `after`, in one durable transaction.
+
+        Raises:
+            VersionConflict: this log ends elsewhere.
+        """
+        ...
+
     async def listen(self, on_growth: Callable[[], None]) -> None:
         """Call `on_growth` whenever another process appended, as far as the database can tell."""
         ...
@@ -70,6 +82,8 @@ class SqlStore:
         self._database = database
         self._commits = GroupCommit(database)
         self._grown = asyncio.Event()
+        self._base = Base()
+        """As last seen; it moves only forwards."""
 
     @property
     def place(self) -> str:
@@ -89,17 +103,25 @@ class SqlStore:
         if stream is None:
             return [unseal(sealed) for sealed in await self.read_sealed(after, limit)]
         params = {"stream": stream, "after": after, "limit": limit}
-        return [unseal(Sealed(*row)) for row in await self._database.fetch(schema.READ_STREAM, params)]
+        rows = await self._database.fetch(schema.READ_STREAM, params)
+        # After the read: what it lacks was deleted after the base was moved.
+        await self._refuse_archived(after, stream)
+        return [unseal(Sealed(*row)) for row in rows]
 
     async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
         """See EventStore.read_sealed."""
         rows = await self._database.fetch(schema.READ, {"after": after, "limit": limit})
+        if not rows or rows[0][0] != after + 1:
+            await self._refuse_archived(after)
         _refuse_gap(after, [row[0] for row in rows])
         return [Sealed(*row) for row in rows]
 
     async def read_rows(self, after: int, limit: int) -> Sequence[EventRow]:
         """Return up to `limit` events with the columns that stand beside their bodies, gaps and all."""
-        return await self._database.fetch(schema.READ_ROWS, {"after": after, "limit": limit})
+        rows = await self._database.fetch(schema.READ_ROWS, {"after": after, "limit": limit})
+        if not rows or rows[0][0] != after + 1:
+            await self._refuse_archived(after)
+        return rows
 
     async def ends(self) -> tuple[int, Mapping[str, Head]]:
         """Return the position of the last event and every stream's head, both seen at one instant."""
@@ -147,7 +169,7 @@ class SqlStore:
             "position": snapshot.position,
             "state": snapshot.state,
             "state_hash": snapshot.state_hash,
-            "heads": _encode_heads(heads),
+            "heads": _encode(heads),
         }
         drop = {"name": snapshot.name, "keep": SNAPSHOTS_KEPT}
         await self._database.write([(schema.SAVE_SNAPSHOT, row), (schema.DROP_SNAPSHOTS, drop)])
@@ -184,6 +206,42 @@ class SqlStore:
         await self._database.restore(batches)
         self._wake()
 
+    async def take_over(self, plan: GroupPlan, *, after: int) -> None:
+        """See DurableStore.take_over."""
+        await self._database.take_over(plan, after=after)
+        self._wake()
+
+    async def base(self) -> Base:
+        """See DurableStore.base.
+
+        Raises:
+            LogDamaged: the record of it is not what was written.
+        """
+        position = (await self._database.fetch(schema.BASE_POSITION, {}))[0][0]
+        if position != self._base.position:
+            self._base = _base(self.place, *(await self._database.fetch(schema.BASE, {}))[0])
+        return self._base
+
+    async def forget(self, base: Base) -> None:
+        """See DurableStore.forget. The base moves at once; the events below it are deleted slice by slice."""
+        if base.position > (end := await self.position()):
+            raise InvalidInput(f"{self.place} ends at position {end}: it cannot forget up to {base.position}")
+        if base.position > (await self.base()).position:
+            body = _encode(base)
+            row = {"position": base.position, "base": body, "hash": hash_of(body)}
+            await self._database.write([(schema.SAVE_BASE, row), (schema.DROP_BASES, {})])
+        await self._sweep((await self.base()).position)
+
+    async def _sweep(self, until: int) -> None:
+        """Delete what a forgetting, also one that was killed, left behind."""
+        while 0 < (first := int((await self._database.fetch(schema.FIRST_POSITION, {}))[0][0])) <= until:
+            await self._database.write([(schema.DROP_EVENTS, {"until": min(first + _SWEEP - 1, until)})])
+
+    async def _refuse_archived(self, after: int, stream: str | None = None) -> None:
+        base = await self.base()
+        if after < base.position and (stream is None or stream in base.heads):
+            raise archived(self.place, base, after)
+
     async def refuse_cut(self) -> None:
         """Raise if the log once reached further than it does now.
 
@@ -217,6 +275,19 @@ def _refuse_gap(after: int, positions: Sequence[int]) -> None:
     if positions and positions[-1] != after + len(positions):
         expected = next(number for number, found in enumerate(positions, after + 1) if number != found)
         raise LogDamaged(f"position {expected}: the event is missing", expected)
+
+
+def _base(place: str, position: int, body: bytes | str, digest: str) -> Base:
+    # A damaged SQLite file may hold text where its column promises bytes.
+    if isinstance(body, str) or hash_of(body) != digest:
+        raise LogDamaged(f"{place}: the record of the archive (position {position}) is not what was written")
+    try:
+        base = _decode_base(body)
+    except msgspec.MsgspecError as error:
+        raise LogDamaged(f"{place}: the record of what was archived cannot be read ({error})") from error
+    if base.position != position:
+        raise LogDamaged(f"{place}: the record of what was archived is of {base.position}, expected {position}")
+    return base
 
 
 def _snapshot(name: str, position: int, state: bytes | str, state_hash: str, heads: bytes) -> Snapshot:
