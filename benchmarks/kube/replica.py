@@ -5,10 +5,8 @@ Rule: whatever becomes of the figure, the process ends with it.
 
 import asyncio
 import os
-import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -19,14 +17,12 @@ import yaml
 
 from benchmarks.served import resident_bytes
 from tests.kube.control_plane import ControlPlane
-from voda import config
+from tests.served_process import PROGRAM, ServedProcess
 
-_URL = re.compile(r"serves (http://\S+)")
 _START_S = 120.0
-_PROGRAM = ("-c", "import voda.cli; voda.cli.main()")
 
 
-class Replica:
+class Replica(ServedProcess):
     """One process; it leads as soon as nobody else does.
 
     Args:
@@ -47,7 +43,7 @@ class Replica:
         profile: str = "",
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._said = folder / "said"
+        (folder / "said").unlink(missing_ok=True)
         fields = {
             "log": log,
             "home": str(folder),
@@ -59,32 +55,9 @@ class Replica:
         }
         path = folder / "voda.yaml"
         path.write_text(yaml.safe_dump(fields))
-        program = ("-m", "benchmarks.kube.profiled", profile) if profile else _PROGRAM
+        program = ("-m", "benchmarks.kube.profiled", profile) if profile else PROGRAM
         arguments = ("serve", "--config", str(path), "--no-tokens", "--verbose", "--kubeconfig")
-        with self._said.open("wb") as said:
-            self.process = subprocess.Popen(
-                [sys.executable, *program, *arguments, str(plane.kubeconfig())],
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                env={**config.environment(), "COLUMNS": "200"},
-            )
-
-    @property
-    def text(self) -> str:
-        """What it said so far."""
-        return self._said.read_text(errors="replace")
-
-    @property
-    def url(self) -> str:
-        """Where its API is; empty until it serves."""
-        found = _URL.search(self.text)
-        return found[1] if found else ""
-
-    @property
-    def leads(self) -> bool:
-        """Whether it said so last."""
-        return self.text.rfind("leads pool=") > self.text.rfind("stepped down")
+        super().__init__(folder / "said", [*arguments, str(plane.kubeconfig())], program=program)
 
     async def until_leads(self) -> None:
         """Wait until it leads a pool."""
@@ -118,10 +91,6 @@ class Replica:
         for pid in reversed(self.pids()):
             _kill(pid)
         self.process.wait(30.0)
-
-    def terminate(self) -> None:
-        """Tell it to end, and do not wait."""
-        self.process.send_signal(signal.SIGTERM)
 
     def stop(self) -> None:
         """Tell it to end, and wait; kill it where it does not."""
