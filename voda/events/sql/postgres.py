@@ -86,6 +86,10 @@ class PostgresDatabase:
         finally:
             await database.close()
 
+    def connect_arguments(self) -> dict[str, Any]:
+        """Return where the server is, and who asks, in the driver's words: for sessions that serve another purpose."""
+        return dict(self._engine.dialect.create_connect_args(self._engine.url)[1])
+
     async def fetch(self, sql: str, params: Params) -> Sequence[tuple[Any, ...]]:
         """See Database.fetch."""
         async with self._transaction() as connection:

@@ -90,6 +90,11 @@ class SqlStore:
         """Path or URL, without password."""
         return self._database.place
 
+    @property
+    def database(self) -> Database:
+        """What the log lies in; for what is kept beside it."""
+        return self._database
+
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
         """See EventStore.append."""
         append = Append(stream, expected_version, facts, epoch)

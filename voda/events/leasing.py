@@ -1,0 +1,42 @@
+"""Finds the Lease that a log's own store keeps, so that replicas need nothing else to elect their leader.
+
+Rule: the store that judges who leads is the one that refuses a former leader's decisions.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from voda.clock import Clock
+from voda.domain.errors import InvalidInput
+from voda.domain.lease import LeaseStore
+from voda.events.sql.postgres import PostgresDatabase
+from voda.events.sql.postgres_lease import PostgresLease
+from voda.events.sql.sqlite import SqliteDatabase
+from voda.events.sql.sqlite_lease import FileLease
+from voda.events.sql.store import SqlStore
+from voda.events.store import EventStore
+
+NAME: Final = "leader"
+"""Of the Lease, where a log has but one."""
+
+
+def lease_of(store: EventStore, name: str = NAME, *, clock: Clock) -> LeaseStore:
+    """Return one candidate's way to a Lease in the store of a log; nothing is opened, and nothing need be closed.
+
+    Args:
+        store: as it was opened for appending; open for as long as the Lease is campaigned for.
+        name: the same for all candidates; of letters, digits, `-` and `.`.
+        clock: dates renewals, for people to read.
+
+    Raises:
+        InvalidInput: the store elects nobody.
+    """
+    if isinstance(store, SqlStore):
+        match store.database:
+            case PostgresDatabase() as postgres:
+                return PostgresLease(postgres, name)
+            case SqliteDatabase() as sqlite:
+                return FileLease(Path(sqlite.place), name, clock=clock)
+    raise InvalidInput(
+        f"a log in {type(store).__name__} elects no leader: expected SQLite, PostgreSQL or NATS JetStream"
+    )
