@@ -1,0 +1,136 @@
+"""Where a log in NATS lies: `nats://[user:password@]host[:port][,host2[:port2]...][/STREAM][?option=value&...]`.
+
+Rule: what is shown to people, and what is written to logs, holds neither password nor token.
+"""
+
+import re
+import ssl
+from urllib.parse import parse_qsl, unquote
+
+from msgspec import Struct
+
+from voda.domain.errors import InvalidInput
+
+SCHEMES = ("nats", "tls")
+DEFAULT_STREAM = "voda"
+DEFAULT_PORT = 4222
+REPLICAS = (1, 3, 5)
+_OPTIONS = ("replicas", "creds", "ca", "monitor")
+_EXPECTED = "nats://[user:password@]host[:port][,host2[:port2]]/STREAM"
+_URL = re.compile(
+    r"(?P<scheme>nats|tls)://(?:(?P<who>[^/?]*)@)?(?P<hosts>[^/?@]+)(?:/(?P<stream>[^/?]*))?(?:\?(?P<query>.*))?"
+)
+_HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[^\s:\[\]]+)(?::(?P<port>\d{1,5}))?")
+# Names of streams become tokens of subjects and names of folders.
+_STREAM = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_LARGEST_PORT = 65535
+
+
+class Location(Struct, frozen=True, kw_only=True):
+    """A log's address, taken apart."""
+
+    scheme: str
+    hosts: tuple[str, ...]
+    """`host:port` of at least one server; the client learns of the others by itself."""
+    stream: str = DEFAULT_STREAM
+    """Name of the JetStream stream."""
+    user: str = ""
+    password: str = ""
+    token: str = ""
+    replicas: int = 0
+    """How many servers are to keep the log; 0 = not said."""
+    creds: str = ""
+    """Path of a file of credentials (JWT and seed)."""
+    ca: str = ""
+    """Path of a file of certificates that the server's must be signed by; empty = those of the system."""
+    monitor: tuple[str, ...] = ()
+    """http://host:port of the servers' monitoring, to ask what only that tells."""
+
+    @property
+    def place(self) -> str:
+        """What users call it: the URL, without password and options."""
+        who = f"{self.user}@" if self.user else ""
+        return f"{self.scheme}://{who}{','.join(self.hosts)}/{self.stream}"
+
+    @property
+    def servers(self) -> list[str]:
+        """URLs of the servers, without whatever is secret."""
+        return [f"{self.scheme}://{host}" for host in self.hosts]
+
+    def tls(self) -> ssl.SSLContext | None:
+        """Return how to talk to the servers in secret; None where the client may choose.
+
+        Raises:
+            InvalidInput: there are no such certificates.
+        """
+        if self.scheme != "tls" and not self.ca:
+            return None
+        try:
+            return ssl.create_default_context(cafile=self.ca or None)
+        except OSError as error:
+            raise InvalidInput(f"{self.place}: the certificates {self.ca} cannot be read: {error}") from error
+
+
+def is_nats(location: object) -> bool:
+    """Return whether a log's path or URL names NATS."""
+    return isinstance(location, str) and location.partition("://")[0] in SCHEMES and "://" in location
+
+
+def parsed(url: str) -> Location:
+    """Take a URL apart.
+
+    Raises:
+        InvalidInput: it is none of a log in NATS.
+    """
+    found = _URL.fullmatch(url)
+    if not found:
+        raise InvalidInput(f"{_without_secrets(url)!r} is no URL of a log in NATS: expected {_EXPECTED}")
+    user, colon, password = (found["who"] or "").partition(":")
+    options = _options(found["query"] or "", _without_secrets(url))
+    stream = found["stream"] or DEFAULT_STREAM
+    if not _STREAM.fullmatch(stream):
+        raise InvalidInput(
+            f"{_without_secrets(url)!r}: a stream's name is made of letters, digits, '_' and '-', got {stream!r}"
+        )
+    return Location(
+        scheme=found["scheme"],
+        hosts=tuple(_host(host, url) for host in found["hosts"].split(",")),
+        stream=stream,
+        # NATS takes a name without a password for a token.
+        user=unquote(user) if colon else "",
+        password=unquote(password),
+        token="" if colon else unquote(user),
+        replicas=_replicas(options.get("replicas", ""), url),
+        creds=options.get("creds", ""),
+        ca=options.get("ca", ""),
+        monitor=tuple(part.rstrip("/") for part in options.get("monitor", "").split(",") if part),
+    )
+
+
+def _options(query: str, url: str) -> dict[str, str]:
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    if unknown := sorted(set(options) - set(_OPTIONS)):
+        raise InvalidInput(f"{url}: the URL's option {unknown[0]!r} is unknown, expected {', '.join(_OPTIONS)}")
+    return options
+
+
+def _host(text: str, url: str) -> str:
+    found = _HOST.fullmatch(text)
+    port = int(found["port"] or DEFAULT_PORT) if found else 0
+    if not found or not 0 < port <= _LARGEST_PORT:
+        raise InvalidInput(f"{_without_secrets(url)!r}: expected host or host:port, got {text!r}")
+    return f"{found['name']}:{port}"
+
+
+def _replicas(text: str, url: str) -> int:
+    if text and text not in map(str, REPLICAS):
+        raise InvalidInput(
+            f"{_without_secrets(url)}: expected replicas=1, 3 or 5, got {text!r}"
+            " (an even number survives no more failures than the odd one below it)"
+        )
+    return int(text or 0)
+
+
+def _without_secrets(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
