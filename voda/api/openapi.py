@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from voda import __version__
 from voda.api.examples import EXAMPLES
+from voda.api.level import AFTER, AFTER_MEANS, asks_for_level
 from voda.api.operation import OPEN, PROBLEM, Answer, Body, Operation
 from voda.api.problems import HEADERS, MEANINGS
 from voda.api.schemas import Problem
@@ -115,6 +116,9 @@ def _parameters(operation: Operation) -> list[Json]:
     found = [_in_path(match, operation.path_parameters) for match in _PARAMETER.finditer(operation.path)]
     if operation.query is not None:
         found += _in_query(operation.query)
+    if asks_for_level(operation):
+        position: Json = {"type": "integer", "minimum": 0}
+        found.append({"name": AFTER, "in": "query", "description": AFTER_MEANS, "schema": position})
     for name, description in operation.headers.items():
         found.append({"name": name, "in": "header", "description": description, "schema": {"type": "string"}})
     return found

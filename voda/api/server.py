@@ -12,10 +12,10 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
 from voda.api import routes
-from voda.api.access import Access
 from voda.api.backend import Backend
 from voda.api.connections import in_progress
 from voda.api.foreign import refuse_foreign_page
+from voda.api.level import asks_for_level, levelled, tell
 from voda.api.metrics.metered import metered
 from voda.api.operation import ENDING, NOBODY, OPEN, OPERATIONS, Operation
 from voda.api.problems import Unauthorized, problems
@@ -30,7 +30,7 @@ def application(backend: Backend) -> web.Application:
     app[ENDING] = asyncio.Event()
     app.on_shutdown.append(_end_streams)
     for operation in app[OPERATIONS]:
-        handler = _guarded(operation, backend.access)
+        handler = _guarded(operation, backend)
         app.router.add_route(operation.method, operation.path, handler)
         if operation.method == "GET":
             # The same without its body, as RFC 9110 has it; proxies and watchdogs ask so.
@@ -54,9 +54,10 @@ def operations(backend: Backend) -> Sequence[Operation]:
     return tuple(found.values())
 
 
-def _guarded(operation: Operation, access: Access) -> Handler:
+def _guarded(operation: Operation, backend: Backend) -> Handler:
     """Return the operation as a handler for the router."""
     handler, roles, takes_no_query = operation.handler, operation.roles, operation.query is None
+    access, can_wait = backend.access, asks_for_level(operation)
 
     async def handle(request: web.Request) -> web.StreamResponse:
         if roles is OPEN:
@@ -69,10 +70,14 @@ def _guarded(operation: Operation, access: Access) -> Handler:
             )
         if not access.has_tokens:
             refuse_foreign_page(request)
+        if can_wait and request.rel_url.raw_query_string:
+            request = await levelled(request, backend)
         if takes_no_query and request.rel_url.raw_query_string:
             name = next(iter(request.query), request.rel_url.raw_query_string)[:80]
             raise InvalidField(name, f"the query has {name!r}, but {operation.path} takes none")
-        return await handler(request, who)
+        response = await handler(request, who)
+        tell(response, backend)
+        return response
 
     return handle
 

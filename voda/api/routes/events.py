@@ -17,6 +17,7 @@ from voda.api.backend import Backend
 from voda.api.found import is_own
 from voda.api.history import Wanted
 from voda.api.hub import Hub
+from voda.api.level import refuse_beyond
 from voda.api.lookup import spec_of
 from voda.api.operation import Answer, Operation
 from voda.api.schemas import EventList, Who
@@ -75,7 +76,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             watch = Watch(backend, hub, stream, wanted, has_manifest)
             return await stream.run(lambda: watch.run(after))
         found = await history.page(backend.store, wanted, after=query.after or 0, limit=query.limit)
-        _refuse_beyond(query.after or 0, found.end)
+        refuse_beyond(query.after or 0, found.end)
         items = tuple(shown(event, with_manifest=has_manifest(event)) for event in found.events)
         return answered(EventList(items=items, last_position=found.last_position, end=found.end))
 
@@ -129,15 +130,8 @@ async def _begin(backend: Backend, request: web.Request, query: EventsQuery) -> 
     if after is None:
         return backend.view.position
     if after > backend.view.position:
-        _refuse_beyond(after, await backend.store.position())
+        refuse_beyond(after, await backend.store.position())
     return after
-
-
-def _refuse_beyond(after: int, end: int) -> None:
-    if after > end:
-        raise InvalidField(
-            "after", f"position {after} is beyond the end of the log, which is at {end}: it is of another log"
-        )
 
 
 class Watch:

@@ -1,0 +1,70 @@
+"""Reads that ask for what was written through another replica."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.service import a_manifest, a_service
+from voda.api.schemas import Problem
+from voda.events.envelope import Event
+from voda.events.memory import MemoryStore
+from voda.events.store import EventStore
+
+WAIT_S = 60.0
+
+
+class Late:
+    """A log that one replica reads late: until it is let go on, there is nothing to follow."""
+
+    def __init__(self, log: EventStore) -> None:
+        self.let = asyncio.Event()
+        self._log = log
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def tail(self, after: int) -> AsyncIterator[Event]:
+        await self.let.wait()
+        async for event in self._log.tail(after):
+            yield event
+
+
+async def test_read_through_another_replica_waits_until_it_has_read_what_was_written() -> None:
+    log = MemoryStore()
+    async with a_service(log) as one:
+        late: Any = Late(log)
+        async with a_service(late) as other:
+            written = await one.ask("POST", "/api/v1/jobs", body=a_manifest("digits"))
+            position = written.headers["Voda-Position"]
+            assert (written.status, int(position)) == (201, await log.position())
+            assert (await other.ask("GET", "/api/v1/jobs/digits")).status == 404
+            asked = asyncio.ensure_future(other.ask("GET", f"/api/v1/jobs/digits?after={position}"))
+            listed = asyncio.ensure_future(other.ask("GET", f"/api/v1/jobs?limit=1&after={position}"))
+            async with asyncio.timeout(WAIT_S):
+                # An answer without a position does not wait for those that do.
+                assert (await other.ask("GET", "/api/v1/jobs")).json()["items"] == []
+                late.let.set()
+                assert [(await asked).status, (await listed).status] == [200, 200]
+            assert len((await listed).json()["items"]) == 1
+            assert int((await asked).headers["Voda-Position"]) >= int(position)
+
+
+@pytest.mark.parametrize("after", ["-1", "x", "1.5", "", "9" * 40, "1&after=2"])
+async def test_read_that_asks_for_no_position_is_refused(after: str) -> None:
+    async with a_service() as service:
+        answer = await service.ask("GET", f"/api/v1/pools?after={after}")
+        assert (answer.status, answer.as_a(Problem).field) == (422, "after")
+
+
+async def test_read_that_asks_for_a_position_of_another_log_is_refused() -> None:
+    async with a_service() as service:
+        answer = await service.ask("GET", "/api/v1/nodes?after=1000")
+        assert answer.status == 422
+        assert "it is of another log" in answer.as_a(Problem).detail
+
+
+async def test_write_takes_no_position_to_wait_for() -> None:
+    async with a_service() as service:
+        assert (await service.ask("DELETE", "/api/v1/jobs/a?after=1")).status == 422
