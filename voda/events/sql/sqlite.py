@@ -21,6 +21,7 @@ from voda.events.envelope import Head
 from voda.events.group import Append, GroupPlan, Outcome, plan_group
 from voda.events.sql import schema, sqlite_file
 from voda.events.sql.sqlite_errors import explain, explained, is_busy
+from voda.events.sql.sqlite_watch import Watch
 from voda.events.sql.store import Params
 
 INLINE_BELOW_S = 0.002
@@ -49,7 +50,7 @@ T = TypeVar("T")
 class SqliteDatabase:
     """See `Database`."""
 
-    poll_s = 0.1
+    poll_s = 0.5
 
     def __init__(self, path: Path, *, timeout_s: float = 5.0, read_only: bool = False) -> None:
         self.place = str(path)
@@ -58,6 +59,7 @@ class SqliteDatabase:
         self._reader, self._frozen_at = sqlite_file.open_reader(path)
         self._reads = ThreadPoolExecutor(1, "voda-log-read")
         self._writes = ThreadPoolExecutor(1, "voda-log-write")
+        self._watch = Watch(sqlite_file.journal(path))
         # Not known yet; a few commits in the thread will tell.
         self._recent_commit_s = 2 * INLINE_BELOW_S
 
@@ -98,7 +100,8 @@ class SqliteDatabase:
         await self._in_writer(lambda writer: writer.take_over(plan, after))
 
     async def listen(self, on_growth: Callable[[], None]) -> None:
-        """See Database.listen. SQLite tells nobody; tails poll."""
+        """See Database.listen."""
+        self._watch.want(on_growth)
 
     async def damage(self) -> str | None:
         """See Database.damage."""
@@ -107,6 +110,7 @@ class SqliteDatabase:
 
     async def close(self) -> None:
         """See Database.close."""
+        self._watch.close()
         # In this order: the last connection to close tidies the journal away, and only a writer may.
         self._reads.shutdown()
         self._reader.close()
@@ -116,6 +120,7 @@ class SqliteDatabase:
 
     def _took(self, commit_s: float) -> None:
         self._recent_commit_s = max(commit_s, self._recent_commit_s * (1 - _FORGOTTEN))
+        self._watch.heed_own()
 
     async def _in_writer(self, call: Callable[["_Writer"], T]) -> T:
         if self._writer is None:

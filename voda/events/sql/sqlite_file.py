@@ -109,13 +109,14 @@ def open_reader(path: Path) -> tuple[sqlite3.Connection, Stamp | None]:
 
 def stamp(path: Path) -> Stamp | None:
     """Return what changes when the file does; None while a journal shows that somebody writes, or died writing."""
-    if _journal(path).exists():
+    if journal(path).exists():
         return None
     found = path.stat()
     return found.st_mtime_ns, found.st_size
 
 
-def _journal(path: Path) -> Path:
+def journal(path: Path) -> Path:
+    """Return the file in which SQLite gathers what was written last; it is there while somebody writes."""
     # SQLite puts it beside the file that a link leads to.
     found = path.resolve()
     return found.with_name(f"{found.name}-wal")
@@ -202,5 +203,5 @@ def _check_header(path: Path, header: bytes, size_bytes: int) -> None:
     # 1 stands for 65,536.
     page_bytes = int.from_bytes(header[16:18]) if header[16:18] != b"\0\1" else 65_536
     expected_bytes = page_bytes * int.from_bytes(header[28:32])
-    if size_bytes < expected_bytes and not _journal(path).exists():
+    if size_bytes < expected_bytes and not journal(path).exists():
         raise LogDamaged(f"{path} is cut: expected {expected_bytes} bytes, got {size_bytes}; restore it from a copy")
