@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-LOOK_S: Final = 0.005
-"""Takes a two-hundredth of a core's time, and no thread."""
-_AGAIN: Final = frozenset({1, 2, 4, 8, 16, 32, 64})
-"""Looks after a change at which it is told once more: what was seen may not be committed yet if the disk is slow, and two
-appends within a tick of the file system's clock, 4 to 10 ms, may leave one and the same time."""
+LOOK_S: Final = 0.01
+"""Takes about a hundredth of a core's time, and no thread."""
+_AGAIN: Final = frozenset({1, 2, 4, 8, 16, 32})
+"""Looks after a change at which it is told once more: what was seen may not be committed yet if the disk is slow, and
+two appends within a tick of the file system's clock, 4 to 10 ms, may leave one and the same time."""
 _LAST_AFTER_OWN: Final = 4
 """Of those looks, after a change of our own: that was committed, so only another's within the same tick is missed."""
 _UNWANTED_AFTER_S: Final = 3.0
