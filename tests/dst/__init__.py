@@ -1,0 +1,1 @@
+"""Deterministic simulation tests: the whole control plane on one event loop, virtual time and drawn chance."""

@@ -1,0 +1,233 @@
+"""An event loop on virtual time that draws what runs next, and whose tasks can be killed or frozen by their owner.
+
+Rules: where nothing is ready, time jumps to the next timer; no thread, no socket, no real time; nothing of a dead
+owner runs again, not even what it would do in the end (its connections are dead as well).
+"""
+
+import asyncio
+import contextvars
+import heapq
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any, Final, TypeVar, TypeVarTuple
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+START_S: Final = 1_000.0
+"""Of the loop's steady clock."""
+_STEP_S: Final = 1e-6
+"""What each step takes: who asks for the time again and again sees it go on."""
+_MOST_AT_ONCE: Final = 200_000
+"""Steps within one second after which somebody is believed to turn in circles."""
+_FEW_CANCELED: Final = 100
+
+
+class Owner:
+    """Whose tasks they are: one life of one process."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_dead = False
+        self.is_frozen = False
+        self.parked: list[asyncio.Handle] = []
+        """What is to run once it is not frozen any more."""
+
+
+OWNER: Final[contextvars.ContextVar[Owner | None]] = contextvars.ContextVar("OWNER", default=None)
+
+
+class SeededTask(asyncio.Task[T]):
+    """A task that is hashed by its number, so that sets of tasks have the same order in every process."""
+
+    def __init__(self, number: int, *args: Any, **kwargs: Any) -> None:
+        self.number = number
+        context = kwargs.get("context")
+        self.owner = OWNER.get() if context is None else context.get(OWNER)
+        super().__init__(*args, **kwargs)
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class SeededLoop(asyncio.BaseEventLoop):
+    """See the module.
+
+    Args:
+        chance: draws the order in which what is ready runs.
+    """
+
+    _ready: list[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
+    _stopping: bool
+    _timer_cancelled_count: int
+
+    def __init__(self, chance: Random) -> None:
+        super().__init__()
+        # Drawn from at any place, which a deque is slow to give.
+        self._ready = []
+        self._draw = chance.random
+        self._now = START_S
+        self._tasks = 0
+        self.steps = 0
+        self.graves: list[SeededTask[Any]] = []
+        """Tasks of the dead: kept, so that no finalizer runs what they would have done in the end."""
+        self._second = START_S
+        self._steps_before = 0
+
+    def time(self) -> float:
+        """Return the virtual seconds."""
+        return self._now
+
+    # ---- owners
+
+    def kill(self, owner: Owner) -> None:
+        """Let nothing of the owner run any more."""
+        owner.is_dead = True
+        tasks = [task for task in asyncio.all_tasks(self) if isinstance(task, SeededTask) and task.owner is owner]
+        self.graves += sorted(tasks, key=lambda task: task.number)
+        owner.parked.clear()
+
+    def freeze(self, owner: Owner) -> None:
+        """Let nothing of the owner run until it is thawed."""
+        owner.is_frozen = True
+
+    def thaw(self, owner: Owner) -> None:
+        """Let the owner go on."""
+        owner.is_frozen = False
+        self._ready += owner.parked
+        owner.parked.clear()
+
+    def bury(self, *, most_steps: int = 100_000) -> None:
+        """End what is left of everybody, dead or alive; the loop must not be running, nor anything be checked then."""
+        tasks = [task for task in asyncio.all_tasks(self) if isinstance(task, SeededTask)]
+        for task in sorted(tasks, key=lambda task: task.number):
+            if task.owner is not None:
+                task.owner.is_dead = task.owner.is_frozen = False
+                self.thaw(task.owner)
+            # What waits for a handle that was dropped can be woken, what was about to run cannot.
+            task.cancel()
+        self.set_exception_handler(lambda loop, context: None)
+        self.run_until_complete(_gone(tasks, self.steps + most_steps, self))
+        self.graves.clear()
+
+    # ---- what asyncio asks of a loop
+
+    def create_task(self, coro: Any, *, name: Any = None, context: contextvars.Context | None = None) -> Any:
+        """See asyncio.AbstractEventLoop."""
+        self._tasks += 1
+        return SeededTask(self._tasks, coro, loop=self, name=name, context=context)
+
+    def run_in_executor(self, executor: Any, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
+        """Call it here and now; the answer comes a moment later."""
+        future: asyncio.Future[T] = self.create_future()
+        try:
+            answer = func(*args)
+        except Exception as error:  # handed to whoever waits
+            self.call_soon(_fail, future, error)
+        else:
+            self.call_soon(_fulfil, future, answer)
+        return future
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, *_args: Any, **_kwargs: Any
+    ) -> asyncio.Handle:
+        """Refuse: there are no threads."""
+        raise RuntimeError("a thread wants something of a loop that has none")
+
+    def _process_events(self, _events: Any) -> None:
+        raise RuntimeError("there is no outside world")
+
+    def _run_once(self) -> None:
+        """Run what is ready, one by one in the drawn order, until the loop is to stop."""
+        ready, draw = self._ready, self._draw
+        while not self._stopping:
+            self._wake_timers()
+            if not ready:
+                self._jump()
+                continue
+            last = len(ready) - 1
+            if last:
+                chosen = int(draw() * (last + 1))
+                ready[chosen], ready[last] = ready[last], ready[chosen]
+            self._run(ready.pop())
+
+    def _run(self, handle: asyncio.Handle) -> None:
+        if handle._cancelled:
+            return
+        owner: Owner | None = handle._context.get(OWNER)  # type: ignore[attr-defined]
+        if owner is not None:
+            if owner.is_dead:
+                return
+            if owner.is_frozen:
+                owner.parked.append(handle)
+                return
+        self.steps += 1
+        self._now += _STEP_S
+        handle._run()
+
+    def _wake_timers(self) -> None:
+        scheduled, now = self._scheduled, self._now
+        while scheduled and (scheduled[0]._when <= now or scheduled[0]._cancelled):  # type: ignore[attr-defined]
+            timer = heapq.heappop(scheduled)
+            timer._scheduled = False  # type: ignore[attr-defined]
+            if timer._cancelled:
+                self._timer_cancelled_count -= 1
+            else:
+                self._ready.append(timer)
+        if self._timer_cancelled_count > _FEW_CANCELED and 2 * self._timer_cancelled_count > len(scheduled):
+            self._drop_canceled()
+
+    def _drop_canceled(self) -> None:
+        for timer in self._scheduled:
+            timer._scheduled = not timer._cancelled  # type: ignore[attr-defined]
+        # In place: the base class keeps a list of its own otherwise.
+        self._scheduled[:] = [timer for timer in self._scheduled if not timer._cancelled]
+        heapq.heapify(self._scheduled)
+        self._timer_cancelled_count = 0
+
+    def _jump(self) -> None:
+        if not self._scheduled:
+            raise RuntimeError("all tasks wait for each other, and no timer is set")
+        self._now = max(self._now, self._scheduled[0]._when)  # type: ignore[attr-defined]
+        if self._now - self._second >= 1.0:
+            self._second, self._steps_before = self._now, self.steps
+
+    @property
+    def is_turning_in_circles(self) -> bool:
+        """Whether an unbelievable number of steps was made within a second."""
+        return self.steps - self._steps_before > _MOST_AT_ONCE
+
+
+async def _gone(tasks: list[SeededTask[Any]], until: int, loop: SeededLoop) -> None:
+    while loop.steps < until and not all(task.done() for task in tasks):
+        for task in tasks:
+            if not task.done():
+                task.cancel()
+        await asyncio.sleep(1.0)
+
+
+def _fulfil(future: asyncio.Future[T], answer: T) -> None:
+    if not future.done():
+        future.set_result(answer)
+
+
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def within(owner: Owner) -> contextvars.Context:
+    """Return a context in which everything belongs to the owner."""
+    context = contextvars.copy_context()
+    context.run(OWNER.set, owner)
+    return context
+
+
+def now_s() -> float:
+    """Return the running loop's steady seconds."""
+    return asyncio.get_running_loop().time()
+
+
+def run(loop: SeededLoop, work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the loop to its end."""
+    return loop.run_until_complete(work)

@@ -1,0 +1,167 @@
+"""One life of one replica: what `voda serve` is made of, over the world's log, Lease and cluster.
+
+Rule: only wiring; whatever decides, records or acts is the product's own.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from aiohttp import web
+
+from tests.dst.door import Door
+from tests.dst.lease import LeaseConnection
+from tests.dst.log import LogConnection
+from tests.dst.loop import SeededLoop
+from tests.dst.sight import ClusterConnection
+from voda.api.access import Access
+from voda.api.backend import Backend, Limits
+from voda.api.foreign import LISTENS_AT
+from voda.api.metrics.instruments import Metrics
+from voda.api.server import application
+from voda.api.view import View
+from voda.app.election import Terms
+from voda.app.kubernetes.reach import Reach
+from voda.app.leadership import Leadership
+from voda.app.loops import AT_ONCE, pool_loop
+from voda.app.pool import PoolLoop
+from voda.app.settings import Beginning, Wish, settle
+from voda.app.snapshots import Snapshots
+from voda.clock import Clock
+from voda.controller.epochs import Epochs
+from voda.domain.errors import StoreNotWritable, StoreUnavailable, TransientError
+from voda.domain.job import JobSpec
+from voda.events.envelope import Event
+from voda.events.store import EventStore
+from voda.events.timed import TimedStore
+
+TERMS: Final = Terms(duration_s=30.0, renew_deadline_s=20.0, retry_s=5.0)
+_SNAPSHOT_S: Final = 1_200.0
+"""Far more often than in the product, so that restarts find one."""
+
+
+class Service:
+    """A replica's parts, wired."""
+
+    def __init__(  # noqa: PLR0913 - its ports
+        self,
+        me: str,
+        *,
+        log: LogConnection,
+        lease: LeaseConnection,
+        clusters: Mapping[str, Callable[[Callable[[str], JobSpec | None]], ClusterConnection]],
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self.me = me
+        self.log = log
+        self.lease = lease
+        self.clock = clock
+        self.store: EventStore = TimedStore(log, self._appended)
+        self.reach = Reach(self.store, patience_s=TERMS.renew_deadline_s)
+        self.view = View(self.store)
+        self.clusters = {pool: connect(self.spec) for pool, connect in clusters.items()}
+        self.loops: Mapping[str, PoolLoop] = {
+            pool: pool_loop(pool, cluster, store=self.store, clock=clock, metrics=metrics, at_once=AT_ONCE)
+            for pool, cluster in self.clusters.items()
+        }
+        self.leadership = Leadership(lease, Epochs(self.store, clock), me, terms=TERMS)
+        self.limits = Limits()
+        self.backend = Backend(
+            store=self.store,
+            clock=clock,
+            view=self.view,
+            access=Access.none(),
+            pools=tuple(self.clusters),
+            limits=self.limits,
+            metrics=metrics,
+        )
+        self.door: Door | None = None
+
+    def spec(self, job_id: str) -> JobSpec | None:
+        """Return the spec of a live job, as the latest reader of the log has it."""
+        for live in (*(loop.live for loop in self.loops.values()), self.view.live):
+            pool = live.cluster.pool_of(job_id)
+            if pool is not None and (job := live.cluster.jobs(pool).get(job_id)) is not None:
+                return job.spec
+        return None
+
+    def sever(self) -> None:
+        """Cut it off from everything, for good."""
+        self.log.sever()
+        self.lease.sever()
+        for cluster in self.clusters.values():
+            cluster.sever()
+        if self.door is not None:
+            self.door.shut()
+
+    async def run(self) -> None:
+        """Serve and campaign until cancelled, then end in order.
+
+        Raises:
+            StoreUnavailable: the log could not be read at the start.
+        """
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SeededLoop), "the world's"
+        await self.view.open()
+        self.view.each(self._see)
+        app = application(self.backend)
+        app[LISTENS_AT] = "127.0.0.1"
+        runner = web.AppRunner(app, shutdown_timeout=5.0)
+        await runner.setup()
+        try:
+            self.door = Door(loop, runner, self.limits)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.view.run())
+                group.create_task(self._keep_snapshots())
+                group.create_task(self.leadership.run(self._lead, self._follow))
+        finally:
+            await runner.cleanup()
+
+    async def _keep_snapshots(self) -> None:
+        snapshots = Snapshots(self.store, self.view)
+        while True:
+            await asyncio.sleep(_SNAPSHOT_S)
+            await snapshots.take()
+
+    async def _follow(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for loop in self.loops.values():
+                group.create_task(loop.follow())
+
+    async def _lead(self, epoch: int) -> None:
+        """Decide and act until cancelled, or until the log is out of reach; as the service on Kubernetes does."""
+        try:
+            await self.view.reached(await self.store.position())
+        except (StoreUnavailable, StoreNotWritable):
+            return
+        async with asyncio.TaskGroup() as group:
+            leading = group.create_task(self._lead_pools(epoch))
+            losing = group.create_task(self.reach.lost())
+            await asyncio.wait({leading, losing}, return_when=asyncio.FIRST_COMPLETED)
+            leading.cancel()
+            losing.cancel()
+
+    async def _lead_pools(self, epoch: int) -> None:
+        async with asyncio.TaskGroup() as group:
+            for pool in self.loops:
+                group.create_task(self._lead_pool(pool, epoch))
+
+    async def _lead_pool(self, pool: str, epoch: int) -> None:
+        while True:
+            try:
+                live = self.view.live.cluster
+                position = await settle(self.store, self.clock, live, pool, Wish(), Beginning(), actor="serve")
+                await self.view.reached(position)
+            except (TransientError, StoreNotWritable):
+                await asyncio.sleep(1.0)
+            else:
+                break
+        await self.loops[pool].run(self.me, epoch)
+
+    def _see(self, event: Event) -> None:
+        for loop in self.loops.values():
+            loop.see(event)
+
+    def _appended(self, outcome: str, _facts: int, _seconds: float) -> None:
+        self.reach.appended(outcome)
