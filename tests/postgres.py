@@ -39,6 +39,11 @@ class Server:
         self.port = _free_port()
         self._databases = count(1)
 
+    @property
+    def pid(self) -> int:
+        """Id of its first process, the parent of all others."""
+        return int((self._data / "postmaster.pid").read_text().split()[0])
+
     def init(self) -> None:
         """Make an empty cluster in which every connection needs the password."""
         secret = self._folder / "password"
