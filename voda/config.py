@@ -43,6 +43,12 @@ def log() -> str:
     return _named("VODA_LOG")
 
 
+def archive() -> Path | None:
+    """Return the folder of the log's archive that VODA_ARCHIVE names; None where it is unset."""
+    named = _named("VODA_ARCHIVE")
+    return Path(named).expanduser() if named else None
+
+
 class Pod(NamedTuple):
     """The pod this process runs in, as its manifest tells it; empty outside of one."""
 

@@ -164,8 +164,8 @@ async def _import(file: BinaryIO, log: str) -> int:
 
 
 async def _verify(log: str) -> "Verdict":
-    from voda.events.opening import is_export, open_log, sqlite_path
-    from voda.events.transfer import verify_export
+    from voda.events.opening import open_log, sqlite_path
+    from voda.events.transfer import is_export, verify_export
     from voda.events.verify import Verdict, verify_log
 
     path = sqlite_path(log)

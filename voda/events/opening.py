@@ -1,4 +1,4 @@
-"""Opens a log by its path or URL: an SQLite file, a PostgreSQL database or an exported file.
+"""Opens a log by its path or URL: an SQLite file, a PostgreSQL database, an archive or an exported file.
 
 Rule: whatever is not a voda log is refused in one sentence before anything is changed.
 """
@@ -9,14 +9,17 @@ from pathlib import Path
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from voda.domain.errors import InvalidInput
+from voda import config
+from voda.domain.errors import InvalidInput, NotALog
+from voda.events.archive import Archive
+from voda.events.archived import ArchivedStore, SegmentStore
 from voda.events.memory import MemoryStore
 from voda.events.sql import sqlite_file
 from voda.events.sql.postgres import PostgresDatabase
 from voda.events.sql.sqlite import SqliteDatabase
 from voda.events.sql.store import SqlStore
 from voda.events.store import EventStore
-from voda.events.transfer import BEGINNING, import_log
+from voda.events.transfer import import_log, is_export, open_export
 
 DEFAULT_TIMEOUT_S = 10.0
 
@@ -52,19 +55,40 @@ async def open_store(
     return store
 
 
-async def open_log(location: str | Path) -> EventStore:
-    """Open whatever holds a log, for reading: a database, or an exported file (taken into memory whole).
+async def open_log(location: str | Path, *, archive: Path | None = None) -> EventStore:
+    """Open whatever holds a log, for reading: a database, an archive, or an exported file (kept in memory whole).
+
+    Args:
+        location: as in open_store, an export, or a folder of segments.
+        archive: folder of what the log has no more; None = what VODA_ARCHIVE names, else where the log says it is.
 
     Raises:
         InvalidInput, NotALog, LogDamaged, LogTooNew, StoreUnavailable: see open_store.
     """
     path = sqlite_path(location)
-    if path is None or not is_export(path):
-        return await open_store(location, read_only=True)
+    if path is None or not (path.is_dir() or is_export(path)):
+        return ArchivedStore(await open_store(location, read_only=True), archive or config.archive())
+    if path.is_dir():
+        return SegmentStore(opened_archive(path))
     store = MemoryStore()
-    with path.open("rb") as file:
+    with open_export(path) as file:
         await import_log(file, store)
     return store
+
+
+def opened_archive(path: Path) -> Archive:
+    """Open a folder that holds an archive or a backup.
+
+    Raises:
+        NotALog: there is no segment in it.
+        InvalidInput, LogDamaged: see Archive.open.
+    """
+    archive = Archive.open(path)
+    if not archive.segments:
+        raise NotALog(
+            f"{path} is a directory without segments of a log: expected a log, or what 'voda log backup' wrote"
+        )
+    return archive
 
 
 def sqlite_path(location: str | Path) -> Path | None:
@@ -86,19 +110,6 @@ def sqlite_path(location: str | Path) -> Path | None:
         case "postgresql" | "postgres":
             return None
     raise InvalidInput(f"a log lies in SQLite or PostgreSQL, got {url.render_as_string()}")
-
-
-def is_export(path: Path) -> bool:
-    """Return whether the file is an exported log, by its first bytes."""
-    # Whoever opens a pipe waits until somebody writes to it.
-    if not path.is_file():
-        return False
-    try:
-        with path.open("rb") as file:
-            return file.read(len(BEGINNING)) == BEGINNING
-    except OSError:
-        # What is wrong with it is said by those who open it in earnest.
-        return False
 
 
 def shown(location: str | Path) -> str:

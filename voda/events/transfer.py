@@ -3,9 +3,12 @@
 Rule: exporting what was imported gives the same bytes, and a file that was cut or changed anywhere is refused.
 """
 
+import gzip
+import zlib
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import BinaryIO, Protocol
+from pathlib import Path
+from typing import BinaryIO, Protocol, cast
 
 import msgspec
 from msgspec import Raw, Struct
@@ -24,6 +27,7 @@ FORMAT_VERSION = 1
 BEGINNING = b'{"format":"voda-log"'
 """First bytes of every export, whatever its version."""
 _HEADER_ROOM_BYTES = 1000
+_GZIP = b"\x1f\x8b"
 
 
 class Target(Protocol):
@@ -80,19 +84,48 @@ async def export_log(store: EventStore, file: BinaryIO, *, progress: Progress | 
             raise LogDamaged(f"position {walk.position + 1}: the event is missing", walk.position + 1)
         for sealed in page:
             walk.step(sealed)
-            file.write(_line(sealed))
+            file.write(line_of(sealed))
         if progress:
             progress(walk.position, total)
     file.write(_trailer(walk))
     return total
 
 
-async def import_log(file: BinaryIO, store: Target, *, progress: Progress | None = None) -> int:
+def open_export(path: Path) -> BinaryIO:
+    """Open an export for reading, whether it is compressed (gzip) or not.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    file = path.open("rb")
+    if file.peek(2)[:2] != _GZIP:
+        return file
+    file.close()
+    return cast(BinaryIO, gzip.open(path, "rb"))
+
+
+def is_export(path: Path) -> bool:
+    """Return whether the file is an exported log, by its first bytes."""
+    # Whoever opens a pipe waits until somebody writes to it.
+    if not path.is_file():
+        return False
+    try:
+        with open_export(path) as file:
+            return file.read(len(BEGINNING)) == BEGINNING
+    except (OSError, EOFError, zlib.error):
+        # What is wrong with it is said by those who open it in earnest.
+        return False
+
+
+async def import_log(
+    file: BinaryIO, store: Target, *, until: int | None = None, progress: Progress | None = None
+) -> int:
     """Fill an empty log with an export, all of it or nothing, and return the number of events.
 
     Args:
-        file: an export, opened for reading bytes.
+        file: an export, opened for reading bytes; all of it is proven.
         store: an empty log.
+        until: last position to take; None = all.
         progress: called once per page; events in all are not known before the end, and given as 0.
 
     Raises:
@@ -100,8 +133,17 @@ async def import_log(file: BinaryIO, store: Target, *, progress: Progress | None
         InvalidInput: the log is not empty.
     """
     walk = Walk()
-    await store.restore(_groups(file, walk, progress))
-    return walk.position
+    taken = 0
+
+    def groups() -> Iterator[GroupPlan]:
+        nonlocal taken
+        for plan in _groups(file, walk, progress):
+            if part := plan.until(until):
+                taken = part.rows[-1][0]
+                yield part
+
+    await store.restore(groups())
+    return taken
 
 
 def verify_export(file: BinaryIO, *, progress: Progress | None = None) -> Verdict:
@@ -121,7 +163,11 @@ def verify_export(file: BinaryIO, *, progress: Progress | None = None) -> Verdic
 
 def _groups(file: BinaryIO, walk: Walk, progress: Progress | None) -> Iterator[GroupPlan]:
     name = str(getattr(file, "name", "the export"))
-    _check_header(file.readline(_HEADER_ROOM_BYTES), name)
+    try:
+        header = file.readline(_HEADER_ROOM_BYTES)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise _damaged(name, walk, f"the file cannot be unpacked ({error})") from error
+    _check_header(header, name)
     events = _events(file, name, walk)
     while rows := list(islice(events, PAGE)):
         yield GroupPlan(rows, {row[1]: walk.heads[row[1]] for row in rows}, [])
@@ -131,18 +177,36 @@ def _groups(file: BinaryIO, walk: Walk, progress: Progress | None) -> Iterator[G
 
 def _events(file: BinaryIO, name: str, walk: Walk) -> Iterator[EventRow]:
     """Yield the events, each proven, and the last line read and found to agree with them."""
-    for text in file:
+    for text in _lines(file, name, walk):
         if not text.startswith(b'{"position":'):
             if text != _trailer(walk):
                 raise _damaged(name, walk, "the line is neither the next event nor the trailer that fits all before it")
-            if file.read(1):
+            if next(_lines(file, name, walk), b""):
                 raise _damaged(name, walk, "the file goes on after its trailer")
             return
-        yield _event(text, name, walk)
+        yield event_of(text, name, walk)
     raise _damaged(name, walk, "the file ends without its trailer: its tail is cut")
 
 
-def _event(text: bytes, name: str, walk: Walk) -> EventRow:
+def _lines(file: BinaryIO, name: str, walk: Walk) -> Iterator[bytes]:
+    try:
+        yield from file
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise _damaged(name, walk, f"the file cannot be unpacked from here on ({error})") from error
+
+
+def event_of(text: bytes, name: str, walk: Walk) -> EventRow:
+    """Return the event that a line holds, once the walk has taken it as its next.
+
+    Args:
+        text: as `line_of` writes it.
+        name: of the file, for the sentence about what is wrong.
+        walk: through all events before it.
+
+    Raises:
+        LogDamaged: it is not the event that belongs here.
+        LogTooNew: its type or schema is unknown to this version.
+    """
     try:
         line = _decode_line(text)
     except msgspec.MsgspecError as error:
@@ -152,7 +216,7 @@ def _event(text: bytes, name: str, walk: Walk) -> EventRow:
         body = walk.step(sealed)
     except LogDamaged as error:
         raise LogDamaged(f"{name}: {error}", error.position) from error
-    if text != _line(sealed):
+    if text != line_of(sealed):
         raise LogDamaged(f"{name}: position {walk.position}: the line is not as it was written", walk.position)
     refuse_newer(body, walk.position)
     return row_of(sealed, body)
@@ -186,7 +250,8 @@ def _header() -> bytes:
     return _encode(Header(format=FORMAT, version=FORMAT_VERSION)) + b"\n"
 
 
-def _line(sealed: Sealed) -> bytes:
+def line_of(sealed: Sealed) -> bytes:
+    """Return the line of an event."""
     return b'{"position":%d,"hash":"%b","event":%b}\n' % (sealed.position, sealed.hash.encode(), sealed.body)
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from voda.domain.errors import LogDamaged
 from voda.events.codec import Body, body_of, head_after
+from voda.events.durable import Base
 from voda.events.envelope import Head, Sealed
 from voda.events.group import EventRow
 from voda.events.store import EventStore, Snapshot
@@ -36,6 +37,8 @@ class Verdict(NamedTuple):
     """First damaged position; None where nothing is damaged, or the damage lies beside the events."""
     problem: str
     """One sentence; empty where nothing is damaged."""
+    archived: int = 0
+    """Events before the first one that was looked at: they are in an archive."""
 
     @property
     def is_intact(self) -> bool:
@@ -63,13 +66,22 @@ class Audited(Protocol):
         """Return what the database finds wrong with its own files."""
         ...
 
+    async def base(self) -> Base:
+        """Return where the log begins."""
+        ...
+
 
 class Walk:
-    """Steps through a log from its first event, keeping the head of every stream."""
+    """Steps through a log, keeping the head of every stream.
 
-    def __init__(self) -> None:
-        self.position = 0
-        self.heads: dict[str, Head] = {}
+    Args:
+        position: of the last event before the walk's first; 0 = the walk begins with the log.
+        heads: of every stream at that position.
+    """
+
+    def __init__(self, position: int = 0, heads: Mapping[str, Head] | None = None) -> None:
+        self.position = position
+        self.heads: dict[str, Head] = dict(heads or {})
 
     def step(self, sealed: Sealed) -> Body:
         """Take the next event and return its body.
@@ -99,29 +111,46 @@ class Walk:
             raise LogDamaged(f"{where}: epoch {body.epoch} follows epoch {before.epoch}", position)
 
 
-async def verify_log(store: EventStore, *, progress: Progress | None = None) -> Verdict:
+async def verify_log(
+    store: EventStore, *, archive: Mapping[str, Head] | None = None, progress: Progress | None = None
+) -> Verdict:
     """Walk the whole log and compare it with everything that is kept beside it.
 
     What others append meanwhile is left out. Damage beside the events is told only where the events have none.
+
+    Args:
+        store: the log; where it begins behind an archive, the walk begins there.
+        archive: heads that the archive's events lead to at that place, where they were proven.
+        progress: called once per page.
     """
     walk = Walk()
     marks = _Marks()
+    first = 0
     try:
         await marks.collect(store)
-        end, heads = await _ends(store)
-        async for sealed, row in _events(store, end, progress):
+        end, heads = await ends_of(store)
+        walk = await _begun(store)
+        first = walk.position
+        if archive is not None:
+            compare_heads(archive, walk, "the archive")
+        async for sealed, row in _events(store, first, end, progress):
             body = walk.step(sealed)
             if row:
                 _compare_columns(row, body)
             marks.compare(walk)
         marks.refuse_cut(walk.position)
-        _compare_heads(heads, walk, "the list of streams")
+        compare_heads(heads, walk, "the list of streams")
         marks.refuse_problem()
         if isinstance(store, Audited) and (found := await store.damage()):
             raise LogDamaged(f"the events are intact, but the database's file is not: {found}")
     except LogDamaged as error:
-        return Verdict(walk.position, len(walk.heads), marks.snapshots, error.position, str(error))
-    return Verdict(walk.position, len(walk.heads), marks.snapshots, None, "")
+        return Verdict(walk.position, len(walk.heads), marks.snapshots, error.position, str(error), first)
+    return Verdict(walk.position, len(walk.heads), marks.snapshots, None, "", first)
+
+
+async def _begun(store: EventStore) -> Walk:
+    base = await store.base() if isinstance(store, Audited) else Base()
+    return Walk(base.position, base.heads)
 
 
 class _Marks:
@@ -150,7 +179,7 @@ class _Marks:
         """Compare with the heads that the walk has come to, and keep the first difference."""
         for snapshot in self._heads.get(walk.position, ()):
             try:
-                _compare_heads(snapshot.heads, walk, f"the snapshot at position {snapshot.position}")
+                compare_heads(snapshot.heads, walk, f"the snapshot at position {snapshot.position}")
             except LogDamaged as error:
                 # Of no event: the walk goes on, to look for one that is damaged.
                 self._problem = self._problem or LogDamaged(str(error))
@@ -168,7 +197,7 @@ class _Marks:
             raise self._problem
 
 
-def _compare_heads(expected: Mapping[str, Head], walk: Walk, source: str) -> None:
+def compare_heads(expected: Mapping[str, Head], walk: Walk, source: str) -> None:
     """Refuse a walk that has not come to the same heads."""
     if expected == walk.heads:
         return
@@ -183,14 +212,23 @@ def _compare_heads(expected: Mapping[str, Head], walk: Walk, source: str) -> Non
     )
 
 
-async def _ends(store: EventStore) -> tuple[int, Mapping[str, Head]]:
-    if isinstance(store, Audited):
+@runtime_checkable
+class Ended(Protocol):
+    """A store that tells where it ends."""
+
+    async def ends(self) -> tuple[int, Mapping[str, Head]]:
+        """Return the position of the last event and every stream's head, both seen at one instant."""
+        ...
+
+
+async def ends_of(store: EventStore) -> tuple[int, Mapping[str, Head]]:
+    """Return the position of the last event and every stream's head, at one instant where the store can tell it."""
+    if isinstance(store, Ended):
         return await store.ends()
     return await store.position(), await store.heads()
 
 
-async def _events(store: EventStore, end: int, progress: Progress | None) -> AsyncIterator[_Found]:
-    done = 0
+async def _events(store: EventStore, done: int, end: int, progress: Progress | None) -> AsyncIterator[_Found]:
     while done < end:
         page = await _page(store, done, min(PAGE, end - done))
         if not page:
