@@ -1,0 +1,93 @@
+"""python -m tests.torture: kill, stop and cut off real processes, and prove that nothing was lost.
+
+Rule: exit status 0 means that every claim held on every store; the evidence stays under --out either way.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tests.torture.chaos import Tally
+from tests.torture.run import Outcome, Wanted, torture
+from tests.torture.servers import STORES
+
+KILLS = {"sqlite": 1_000, "postgres": 300, "jetstream": 300}
+_STEP = 50
+"""Kills between two lines where there is no terminal."""
+
+
+def main(words: Sequence[str]) -> int:
+    """Torture the stores one after the other, print a table, and return the exit status."""
+    options = _options(words)
+    console = Console(highlight=False, soft_wrap=True)
+    outcomes: dict[str, Outcome] = {}
+    for store in options.store or STORES:
+        wanted = Wanted(
+            store=store,
+            kills=options.kills or (KILLS[store] if options.seconds is None else 1_000_000),
+            seconds=options.seconds,
+            seed=options.seed,
+            replicas=options.replicas,
+            folder=options.out / store,
+        )
+        outcomes[store] = asyncio.run(_shown(wanted, console))
+    console.print(_table(outcomes))
+    for store, outcome in outcomes.items():
+        for line in outcome.broken:
+            console.print(f"{store}: {line}", markup=False)
+    broken = [store for store, outcome in outcomes.items() if outcome.broken]
+    console.print(f"Evidence: {options.out}" + (f"; violations on {', '.join(broken)}" if broken else ""))
+    return 1 if broken else 0
+
+
+async def _shown(wanted: Wanted, console: Console) -> Outcome:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(f"{wanted.store}: kills", total=wanted.kills)
+        told = 0
+
+        def tell(tally: Tally) -> None:
+            nonlocal told
+            progress.update(task, completed=tally.kills)
+            if not console.is_terminal and tally.kills >= told + _STEP:
+                told = tally.kills
+                console.print(f"{wanted.store}: {tally.kills} kills")
+
+        return await torture(wanted, tell)
+
+
+def _table(outcomes: dict[str, Outcome]) -> Table:
+    table = Table(title="Torture")
+    for head in ("store", "kills", "stops", "ills of servers", "jobs", "plans", "leaders", "events"):
+        table.add_column(head, justify="left" if head == "store" else "right")
+    for head in ("operations", "acknowledged", "unknown", "took", "broken"):
+        table.add_column(head, justify="right")
+    for store, outcome in outcomes.items():
+        counts, figures = outcome.tally.counts, outcome.figures
+        ills = sum(count for name, count in counts.items() if name not in ("stops", "tries again"))
+        of_log = [f"{figures[name]:,}" for name in ("jobs", "plans", "leaders", "events", "operations")]
+        of_clients = [f"{figures[name]:,}" for name in ("acknowledged", "unknown")]
+        done = [f"{outcome.tally.kills:,}", str(counts["stops"]), str(ills)]
+        table.add_row(store, *done, *of_log, *of_clients, f"{outcome.wall_s:.0f} s", str(len(outcome.broken)))
+    return table
+
+
+def _options(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
+    parser.add_argument("--store", action="append", choices=STORES, help="may be repeated; by default all")
+    parser.add_argument("--kills", type=int, default=0, help="of replicas, per store; by default 1,000 or 300")
+    parser.add_argument("--seconds", type=float, help="so long per store, however many kills that are")
+    parser.add_argument("--seed", type=int, default=1, help="of chance")
+    parser.add_argument("--replicas", type=int, default=3, help="of voda")
+    parser.add_argument("--out", type=Path, default=Path("out/torture"), help="where the evidence goes")
+    return parser.parse_args(words)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

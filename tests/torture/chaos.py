@@ -1,0 +1,172 @@
+"""What is done to replicas and servers, and when: drawn from a seed, written down as it is done.
+
+Rule: chaos counts kills that hit a living process, and knows calm: without it no leader would ever decide anything.
+The same seed draws the same ills; at which step of voda's they hit is up to the machine.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import aiohttp
+
+from tests.torture.journal import Journal, now
+from tests.torture.replica import Replica
+from tests.torture.servers import Ill
+from voda.domain.rng import rng_at
+
+_POLL_S = 0.05
+_READY_S = 25.0
+"""How long the death of a replica may wait for its being ready."""
+_CALM_EVERY = 15
+"""Kills between two calms."""
+
+
+@dataclass
+class Tally:
+    """How much was done."""
+
+    kills: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    """Of everything else, by its name."""
+
+
+class Chaos:
+    """Torments replicas and servers until there were enough kills or the time is over."""
+
+    def __init__(
+        self,
+        replicas: Sequence[Replica],
+        ills: Sequence[Ill],
+        *,
+        seed: int,
+        story: Path,
+        session: aiohttp.ClientSession,
+    ) -> None:
+        self.tally = Tally()
+        self._replicas = replicas
+        self._ills = ills
+        self._seed = seed
+        self._story = Journal(story)
+        self._session = session
+        self._is_calm = False
+        self._wanted, self._until = 0, 0.0
+
+    async def run(
+        self, *, kills: int, until: float, calm: Callable[[], Awaitable[None]], told: Callable[[Tally], None]
+    ) -> None:
+        """Go on until there were so many kills, or until an instant of the steady clock; then heal everything.
+
+        Args:
+            kills: of replicas, in all.
+            until: instant of journal.now(), seconds.
+            calm: returns once the control plane has got somewhere.
+            told: called after every kill.
+        """
+        self._wanted, self._until = kills, until
+        async with asyncio.TaskGroup() as group:
+            tormented = [
+                group.create_task(self._torment(replica, rng_at(self._seed, replica.name)))
+                for replica in self._replicas
+            ]
+            sick = group.create_task(self._sicken(rng_at(self._seed, "servers")))
+            calms_at = _CALM_EVERY
+            while not all(task.done() for task in tormented):
+                told(self.tally)
+                if self.tally.kills >= calms_at:
+                    self._is_calm = True
+                    self._note("calm", "all")
+                    await calm()
+                    self._is_calm = False
+                    calms_at = self.tally.kills + _CALM_EVERY
+                await asyncio.sleep(_POLL_S)
+            await sick
+        told(self.tally)
+        self._story.close()
+
+    @property
+    def _is_over(self) -> bool:
+        return self.tally.kills >= self._wanted or now() >= self._until
+
+    async def _torment(self, replica: Replica, chance: Random) -> None:
+        while not self._is_over:
+            if not replica.is_running:
+                if chance.random() < 0.2:
+                    await self._pause(chance.uniform(0, 2))
+                replica.start()
+            await self._moment(replica, chance)
+            await self._calmed(replica)
+            await self._strike(replica, chance)
+        replica.go_on()
+
+    async def _strike(self, replica: Replica, chance: Random) -> None:
+        draw = chance.random()
+        if self._is_over or not replica.is_running:
+            return
+        if draw < 0.05:
+            await asyncio.gather(*(self._kill(each, "with all others") for each in self._replicas))
+        elif draw < 0.20:
+            await self._freeze(replica, chance)
+        else:
+            await self._kill(replica, "alone")
+
+    async def _moment(self, replica: Replica, chance: Random) -> None:
+        """Wait for the moment to strike: while it starts, as soon as it is ready, or some time later."""
+        draw = chance.random()
+        if draw < 0.3:
+            await self._pause(chance.uniform(0, 3))
+            return
+        latest = now() + _READY_S
+        while replica.is_running and not self._is_over and now() < latest:
+            if await replica.is_ready(self._session):
+                await self._pause(chance.uniform(0, 0.3) if draw < 0.5 else chance.uniform(0, 4))
+                return
+            await asyncio.sleep(_POLL_S)
+
+    async def _kill(self, replica: Replica, how: str) -> None:
+        if await replica.kill():
+            self.tally.kills += 1
+            self._note(f"killed {how}", replica.name)
+
+    async def _freeze(self, replica: Replica, chance: Random) -> None:
+        """Have a replica stand still, for long enough now and then that another one leads when it goes on."""
+        replica.stop()
+        self._note("stopped", replica.name)
+        self.tally.counts["stops"] += 1
+        await self._pause(min(20.0, chance.expovariate(1 / 3)))
+        if chance.random() < 0.3:
+            await self._kill(replica, "while it stood still")
+            return
+        replica.go_on()
+        self._note("goes on", replica.name)
+
+    async def _sicken(self, chance: Random) -> None:
+        """Let one thing after the other happen to the servers, with time to recover between them."""
+        while self._ills and not self._is_over:
+            await self._pause(chance.uniform(0.5, 8))
+            await self._calmed()
+            ill = chance.choice(self._ills)
+            self._note("begins", ill.name)
+            self.tally.counts[ill.name.partition(": ")[2] or ill.name.rpartition(" is ")[2]] += 1
+            await ill.strike()
+            try:
+                await self._pause(chance.uniform(0.1, ill.longest_s))
+            finally:
+                await ill.heal()
+                self._note("is over", ill.name)
+
+    async def _calmed(self, replica: Replica | None = None) -> None:
+        """Wait while it is calm, as long as the replica lives."""
+        while self._is_calm and not self._is_over and (replica is None or replica.is_running):  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_S)
+
+    async def _pause(self, span_s: float) -> None:
+        end = min(now() + span_s, self._until)
+        while now() < end and self.tally.kills < self._wanted:  # noqa: ASYNC110 - processes set no event
+            await asyncio.sleep(min(_POLL_S, max(0.0, end - now())))
+
+    def _note(self, what: str, whom: str) -> None:
+        self._story.asked(self.tally.kills, 0, what=what, whom=whom)
