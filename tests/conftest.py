@@ -8,9 +8,10 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.nats import nats_cluster, nats_server
 from tests.postgres import postgres_database, postgres_server
 
-__all__ = ["postgres_database", "postgres_server"]
+__all__ = ["nats_cluster", "nats_server", "postgres_database", "postgres_server"]
 
 settings.register_profile(
     "ci", derandomize=True, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]

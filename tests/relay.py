@@ -19,6 +19,8 @@ class Relay:
         self._loses = loses
         self._is_closed = False
         self._open: set[asyncio.StreamWriter] = set()
+        self._flows = asyncio.Event()
+        self._flows.set()
 
     def close(self) -> None:
         """Cut all connections, and let nobody make new ones."""
@@ -29,6 +31,14 @@ class Relay:
         """Cut all connections; new ones may be made."""
         for writer in tuple(self._open):
             writer.transport.abort()
+
+    def hang(self) -> None:
+        """Let nothing through, and tell nobody."""
+        self._flows.clear()
+
+    def flow(self) -> None:
+        """Let through what was held up, and what comes."""
+        self._flows.set()
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one connection until one side ends it."""
@@ -51,6 +61,7 @@ class Relay:
                 if is_answer and self.lost < self._loses:
                     self.lost += 1
                     break
+                await self._flows.wait()
                 writer.write(piece)
                 await writer.drain()
         writer.close()

@@ -67,7 +67,7 @@ class PostgresLease:
             StoreUnavailable: the server does not answer.
         """
         if self._session is not None and self._session.is_lost:
-            # So much is known without the server, which may be away.
+            # So much is known without the server, which may be away; whoever tries to take it will be told the rest.
             return _free(epoch=0, version="lost")
         (found,) = await self._database.fetch(self._look, {})
         return self._judged(_Row(*found))
@@ -115,8 +115,8 @@ class PostgresLease:
 
     async def release(self, mine: Lease) -> None:
         """See LeaseStore.release."""
-        session = self._held()
         try:
+            session = self._held()
             async with explained(self._database.place):
                 await session.fetch_value(f"SELECT pg_advisory_unlock({self._lock})")
         finally:

@@ -1,0 +1,385 @@
+"""What is promised of a Lease that the log's own store keeps, and of who leads by it; Kubernetes' own is proven beside
+its API server, in tests/integration/kubernetes/test_lease_claims.py.
+"""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+
+import pytest
+from sqlalchemy.engine import make_url
+
+from tests.contract.candidate import TERMS, Candidate
+from tests.contract.lease_claims import EnforcedLeaseClaims, LeaseClaims, holder_of, taken
+from tests.nats import NatsServer
+from tests.postgres import Server, serving
+from tests.relay import relayed
+from tests.waiting import DEADLINE_S, until, wait_until
+from voda.app.leadership import Leadership
+from voda.clock import SystemClock
+from voda.controller.epochs import Epochs
+from voda.domain.errors import ChangedMeanwhile, InvalidInput, StoreUnavailable, VodaError
+from voda.domain.lease import LeaseStore
+from voda.events.jetstream.connection import Connection
+from voda.events.jetstream.lease import JetStreamLease
+from voda.events.jetstream.location import parsed
+from voda.events.leasing import lease_of
+from voda.events.memory import MemoryStore
+from voda.events.opening import open_store
+from voda.events.sql.postgres import PostgresDatabase
+from voda.events.types import LEADERSHIP
+
+CLOCK = SystemClock()
+
+
+class StoreBench:
+    """Candidates with stores of their own on one log."""
+
+    def __init__(self, log: str, stack: AsyncExitStack) -> None:
+        self.log = log
+        self._stack = stack
+
+    async def candidate(self) -> LeaseStore:
+        store = await open_store(self.log)
+        self._stack.push_async_callback(store.close)
+        keeper = lease_of(store, clock=CLOCK)
+        self._stack.push_async_callback(_let_go, keeper)
+        return keeper
+
+
+async def _let_go(keeper: LeaseStore) -> None:
+    """Do what every campaign does at its end."""
+    with suppress(VodaError):
+        lease = await keeper.read()
+        if lease is not None:
+            await keeper.release(lease)
+
+
+class JetStreamBench:
+    """Candidates with connections of their own."""
+
+    def __init__(self, log: str, stack: AsyncExitStack) -> None:
+        self._location = parsed(log)
+        self._stack = stack
+
+    async def candidate(self) -> LeaseStore:
+        connection = await self._stack.enter_async_context(await Connection.open(self._location))
+        jetstream = await connection.jetstream()
+        await jetstream.add_stream(name=self._location.stream, num_replicas=self._location.replicas)
+        return JetStreamLease(connection, "leader", clock=CLOCK)
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[AsyncExitStack]:
+    async with AsyncExitStack() as opened:
+        yield opened
+
+
+class TestSqlite(LeaseClaims):
+    @pytest.fixture
+    def bench(self, tmp_path: Path, stack: AsyncExitStack) -> StoreBench:
+        return StoreBench(str(tmp_path / "voda.db"), stack)
+
+    async def test_lease_when_its_file_is_deleted_is_lost_to_its_holder(self, bench: StoreBench) -> None:
+        first, second = await bench.candidate(), await bench.candidate()
+        mine = await taken(first, "a", duration_s=60.0)
+        await asyncio.to_thread(Path(first.key).unlink)
+        # Others are not told that it is free: its holder may not know yet.
+        assert (await second.read(), await first.read()) == (None, None)
+        with pytest.raises(ChangedMeanwhile):
+            await first.renew(mine)
+        theirs = await taken(second, "b", 2)
+        with pytest.raises(ChangedMeanwhile):
+            await first.release(mine)
+        assert (await second.renew(theirs)).holder == "b"
+
+    async def test_lease_when_the_log_is_opened_by_another_name_is_the_same(
+        self, bench: StoreBench, stack: AsyncExitStack, tmp_path: Path
+    ) -> None:
+        first = await bench.candidate()
+        (tmp_path / "link.db").symlink_to(tmp_path / "voda.db")
+        second = await StoreBench(str(tmp_path / "link.db"), stack).candidate()
+        await taken(first, "a")
+        assert await holder_of(second) == "a"
+
+    async def test_lease_when_its_file_is_nonsense_is_taken_all_the_same(self, bench: StoreBench) -> None:
+        first = await bench.candidate()
+        await asyncio.to_thread(Path(first.key).write_bytes, b"\xff{")
+        assert await holder_of(first) == ""
+        assert (await taken(first, "a")).holder == "a"
+
+
+@pytest.mark.postgres
+class TestPostgres(EnforcedLeaseClaims):
+    @pytest.fixture
+    async def bench(self, postgres_database: str, stack: AsyncExitStack) -> StoreBench:
+        await PostgresDatabase.migrate(postgres_database)
+        return StoreBench(postgres_database, stack)
+
+    async def test_holder_when_its_session_is_ended_by_hand_is_told_at_once(
+        self, bench: StoreBench, postgres_server: Server
+    ) -> None:
+        first, second = await bench.candidate(), await bench.candidate()
+        mine = await taken(first, "a", duration_s=60.0)
+        ended = postgres_server.sql(
+            bench.log,
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'voda leads: a'",
+        )
+        assert ended == "1"
+
+        async def is_told() -> None:
+            async for lease in first.watch():
+                if lease is not None and lease.holder == "":
+                    return
+
+        async with asyncio.timeout(DEADLINE_S):
+            await is_told()
+        with pytest.raises(ChangedMeanwhile, match="has ended"):
+            await first.renew(mine)
+        assert (await taken(second, "b", 2)).holder == "b"
+
+    async def test_lease_when_the_server_was_restarted_is_left_to_its_holder_by_who_saw_it_held(
+        self, stack: AsyncExitStack
+    ) -> None:
+        with serving() as server:
+            url = server.create_database()
+            await PostgresDatabase.migrate(url)
+            bench = StoreBench(url, stack)
+            first, second = await bench.candidate(), await bench.candidate()
+            mine = await taken(first, "a", duration_s=60.0)
+            assert await holder_of(second) == "a"
+            server.stop()
+            with pytest.raises((ChangedMeanwhile, StoreUnavailable)):
+                await first.renew(mine)
+            server.start()
+            found = await second.read()
+            assert found is not None
+            # To be judged by how long it stands still, as the server does not know of its holder.
+            assert (found.holder, found.is_enforced) == ("a", False)
+            assert await holder_of(first) == ""
+            await taken(first, "a", 2, duration_s=60.0)
+            found = await second.read()
+            assert found is not None
+            assert (found.holder, found.is_enforced) == ("a", True)
+            # All of the server's sessions have to end before it does.
+            await stack.aclose()
+
+    async def test_lease_when_a_pooler_swallows_its_settings_is_refused(
+        self, bench: StoreBench, postgres_server: Server, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first = await bench.candidate()
+        monkeypatch.setattr("voda.events.sql.postgres_session._SILENCE", "idle_session_timeout_of_tomorrow")
+        with pytest.raises(InvalidInput, match="PostgreSQL 14 or newer, asked directly"):
+            await taken(first, "a")
+
+
+class TestJetStream(EnforcedLeaseClaims):
+    @pytest.fixture
+    def bench(self, nats_server: NatsServer, stack: AsyncExitStack) -> JetStreamBench:
+        return JetStreamBench(nats_server.url(), stack)
+
+    async def test_lease_when_its_bucket_is_deleted_is_lost_to_its_holder(
+        self, nats_server: NatsServer, stack: AsyncExitStack
+    ) -> None:
+        url = nats_server.url()
+        bench = JetStreamBench(url, stack)
+        first, second = await bench.candidate(), await bench.candidate()
+        mine = await taken(first, "a", duration_s=60.0)
+        async with await Connection.open(parsed(url)) as hand:
+            await (await hand.jetstream()).delete_key_value(f"{parsed(url).stream}-leases")
+        assert (await first.read(), await second.read()) == (None, None)
+        with pytest.raises(ChangedMeanwhile):
+            await first.renew(mine)
+        assert (await taken(second, "b", 2)).holder == "b"
+
+
+class TestJetStreamCluster(EnforcedLeaseClaims):
+    @pytest.fixture
+    def bench(self, nats_cluster: NatsServer, stack: AsyncExitStack) -> JetStreamBench:
+        return JetStreamBench(nats_cluster.url(), stack)
+
+
+def test_store_that_outlives_nothing_elects_nobody() -> None:
+    with pytest.raises(InvalidInput, match="MemoryStore elects no leader"):
+        lease_of(MemoryStore(), clock=CLOCK)
+
+
+# ---- who leads: processes that are killed, frozen and cut off
+
+KINDS = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+JUDGES = [pytest.param("postgres", marks=pytest.mark.postgres)]
+
+Start = Callable[..., Candidate]
+
+
+@pytest.fixture
+async def log(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty log, of the kind that the test names."""
+    if request.param == "sqlite":
+        path = str(tmp_path / "voda.db")
+        await (await open_store(path)).close()
+        return path
+    url: str = request.getfixturevalue("postgres_database")
+    await PostgresDatabase.migrate(url)
+    return url
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start candidates, which are gone when the test ends."""
+    started: list[Candidate] = []
+
+    def start(log: str) -> Candidate:
+        started.append(Candidate(log, tmp_path, f"c{len(started)}"))
+        return started[-1]
+
+    yield start
+    for candidate in started:
+        candidate.kill()
+
+
+async def refuse_two_leaders(log: str, candidates: Sequence[Candidate]) -> None:
+    """Fail where two led at once, or in one epoch, or the log's epochs do not rise."""
+    moments = sorted((at, each.name, epoch) for each in candidates for at, epoch in each.led())
+    turns = [name for name, _ in itertools.groupby(moments, key=lambda moment: moment[1:])]
+    assert len(turns) == len(set(turns)), f"two led at once, or one again in an epoch that had ended: {turns}"
+    led = [epoch for _, epoch in turns]
+    assert led == sorted(set(led))
+    store = await open_store(log)
+    claimed = [event.epoch for event in await store.read(0, 10_000, stream=LEADERSHIP)]
+    await store.close()
+    assert claimed == sorted(set(claimed))
+
+
+def lead_in_turn(start: Start, log: str) -> tuple[Candidate, Candidate]:
+    """Return a leader and another candidate."""
+    first = start(log)
+    first.wait_until_leads()
+    second = start(log)
+    second.wait_until_it_stands_by()
+    return first, second
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("log", KINDS, indirect=True)
+async def test_leader_when_killed_is_followed_within_10_s(log: str, start: Start) -> None:
+    first, second = lead_in_turn(start, log)
+    first.kill()
+    died_at = asyncio.get_running_loop().time()
+    assert second.wait_until_leads() - died_at < 10.0
+    await refuse_two_leaders(log, [first, second])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("log", KINDS, indirect=True)
+async def test_leader_when_told_to_end_hands_over(log: str, start: Start) -> None:
+    first, second = lead_in_turn(start, log)
+    first.terminate()
+    assert first.process.returncode == 0, first.said()
+    second.wait_until_leads()
+    second.terminate()
+    third = start(log)
+    third.wait_until_leads()
+    await refuse_two_leaders(log, [first, second, third])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("log", JUDGES, indirect=True)
+async def test_leader_when_frozen_is_followed_and_knows_once_it_goes_on(log: str, start: Start) -> None:
+    first, second = lead_in_turn(start, log)
+    first.freeze()
+    froze_at = asyncio.get_running_loop().time()
+    took_s = second.wait_until_leads() - froze_at
+    assert TERMS.duration_s - TERMS.renew_deadline_s < took_s
+    first.thaw()
+    second.kill()
+    # It leads again, in a new epoch.
+    first.wait_until_leads(asyncio.get_running_loop().time())
+    assert len(first.epochs()) == 2
+    await refuse_two_leaders(log, [first, second])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("log", ["sqlite"], indirect=True)
+async def test_leader_on_sqlite_when_frozen_is_not_followed_and_goes_on_or_begins_anew(log: str, start: Start) -> None:
+    first, second = lead_in_turn(start, log)
+    first.freeze()
+    await asyncio.sleep(2 * TERMS.duration_s)
+    assert second.epochs() == []
+    thawed_at = asyncio.get_running_loop().time()
+    first.thaw()
+    wait_until(lambda: any(at > thawed_at for each in (first, second) for at, _ in each.led()), first.said)
+    await refuse_two_leaders(log, [first, second])
+
+
+@pytest.mark.slow
+@pytest.mark.postgres
+async def test_leader_when_cut_off_has_stopped_before_it_is_followed(postgres_database: str, start: Start) -> None:
+    await PostgresDatabase.migrate(postgres_database)
+    url = make_url(postgres_database)
+    async with relayed(f"http://{url.host}:{url.port}") as relay:
+        port = int(relay.url.rpartition(":")[2])
+        first = start(url.set(port=port).render_as_string(hide_password=False))
+        await asyncio.to_thread(first.wait_until_leads)
+        second = start(postgres_database)
+        relay.hang()
+        await asyncio.to_thread(second.wait_until_leads)
+        relay.cut()
+        relay.flow()
+        second.kill()
+        await asyncio.to_thread(first.wait_until_leads, asyncio.get_running_loop().time())
+    await refuse_two_leaders(postgres_database, [first, second])
+
+
+@pytest.mark.slow
+@pytest.mark.postgres
+async def test_leader_when_the_server_restarts_leads_again_in_a_new_epoch(start: Start) -> None:
+    with serving() as server:
+        log = server.create_database()
+        await PostgresDatabase.migrate(log)
+        first, second = lead_in_turn(start, log)
+        server.stop()
+        back_at = asyncio.get_running_loop().time()
+        server.start()
+        wait_until(lambda: any(at > back_at for each in (first, second) for at, _ in each.led()), first.said)
+        await refuse_two_leaders(log, [first, second])
+
+
+# ---- in this process
+
+
+@pytest.mark.parametrize("log", KINDS, indirect=True)
+async def test_two_candidates_when_they_take_turns_lead_in_ever_higher_epochs(log: str) -> None:
+    led: list[tuple[str, int]] = []
+    stores = {name: await open_store(log) for name in "ab"}
+    candidates = {
+        name: Leadership(lease_of(store, clock=CLOCK), Epochs(store, CLOCK), name, terms=TERMS)
+        for name, store in stores.items()
+    }
+
+    async def lead(name: str, epoch: int) -> None:
+        led.append((name, epoch))
+        await asyncio.Event().wait()
+
+    def run(name: str) -> "asyncio.Task[None]":
+        return asyncio.get_running_loop().create_task(candidates[name].run(lambda epoch: lead(name, epoch)))
+
+    running = {name: run(name) for name in "ab"}
+    for turn in range(1, 6):
+        await until(lambda: len(led) == turn)  # noqa: B023 - awaited here
+        leader, epoch = led[-1]
+        (other,) = set("ab") - {leader}
+        await until(lambda: candidates[other].leader == leader)  # noqa: B023
+        assert (candidates[leader].epoch, candidates[leader].is_leading, epoch) == (turn, True, turn)
+        running[leader].cancel()
+        await asyncio.gather(running[leader], return_exceptions=True)
+        await until(lambda: len(led) > turn)  # noqa: B023
+        running[leader] = run(leader)
+    for task in running.values():
+        task.cancel()
+    await asyncio.gather(*running.values(), return_exceptions=True)
+    for store in stores.values():
+        await store.close()
+    assert [epoch for _, epoch in led] == list(range(1, len(led) + 1))
