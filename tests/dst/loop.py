@@ -19,7 +19,7 @@ _STEP_S: Final = 1e-6
 """What each step takes: who asks for the time again and again sees it go on."""
 _MOST_AT_ONCE: Final = 200_000
 """Steps within one second after which somebody is believed to turn in circles."""
-_FEW_CANCELED: Final = 100
+_MANY_CANCELED: Final = 500
 
 
 class Owner:
@@ -30,7 +30,7 @@ class Owner:
         self.is_dead = False
         self.is_frozen = False
         self.parked: list[asyncio.Handle] = []
-        """What is to run once it is not frozen any more."""
+        """What is to run once it is not frozen any more; of a dead one, what never will."""
 
 
 OWNER: Final[contextvars.ContextVar[Owner | None]] = contextvars.ContextVar("OWNER", default=None)
@@ -57,7 +57,6 @@ class SeededLoop(asyncio.BaseEventLoop):
     """
 
     _ready: list[asyncio.Handle]
-    _scheduled: list[asyncio.TimerHandle]
     _stopping: bool
     _timer_cancelled_count: int
 
@@ -67,6 +66,8 @@ class SeededLoop(asyncio.BaseEventLoop):
         self._ready = []
         self._draw = chance.random
         self._now = START_S
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._set = 0
         self._tasks = 0
         self.steps = 0
         self.graves: list[SeededTask[Any]] = []
@@ -85,7 +86,6 @@ class SeededLoop(asyncio.BaseEventLoop):
         owner.is_dead = True
         tasks = [task for task in asyncio.all_tasks(self) if isinstance(task, SeededTask) and task.owner is owner]
         self.graves += sorted(tasks, key=lambda task: task.number)
-        owner.parked.clear()
 
     def freeze(self, owner: Owner) -> None:
         """Let nothing of the owner run until it is thawed."""
@@ -104,10 +104,10 @@ class SeededLoop(asyncio.BaseEventLoop):
             if task.owner is not None:
                 task.owner.is_dead = task.owner.is_frozen = False
                 self.thaw(task.owner)
-            # What waits for a handle that was dropped can be woken, what was about to run cannot.
             task.cancel()
         self.set_exception_handler(lambda loop, context: None)
         self.run_until_complete(_gone(tasks, self.steps + most_steps, self))
+        self.run_until_complete(self.shutdown_asyncgens())
         self.graves.clear()
 
     # ---- what asyncio asks of a loop
@@ -137,15 +137,33 @@ class SeededLoop(asyncio.BaseEventLoop):
     def _process_events(self, _events: Any) -> None:
         raise RuntimeError("there is no outside world")
 
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        """See asyncio.AbstractEventLoop."""
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        self._set += 1
+        # Tuples are compared much faster than timers; and of two timers of one instant, the first set is the first.
+        heapq.heappush(self._timers, (when, self._set, timer))
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        """See asyncio.AbstractEventLoop."""
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
     def _run_once(self) -> None:
         """Run what is ready, one by one in the drawn order, until the loop is to stop."""
-        ready, draw = self._ready, self._draw
+        ready, timers, draw = self._ready, self._timers, self._draw
         while not self._stopping:
-            self._wake_timers()
-            if not ready:
+            if timers and timers[0][0] <= self._now:
+                self._wake_timers()
+            last = len(ready) - 1
+            if last < 0:
                 self._jump()
                 continue
-            last = len(ready) - 1
             if last:
                 chosen = int(draw() * (last + 1))
                 ready[chosen], ready[last] = ready[last], ready[chosen]
@@ -155,40 +173,33 @@ class SeededLoop(asyncio.BaseEventLoop):
         if handle._cancelled:
             return
         owner: Owner | None = handle._context.get(OWNER)  # type: ignore[attr-defined]
-        if owner is not None:
-            if owner.is_dead:
-                return
-            if owner.is_frozen:
-                owner.parked.append(handle)
-                return
+        if owner is not None and (owner.is_dead or owner.is_frozen):
+            owner.parked.append(handle)
+            return
         self.steps += 1
         self._now += _STEP_S
         handle._run()
 
     def _wake_timers(self) -> None:
-        scheduled, now = self._scheduled, self._now
-        while scheduled and (scheduled[0]._when <= now or scheduled[0]._cancelled):  # type: ignore[attr-defined]
-            timer = heapq.heappop(scheduled)
+        timers, now = self._timers, self._now
+        while timers and timers[0][0] <= now:
+            timer = heapq.heappop(timers)[2]
             timer._scheduled = False  # type: ignore[attr-defined]
             if timer._cancelled:
                 self._timer_cancelled_count -= 1
             else:
                 self._ready.append(timer)
-        if self._timer_cancelled_count > _FEW_CANCELED and 2 * self._timer_cancelled_count > len(scheduled):
-            self._drop_canceled()
-
-    def _drop_canceled(self) -> None:
-        for timer in self._scheduled:
-            timer._scheduled = not timer._cancelled  # type: ignore[attr-defined]
-        # In place: the base class keeps a list of its own otherwise.
-        self._scheduled[:] = [timer for timer in self._scheduled if not timer._cancelled]
-        heapq.heapify(self._scheduled)
-        self._timer_cancelled_count = 0
 
     def _jump(self) -> None:
-        if not self._scheduled:
+        timers = self._timers
+        if self._timer_cancelled_count > _MANY_CANCELED:
+            # In place: the list is known elsewhere.
+            timers[:] = [entry for entry in timers if not entry[2]._cancelled]
+            heapq.heapify(timers)
+            self._timer_cancelled_count = 0
+        if not timers:
             raise RuntimeError("all tasks wait for each other, and no timer is set")
-        self._now = max(self._now, self._scheduled[0]._when)  # type: ignore[attr-defined]
+        self._now = max(self._now, timers[0][0])
         if self._now - self._second >= 1.0:
             self._second, self._steps_before = self._now, self.steps
 

@@ -35,7 +35,6 @@ from voda.events.envelope import Event
 from voda.events.store import EventStore
 from voda.events.timed import TimedStore
 
-TERMS: Final = Terms(duration_s=30.0, renew_deadline_s=20.0, retry_s=5.0)
 _SNAPSHOT_S: Final = 1_200.0
 """Far more often than in the product, so that restarts find one."""
 
@@ -52,20 +51,21 @@ class Service:
         clusters: Mapping[str, Callable[[Callable[[str], JobSpec | None]], ClusterConnection]],
         clock: Clock,
         metrics: Metrics,
+        terms: Terms,
     ) -> None:
         self.me = me
         self.log = log
         self.lease = lease
         self.clock = clock
         self.store: EventStore = TimedStore(log, self._appended)
-        self.reach = Reach(self.store, patience_s=TERMS.renew_deadline_s)
+        self.reach = Reach(self.store, patience_s=terms.renew_deadline_s)
         self.view = View(self.store)
         self.clusters = {pool: connect(self.spec) for pool, connect in clusters.items()}
         self.loops: Mapping[str, PoolLoop] = {
             pool: pool_loop(pool, cluster, store=self.store, clock=clock, metrics=metrics, at_once=AT_ONCE)
             for pool, cluster in self.clusters.items()
         }
-        self.leadership = Leadership(lease, Epochs(self.store, clock), me, terms=TERMS)
+        self.leadership = Leadership(lease, Epochs(self.store, clock), me, terms=terms)
         self.limits = Limits()
         self.backend = Backend(
             store=self.store,

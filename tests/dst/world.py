@@ -28,6 +28,7 @@ from tests.dst.sight import ClusterConnection
 from tests.dst.training import Training, training_of
 from tests.dst.wire import Trouble
 from voda.api.metrics.instruments import Metrics
+from voda.app.election import Terms
 from voda.domain.errors import VodaError
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
@@ -36,6 +37,13 @@ from voda.events.envelope import Event
 __all__ = ["Answer", "Outcome", "Setup", "Unanswered", "Watch", "World", "simulate"]
 
 _TRAVEL_S: Final = 0.01
+_TERMS: Final = (
+    Terms(),
+    Terms(duration_s=30.0, renew_deadline_s=20.0, retry_s=5.0),
+    Terms(duration_s=60.0, renew_deadline_s=40.0, retry_s=10.0),
+    Terms(duration_s=60.0, renew_deadline_s=40.0, retry_s=10.0),
+)
+"""Of an election, one of them by seed: the longer they are, the less a quiet hour costs."""
 _POOLS: Final[Mapping[str, Mapping[str, int]]] = {"default": {"n1": 4, "n2": 4, "n3": 2}, "big": {"n4": 8, "n5": 4}}
 
 
@@ -105,6 +113,7 @@ class World:
         self.log = SharedLog(self._committed)
         is_enforced = self.chance.of("lease").random() < 0.5
         self.lease = SharedLease(self.loop.time, is_enforced=is_enforced, note=self.note)
+        self._terms = self.chance.of("terms").choice(_TERMS)
         self.cluster = TrueCluster(_nodes(setup.pools), self)
         self.agents = Agents(self)
         metrics = Metrics()
@@ -255,6 +264,7 @@ class World:
             clusters={pool: connect(pool) for pool in self.pools},
             clock=clock,
             metrics=metrics,
+            terms=self._terms,
         )
 
 
@@ -272,9 +282,10 @@ def simulate(
         watches: return who checks, once the world is built.
         finish: yields what is wrong at the end.
     """
-    # The collector would run finalizers at instants that differ from process to process.
-    gc.collect()
+    # The collector would run finalizers at instants that differ from process to process; and what was there before
+    # need not be looked at by it afterwards.
     gc.disable()
+    gc.freeze()
     logs = logging.getLogger("voda")
     before = logs.handlers, logs.propagate, logs.level
     try:
@@ -302,6 +313,8 @@ def simulate(
         logs.handlers, logs.propagate = before[0], before[1]
         logs.setLevel(before[2])
         gc.enable()
+        gc.collect()
+        gc.unfreeze()
 
 
 async def _live(world: World, load: Load | None, finish: Callable[[World], Iterable[str]]) -> None:
