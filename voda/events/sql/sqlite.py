@@ -21,6 +21,7 @@ from voda.events.envelope import Head
 from voda.events.group import Append, GroupPlan, Outcome, plan_group
 from voda.events.sql import schema, sqlite_file
 from voda.events.sql.sqlite_errors import explain, explained, is_busy
+from voda.events.sql.sqlite_mark import Mark, mark_of, marked
 from voda.events.sql.sqlite_watch import Watch
 from voda.events.sql.store import Params
 
@@ -106,7 +107,11 @@ class SqliteDatabase:
     async def damage(self) -> str | None:
         """See Database.damage."""
         found = await self.fetch("PRAGMA integrity_check(1)", {})
-        return None if found[0][0] == "ok" else str(found[0][0])
+        return None if found[0][0] == "ok" else " ".join(str(found[0][0]).split())
+
+    def reached(self) -> tuple[int, str]:
+        """See Database.reached."""
+        return marked(self._path), mark_of(self._path).name
 
     async def close(self) -> None:
         """See Database.close."""
@@ -167,6 +172,7 @@ class _Writer:
     def __init__(self, path: Path, timeout_s: float) -> None:
         self._path = path
         self._connection = sqlite_file.open_writer(path)
+        self._mark = Mark(path)
         self._timeout_ms = round(timeout_s * 1000)
         # The connection knows one transaction at a time, whichever thread began it.
         self._in_use = Lock()
@@ -208,6 +214,7 @@ class _Writer:
             for batch in batches:
                 self._insert(batch)
             self._connection.execute("COMMIT")
+            self._mark.reached(self._connection.execute(schema.POSITION).fetchone()[0])
         # What was inserted is not in the cache.
         self._data_version = -1
 
@@ -221,6 +228,7 @@ class _Writer:
         """Close the connection."""
         with self._in_use:
             self._connection.close()
+            self._mark.close(journal=sqlite_file.journal(self._path))
 
     def _commit(self, group: Sequence[Append]) -> list[Outcome]:
         # Nearly always every fact is new; to look each of them up first would cost a search per fact.
@@ -250,6 +258,7 @@ class _Writer:
             self._insert(plan)
             self._connection.execute("COMMIT")
             self._position += len(plan.rows)
+            self._mark.reached(self._position)
             self._heads.update(plan.heads)
         return plan.outcomes
 

@@ -22,6 +22,12 @@ def explained(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise explain(error, path) from error
+    except UnicodeDecodeError as error:
+        # SQLite quotes what it cannot read, and what it quotes is no text.
+        raise LogDamaged(
+            f"{path} is damaged (its tables are described in no text): run 'voda log verify {path}', restore it from"
+            " a copy"
+        ) from error
     except DBAPIError as error:
         # Of a migration, which Alembic runs through SQLAlchemy.
         if not isinstance(error.orig, sqlite3.Error):

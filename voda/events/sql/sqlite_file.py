@@ -16,6 +16,7 @@ from voda.domain.errors import InvalidInput, LogDamaged, NotALog, StoreNotWritab
 from voda.events.sql import schema
 from voda.events.sql.migrate import upgrade
 from voda.events.sql.sqlite_errors import explained
+from voda.events.sql.sqlite_mark import mark_of
 from voda.events.transfer import BEGINNING
 
 _MAGIC = b"SQLite format 3\0"
@@ -30,11 +31,19 @@ def create(path: Path) -> None:
 
     Raises:
         InvalidInput: the folder does not exist.
+        LogDamaged: the journal of a log lies there, which is gone itself.
         StoreNotWritable: the folder is read-only or the disk is full.
     """
     if not path.parent.is_dir():
         raise InvalidInput(f"cannot create {path}: folder {path.parent} does not exist; create it first")
+    # Whoever makes the log at the same time makes its journal afterwards.
+    if journal(path).exists() and not path.exists():
+        raise LogDamaged(
+            f"{path} is missing, but its journal {journal(path).name} is there: restore the log from a copy, or move"
+            " the journal away to begin anew"
+        )
     try:
+        mark_of(path).unlink(missing_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
             new = Path(folder) / "new"
             with explained(path):

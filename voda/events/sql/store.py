@@ -70,6 +70,10 @@ class Database(Committer, Protocol):
         """Return what the database itself finds wrong with its files; None where it finds nothing."""
         ...
 
+    def reached(self) -> tuple[int, str]:
+        """Return a position that was reached, as something beside the database tells, and what that is; 0 = nothing."""
+        ...
+
     async def close(self) -> None:
         """Release all connections. Safe to call twice."""
         ...
@@ -253,16 +257,25 @@ class SqlStore:
         Raises:
             LogDamaged: it did.
         """
+        # Before the look at the end: others may append meanwhile.
+        told, source = self._database.reached()
         reached, position = (await self._database.fetch(schema.REACHED, {}))[0]
-        if reached > position:
-            raise LogDamaged(
-                f"{self.place}: position {position + 1}: the log ends at {position} but once reached {reached}:"
-                " its tail is cut; restore it from a copy",
-                position + 1,
-            )
+        if max(reached, told) <= position:
+            return
+        hint = f" (or, if an older log was put here on purpose, remove {source})" if told > reached else ""
+        raise LogDamaged(
+            f"{self.place}: position {position + 1}: the log ends at {position} but once reached {max(reached, told)}:"
+            f" its tail is cut; restore it from a copy{hint}",
+            position + 1,
+        )
 
     async def damage(self) -> str | None:
-        """Return what the database itself finds wrong with its files; None where it finds nothing."""
+        """Return what the database itself finds wrong with its files; None where it finds nothing.
+
+        Raises:
+            LogDamaged: the log once reached further than it does now.
+        """
+        await self.refuse_cut()
         return await self._database.damage()
 
     async def close(self) -> None:
@@ -276,10 +289,10 @@ class SqlStore:
 
 
 def _refuse_gap(after: int, positions: Sequence[int]) -> None:
-    # Positions are distinct and in order, so the last one tells whether any is missing.
-    if positions and positions[-1] != after + len(positions):
-        expected = next(number for number, found in enumerate(positions, after + 1) if number != found)
-        raise LogDamaged(f"position {expected}: the event is missing", expected)
+    # One by one: the pages of a damaged database may be out of order and end where they should nevertheless.
+    for expected, found in enumerate(positions, after + 1):
+        if found != expected:
+            raise LogDamaged(f"position {expected}: the event is missing", expected)
 
 
 def _base(place: str, position: int, body: bytes | str, digest: str) -> Base:
