@@ -1,12 +1,13 @@
 """The folder of this machine's voda: its log, its lock, its secrets, and where the command line finds the server.
 
-Rule: one `voda up` at a time works on a folder; the lock ends with the process, however that ends.
+Rule: one `voda up` at a time works on a folder, or any number of replicas, of which one leads; a lock ends with the
+process, however that ends.
 """
 
 import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -35,6 +36,7 @@ class Home:
         self._lock = folder / "lock"
         self._server = folder / "server.json"
         self._place = folder / "log.place"
+        self._identity = folder / "cluster.id"
 
     def make(self) -> None:
         """Create the folder where it is missing.
@@ -54,8 +56,8 @@ class Home:
             ) from error
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep every other `voda up` out for the length of the block.
+    def locked(self, *, is_shared: bool = False) -> Iterator[None]:
+        """Keep every other `voda up` out for the length of the block; where shared, not those who share it too.
 
         Raises:
             AlreadyExists: another one is at work here.
@@ -67,7 +69,7 @@ class Home:
         except OSError as error:
             raise StoreNotWritable(f"{self._lock} cannot be written: {error.strerror}") from error
         try:
-            self._take(handle)
+            self._take(handle, is_shared=is_shared)
             yield
         finally:
             os.close(handle)
@@ -101,13 +103,31 @@ class Home:
         draft.write_bytes(msgspec.json.encode(server))
         draft.replace(self._server)
 
-    def withdraw(self) -> None:
-        """Forget where the server was."""
-        self._server.unlink(missing_ok=True)
+    def withdraw(self, pid: int) -> None:
+        """Forget where the server of a process was; that of another one stays."""
+        with suppress(OSError, msgspec.MsgspecError):
+            if msgspec.json.decode(self._server.read_bytes(), type=Server).pid == pid:
+                self._server.unlink(missing_ok=True)
 
-    def _take(self, handle: int) -> None:
+    def identity(self, new: Callable[[], str]) -> str:
+        """Return what tells this folder from all others, and so the machine whose processes its jobs are.
+
+        Args:
+            new: makes it up, where the folder has none yet.
+        """
+        if not self._identity.exists():
+            draft = self._identity.with_suffix(f".{os.getpid()}")
+            draft.write_text(f"{new()}\n", encoding="utf-8")
+            # Whoever is first; and nobody reads half of it.
+            with suppress(FileExistsError):
+                os.link(draft, self._identity)
+            draft.unlink()
+        return self._identity.read_text(encoding="utf-8").strip()
+
+    def _take(self, handle: int, *, is_shared: bool) -> None:
+        kind = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, kind | fcntl.LOCK_NB)
         except BlockingIOError as error:
             holder = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
             raise AlreadyExists(

@@ -21,6 +21,7 @@ from voda.api.view import View
 from voda.app.ending import halt_all
 from voda.app.forecaster import Forecaster
 from voda.app.home import Home, Server
+from voda.app.leadership import Leadership
 from voda.app.loops import pool_loop, pool_watcher
 from voda.app.machine import Machine
 from voda.app.options import Options, refuse_contradictions
@@ -32,6 +33,7 @@ from voda.clock import SystemClock
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.outputs import LocalOutputs
 from voda.domain.job import Job, JobSpec
+from voda.events.durable import DurableStore
 from voda.events.envelope import Event
 from voda.events.opening import open_store, shown
 from voda.events.store import EventStore
@@ -47,10 +49,13 @@ _log = logging.getLogger(__name__)
 class Service:
     """What a running voda is made of."""
 
-    def __init__(self, options: Options, home: Home, store: EventStore, clock: SystemClock) -> None:
+    def __init__(self, options: Options, home: Home, store: DurableStore, clock: SystemClock) -> None:
         self.url = ""
         self.options = options
         self.home = home
+        self.leadership: Leadership | None = None
+        """Of a replica; None where it is alone."""
+        self.durable = store
         self.metrics = Metrics()
         self.store: EventStore = TimedStore(store, self.metrics.appended)
         self.clock = clock
@@ -63,6 +68,8 @@ class Service:
 
     def trouble(self) -> str:
         """Return why the service is not ready, one sentence; empty when it is."""
+        if self.leadership is not None and not self.leadership.is_leading:
+            return self.leadership.trouble
         for loop in self.loops:
             if loop.trouble or not loop.is_leading:
                 return loop.trouble or "starting: the log is being read"
@@ -209,7 +216,7 @@ async def running(options: Options) -> AsyncIterator[Service]:
             try:
                 yield service
             finally:
-                service.home.withdraw()
+                home.withdraw(os.getpid())
                 # The API goes on until then: programs that are halted report how far they got.
                 await ended(leading)
 

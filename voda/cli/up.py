@@ -1,8 +1,5 @@
 """`voda up`: turns this machine into an elastic training cluster."""
 
-import logging
-import os
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,8 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from voda.app.options import Options
     from voda.app.service import Service
 
@@ -77,18 +72,15 @@ def up(  # noqa: PLR0913 - a command's options are its parameters
 
     from voda import config
     from voda.app.options import Options
+    from voda.cli._until_told import tell, with_programs
     from voda.domain.errors import InvalidInput
 
     if (tls_cert is None) != (tls_key is None):
         raise InvalidInput("--tls-cert and --tls-key go together: give both, or neither")
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s"
-    )
-    # What the libraries underneath are about is of no interest even to those who want to know more.
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    tell(verbose=verbose)
     options = Options(
         home=home or config.home_folder(),
-        environment=_with_programs(config.environment()),
+        environment=with_programs(config.environment()),
         log=log,
         host=host,
         port=port,
@@ -108,42 +100,21 @@ def up(  # noqa: PLR0913 - a command's options are its parameters
     uvloop.run(_run(options))
 
 
-def _with_programs(environment: "Mapping[str, str]") -> "Mapping[str, str]":
-    """Let jobs find `voda run` and its neighbours, after whatever the user's own path holds."""
-    path = environment.get("PATH", os.defpath)
-    return {**environment, "PATH": f"{path}{os.pathsep}{Path(sys.executable).parent}"}
-
-
 async def _run(options: "Options") -> None:
-    import asyncio
-
-    from voda.app.failures import single
     from voda.app.service import running
+    from voda.cli._until_told import until_told
 
-    told_to_end, left, this = asyncio.Event(), 0, asyncio.current_task()
-    assert this is not None, "run by uvloop.run"
+    left = 0
 
-    def be_told() -> None:
-        if told_to_end.is_set():
-            this.cancel()
-        told_to_end.set()
+    def ending(service: "Service") -> None:
+        nonlocal left
+        left = len(service.live_jobs())
+        more = ", halting the jobs; once more ends it at once" if options.halts_on_exit else ""
+        print(f"voda: ending{more}", file=sys.stderr)
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, be_told)
-    try:
-        async with running(options) as service:
-            _greet(service)
-            await told_to_end.wait()
-            left = len(service.live_jobs())
-            more = ", halting the jobs; once more ends it at once" if options.halts_on_exit else ""
-            print(f"voda: ending{more}", file=sys.stderr)
-    except BaseExceptionGroup as failures:
-        raise single(failures) from failures
-    except asyncio.CancelledError:
+    if not await until_told(running(options), _greet, ending):
         print("voda: ended at once; what is still at work goes on until the next `voda up`", file=sys.stderr)
-        return
-    if left and not options.halts_on_exit:
+    elif left and not options.halts_on_exit:
         words = "1 job is live" if left == 1 else f"{left} jobs are live"
         print(f"voda: {words}; what is at work trains on, and the next `voda up` takes it over", file=sys.stderr)
 

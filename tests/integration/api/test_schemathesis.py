@@ -35,6 +35,9 @@ _REFUSE_BY_SENSE = (
     "listEvents",
 )
 _CONFIG = """
+# A position beyond the end of the log is one of another log.
+parameters = { "query.after" = 1 }
+
 [checks]
 # A job that was deleted is canceled; it stays to be looked at.
 use_after_free.enabled = false

@@ -27,6 +27,21 @@ def test_lock_when_held_keeps_others_out_and_names_the_holder(tmp_path: Path) ->
         pass
 
 
+def test_lock_when_shared_keeps_out_those_alone_who_share_nothing(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.make()
+    with home.locked(is_shared=True), Home(tmp_path).locked(is_shared=True):
+        with pytest.raises(AlreadyExists), Home(tmp_path).locked():
+            pass
+    with home.locked(), pytest.raises(AlreadyExists), Home(tmp_path).locked(is_shared=True):
+        pass
+
+
+def test_folder_keeps_the_identity_that_it_was_given_first(tmp_path: Path) -> None:
+    assert [Home(tmp_path).identity(lambda: name) for name in ("one", "two")] == ["one", "one"]
+    assert [path.name for path in tmp_path.iterdir()] == ["cluster.id"]
+
+
 def test_home_when_made_is_for_its_owner_alone(tmp_path: Path) -> None:
     home = Home(tmp_path / "deep" / "home")
     home.make()
@@ -43,8 +58,10 @@ def test_server_when_published_is_read_whole_and_withdrawn(tmp_path: Path) -> No
     home = Home(tmp_path)
     home.publish(Server(url="http://127.0.0.1:1", pid=7, version="1"))
     assert (tmp_path / "server.json").read_text() == '{"url":"http://127.0.0.1:1","pid":7,"version":"1"}'
-    home.withdraw()
-    home.withdraw()
+    home.withdraw(8)
+    assert (tmp_path / "server.json").exists()
+    home.withdraw(7)
+    home.withdraw(7)
     assert not (tmp_path / "server.json").exists()
 
 

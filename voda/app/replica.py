@@ -1,0 +1,61 @@
+"""One of several replicas of the service on one machine: each serves the API and follows the log, one leads.
+
+Rule: only wiring. The replicas share a folder and a log; who leads is decided by the log's own store, and the jobs are
+processes that outlive whoever started them, so the next leader takes them over.
+"""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from voda.app.election import LOG_TERMS
+from voda.app.home import Home
+from voda.app.leadership import Leadership
+from voda.app.options import Options, refuse_contradictions
+from voda.app.process import ended
+from voda.app.service import Service, serving_from
+from voda.controller.epochs import Epochs
+from voda.events.leasing import lease_of
+
+
+@asynccontextmanager
+async def replica(options: Options, me: str) -> AsyncIterator[Service]:
+    """Run one replica for the length of the block; leading, it hands over at its end.
+
+    Args:
+        options: all replicas' alike, but for the port.
+        me: identity; of this very process, never used by another one.
+
+    Raises:
+        AlreadyExists: a `voda up`, which shares nothing, works on the folder.
+        InvalidInput: an option cannot be meant, or the log belongs to another machine or folder.
+        VodaError: the log cannot be used; see open_store.
+    """
+    refuse_contradictions(options)
+    home = Home(options.home)
+    home.make()
+    with home.locked(is_shared=True):
+        async with serving_from(options, home) as (service, group):
+            leadership = service.leadership = _leadership(service, me)
+            service.publish()
+
+            async def lead(epoch: int) -> None:
+                # The command line asks any replica; the leader is the one that lasts.
+                service.publish()
+                await service.lead(me, epoch)
+
+            leading = group.create_task(leadership.run(lead))
+            try:
+                yield service
+            finally:
+                home.withdraw(os.getpid())
+                # The API goes on until then: programs that are halted report how far they got.
+                await ended(leading)
+
+
+def _leadership(service: Service, me: str) -> Leadership:
+    async def machine() -> str:
+        return service.home.identity(service.clock.new_id)
+
+    epochs = Epochs(service.store, service.clock, machine)
+    return Leadership(lease_of(service.durable, clock=service.clock), epochs, me, terms=LOG_TERMS)
