@@ -30,15 +30,20 @@ def test_lock_when_held_keeps_others_out_and_names_the_holder(tmp_path: Path) ->
 def test_lock_when_shared_keeps_out_those_alone_who_share_nothing(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.make()
-    with home.locked(is_shared=True), Home(tmp_path).locked(is_shared=True):
-        with pytest.raises(AlreadyExists), Home(tmp_path).locked():
-            pass
+    with (
+        home.locked(is_shared=True),
+        Home(tmp_path).locked(is_shared=True),
+        pytest.raises(AlreadyExists),
+        Home(tmp_path).locked(),
+    ):
+        pass
     with home.locked(), pytest.raises(AlreadyExists), Home(tmp_path).locked(is_shared=True):
         pass
 
 
 def test_folder_keeps_the_identity_that_it_was_given_first(tmp_path: Path) -> None:
-    assert [Home(tmp_path).identity(lambda: name) for name in ("one", "two")] == ["one", "one"]
+    names = iter(("one", "two"))
+    assert [Home(tmp_path).identity(lambda: next(names)) for _ in range(2)] == ["one", "one"]
     assert [path.name for path in tmp_path.iterdir()] == ["cluster.id"]
 
 
