@@ -31,7 +31,10 @@ class Terms(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not 0 < self.retry_s < self.renew_deadline_s < self.duration_s:
-            raise ValueError(f"expected 0 < retry_s < renew_deadline_s < duration_s, got {self}")
+            raise ValueError(
+                "expected 0 < retry_s < renew_deadline_s < duration_s, got"
+                f" {self.retry_s:g}, {self.renew_deadline_s:g} and {self.duration_s:g}"
+            )
 
 
 LOG_TERMS: Final = Terms(duration_s=8.0, renew_deadline_s=5.0, retry_s=1.0)

@@ -5,6 +5,7 @@ Rule: what is left out has the default here; docs/settings.md tells every field.
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from msgspec import Struct, field
 
@@ -41,14 +42,17 @@ class ClusterSettings(_Part, frozen=True):
 
 
 class LeaderSettings(_Part, frozen=True):
-    """The Lease by which one of several replicas leads."""
+    """How one of several replicas comes to lead."""
 
+    election: Literal["lease", "log"] = "lease"
+    """By a Lease of the cluster, or on the log's own store, for replicas outside of the cluster."""
     namespace: str = ""
-    """Empty: the pod's own."""
+    """Of the Lease; empty: the pod's own."""
     name: str = "voda"
-    lease_seconds: float = 15.0
-    renew_seconds: float = 10.0
-    retry_seconds: float = 2.0
+    lease_seconds: float | None = None
+    """None, as for those that follow: as suits the election."""
+    renew_seconds: float | None = None
+    retry_seconds: float | None = None
 
 
 class ApiSettings(_Part, frozen=True):

@@ -47,7 +47,9 @@ from voda.cluster.kubernetes.survival import survived
 from voda.controller.epochs import Epochs
 from voda.domain.errors import ClusterUnavailable, StoreNotWritable, StoreUnavailable
 from voda.domain.job import Job, JobSpec
+from voda.domain.lease import LeaseStore
 from voda.events.envelope import Event
+from voda.events.leasing import lease_of
 from voda.events.opening import open_store, shown
 from voda.events.store import EventStore
 from voda.events.timed import TimedStore
@@ -83,20 +85,16 @@ class Service:
         self.around = around
         self.metrics = metrics
         self.store: EventStore = TimedStore(store, self._appended)
-        self.reach = Reach(self.store, patience_s=options.leader.renew_seconds)
+        spans = terms(options.leader)
+        self.reach = Reach(self.store, patience_s=spans.renew_deadline_s)
         self.clock = clock
         self.view = View(self.store)
         self.access = self._access()
         self.pools = Pools(self._found_pools, options.cluster.default_pool, self._loop, self._settle)
         self.site = KubernetesSite(api, self._setup())
-        namespace = options.leader.namespace or around.namespace
-        self.leadership = Leadership(
-            LeaseClient(api, namespace, options.leader.name, clock=clock),
-            Epochs(self.store, clock, self._cluster),
-            around.identity,
-            terms=terms(options.leader),
-            observer=metrics,
-        )
+        self.lease = self._lease(store, api)
+        epochs = Epochs(self.store, clock, self._cluster)
+        self.leadership = Leadership(self.lease, epochs, around.identity, terms=spans, observer=metrics)
         metrics.show(figures(self.site, self.leadership, self.view))
         self.backend = self._backend()
         fitting = Fitting(site=shape(options.cluster), environment=self.environment)
@@ -126,8 +124,7 @@ class Service:
         """Yield what a user wants to know at the start, line by line."""
         yield f"cluster {self.site.api.host}"
         yield f"log {shown(self.options.log) if self.options.log else Path(self.options.home) / 'voda.db'}"
-        leader = self.options.leader
-        yield f"lease {leader.namespace or self.around.namespace}/{leader.name}, as {self.leadership.me}"
+        yield f"lease {self.lease.key}, as {self.leadership.me}"
         if self.access.has_tokens:
             yield f"token {Path(self.options.access.folder or self.options.home) / 'admin.token'}"
         else:
@@ -194,6 +191,12 @@ class Service:
             self.site.heed(event.data.job_id)
 
     # ---- inside
+
+    def _lease(self, store: EventStore, api: Api) -> LeaseStore:
+        leader = self.options.leader
+        if leader.election == "log":
+            return lease_of(store, leader.name, clock=self.clock)
+        return LeaseClient(api, leader.namespace or self.around.namespace, leader.name, clock=self.clock)
 
     async def _cluster(self) -> str:
         """Return what tells this cluster from all others: a namespace that lives as long as it does."""

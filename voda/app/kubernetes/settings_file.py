@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from voda.app.kubernetes.options import KubernetesOptions, PoolSettings
+from voda.app.kubernetes.terms import terms
 from voda.domain.errors import InvalidInput
 from voda.manifests import names
 from voda.manifests.yaml_text import read
@@ -21,6 +22,7 @@ from voda.policies.registry import policy
 
 _MOST_BYTES: Final = 1_000_000
 _LONGEST_S: Final = 86_400.0
+_LONGEST_LEASE_S: Final = 3_600.0
 _MOST_JOBS: Final = 1_000_000_000
 _AT: Final = re.compile(r" - at `(?:key in )?\$\.?(?P<path>[^`]*)`$")
 _NAME: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
@@ -73,11 +75,13 @@ def checked(options: KubernetesOptions) -> KubernetesOptions:
 
 def _check_leader(options: KubernetesOptions) -> None:
     leader = options.leader
-    if not 0 < leader.retry_seconds < leader.renew_seconds < leader.lease_seconds <= 3_600:
-        raise InvalidInput(
-            "leader: expected 0 < retrySeconds < renewSeconds < leaseSeconds <= 3600, got"
-            f" {leader.retry_seconds:g}, {leader.renew_seconds:g} and {leader.lease_seconds:g}"
-        )
+    try:
+        longest_s = terms(leader).duration_s
+    except ValueError as error:
+        got = str(error).partition(", got ")[2]
+        raise InvalidInput(f"leader: expected 0 < retrySeconds < renewSeconds < leaseSeconds, got {got}") from error
+    if longest_s > _LONGEST_LEASE_S:
+        raise InvalidInput(f"leader.leaseSeconds is {longest_s:g}, expected at most {_LONGEST_LEASE_S:g}")
     _match("leader.name", leader.name, _SUBDOMAIN, "the name of a Lease")
     if leader.namespace:
         _match("leader.namespace", leader.namespace, _NAMESPACE, "the name of a namespace")

@@ -3,7 +3,7 @@
 Rule: only translated; what cannot be meant was refused when the file was read.
 """
 
-from voda.app.election import Terms
+from voda.app.election import LOG_TERMS, Terms
 from voda.app.kubernetes.options import ClusterSettings, LeaderSettings
 from voda.cluster.kubernetes.kinds.base import Site
 from voda.cluster.kubernetes.nodes import PoolRule
@@ -25,5 +25,15 @@ def shape(cluster: ClusterSettings) -> Site:
 
 
 def terms(leader: LeaderSettings) -> Terms:
-    """Return the spans of the election."""
-    return Terms(duration_s=leader.lease_seconds, renew_deadline_s=leader.renew_seconds, retry_s=leader.retry_seconds)
+    """Return the spans of the election.
+
+    Raises:
+        ValueError: they let two lead.
+    """
+    usual = LOG_TERMS if leader.election == "log" else Terms()
+    lease_s, renew_s, retry_s = leader.lease_seconds, leader.renew_seconds, leader.retry_seconds
+    return Terms(
+        duration_s=usual.duration_s if lease_s is None else lease_s,
+        renew_deadline_s=usual.renew_deadline_s if renew_s is None else renew_s,
+        retry_s=usual.retry_s if retry_s is None else retry_s,
+    )

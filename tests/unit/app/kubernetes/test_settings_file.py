@@ -4,9 +4,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import astuple
 
 from voda.app.kubernetes.options import KubernetesOptions
 from voda.app.kubernetes.settings_file import checked, read_options
+from voda.app.kubernetes.terms import terms
 from voda.domain.errors import InvalidInput
 
 
@@ -52,6 +54,18 @@ pools:
 
 
 @pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("", (15.0, 10.0, 2.0)),
+        ("leader: {election: log}", (8.0, 5.0, 1.0)),
+        ("leader: {election: log, leaseSeconds: 6, retrySeconds: 0.5}", (6.0, 5.0, 0.5)),
+    ],
+)
+def test_spans_that_are_left_out_suit_the_election(tmp_path: Path, text: str, spans: tuple[float, ...]) -> None:
+    assert astuple(terms(reading(tmp_path, text).leader)) == spans
+
+
+@pytest.mark.parametrize(
     ("text", "told"),
     [
         ("lisen: {port: 1}", "lisen is unknown here, expected one of log, home, listen,"),
@@ -68,6 +82,9 @@ pools:
         ("pools: {a100: {ratelimitSeconds: -1}}", "pools.a100.ratelimitSeconds is -1, expected 0"),
         ("pools: {'1.5': {}}", "pools: expected 1 to 63 of letters"),
         ("leader: {renewSeconds: 15}", "leader: expected 0 < retrySeconds < renewSeconds < leaseSeconds"),
+        ("leader: {election: log, renewSeconds: 8}", "leaseSeconds, got 1, 8 and 8"),
+        ("leader: {leaseSeconds: 3601}", "leader.leaseSeconds is 3601, expected at most 3600"),
+        ("leader: {election: raft}", "leader.election: invalid enum value 'raft'"),
         ("leader: {name: Voda/1}", "leader.name is 'Voda/1', expected the name of a Lease"),
         ("leader: {namespace: a.b}", "leader.namespace is 'a.b', expected the name of a namespace"),
         ("cluster: {poolLabel: ''}", "cluster.poolLabel is '', expected a label's key"),
