@@ -25,6 +25,8 @@ class Options(Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     """0 = any that is free."""
+    api_url: str = ""
+    """Where jobs report to; empty: to the very process that started them."""
     slots: int | None = None
     """CPU slots where there is no GPU; by default one per core."""
     pool: str = "default"

@@ -105,7 +105,7 @@ class Service:
             **trusted,
             "VODA_JOB_ID": spec.job_id,
             "VODA_JOB_NAME": spec.name or spec.job_id,
-            "VODA_API_URL": self.url,
+            "VODA_API_URL": self.options.api_url or self.url,
             "VODA_JOB_TOKEN": self.access.job_token(spec.job_id),
         }
 

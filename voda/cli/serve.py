@@ -74,6 +74,14 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
     pool: Annotated[
         str, typer.Option("--pool", rich_help_panel=_MACHINE, help="Name of the pool of this machine.")
     ] = "default",
+    api_url: Annotated[
+        str,
+        typer.Option(
+            "--api-url",
+            rich_help_panel=_MACHINE,
+            help="Where jobs report to: a load balancer; by default this replica.",
+        ),
+    ] = "",
     home: Annotated[Path | None, typer.Option("--home", help="Folder of log and tokens; else as configured.")] = None,
     log: Annotated[
         str, typer.Option("--log", help="A path, postgresql:// or nats:// URL; else as configured, else VODA_LOG.")
@@ -93,13 +101,13 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
     shared = Shared(home, log, host, port, not no_tokens)
     match cluster:
         case "kubernetes":
-            if slots is not None or pool != "default":
-                raise InvalidInput("--slots and --pool are of --cluster machine; pools of Kubernetes are its nodes'")
+            if slots is not None or pool != "default" or api_url:
+                raise InvalidInput("--slots, --pool and --api-url are of --cluster machine; see docs/settings.md")
             _on_kubernetes(shared, config, kubeconfig, context)
         case "machine":
             if config or kubeconfig or context:
                 raise InvalidInput("--config, --kubeconfig and --context are of --cluster kubernetes")
-            _on_this_machine(shared, slots, pool)
+            _on_this_machine(shared, slots, pool, api_url)
         case _:
             raise InvalidInput(f"--cluster {cluster}: expected kubernetes or machine")
 
@@ -156,7 +164,7 @@ def _settings(shared: Shared, config: Path | None) -> "KubernetesOptions":
     return checked(replace(options, log=log, home=home, listen=listen))
 
 
-def _on_this_machine(shared: Shared, slots: int | None, pool: str) -> None:
+def _on_this_machine(shared: Shared, slots: int | None, pool: str, api_url: str) -> None:
     from voda import config as environment
     from voda.app.options import DEFAULT_PORT, Options
     from voda.app.replica import replica
@@ -170,6 +178,7 @@ def _on_this_machine(shared: Shared, slots: int | None, pool: str) -> None:
         port=DEFAULT_PORT if shared.port is None else shared.port,
         slots=slots,
         pool=pool,
+        api_url=api_url,
         has_tokens=shared.has_tokens,
     )
     _run(replica(options, _identity()))

@@ -3,6 +3,7 @@
 Rule: an object is made, and one of a user's own is made ready, by the same steps.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
@@ -21,7 +22,7 @@ _OURS: Final = "voda.dev/"
 _QUANTITIES: Final = ("limits", "requests")
 
 
-class Kubeflow:
+class Kubeflow(ABC):
     """One kind of kubeflow.org."""
 
     name: ClassVar[str]
@@ -92,12 +93,12 @@ class Kubeflow:
             roles[role]["template"] = template
         self._adapt(job, spec)
 
-    def _adapt(self, job: dict[str, Any], spec: JobSpec) -> None:
+    def _adapt(self, job: dict[str, Any], spec: JobSpec) -> None:  # noqa: B027 - most need nothing
         """Change what this kind needs besides."""
 
+    @abstractmethod
     def _counts(self, roles: frozenset[str], replicas: int) -> Mapping[str, int]:
         """Return role -> pods, of the roles whose number voda sets."""
-        raise NotImplementedError
 
 
 def _metadata(metadata: Mapping[str, Any], spec: JobSpec) -> dict[str, Any]:
