@@ -25,6 +25,8 @@ class View:
         self.forecasts: Mapping[str, Forecast] = {}
         """job id -> what is expected of it; replaced as a whole."""
         self.forecast_at: float | None = None
+        self.kept_at = 0
+        """Position of the snapshots that a start would begin from; 0 where there are none."""
         self._store = store
         self._seen: list[Callable[[Event], None]] = []
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -42,7 +44,7 @@ class View:
         """Load the newest snapshots and fold the log to its end."""
         projections: tuple[Projection, ...] = (self.live, self.roster)
         reached = [await restore(self._store, projection) for projection in projections]
-        level = max(reached)
+        self.kept_at, level = min(reached), max(reached)
         for projection, after in zip(projections, reached, strict=True):
             await catch_up(self._store, [projection], after=after, until=level)
         await catch_up(self._store, projections, after=level)

@@ -14,6 +14,7 @@ from voda.controller.timed import timed_placers, timed_policies
 from voda.events.store import EventStore
 from voda.placement.registry import placer
 from voda.policies.registry import policy
+from voda.projections.live import Live
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
 
@@ -24,7 +25,14 @@ _JITTER: Final = 0.25
 
 
 def pool_loop(  # noqa: PLR0913 - its ports
-    pool: str, cluster: Cluster, *, store: EventStore, clock: Clock, metrics: Metrics, at_once: int = 1
+    pool: str,
+    cluster: Cluster,
+    *,
+    store: EventStore,
+    clock: Clock,
+    metrics: Metrics,
+    at_once: int = 1,
+    folded: Live | None = None,
 ) -> PoolLoop:
     """Return the loop of a pool, which leads nothing yet.
 
@@ -35,6 +43,7 @@ def pool_loop(  # noqa: PLR0913 - its ports
         clock: of the service.
         metrics: of the service.
         at_once: jobs whose actions are under way at a time.
+        folded: see Controller.
     """
     watcher, meter = pool_watcher(pool, store, clock), metrics.watch(pool)
     return PoolLoop(
@@ -47,6 +56,7 @@ def pool_loop(  # noqa: PLR0913 - its ports
             policies=timed_policies(policy, meter.allocated),
             placers=timed_placers(placer, meter.placed),
             observer=meter,
+            folded=folded,
         ),
         reconciler=WorkerReconciler(
             cluster=cluster,

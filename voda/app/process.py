@@ -6,6 +6,7 @@ Rule: nothing of it knows which cluster it works on.
 import asyncio
 import gc
 
+from voda.domain.errors import LogArchived
 from voda.events.store import EventStore
 
 
@@ -17,8 +18,14 @@ def spare_the_collector() -> None:
 
 
 async def last_at(store: EventStore) -> float:
-    """Return the instant of the log's last event: time goes on from there, whatever the wall clock shows."""
-    events = await store.read(max(0, await store.position() - 1), 1)
+    """Return the instant of the log's last event: time goes on from there, whatever the wall clock shows.
+
+    0 where there is none, or where all of them were archived: that took longer than a clock is put back.
+    """
+    try:
+        events = await store.read(max(0, await store.position() - 1), 1)
+    except LogArchived:
+        return 0.0
     return events[-1].recorded_at if events else 0.0
 
 

@@ -8,7 +8,7 @@ import logging
 from typing import Final
 
 from voda.api.view import View
-from voda.controller.follower import take_snapshot
+from voda.controller.follower import take_snapshots
 from voda.domain.errors import VodaError
 from voda.events.store import EventStore
 
@@ -25,7 +25,8 @@ class Snapshots:
     def __init__(self, store: EventStore, view: View) -> None:
         self._store = store
         self._view = view
-        self._taken = view.position
+        # What was folded since then was folded at this start already, and must not be at every later one.
+        self._taken = view.kept_at
 
     async def run(self) -> None:
         """Take a snapshot whenever the log has grown by enough."""
@@ -36,13 +37,13 @@ class Snapshots:
 
     async def take(self) -> None:
         """Take one now, unless nothing happened since the last."""
-        if self._view.position == self._taken:
+        view, position = self._view, self._view.position
+        if position == self._taken:
             return
         try:
-            for projection in (self._view.live, self._view.roster):
-                await take_snapshot(self._store, projection, self._view.position)
+            await take_snapshots(self._store, (view.live, view.roster), position)
         except VodaError as error:
-            _log.warning("no snapshot position=%d reason=%s", self._view.position, error)
+            _log.warning("no snapshot position=%d reason=%s", position, error)
         else:
-            self._taken = self._view.position
+            self._taken = view.kept_at = position
             _log.info("snapshot position=%d", self._taken)

@@ -77,7 +77,20 @@ class Controller:
         policies: Callable[[str], Policy],
         placers: Callable[[str], Placer],
         observer: Observer | None = None,
+        folded: Live | None = None,
     ) -> None:
+        """Decide for the pool from now on.
+
+        Args:
+            pool: its name.
+            store: the log.
+            clock: dates the decisions.
+            policies: by name.
+            placers: by name.
+            observer: who measures it.
+            folded: the same log as somebody else in this process has folded it; its state at the time is where this
+                controller begins, so that several need not each read the log.
+        """
         self.live = Live()
         self.pool = pool
         self._store = store
@@ -85,6 +98,7 @@ class Controller:
         self._policies = policies
         self._placers = placers
         self._observer = observer
+        self._folded = folded
         self._stream = f"decisions.{pool}"
         self._version = 0
         self._epoch = 0
@@ -137,9 +151,12 @@ class Controller:
         self._version = head.version
 
     async def warm(self) -> None:
-        """Catch up without leading, at first from the newest snapshot on."""
+        """Catch up without leading; at first from what is folded already, or else from the newest snapshot on."""
         if self.live.position == 0:
-            await restore(self._store, self.live)
+            if self._folded is not None and self._folded.position:
+                self.live.load(self._folded.dump())
+            else:
+                await restore(self._store, self.live)
         await self.catch_up()
 
     async def catch_up(self) -> None:

@@ -3,15 +3,20 @@
 Rule: a projection is only ever moved by the events of the log, in their order.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import ClassVar, Protocol
+
+import msgspec
 
 from voda.domain.errors import LogDamaged
 from voda.events.envelope import Event
 from voda.events.store import EventStore, Snapshot
 
 _PAGE = 5_000
+
+_log = logging.getLogger(__name__)
 
 
 class Projection(Protocol):
@@ -67,14 +72,32 @@ async def catch_up(
 
 
 async def restore(store: EventStore, projection: Projection, *, at_most: int | None = None) -> int:
-    """Load the newest snapshot of the projection and return its position; 0 where there is none.
+    """Load the newest snapshot that the projection can read, and return its position; 0 where there is none.
+
+    Args:
+        store: the log.
+        projection: empty.
+        at_most: position of the newest snapshot that is wanted.
 
     Raises:
         LogDamaged: the log ends before the snapshot, or the snapshot's bytes are not what was written.
     """
-    snapshot = await store.latest_snapshot(projection.FORMAT, at_most=at_most)
-    if snapshot is None:
-        return 0
+    empty = projection.dump()
+    while (snapshot := await store.latest_snapshot(projection.FORMAT, at_most=at_most)) is not None:
+        await _refuse_wrong(store, snapshot)
+        try:
+            projection.load(snapshot.state)
+        except msgspec.MsgspecError as error:
+            # Its bytes are as written, so it is of a voda whose state looks otherwise: the log has it all.
+            _log.warning("snapshot passed over name=%s position=%d reason=%s", snapshot.name, snapshot.position, error)
+            projection.load(empty)
+            at_most = snapshot.position - 1
+        else:
+            return snapshot.position
+    return 0
+
+
+async def _refuse_wrong(store: EventStore, snapshot: Snapshot) -> None:
     if sha256(snapshot.state).hexdigest() != snapshot.state_hash:
         raise LogDamaged(f"snapshot {snapshot.name} at position {snapshot.position}: the checksum does not fit")
     if (end := await store.position()) < snapshot.position:
@@ -82,19 +105,23 @@ async def restore(store: EventStore, projection: Projection, *, at_most: int | N
             f"the log ends at position {end}, but a snapshot was taken at {snapshot.position}: its tail was cut",
             end + 1,
         )
-    projection.load(snapshot.state)
-    return snapshot.position
 
 
 async def take_snapshot(store: EventStore, projection: Projection, position: int) -> Snapshot:
     """Keep the state of a projection that is at `position`, with the head of every stream."""
-    state = projection.dump()
-    snapshot = Snapshot(
-        name=projection.FORMAT,
-        position=position,
-        state=state,
-        state_hash=sha256(state).hexdigest(),
-        heads=await store.heads(),
-    )
-    await store.save_snapshot(snapshot)
+    (snapshot,) = await take_snapshots(store, [projection], position)
     return snapshot
+
+
+async def take_snapshots(store: EventStore, projections: Sequence[Projection], position: int) -> Sequence[Snapshot]:
+    """Keep the states of projections that are at `position`, all of that instant, with the head of every stream."""
+    states = [(projection.FORMAT, projection.dump()) for projection in projections]
+    # Of a log with many jobs these are many, and the same for all.
+    heads = await store.heads()
+    snapshots = [
+        Snapshot(name=name, position=position, state=state, state_hash=sha256(state).hexdigest(), heads=heads)
+        for name, state in states
+    ]
+    for snapshot in snapshots:
+        await store.save_snapshot(snapshot)
+    return snapshots

@@ -288,6 +288,7 @@ class Service:
             clock=self.clock,
             metrics=self.metrics,
             at_once=AT_ONCE,
+            folded=self.view.live,
         )
 
     async def _settle(self, pool: str) -> None:
