@@ -148,7 +148,7 @@ class Service:
         await self.settle()
         clusters = self.machine.clusters(self.clock, self.spec, self.environment)
         self.loops = [
-            pool_loop(pool, cluster, store=self.store, clock=self.clock, metrics=self.metrics)
+            pool_loop(pool, cluster, store=self.store, clock=self.clock, metrics=self.metrics, folded=self.view.live)
             for pool, cluster in clusters.items()
         ]
         snapshots = Snapshots(self.store, self.view)

@@ -1,4 +1,4 @@
-"""Where a reader of the log begins: from a snapshot, or from what another one has folded; never twice from the start."""
+"""Where a reader of the log begins: from a snapshot, or from what another one folded; never twice from the start."""
 
 from hashlib import sha256
 from pathlib import Path
