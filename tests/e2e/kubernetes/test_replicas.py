@@ -10,12 +10,13 @@ import pytest
 
 from tests.e2e.kubernetes.replica import Replica
 from tests.e2e.kubernetes.service import refuse_unverified
+from tests.kube.client import LEASES
 from tests.kube.deployed import service_account_kubeconfig
 from tests.kube.objects import an_mpijob
 from tests.kube.world import World
 from voda.events.opening import open_log
 from voda.events.sql.postgres import PostgresDatabase
-from voda.events.types import JobSubmitted, LeaderElected, PlanAdopted
+from voda.events.types import LEADERSHIP, JobSubmitted, LeaderElected, PlanAdopted
 
 Start = Callable[..., Replica]
 
@@ -116,6 +117,34 @@ async def test_leader_when_killed_is_followed_and_nothing_runs_twice(world: Worl
     assert sum(isinstance(fact, JobSubmitted) for fact in facts) == 2
     assert sum(isinstance(fact, LeaderElected) and fact.pool == "v100" for fact in facts) == 2
     assert any(isinstance(fact, PlanAdopted) for fact in facts)
+    await refuse_unverified(log)
+
+
+async def test_leader_that_the_log_elected_when_killed_is_followed_without_a_lease(
+    world: World, start: Start, log: str
+) -> None:
+    await world.add_node("gpu-1", gpus=2)
+    settings = {"leader": {"election": "log", "leaseSeconds": 3.0, "renewSeconds": 2.0, "retrySeconds": 0.3}}
+    first = start("one", log, settings=settings)
+    await world.until(lambda: first.leads)
+    second = start("two", log, settings=settings)
+    await world.until(lambda: second.url)
+    await world.submit(an_mpijob("a", world.namespace, workers=1, least=1, most=2))
+    await world.until_running("a", 2)
+    before = {pod["metadata"]["uid"] for pod in await world.workers_of("a")}
+    assert not second.leads
+    first.kill()
+    await world.until(lambda: second.leads)
+    await world.submit(an_mpijob("b", world.namespace, workers=1, least=1, most=1))
+    await world.until_running("b", 1)
+    assert {pod["metadata"]["uid"] for pod in await world.workers_of("a")} <= before
+    assert await world.client.list(LEASES, world.namespace) == []
+    second.terminate()
+    await world.until(second.is_over)
+    store = await open_log(log)
+    elections = [event for event in await store.read(0, 100_000) if event.stream == LEADERSHIP]
+    await store.close()
+    assert [event.epoch for event in elections] == [1, 2]
     await refuse_unverified(log)
 
 
