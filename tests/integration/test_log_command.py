@@ -161,6 +161,7 @@ def test_verify_of_a_damaged_log_names_the_position_for_people_and_programs(voda
         "snapshots": 0,
         "damaged_at": 2,
         "problem": "position 2: the checksum does not fit the event",
+        "archived": 0,
     }
 
 

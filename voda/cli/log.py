@@ -1,34 +1,27 @@
 """`voda log`: carries a log out and in, proves that it is whole, and prepares a database for one."""
 
-import enum
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from voda.cli import _log_archiving, _log_copies
 from voda.cli._awaited import awaited
+from voda.cli._log_files import ARCHIVE, LOG, Output, exported_file, new_store, refuse_to_replace
 from voda.cli._progress import bar
-from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable, VodaError
+from voda.domain.errors import InvalidInput, LogDamaged
 
 if TYPE_CHECKING:
-    from voda.events.verify import Verdict
+    from voda.events.archive import Archive
+    from voda.events.verify import Progress, Verdict, Walk
 
-_HELP = "Export, import, verify and migrate event logs."
-_LOG = "An SQLite file, an exported .jsonl file, or postgresql://user@host/database."
+_HELP = "Copy, back up, restore, archive, export, verify and migrate event logs."
 _DAMAGED = 2
 
 app = typer.Typer(name="log", help=_HELP, no_args_is_help=True)
-
-
-class Output(enum.StrEnum):
-    """How a result is printed."""
-
-    TEXT = "text"
-    JSON = "json"
+_log_copies.register(app)
+_log_archiving.register(app)
 
 
 def register(parent: typer.Typer) -> None:
@@ -38,10 +31,11 @@ def register(parent: typer.Typer) -> None:
 
 @app.command("export")
 def export_command(
-    log: Annotated[str, typer.Argument(help=_LOG)],
+    log: Annotated[str, typer.Argument(help=LOG)],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A new file; by default standard output.")
     ] = None,
+    archive: Annotated[Path | None, typer.Option("--archive", help=ARCHIVE)] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
 ) -> None:
     """Write a log as lines of JSON, every event byte for byte.
@@ -49,9 +43,9 @@ def export_command(
     Example: voda log export voda.db -o voda.jsonl
     """
     if output and output.exists():
-        _refuse_to_replace(output, log, force)
-    with _exported_file(output) as file:
-        events = awaited(_export(log, file))
+        refuse_to_replace(output, log, force)
+    with exported_file(output) as file:
+        events = awaited(_export(log, file, archive))
     print(f"{events:,} events exported to {output or 'standard output'}", file=sys.stderr)
 
 
@@ -65,9 +59,10 @@ def import_command(
     Example: voda log import voda.jsonl copy.db
     """
     from voda.events.opening import shown
+    from voda.events.transfer import open_export
 
     try:
-        opened = file.open("rb")
+        opened = open_export(file)
     except FileNotFoundError:
         raise InvalidInput(f"{file}: there is no such file") from None
     except OSError as error:
@@ -79,7 +74,10 @@ def import_command(
 
 @app.command("verify")
 def verify_command(
-    log: Annotated[str, typer.Argument(help=_LOG)],
+    log: Annotated[str, typer.Argument(help=LOG)],
+    archive: Annotated[
+        Path | None, typer.Option("--archive", help="Prove the log's archive too, and that the log follows it.")
+    ] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TEXT,
 ) -> None:
     """Prove that every event is what was written, and that none is missing; exit with 2 where it is not so.
@@ -88,16 +86,13 @@ def verify_command(
     """
     from voda.events.opening import shown
 
-    verdict, log = awaited(_verify(log)), shown(log)
+    verdict, log = awaited(_verify(log, archive)), shown(log)
     if output is Output.JSON:
         import msgspec
 
         print(msgspec.json.encode({"log": log, "is_intact": verdict.is_intact, **verdict._asdict()}).decode())
     elif verdict.is_intact:
-        print(
-            f"{log}: {verdict.events:,} events in {verdict.streams:,} streams and {verdict.snapshots:,} snapshots"
-            " are what was written"
-        )
+        print(f"{log}: {_proven_events(verdict)} and {verdict.snapshots:,} snapshots are what was written")
     else:
         where = "" if log in verdict.problem else f"{log}: "
         print(f"voda: {where}{verdict.problem}", file=sys.stderr)
@@ -130,11 +125,18 @@ def migrate_command(
     print(f"{shown(log)} is ready for this version", file=sys.stderr)
 
 
-async def _export(log: str, file: BinaryIO) -> int:
+def _proven_events(verdict: "Verdict") -> str:
+    if verdict.archived:
+        # Who reads only this must not take it for the whole log.
+        return f"the events from {verdict.archived + 1:,} to {verdict.events:,} (those before are archived: --archive)"
+    return f"{verdict.events:,} events in {verdict.streams:,} streams"
+
+
+async def _export(log: str, file: BinaryIO, archive: Path | None) -> int:
     from voda.events.opening import open_log
     from voda.events.transfer import export_log
 
-    store = await open_log(log)
+    store = await open_log(log, archive=archive)
     try:
         with bar("export") as progress:
             return await export_log(store, file, progress=progress)
@@ -143,42 +145,54 @@ async def _export(log: str, file: BinaryIO) -> int:
 
 
 async def _import(file: BinaryIO, log: str) -> int:
-    from voda.events.opening import open_store, sqlite_path
     from voda.events.transfer import import_log
 
-    path = sqlite_path(log)
-    is_new = path is not None and not path.exists()
-    store = await open_store(log)
-    try:
+    async with new_store(log) as store:
         with bar("import") as progress:
-            events = await import_log(file, store, progress=progress)
-    except BaseException:
-        # Somebody else may have begun to write to it, now that it is there.
-        is_empty = await store.position() == 0
-        await store.close()
-        if path and is_new and is_empty:
-            path.unlink()
-        raise
-    await store.close()
-    return events
+            return await import_log(file, store, progress=progress)
 
 
-async def _verify(log: str) -> "Verdict":
-    from voda.events.opening import open_log, sqlite_path
-    from voda.events.transfer import is_export, verify_export
-    from voda.events.verify import Verdict, verify_log
+async def _verify(log: str, archive: Path | None) -> "Verdict":
+    from voda.events.opening import opened_archive, sqlite_path
+    from voda.events.transfer import is_export, open_export, verify_export
+    from voda.events.verify import Verdict
 
     path = sqlite_path(log)
-    if path and is_export(path):
-        with path.open("rb") as file, bar("verify") as progress:
-            return verify_export(file, progress=progress)
+    with bar("verify") as progress:
+        try:
+            if path and path.is_dir():
+                return _verified(opened_archive(path), progress)[0]
+            if path and is_export(path):
+                with open_export(path) as file:
+                    return verify_export(file, progress=progress)
+            return await _verify_store(log, archive, progress)
+        except LogDamaged as error:
+            return Verdict(max((error.position or 1) - 1, 0), 0, 0, error.position, str(error))
+
+
+def _verified(archive: "Archive", progress: "Progress") -> "tuple[Verdict, Walk]":
+    from voda.events.archive import verify_archive
+    from voda.events.verify import Walk
+
+    walk = Walk()
+    return verify_archive(archive, walk, progress=progress), walk
+
+
+async def _verify_store(log: str, folder: Path | None, progress: "Progress") -> "Verdict":
+    """Prove a log; and its archive before it, where that is named."""
+    from voda.events.opening import open_store, opened_archive
+    from voda.events.verify import verify_log
+
+    store = await open_store(log, read_only=True)
     try:
-        store = await open_log(log)
-    except LogDamaged as error:
-        return Verdict(max((error.position or 1) - 1, 0), 0, 0, error.position, str(error))
-    try:
-        with bar("verify") as progress:
+        if folder is None:
             return await verify_log(store, progress=progress)
+        archive, base = opened_archive(folder), await store.base()
+        told, _ = _verified(archive, progress)
+        if not told.is_intact:
+            return told
+        told = await verify_log(store, archive=archive.walk(base.position).heads, progress=progress)
+        return told._replace(archived=0)
     finally:
         await store.close()
 
@@ -194,39 +208,3 @@ async def _migrate(log: str) -> None:
         raise InvalidInput(f"{path}: there is no such log; a new one is made by whatever writes to it first")
     else:
         await (await open_store(path)).close()
-
-
-def _refuse_to_replace(output: Path, log: str, force: bool) -> None:
-    from voda.events.opening import sqlite_path
-
-    if not force:
-        raise InvalidInput(f"{output} is there already: choose another file, or replace it with --force")
-    if not output.is_file():
-        raise InvalidInput(
-            f"{output} is no regular file: choose another, or leave --output out to write to the terminal"
-        )
-    path = sqlite_path(log)
-    if path and path.exists() and output.samefile(path):
-        raise InvalidInput(f"{output} is the log itself, which its export must not replace: choose another file")
-
-
-@contextmanager
-def _exported_file(output: Path | None) -> Iterator[BinaryIO]:
-    """Open the file under another name, and give it its own only when it is complete."""
-    if output is None:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    part = output.with_name(f"{output.name}.part")
-    try:
-        with part.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(output)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise StoreNotWritable(f"{output} cannot be written: {error.strerror}") from error
-    except (VodaError, KeyboardInterrupt):
-        part.unlink(missing_ok=True)
-        raise

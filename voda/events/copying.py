@@ -5,13 +5,13 @@ the events that come next, lead to the heads of the log.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from voda.domain.errors import LogDamaged
+from voda.domain.errors import InvalidInput, LogDamaged
 from voda.events.archive import SEGMENT_BYTES, SEGMENT_EVENTS, Archive, adding
 from voda.events.beginning import event_at, page_of, prove_beginning
 from voda.events.durable import DurableStore
@@ -98,6 +98,37 @@ async def back_up(
     """
     with adding(folder) as archive:
         return await add_missing(source, archive, until=until, progress=progress)
+
+
+async def restore_archive(
+    archive: Archive, target: DurableStore, *, until: int | None = None, progress: Progress | None = None
+) -> None:
+    """Fill an empty log with the events of an archive, all up to a position or nothing.
+
+    Args:
+        archive: each event of it is proven.
+        target: an empty log.
+        until: last position to take; None = all.
+        progress: called once per page.
+
+    Raises:
+        InvalidInput: the log is not empty, or the archive ends before the position.
+        LogDamaged, LogTooNew: a segment is not what was written.
+    """
+    end = archive.position if until is None else until
+    if end > archive.position:
+        raise InvalidInput(f"{archive.folder} ends at position {archive.position}, expected at least {end}")
+    walk = Walk()
+
+    def groups() -> Iterator[GroupPlan]:
+        for plan in archive.groups(walk, end):
+            yield plan
+            if progress:
+                progress(walk.position, end)
+
+    await target.restore(groups())
+    _, heads = await target.ends()
+    compare_heads(heads, walk, "the restored log")
 
 
 async def add_missing(

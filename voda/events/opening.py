@@ -1,4 +1,4 @@
-"""Opens a log by its path or URL: an SQLite file, a PostgreSQL database, an archive or an exported file.
+"""Opens a log by its path or URL: SQLite, PostgreSQL, NATS JetStream, an archive or an exported file.
 
 Rule: whatever is not a voda log is refused in one sentence before anything is changed.
 """
@@ -13,6 +13,9 @@ from voda import config
 from voda.domain.errors import InvalidInput, NotALog
 from voda.events.archive import Archive
 from voda.events.archived import ArchivedStore, SegmentStore
+from voda.events.durable import DurableStore
+from voda.events.jetstream.location import is_nats, parsed
+from voda.events.jetstream.store import JetStreamStore
 from voda.events.memory import MemoryStore
 from voda.events.sql import sqlite_file
 from voda.events.sql.postgres import PostgresDatabase
@@ -26,12 +29,13 @@ DEFAULT_TIMEOUT_S = 10.0
 
 async def open_store(
     location: str | Path, *, read_only: bool = False, timeout_s: float = DEFAULT_TIMEOUT_S
-) -> SqlStore:
+) -> DurableStore:
     """Open the log for appending, or for reading only; the caller closes it.
 
     Args:
         location: a path or `sqlite:///path` (created, and migrated, as needed unless read-only), or
-            `postgresql://user:password@host/database` (made and migrated by `voda log migrate` alone).
+            `postgresql://user:password@host/database` or `nats://user:password@host/stream` (made and migrated by
+            `voda log migrate` alone).
         read_only: create and change nothing, not even on the way.
         timeout_s: longest wait for a database's answer or another process's lock.
 
@@ -42,7 +46,10 @@ async def open_store(
         StoreUnavailable: try again.
     """
     path = sqlite_path(location)
-    if path is None:
+    store: DurableStore
+    if is_nats(location):
+        store = await JetStreamStore.open(str(location), read_only=read_only, timeout_s=timeout_s)
+    elif path is None:
         store = SqlStore(await PostgresDatabase.open(str(location), read_only=read_only, timeout_s=timeout_s))
     else:
         store = SqlStore(await asyncio.to_thread(_open_sqlite, path, read_only, timeout_s))
@@ -92,13 +99,15 @@ def opened_archive(path: Path) -> Archive:
 
 
 def sqlite_path(location: str | Path) -> Path | None:
-    """Return the file that a path or an SQLite URL names; None for PostgreSQL.
+    """Return the file that a path or an SQLite URL names; None for PostgreSQL and NATS.
 
     Raises:
         InvalidInput: it is a URL of something else.
     """
     if isinstance(location, Path) or "://" not in location:
         return Path(location)
+    if is_nats(location):
+        return None
     try:
         url = make_url(location)
     except ArgumentError as error:
@@ -109,11 +118,13 @@ def sqlite_path(location: str | Path) -> Path | None:
             return Path(url.database)
         case "postgresql" | "postgres":
             return None
-    raise InvalidInput(f"a log lies in SQLite or PostgreSQL, got {url.render_as_string()}")
+    raise InvalidInput(f"a log lies in SQLite, PostgreSQL or NATS, got {url.render_as_string()}")
 
 
 def shown(location: str | Path) -> str:
     """Return what to call a log in front of others: its path, or its URL without the password."""
+    if is_nats(location):
+        return parsed(str(location)).place
     return str(location) if sqlite_path(location) else make_url(str(location)).render_as_string()
 
 

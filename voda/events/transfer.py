@@ -13,7 +13,7 @@ from typing import BinaryIO, Protocol, cast
 import msgspec
 from msgspec import Raw, Struct
 
-from voda.domain.errors import LogDamaged, LogTooNew, NotALog
+from voda.domain.errors import InvalidInput, LogDamaged, LogTooNew, NotALog
 from voda.events.codec import refuse_newer
 from voda.events.envelope import Head, Sealed
 from voda.events.group import EventRow, GroupPlan, row_of
@@ -141,6 +141,8 @@ async def import_log(
             if part := plan.until(until):
                 taken = part.rows[-1][0]
                 yield part
+        if until is not None and taken < until:
+            raise InvalidInput(f"the export ends at position {taken}, expected at least {until}")
 
     await store.restore(groups())
     return taken

@@ -1,0 +1,294 @@
+"""What every store that outlives its process promises beside EventStore, on every one there is."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.builders import a_fact, a_snapshot
+from voda.domain.errors import Fenced, InvalidInput, LogArchived, VersionConflict
+from voda.events.copying import copy_log
+from voda.events.durable import Base, DurableStore
+from voda.events.envelope import ANY_VERSION, Sealed
+from voda.events.group import GroupPlan, taken_over
+from voda.events.memory import MemoryStore
+from voda.events.opening import open_store
+from voda.events.sql.postgres import PostgresDatabase
+from voda.events.verify import PAGE, Walk, verify_log
+
+WAIT_S = 60
+KINDS = ["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+
+Open = Callable[[], Awaitable[DurableStore]]
+"""Opens the test's log: once more each time, as another process would."""
+
+
+@pytest.fixture(params=KINDS)
+async def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Open]:
+    """One log, to be opened as often as a test needs."""
+    if request.param == "postgres":
+        url = request.getfixturevalue("postgres_database")
+        await PostgresDatabase.migrate(url)
+        make: Open = lambda: open_store(url)  # noqa: E731
+    elif request.param == "sqlite":
+        make = lambda: open_store(tmp_path / "log.db")  # noqa: E731
+    else:
+        memory = MemoryStore()
+        make = lambda: asyncio.sleep(0, memory)  # noqa: E731
+    opened: list[DurableStore] = []
+
+    async def open_again() -> DurableStore:
+        opened.append(await make())
+        return opened[-1]
+
+    yield open_again
+    for store in opened:
+        await store.close()
+
+
+@pytest.fixture
+async def store(open_log: Open) -> DurableStore:
+    return await open_log()
+
+
+async def another(events: int, *, streams: int = 3) -> MemoryStore:
+    """Return a log of so many events."""
+    log = MemoryStore()
+    for number in range(events):
+        await log.append(f"job.{number % streams}", ANY_VERSION, [a_fact(str(number), at=float(number))])
+    return log
+
+
+async def plans(log: MemoryStore, *, after: int = 0, until: int | None = None, size: int = 4) -> Sequence[GroupPlan]:
+    """Return what a log holds, in parts that follow each other."""
+    walk, found = Walk(), []
+    page: list[Sealed] = []
+    end = until or await log.position()
+    for sealed in await log.read_sealed(0, end):
+        walk.step(sealed)
+        if sealed.position > after:
+            page.append(sealed)
+        if page and (len(page) == size or sealed.position == end):
+            rows = taken_over(page).rows
+            found.append(GroupPlan(rows, {row[1]: walk.heads[row[1]] for row in rows}, []))
+            page = []
+    return found
+
+
+async def base_of(log: DurableStore, position: int) -> Base:
+    """Return what is to be forgotten of a whole log up to a position."""
+    walk = Walk()
+    for sealed in await log.read_sealed(0, position):
+        walk.step(sealed)
+    return Base(position=position, heads=walk.heads, folder="/somewhere")
+
+
+# ---- copies
+
+
+async def test_events_taken_over_are_the_same_log(store: DurableStore, open_log: Open) -> None:
+    log = await another(10)
+    after = 0
+    for plan in await plans(log):
+        await store.take_over(plan, after=after)
+        after += len(plan.rows)
+    again = await open_log()
+    assert await again.read_sealed(0, 100) == await log.read_sealed(0, 100)
+    assert await again.read_rows(0, 100) == await log.read_rows(0, 100)
+    assert await again.ends() == await log.ends()
+    assert (await verify_log(again)).is_intact
+
+
+async def test_take_over_behind_another_position_changes_nothing(store: DurableStore) -> None:
+    first, second, *_ = await plans(await another(12))
+    with pytest.raises(VersionConflict, match="expected its end at position 4, got 0"):
+        await store.take_over(second, after=4)
+    await store.take_over(first, after=0)
+    with pytest.raises(VersionConflict, match="expected its end at position 0, got 4"):
+        await store.take_over(first, after=0)
+    assert await store.position() == 4
+    assert (await verify_log(store)).is_intact
+
+
+async def test_racers_who_take_over_the_same_events_have_one_winner(open_log: Open) -> None:
+    (plan,) = await plans(await another(4))
+    stores = [await open_log() for _ in range(3)]
+    outcomes = await asyncio.gather(*(one.take_over(plan, after=0) for one in stores), return_exceptions=True)
+    assert sorted(str(type(outcome).__name__) for outcome in outcomes) == [
+        "NoneType",
+        "VersionConflict",
+        "VersionConflict",
+    ]
+    assert await stores[0].position() == 4
+
+
+async def test_log_goes_on_after_what_it_took_over(store: DurableStore, open_log: Open) -> None:
+    here = await open_log()
+    await here.append("job.0", 0, [a_fact("0", at=0.0)])
+    log = await another(8)
+    await store.take_over((await plans(log, after=1, until=8, size=7))[0], after=1)
+    assert await here.append("job.0", 3, [a_fact("new")]) == 9
+    assert await here.append("job.1", ANY_VERSION, [a_fact("4")]) == 5, "its id is known"
+    assert (await verify_log(store)).is_intact
+
+
+async def test_tail_yields_what_is_taken_over(store: DurableStore) -> None:
+    tail = store.tail(0)
+    (plan,) = await plans(await another(4))
+    await store.take_over(plan, after=0)
+    async with asyncio.timeout(WAIT_S):
+        assert [(await anext(tail)).position for _ in range(4)] == [1, 2, 3, 4]
+
+
+async def test_restore_fills_an_empty_log_and_no_other(store: DurableStore) -> None:
+    log = await another(10)
+    await store.restore(iter(await plans(log)))
+    assert await store.ends() == await log.ends()
+    with pytest.raises(InvalidInput, match="not empty: it has 10 events"):
+        await store.restore(iter(await plans(log)))
+
+
+async def test_restore_that_fails_on_the_way_leaves_the_log_empty(store: DurableStore, open_log: Open) -> None:
+    async def parts() -> Sequence[GroupPlan]:
+        return await plans(await another(10))
+
+    found = await parts()
+
+    def batches() -> Iterator[GroupPlan]:
+        yield found[0]
+        raise InvalidInput("the file is damaged")
+
+    with pytest.raises(InvalidInput, match="the file is damaged"):
+        await store.restore(batches())
+    again = await open_log()
+    assert await again.ends() == (0, {})
+    await again.restore(iter(found))
+    assert await again.position() == 10
+
+
+async def test_copy_of_pages_of_several_sizes_is_the_log_with_its_snapshots(store: DurableStore) -> None:
+    log = await another(PAGE + 7, streams=11)
+    await log.save_snapshot(a_snapshot("live", PAGE + 7, b"state", heads=await log.heads()))
+    copied = await copy_log(log, store)
+    assert (copied.position, copied.events, copied.snapshots) == (PAGE + 7, PAGE + 7, 1)
+    assert await store.ends() == await log.ends()
+    assert (await verify_log(store)).is_intact
+
+
+# ---- archive
+
+
+async def test_whole_log_begins_at_the_beginning(store: DurableStore) -> None:
+    assert await store.base() == Base()
+    await store.append("job.a", 0, [a_fact()])
+    assert await store.base() == Base()
+
+
+async def test_log_that_forgot_its_first_events_says_so_to_who_asks_for_them(
+    store: DurableStore, open_log: Open
+) -> None:
+    await copy_log(await another(10), store)
+    base = await base_of(store, 6)
+    await store.forget(base)
+    for log in (store, await open_log()):
+        assert await log.base() == base
+        for read in (log.read(5, 10), log.read(0, 1), log.read_sealed(0, 1), log.read_rows(3, 10)):
+            with pytest.raises(LogArchived, match=r"up to position 6 were archived to /somewhere") as told:
+                await read
+            assert told.value.base == 6
+        with pytest.raises(LogArchived):
+            await anext(log.tail(0))
+        assert [event.position for event in await log.read(6, 10)] == [7, 8, 9, 10]
+        assert [event.position for event in await log.read(6, 10, stream="job.0")] == [7, 10]
+
+
+async def test_stream_of_which_nothing_was_archived_is_read_from_the_beginning(store: DurableStore) -> None:
+    await copy_log(await another(6), store)
+    await store.append("job.new", 0, [a_fact("new")])
+    await store.forget(await base_of(store, 6))
+    assert [event.position for event in await store.read(0, 10, stream="job.new")] == [7]
+    assert await store.read(0, 10, stream="job.unknown") == []
+    with pytest.raises(LogArchived):
+        await store.read(0, 10, stream="job.0")
+
+
+async def test_log_that_forgot_goes_on_as_before(store: DurableStore, open_log: Open) -> None:
+    log = await another(9)
+    await copy_log(log, store)
+    await store.append("job.0", ANY_VERSION, [a_fact("led")], epoch=5)
+    ends = await store.ends()
+    await store.forget(await base_of(store, 6))
+    for one in (store, await open_log()):
+        assert await one.ends() == ends
+        assert (await one.position(), await one.heads(), await one.head("job.1")) == (10, ends[1], ends[1]["job.1"])
+        assert await one.append("job.1", ANY_VERSION, [a_fact("7")]) == 8, "what is kept is still known"
+        with pytest.raises(Fenced):
+            await one.append("job.0", ANY_VERSION, [a_fact("late")], epoch=4)
+        with pytest.raises(VersionConflict):
+            await one.append("job.2", 0, [a_fact("blind")])
+    assert await store.append("job.2", 3, [a_fact("next")]) == 11
+    verdict = await verify_log(store)
+    assert (verdict.problem, verdict.events, verdict.archived) == ("", 11, 6)
+
+
+async def test_log_that_forgot_everything_keeps_its_place(store: DurableStore, open_log: Open) -> None:
+    await copy_log(await another(5), store)
+    await store.forget(await base_of(store, 5))
+    again = await open_log()
+    await again.refuse_cut()
+    assert (await again.position(), (await again.ends())[0]) == (5, 5)
+    assert await again.read(5, 10) == []
+    with pytest.raises(LogArchived):
+        await again.read(0, 10)
+    with pytest.raises(InvalidInput, match="not empty"):
+        await again.restore(iter(()))
+    assert (await verify_log(again)).is_intact
+    assert await again.append("job.0", 2, [a_fact("next")]) == 6
+    assert (await verify_log(store)).is_intact
+
+
+async def test_tail_goes_on_while_what_it_has_passed_is_forgotten(store: DurableStore) -> None:
+    await copy_log(await another(5), store)
+    tail = store.tail(3)
+    async with asyncio.timeout(WAIT_S):
+        assert (await anext(tail)).position == 4
+        await store.forget(await base_of(store, 4))
+        assert (await anext(tail)).position == 5
+        await store.append("job.0", ANY_VERSION, [a_fact("next")])
+        assert (await anext(tail)).position == 6
+
+
+async def test_forgetting_again_or_less_changes_nothing(store: DurableStore) -> None:
+    await copy_log(await another(8), store)
+    less, more = await base_of(store, 3), await base_of(store, 6)
+    for base in (more, more, less):
+        await store.forget(base)
+        assert await store.base() == more
+    assert [event.position for event in await store.read(6, 10)] == [7, 8]
+
+
+async def test_forgetting_goes_further_step_by_step(store: DurableStore) -> None:
+    await copy_log(await another(8), store)
+    bases = [await base_of(store, position) for position in (2, 5, 8)]
+    for base in bases:
+        await store.forget(base)
+        assert await store.base() == base
+        assert (await verify_log(store)).is_intact
+
+
+async def test_what_is_not_there_cannot_be_forgotten(store: DurableStore) -> None:
+    await copy_log(await another(4), store)
+    base = await base_of(store, 4)
+    with pytest.raises(InvalidInput, match="ends at position 4"):
+        await store.forget(Base(position=5, heads=base.heads))
+    assert await store.base() == Base()
+    assert len(await store.read(0, 10)) == 4
+
+
+async def test_log_that_does_not_follow_its_base_is_found_out(store: DurableStore) -> None:
+    await copy_log(await another(6), store)
+    base, wrong = await base_of(store, 4), await base_of(store, 3)
+    await store.forget(Base(position=4, heads={**base.heads, "job.0": wrong.heads["job.1"]}))
+    verdict = await verify_log(store)
+    assert "job.0" in verdict.problem

@@ -1,0 +1,165 @@
+"""`voda log copy`, `backup` and `restore`: a log in another place, proven to be the same."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from voda.cli._awaited import awaited
+from voda.cli._log_files import ARCHIVE, LOG, Output, exported_file, new_store, refuse_to_replace
+from voda.cli._progress import bar
+from voda.domain.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from voda.events.copying import Copied
+    from voda.events.store import EventStore
+
+_PLACE = "An SQLite file or postgresql://user@host/database: nothing yet, or empty."
+_FILES = (".jsonl", ".jsonl.gz")
+_OLDER = (
+    "voda: if a service ran on a newer log than this copy: of what happened since, it knows nothing; see"
+    " 'After a restore' in docs/backup.md before you start it"
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `voda log`."""
+    app.command("copy")(copy)
+    app.command("backup")(backup)
+    app.command("restore")(restore)
+
+
+def copy(
+    source: Annotated[str, typer.Argument(metavar="FROM", help=LOG)],
+    target: Annotated[str, typer.Argument(metavar="TO", help="A log to make, or one that was copied before.")],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is appended, until Ctrl-C.")] = False,
+    archive: Annotated[Path | None, typer.Option("--archive", help=ARCHIVE)] = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TEXT,
+) -> None:
+    """Copy a log to another store, event by event, byte for byte; run it again to go on after an interruption.
+
+    Others may append to FROM meanwhile; nobody may write to TO.
+
+    Example: voda log copy voda.db postgresql://voda@db.example/voda
+    """
+    from voda.events.opening import shown
+
+    _tell(awaited(_copy(source, target, follow, archive)), shown(target), "copied", output)
+
+
+def backup(
+    log: Annotated[str, typer.Argument(help=LOG)],
+    target: Annotated[Path, typer.Argument(help="A folder, which is brought up to date; or a new .jsonl[.gz] file.")],
+    archive: Annotated[Path | None, typer.Option("--archive", help=ARCHIVE)] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TEXT,
+) -> None:
+    """Back up a log, which may be in use: its events up to now, each proven.
+
+    A folder gets what it lacks only, as segments that are never changed afterwards.
+
+    Example: voda log backup voda.db /backup/voda
+    """
+    if not (is_file := target.name.endswith(_FILES)) and target.suffix in (".json", ".gz", ".zst", ".zip", ".db"):
+        raise InvalidInput(f"{target}: expected a folder, or a file that ends in .jsonl or .jsonl.gz")
+    if is_file and target.exists():
+        refuse_to_replace(target, log, force)
+    _tell(awaited((_export if is_file else _back_up)(log, target, archive)), str(target), "backed up", output)
+
+
+def restore(
+    source: Annotated[Path, typer.Argument(metavar="BACKUP", help="A folder or file that 'voda log backup' wrote.")],
+    log: Annotated[str, typer.Argument(help=_PLACE)],
+    to_position: Annotated[
+        int | None, typer.Option("--to-position", min=1, metavar="POSITION", help="Leave out what came later.")
+    ] = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TEXT,
+) -> None:
+    """Make a log from a backup: all of it, proven, or nothing.
+
+    Example: voda log restore /backup/voda voda.db
+    """
+    from voda.events.opening import shown
+
+    if not source.exists():
+        raise InvalidInput(f"{source}: there is no such backup")
+    restored = awaited((_restore_folder if source.is_dir() else _restore_file)(source, log, to_position))
+    _tell(restored, shown(log), "restored", output)
+    print(_OLDER, file=sys.stderr)
+
+
+def _tell(copied: "Copied", where: str, done: str, output: Output) -> None:
+    if output is Output.JSON:
+        import msgspec
+
+        print(msgspec.json.encode({"to": where, **msgspec.structs.asdict(copied)}).decode())
+        return
+    print(f"{where}: {copied.events:,} events {done}; the last is {copied.position:,}, {copied.hash or 'none'}")
+
+
+async def _copy(source: str, target: str, follow: bool, archive: Path | None) -> "Copied":
+    from voda.events.copying import copy_log
+    from voda.events.opening import open_log
+
+    store = await open_log(source, archive=archive)
+    try:
+        async with new_store(target) as new:
+            with bar("copy") as progress:
+                return await copy_log(store, new, follow=follow, progress=progress)
+    finally:
+        await store.close()
+
+
+async def _back_up(log: str, folder: Path, archive: Path | None) -> "Copied":
+    from voda.events.copying import back_up
+    from voda.events.opening import open_log
+
+    store = await open_log(log, archive=archive)
+    try:
+        with bar("backup") as progress:
+            return await back_up(store, folder, progress=progress)
+    finally:
+        await store.close()
+
+
+async def _export(log: str, file: Path, archive: Path | None) -> "Copied":
+    from voda.events.opening import open_log
+    from voda.events.transfer import export_log
+
+    store = await open_log(log, archive=archive)
+    try:
+        with exported_file(file) as opened, bar("backup") as progress:
+            events = await export_log(store, opened, progress=progress)
+        return await _copied(store, events)
+    finally:
+        await store.close()
+
+
+async def _restore_folder(source: Path, log: str, until: int | None) -> "Copied":
+    from voda.events.copying import restore_archive
+    from voda.events.opening import opened_archive
+
+    archive = opened_archive(source)
+    async with new_store(log) as store:
+        with bar("restore") as progress:
+            await restore_archive(archive, store, until=until, progress=progress)
+        return await _copied(store, await store.position())
+
+
+async def _restore_file(source: Path, log: str, until: int | None) -> "Copied":
+    from voda.events.transfer import import_log, open_export
+
+    with open_export(source) as file:
+        async with new_store(log) as store:
+            with bar("restore") as progress:
+                events = await import_log(file, store, until=until, progress=progress)
+            return await _copied(store, events)
+
+
+async def _copied(store: "EventStore", events: int) -> "Copied":
+    from voda.events.beginning import event_at
+    from voda.events.copying import Copied
+
+    last = await event_at(store, events)
+    return Copied(position=events, events=events, hash=last.hash if last else "")
