@@ -10,9 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.builders import a_fact, a_snapshot
+from tests.nats import NatsServer
 from voda.domain.errors import Fenced, InvalidInput, VersionConflict, VodaError
 from voda.events.codec import body_of
 from voda.events.envelope import ANY_VERSION, GENESIS, Event, Fact, Head
+from voda.events.jetstream.store import JetStreamStore
 from voda.events.memory import MemoryStore
 from voda.events.opening import open_store
 from voda.events.sql.postgres import PostgresDatabase
@@ -21,7 +23,14 @@ from voda.events.timed import TimedStore
 from voda.events.verify import Verdict, verify_log
 
 WAIT_S = 20
-KINDS = ["memory", "timed", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+KINDS = [
+    "memory",
+    "timed",
+    "sqlite",
+    pytest.param("postgres", marks=pytest.mark.postgres),
+    pytest.param("jetstream", marks=pytest.mark.nats),
+    pytest.param("jetstream-cluster", marks=[pytest.mark.nats, pytest.mark.slow]),
+]
 
 OpenLog = Callable[[], Awaitable[EventStore]]
 """Opens the test's log: once more each time, as another process would."""
@@ -34,6 +43,11 @@ async def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
         url = request.getfixturevalue("postgres_database")
         await PostgresDatabase.migrate(url)
         make: OpenLog = lambda: open_store(url)  # noqa: E731
+    elif request.param.startswith("jetstream"):
+        server: NatsServer = request.getfixturevalue("nats_cluster" if "cluster" in request.param else "nats_server")
+        log = server.url()
+        await JetStreamStore.migrate(log)
+        make = lambda: open_store(log)  # noqa: E731
     elif request.param == "sqlite":
         make = lambda: open_store(tmp_path / "log.db")  # noqa: E731
     elif request.param == "timed":

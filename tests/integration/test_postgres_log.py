@@ -15,13 +15,13 @@ from tests.builders import a_fact
 from tests.postgres import Server
 from voda.domain.errors import InvalidInput, LogTooNew, NotALog, StoreNotWritable, StoreUnavailable
 from voda.events.codec import seal
+from voda.events.durable import DurableStore
 from voda.events.envelope import Head
 from voda.events.group import GroupPlan, taken_over
 from voda.events.memory import MemoryStore
 from voda.events.opening import open_store
 from voda.events.sql import schema
 from voda.events.sql.postgres import PostgresDatabase
-from voda.events.sql.store import SqlStore
 from voda.events.transfer import export_log, import_log
 from voda.events.verify import verify_log
 
@@ -36,7 +36,7 @@ async def url(postgres_database: str) -> str:
 
 
 @pytest.fixture
-async def store(url: str) -> AsyncIterator[SqlStore]:
+async def store(url: str) -> AsyncIterator[DurableStore]:
     opened = await open_store(url)
     yield opened
     await opened.close()
@@ -45,7 +45,7 @@ async def store(url: str) -> AsyncIterator[SqlStore]:
 # ---- order
 
 
-async def test_reader_never_sees_a_position_before_all_lower_ones_are_there(url: str, store: SqlStore) -> None:
+async def test_reader_never_sees_a_position_before_all_lower_ones_are_there(url: str, store: DurableStore) -> None:
     await store.append("job.a", 0, [a_fact("1")])
     # A writer that holds position 2 and is slow to commit it.
     slow = await asyncpg.connect(url)
@@ -62,10 +62,10 @@ async def test_reader_never_sees_a_position_before_all_lower_ones_are_there(url:
     assert await quick == 3
 
 
-async def test_readers_of_interleaved_writers_skip_nothing(url: str, store: SqlStore) -> None:
+async def test_readers_of_interleaved_writers_skip_nothing(url: str, store: DurableStore) -> None:
     writers = [await open_store(url) for _ in range(4)]
 
-    async def write(number: int, writer: SqlStore) -> None:
+    async def write(number: int, writer: DurableStore) -> None:
         for version in range(20):
             await writer.append(f"job.{number}", version, [a_fact(f"{number}.{version}")])
 
@@ -115,7 +115,7 @@ def _name(url: str) -> str:
 
 
 async def test_tail_goes_on_after_its_connections_were_killed(
-    url: str, store: SqlStore, postgres_server: Server
+    url: str, store: DurableStore, postgres_server: Server
 ) -> None:
     tail = store.tail(0)
     waiting = asyncio.ensure_future(anext(tail))
@@ -132,7 +132,7 @@ async def test_tail_goes_on_after_its_connections_were_killed(
 
 
 @pytest.mark.slow
-async def test_tail_goes_on_after_the_server_was_away(store: SqlStore, postgres_server: Server) -> None:
+async def test_tail_goes_on_after_the_server_was_away(store: DurableStore, postgres_server: Server) -> None:
     tail = store.tail(0)
     waiting = asyncio.ensure_future(anext(tail))
     await asyncio.sleep(0)
@@ -148,7 +148,7 @@ async def test_tail_goes_on_after_the_server_was_away(store: SqlStore, postgres_
 
 
 async def test_writer_frozen_with_the_lock_in_its_hand_stops_the_others_only_for_its_timeout(
-    url: str, store: SqlStore
+    url: str, store: DurableStore
 ) -> None:
     frozen = await PostgresDatabase.open(url, timeout_s=0.4)
     connection = await frozen._engine.connect()
@@ -194,7 +194,7 @@ async def test_database_without_tables_is_refused_with_the_command_that_makes_th
         await open_store(postgres_database)
 
 
-async def test_migration_when_repeated_changes_nothing(url: str, store: SqlStore) -> None:
+async def test_migration_when_repeated_changes_nothing(url: str, store: DurableStore) -> None:
     await store.append("job.a", 0, [a_fact("1")])
     await PostgresDatabase.migrate(url)
     assert await store.position() == 1
@@ -240,14 +240,14 @@ async def test_log_opened_for_reading_refuses_to_be_written(url: str) -> None:
 # ---- damage, and moving house
 
 
-async def test_event_changed_behind_vodas_back_is_found(url: str, store: SqlStore, postgres_server: Server) -> None:
+async def test_event_changed_behind_vodas_back_is_found(url: str, store: DurableStore, postgres_server: Server) -> None:
     await store.append("job.a", 0, [a_fact(str(number)) for number in range(5)])
     postgres_server.sql(url, "UPDATE events SET body = set_byte(body, 20, 65) WHERE position = 3")
     verdict = await verify_log(store)
     assert (verdict.events, verdict.damaged_at) == (2, 3)
 
 
-async def test_log_carried_from_store_to_store_is_the_same_to_the_byte(store: SqlStore, tmp_path: Path) -> None:
+async def test_log_carried_from_store_to_store_is_the_same_to_the_byte(store: DurableStore, tmp_path: Path) -> None:
     memory = MemoryStore()
     for number in range(50):
         await memory.append(f"job.{number % 3}", -1, [a_fact(str(number), at=number / 3)], epoch=number // 20)
@@ -262,7 +262,7 @@ async def test_log_carried_from_store_to_store_is_the_same_to_the_byte(store: Sq
     assert exports == exports[:1] * 3
 
 
-async def test_import_of_a_damaged_export_leaves_the_database_empty(store: SqlStore, tmp_path: Path) -> None:
+async def test_import_of_a_damaged_export_leaves_the_database_empty(store: DurableStore, tmp_path: Path) -> None:
     memory = MemoryStore()
     await memory.append("job.a", 0, [a_fact(str(number)) for number in range(3000)])
     text = await _exported(memory, tmp_path / "log.jsonl")
@@ -272,7 +272,7 @@ async def test_import_of_a_damaged_export_leaves_the_database_empty(store: SqlSt
     assert (await store.position(), await store.heads()) == (0, {})
 
 
-async def _exported(store: SqlStore | MemoryStore, path: Path) -> bytes:
+async def _exported(store: DurableStore | MemoryStore, path: Path) -> bytes:
     with path.open("wb") as file:
         await export_log(store, file)
     return path.read_bytes()

@@ -12,7 +12,7 @@ import pytest
 from tests.builders import a_fact, a_spec
 from voda.events.memory import MemoryStore
 from voda.events.opening import open_log, open_store
-from voda.events.sql.store import SqlStore
+from voda.events.store import EventStore
 from voda.events.transfer import export_log, import_log
 from voda.events.types import JobSubmitted
 from voda.events.verify import verify_log
@@ -20,7 +20,7 @@ from voda.events.verify import verify_log
 OLD = Path(__file__).with_name("old_schemas.jsonl")
 
 
-async def exported(store: MemoryStore | SqlStore) -> bytes:
+async def exported(store: EventStore) -> bytes:
     file = io.BytesIO()
     await export_log(store, file)
     return file.getvalue()

@@ -62,6 +62,24 @@ async def open_store(
     return store
 
 
+async def migrate_log(location: str | Path) -> None:
+    """Make or bring up to date what holds a log: tables in PostgreSQL, streams in NATS, an SQLite file that is there.
+
+    Raises:
+        InvalidInput: there is no such file, or the servers cannot do what is asked for.
+        NotALog, LogTooNew, StoreNotWritable, StoreUnavailable: see their descriptions.
+    """
+    path = sqlite_path(location)
+    if is_nats(location):
+        await JetStreamStore.migrate(str(location))
+    elif path is None:
+        await PostgresDatabase.migrate(str(location))
+    elif not path.exists():
+        raise InvalidInput(f"{path}: there is no such log; a new one is made by whatever writes to it first")
+    else:
+        await (await open_store(path)).close()
+
+
 async def open_log(location: str | Path, *, archive: Path | None = None) -> EventStore:
     """Open whatever holds a log, for reading: a database, an archive, or an exported file (kept in memory whole).
 

@@ -146,6 +146,11 @@ class Connection:
         """Version of the server that answers."""
         return str(self._client._server_info.get("version", ""))
 
+    @property
+    def is_cluster(self) -> bool:
+        """Whether the server that answers has others beside it."""
+        return bool(self._client._server_info.get("cluster"))
+
     async def close(self) -> None:
         """Give the connection up. Safe to call twice."""
         self._is_closed = True

@@ -15,7 +15,8 @@ SCHEMES = ("nats", "tls")
 DEFAULT_STREAM = "voda"
 DEFAULT_PORT = 4222
 REPLICAS = (1, 3, 5)
-_OPTIONS = ("replicas", "creds", "ca", "monitor")
+_OPTIONS = ("replicas", "creds", "ca", "monitor", "sync")
+_SYNC = ("always", "any")
 _EXPECTED = "nats://[user:password@]host[:port][,host2[:port2]]/STREAM"
 _URL = re.compile(
     r"(?P<scheme>nats|tls)://(?:(?P<who>[^/?]*)@)?(?P<hosts>[^/?@]+)(?:/(?P<stream>[^/?]*))?(?:\?(?P<query>.*))?"
@@ -43,6 +44,8 @@ class Location(Struct, frozen=True, kw_only=True):
     """Path of a file of credentials (JWT and seed)."""
     ca: str = ""
     """Path of a file of certificates that the server's must be signed by; empty = those of the system."""
+    sync: str = "always"
+    """"any": servers that answer before they have written to the disk are taken too."""
     monitor: tuple[str, ...] = ()
     """http://host:port of the servers' monitoring, to ask what only that tells."""
 
@@ -92,6 +95,11 @@ def parsed(url: str) -> Location:
         raise InvalidInput(
             f"{_without_secrets(url)!r}: a stream's name is made of letters, digits, '_' and '-', got {stream!r}"
         )
+    if (sync := options.get("sync", "always")) not in _SYNC:
+        raise InvalidInput(f"{_without_secrets(url)}: expected sync=always or sync=any, got {sync!r}")
+    monitor = tuple(part.rstrip("/") for part in options.get("monitor", "").split(",") if part)
+    if odd := next((part for part in monitor if not part.startswith(("http://", "https://"))), None):
+        raise InvalidInput(f"{_without_secrets(url)}: expected monitor=http://host:8222, got {odd!r}")
     return Location(
         scheme=found["scheme"],
         hosts=tuple(_host(host, url) for host in found["hosts"].split(",")),
@@ -103,7 +111,8 @@ def parsed(url: str) -> Location:
         replicas=_replicas(options.get("replicas", ""), url),
         creds=options.get("creds", ""),
         ca=options.get("ca", ""),
-        monitor=tuple(part.rstrip("/") for part in options.get("monitor", "").split(",") if part),
+        sync=sync,
+        monitor=monitor,
     )
 
 

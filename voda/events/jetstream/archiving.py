@@ -1,0 +1,34 @@
+"""Forgets the beginning of a log that is in its archive.
+
+Rule: the record of where the log begins is durable before anything is gone; what it has come to say stays so.
+"""
+
+from msgspec import msgpack
+from msgspec.structs import replace
+
+from voda.domain.errors import InvalidInput
+from voda.events.durable import Base
+from voda.events.jetstream.blobs import Key
+from voda.events.jetstream.log import BASE, IDS, PLACES, Log
+
+
+async def forget(log: Log, base: Base) -> None:
+    """See DurableStore.forget."""
+    state = await log.sync()
+    if base.position > state.position:
+        raise InvalidInput(f"{log.place} ends at position {state.position}: it cannot forget up to {base.position}")
+    if base.position <= (await log.base()).position:
+        return
+    spot = await log.spot(base.position)
+    await log.blobs.put(Key(BASE, "", base.position), msgpack.encode(base))
+    await log.write_record(replace(log.record, base=base.position, sequence=spot.sequence))
+    # Messages before that of the first event that is kept.
+    await log.stream.api("PURGE", {"seq": spot.sequence})
+    for kind in (IDS, PLACES):
+        for key in await log.blobs.keys(kind):
+            if key.position <= base.position:
+                await log.blobs.drop(key)
+    for key in await log.blobs.keys(BASE):
+        if key.position < base.position:
+            await log.blobs.drop(key)
+    log.begin_anew()

@@ -1,0 +1,52 @@
+"""Takes a whole log over into an empty stream.
+
+Rule: the events count from the moment that one record says so; until then, and if anything fails, the log is empty.
+"""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+from nats.nuid import NUID
+
+from voda.domain.errors import InvalidInput
+from voda.events.group import GroupPlan
+from voda.events.jetstream.log import Log, Record
+from voda.events.jetstream.messages import NO_GROUP
+from voda.events.jetstream.writer import Writer
+
+
+async def restore(log: Log, writer: Writer, batches: Iterator[GroupPlan]) -> None:
+    """See DurableStore.restore."""
+    record = await log.read_record()
+    if record.importing:
+        # Broken off: whoever began it is gone, or loses now.
+        record = await _empty(log, record)
+    state = await log.sync()
+    if state.position:
+        raise InvalidInput(f"{log.place} is not empty: it has {state.position} events")
+    origin = bytes(NUID().next())
+    await log.write_record(replace(record, importing=origin))
+    sequence, prev = log.sequence, NO_GROUP
+    try:
+        for batch in batches:
+            group = await writer.write_import(batch, after=sequence, prev=prev, origin=origin)
+            sequence, prev = sequence + len(group.parts), group.name
+        await log.write_record(replace(log.record, importing=b"", imported=origin if sequence else b""))
+    except BaseException:
+        # Nobody else can have written behind the first group of an import, and without one nothing is to be undone.
+        await _empty(log, await log.read_record(), purge=prev != NO_GROUP)
+        raise
+    log.begin_anew()
+
+
+async def _empty(log: Log, record: Record, *, purge: bool = True) -> Record:
+    """Undo an import that is not complete."""
+    sequence = record.sequence
+    if purge:
+        sequence = await log.stream.last_sequence() + 1
+        # First where the log begins: what is before it does not count, whether it is gone or not.
+    await log.write_record(replace(record, importing=b"", sequence=sequence))
+    if purge:
+        await log.stream.api("PURGE", {"seq": sequence})
+    log.begin_anew()
+    return log.record

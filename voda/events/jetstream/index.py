@@ -1,0 +1,163 @@
+"""Where in the stream which event is: kept for the newest events, and folded away in segments. Pure.
+
+Rule: a segment is a function of the log alone, so whoever writes it writes the same, and one that is lost is made
+again. Hashes stand for ids and names: what they find is a candidate, and the event itself decides.
+"""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple, Self
+from zlib import crc32
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+SEGMENT_EVENTS = 65_536
+"""A segment is closed by the first group that brings it to this many events."""
+
+_HASH_BYTES = 8
+_Hashes = NDArray[np.uint64]
+
+
+class Ids(Struct, frozen=True, array_like=True):
+    """Hashes of a segment's event ids, sorted, and whose they are."""
+
+    after: int
+    """Position before the segment's first event."""
+    hashes: bytes
+    """Shape (events,), uint64."""
+    offsets: bytes
+    """Shape (events,), uint32: position - after - 1."""
+
+    @classmethod
+    def of(cls, after: int, ids: Iterable[str]) -> Self:
+        """Return the hashes of all ids, which are in the order of their positions."""
+        hashes = hashes_of(ids)
+        order = np.argsort(hashes, kind="stable")
+        return cls(after, hashes[order].tobytes(), order.astype(np.uint32).tobytes())
+
+
+class Places(Struct, frozen=True, array_like=True):
+    """Which streams a segment's events belong to, and where its groups lie."""
+
+    after: int
+    """Position before the segment's first event."""
+    streams: bytes
+    """Shape (events,), uint32: hashes of their streams' names."""
+    positions: bytes
+    """Shape (groups,), uint64: position of each group's first event, ascending."""
+    sequences: bytes
+    """Shape (groups,), uint64: sequence of each group's first message."""
+
+
+class Spot(NamedTuple):
+    """A point between two groups."""
+
+    position: int
+    """Of the last event before it."""
+    sequence: int
+    """Of the first message behind it."""
+
+
+class Recent:
+    """What is known of the events since the last segment was closed.
+
+    Args:
+        after: position before the first of them.
+    """
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+        self.ids: dict[str, int] = {}
+        self._streams = array("I")
+        self._positions = array("Q")
+        self._sequences = array("Q")
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def add(self, spot: Spot, events: Sequence[tuple[str, str]]) -> None:
+        """Take a group: stream and id of each of its events."""
+        self._positions.append(spot.position + 1)
+        self._sequences.append(spot.sequence)
+        self._streams.extend([crc32(stream.encode()) for stream, _ in events])
+        self.ids.update((event_id, position) for position, (_, event_id) in enumerate(events, spot.position + 1))
+
+    def spot(self, position: int) -> Spot:
+        """Return where the group of an event begins; the position is one of those taken."""
+        found = bisect_right(self._positions, position) - 1
+        return Spot(self._positions[found] - 1, self._sequences[found])
+
+    def segment(self) -> tuple[Ids, Places]:
+        """Return all of it in the form of a segment."""
+        return Ids.of(self.after, self.ids), self.places()
+
+    def places(self) -> Places:
+        """Return where the groups lie."""
+        return Places(self.after, self._streams.tobytes(), self._positions.tobytes(), self._sequences.tobytes())
+
+
+class IdIndex:
+    """All closed segments' ids. Knows for sure what is new; what is known has to be looked up."""
+
+    def __init__(self) -> None:
+        self._segments: list[tuple[int, _Hashes, NDArray[np.uint32]]] = []
+        # Merged, each at least twice as long as the next: what is asked for is looked for in few places.
+        self._runs: list[_Hashes] = []
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def add(self, ids: Ids) -> None:
+        """Take one more segment."""
+        hashes = np.frombuffer(ids.hashes, np.uint64)
+        self._segments.append((ids.after, hashes, np.frombuffer(ids.offsets, np.uint32)))
+        run = hashes
+        while self._runs and len(self._runs[-1]) < 2 * len(run):
+            run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
+        self._runs.append(run)
+
+    def candidates(self, ids: Sequence[str]) -> Mapping[str, Sequence[int]]:
+        """Return the positions at which each id may stand; what is not in it stands nowhere."""
+        if not self._runs or not ids:
+            return {}
+        wanted = hashes_of(ids)
+        hit = np.zeros(len(ids), bool)
+        for run in self._runs:
+            hit |= _found(run, wanted)
+        return {ids[index]: self._positions(wanted[index]) for index in map(int, np.flatnonzero(hit))}
+
+    def _positions(self, wanted: Any) -> Sequence[int]:
+        positions: list[int] = []
+        for after, hashes, offsets in self._segments:
+            first, last = np.searchsorted(hashes, wanted, "left"), np.searchsorted(hashes, wanted, "right")
+            positions += [after + 1 + int(offset) for offset in offsets[first:last]]
+        return positions
+
+
+def hashes_of(ids: Iterable[str]) -> _Hashes:
+    """Return 64 bits for each id."""
+    return np.frombuffer(b"".join(blake2b(name.encode(), digest_size=_HASH_BYTES).digest() for name in ids), np.uint64)
+
+
+def spot_before(places: Places, position: int) -> Spot:
+    """Return where the group of an event begins; the position is one of the segment's."""
+    positions = np.frombuffer(places.positions, np.uint64)
+    found = int(np.searchsorted(positions, position, "right")) - 1
+    return Spot(int(positions[found]) - 1, int(np.frombuffer(places.sequences, np.uint64)[found]))
+
+
+def positions_of(places: Places, stream: str) -> NDArray[np.int64]:
+    """Return the positions at which events of a stream may stand, ascending."""
+    streams = np.frombuffer(places.streams, np.uint32)
+    return np.flatnonzero(streams == crc32(stream.encode())) + places.after + 1
+
+
+def _found(run: _Hashes, wanted: _Hashes) -> NDArray[np.bool_]:
+    index = np.searchsorted(run, wanted)
+    index[index == len(run)] = 0
+    found: NDArray[np.bool_] = run[index] == wanted
+    return found

@@ -1,0 +1,395 @@
+"""The log as one process knows it: its state, brought up to date from the stream, and where in it what lies.
+
+Rule: `sync` returns only when the state holds all that the stream's leader had when it was asked; and a stream that
+once reached further, or holds something else now where this process has read before, is damage and never the truth.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+
+import msgspec
+from msgspec import Struct
+
+from voda.domain.errors import LogDamaged, LogTooNew, StoreUnavailable
+from voda.events.codec import body_of
+from voda.events.durable import Base
+from voda.events.envelope import Head, Sealed
+from voda.events.group import EventRow
+from voda.events.jetstream import settings
+from voda.events.jetstream.blobs import Blobs, Key
+from voda.events.jetstream.connection import Connection
+from voda.events.jetstream.index import IdIndex, Ids, Places, Recent, Spot, positions_of, spot_before
+from voda.events.jetstream.messages import Assembly, Group, Outgoing
+from voda.events.jetstream.state import Closed, State
+from voda.events.jetstream.stream import Stream
+
+CHECKPOINT, IDS, PLACES, BASE = "checkpoint", "ids", "places", "base"
+CHECKPOINTS_KEPT = 2
+_RECORD_FORMAT = 1
+_PAGE_MESSAGES = 512
+_PAGE_BYTES = 4 * 1024 * 1024
+_PAUSE_S = 0.05
+_PLACES_KEPT = 4
+_SPOTS_KEPT = 64
+_NAMES_KEPT = 1000
+
+_log = logging.getLogger(__name__)
+
+
+class Record(Struct, frozen=True, array_like=True):
+    """Where the log begins, as kept beside it."""
+
+    format: int = _RECORD_FORMAT
+    base: int = 0
+    """Position of the last event that was archived."""
+    sequence: int = 1
+    """Of the first message."""
+    importing: bytes = b""
+    """Name of an import that is under way, or was broken off; its events are not in the log yet."""
+    imported: bytes = b""
+    """Name of the import that the log began with."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Record).decode
+_decode_base = msgspec.msgpack.Decoder(Base).decode
+_decode_ids = msgspec.msgpack.Decoder(Ids).decode
+_decode_places = msgspec.msgpack.Decoder(Places).decode
+
+
+class Log:
+    """See the module.
+
+    Args:
+        connection: to the servers; closed by its owner.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        name = connection.location.stream
+        marks = settings.marks_of(name)
+        self.connection = connection
+        self.place = connection.place
+        self.subject = settings.events_subject(name)
+        self.stream = Stream(connection, name)
+        self.marks = Stream(connection, marks)
+        self.blobs = Blobs(self.marks, marks, place=connection.place, max_payload_bytes=connection.max_payload_bytes)
+        self.record = Record()
+        self.is_importing = False
+        """Whether what the stream holds is an import that is not complete."""
+        self.closed: deque[Closed] = deque()
+        """Segments that have come to their end and are to be kept."""
+        self._record_subject = f"{marks}.log"
+        self._record_sequence = 0
+        self._state: State | None = None
+        self._assembly = Assembly(0)
+        self._names: deque[bytes] = deque(maxlen=_NAMES_KEPT)
+        self._base: Base | None = None
+        self._ids: IdIndex | None = None
+        self._places: dict[int, Places] = {}
+        self._spots: dict[int, Spot] = {}
+        self._turn = asyncio.Lock()
+        self._is_proven = True
+        connection.on_reconnect(self._doubt)
+
+    # ---- the state
+
+    @property
+    def state(self) -> State:
+        """What was folded so far; `sync` must have been called."""
+        assert self._state is not None
+        return self._state
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether anything was folded yet."""
+        return self._state is not None
+
+    @property
+    def sequence(self) -> int:
+        """Sequence of the last message known."""
+        return self._assembly.sequence
+
+    @property
+    def unfinished(self) -> bytes:
+        """Name of a group that somebody has not finished; empty = none."""
+        return self._assembly.unfinished
+
+    @property
+    def finished_parts(self) -> int:
+        """How many parts of the unfinished group are there."""
+        return self._assembly.finished_parts
+
+    def has(self, name: bytes) -> bool:
+        """Return whether a group, written lately, is in the log."""
+        return name in self._names
+
+    async def sync(self) -> State:
+        """Bring the state up to date, and return it.
+
+        Raises:
+            LogDamaged, LogTooNew, StoreUnavailable: see their descriptions.
+        """
+        async with self._turn:
+            if self._state is None:
+                await self._load()
+            if not self._is_proven:
+                await self._prove()
+            end = await self._end()
+            while self._assembly.sequence < end:
+                page = await self.stream.all_behind(
+                    self._assembly.sequence + 1, messages=_PAGE_MESSAGES, most_bytes=_PAGE_BYTES
+                )
+                if not page or not await self._fold(page):
+                    break
+        return self.state
+
+    def wrote(self, group: Outgoing, rows: Sequence[EventRow], heads: Mapping[str, Head]) -> None:
+        """Take a group that was written by this process right behind all it knew."""
+        last = group.after + len(group.parts)
+        self._assembly = Assembly(last)
+        self._names.append(group.name)
+        self._keep(self.state.write(group.name, group.after + 1, last, rows, heads))
+
+    async def _fold(self, page: Sequence[tuple[int, bytes]]) -> bool:
+        """Take a page of messages; return whether to go on."""
+        for sequence, data in page:
+            before = self._assembly
+            group = before.take(sequence, data)
+            if group is None:
+                continue
+            if not await self.counts(group):
+                self._assembly = Assembly(group.sequence - 1)
+                return False
+            self._names.append(group.name)
+            self._keep(self.state.fold(group))
+        return True
+
+    def _keep(self, closed: Closed | None) -> None:
+        if closed is not None:
+            self.closed.append(closed)
+            if self._ids is not None:
+                self._ids.add(closed.ids)
+
+    async def _end(self) -> int:
+        """Return the stream's last sequence, as its leader knows it; never less than what was read before."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.connection.timeout_s
+        while (end := await self.stream.last_sequence()) < self._assembly.sequence:
+            # A leader that was just elected may not have caught up with itself.
+            if loop.time() > deadline:
+                raise self._gone_back()
+            await asyncio.sleep(_PAUSE_S)
+        return end
+
+    async def _prove(self) -> None:
+        """After a connection was lost: refuse a stream that has lost what this process has read."""
+        state = self.state
+        if state.group and state.sequence >= self.record.sequence:
+            page = await self.stream.all_behind(state.sequence, messages=1, most_bytes=_PAGE_BYTES)
+            if not page or page[0].sequence != state.sequence or not page[0].has(state.group):
+                raise self._gone_back()
+        self._is_proven = True
+
+    def _doubt(self) -> None:
+        self._is_proven = self._state is None
+
+    def _gone_back(self) -> LogDamaged:
+        position = self.state.position
+        return LogDamaged(
+            f"{self.place}: position {position}: the log does not hold any more what stood there: the servers have lost"
+            " events that they had acknowledged; stop all who write to it, and restore it from a copy",
+            position,
+        )
+
+    # ---- beginning
+
+    async def base(self) -> Base:
+        """Return where the log begins.
+
+        Raises:
+            LogDamaged: the record of it is not what was written.
+        """
+        await self.read_record()
+        if self._base is None or self._base.position != self.record.base:
+            self._base = Base()
+            if self.record.base:
+                data = await self.blobs.get(Key(BASE, "", self.record.base))
+                if data is None:
+                    raise LogDamaged(f"{self.place}: the record of what was archived is missing")
+                self._base = _decode_base(data)
+        return self._base
+
+    async def read_record(self) -> Record:
+        """Return where the log begins, as it is kept now."""
+        found = await self.marks.last_of(self._record_subject)
+        if found is None:
+            self.record, self._record_sequence = Record(), 0
+            return self.record
+        try:
+            self.record = _decode(found.data)
+        except msgspec.MsgspecError as error:
+            raise LogDamaged(f"{self.place}: the record of the log's beginning cannot be read ({error})") from error
+        if self.record.format > _RECORD_FORMAT:
+            raise LogTooNew(f"{self.place} was written by a newer voda: upgrade voda to open it")
+        self._record_sequence = found.sequence
+        return self.record
+
+    async def write_record(self, record: Record) -> None:
+        """Keep another beginning, unless somebody else has done so since it was read.
+
+        Raises:
+            StoreUnavailable: somebody has, or it is not known whether it is kept.
+        """
+        sequence = await self.marks.publish_kept(self._record_subject, _encode(record), replaces=self._record_sequence)
+        self.record, self._record_sequence = record, sequence
+
+    def begin_anew(self) -> None:
+        """Forget all that was folded: the stream's beginning has changed."""
+        self._state = None
+        self._ids = None
+        self._places.clear()
+        self._spots.clear()
+
+    async def _load(self) -> None:
+        base = await self.base()
+        state = await self._checkpoint(base)
+        self._assembly = Assembly(state.sequence)
+        self._state = state
+
+    async def _checkpoint(self, base: Base) -> State:
+        for key in reversed(await self.blobs.keys(CHECKPOINT)):
+            if key.position < base.position:
+                break
+            with suppress(LogDamaged, LogTooNew):
+                if data := await self.blobs.get(key):
+                    return State.load(data)
+            _log.warning("checkpoint passed over place=%s position=%d", self.place, key.position)
+        return State(Spot(base.position, self.record.sequence), base.heads)
+
+    async def counts(self, group: Group) -> bool:
+        """Return whether a group is in the log: not while the import that it came with is not complete."""
+        if group.origin and group.origin != self.record.imported:
+            await self.read_record()
+        self.is_importing = bool(group.origin) and group.origin != self.record.imported
+        return not self.is_importing
+
+    # ---- where what lies
+
+    async def spot(self, after: int) -> Spot:
+        """Return from where to read the events behind a position, which is not below the base's."""
+        if found := self._spots.get(after):
+            return found
+        if after == self.record.base and self._state is None:
+            await self.base()
+            if after == self.record.base:
+                return Spot(after, self.record.sequence)
+        state = self._state
+        if state is None or after >= state.position:
+            state = await self.sync()
+        if after >= state.position:
+            return Spot(state.position, state.sequence + 1)
+        if after >= state.recent.after:
+            return state.recent.spot(after + 1)
+        for first, sequence, last in reversed(state.segments):
+            if first <= after < last:
+                return spot_before(await self.places((first, sequence, last)), after + 1)
+        return Spot(self.record.base, self.record.sequence)
+
+    def note(self, spot: Spot) -> None:
+        """Remember a spot: whoever has read up to it reads on from there."""
+        self._spots[spot.position] = spot
+        if len(self._spots) > _SPOTS_KEPT:
+            del self._spots[next(iter(self._spots))]
+
+    async def positions_of(self, stream: str, after: int) -> AsyncIterator[int]:
+        """Yield the positions behind `after` at which events of a stream may stand, in order."""
+        state = await self.sync()
+        segments = [segment for segment in state.segments if segment[2] > after]
+        recent = state.recent.places()
+        for segment in segments:
+            for position in positions_of(await self.places(segment), stream):
+                if position > after:
+                    yield int(position)
+        for position in positions_of(recent, stream):
+            if position > after:
+                yield int(position)
+
+    async def places(self, segment: tuple[int, int, int]) -> Places:
+        """Return where a segment's groups lie."""
+        first = segment[0]
+        if first not in self._places:
+            data = await self._kept(PLACES, segment)
+            self._places[first] = _decode_places(data) if data else (await self._again(segment))[1]
+            if len(self._places) > _PLACES_KEPT:
+                del self._places[next(iter(self._places))]
+        return self._places[first]
+
+    async def ids(self) -> IdIndex:
+        """Return the ids of all closed segments."""
+        if self._ids is None:
+            state = await self.sync()
+            index = IdIndex()
+            # More may be closed meanwhile.
+            while len(index) < len(state.segments):
+                segment = state.segments[len(index)]
+                data = await self._kept(IDS, segment)
+                index.add(_decode_ids(data) if data else (await self._again(segment))[0])
+            self._ids = index
+        return self._ids
+
+    async def _kept(self, kind: str, segment: tuple[int, int, int]) -> bytes | None:
+        try:
+            return await self.blobs.get(Key(kind, "", segment[2]))
+        except LogDamaged as error:
+            _log.warning("segment made again place=%s reason=%s", self.place, error)
+            return None
+
+    async def _again(self, segment: tuple[int, int, int]) -> tuple[Ids, Places]:
+        """Make a segment again from the events themselves."""
+        first, sequence, last = segment
+        recent, position = Recent(first), first
+        async for group in self.groups(sequence):
+            sealed = [one for one in group.sealed if one.position > position]
+            recent.add(Spot(position, group.sequence), [_name_and_id(one) for one in sealed])
+            position += len(sealed)
+            if position >= last:
+                break
+        return recent.segment()
+
+    async def groups(
+        self, sequence: int, *, messages: int = _PAGE_MESSAGES, most_bytes: int = _PAGE_BYTES, to_end: bool = True
+    ) -> AsyncIterator[Group]:
+        """Yield the groups from a message on, which must begin one, up to the stream's end.
+
+        Args:
+            sequence: of the first message.
+            messages: how many to ask for at once.
+            most_bytes: how many bytes of them.
+            to_end: False: stop where a server has no more for now, without asking the leader.
+        """
+        assembly = Assembly(sequence - 1)
+        read = self.stream.all_behind if to_end else self.stream.page
+        while True:
+            page = await read(assembly.sequence + 1, messages=messages, most_bytes=most_bytes)
+            for stored in page:
+                if group := assembly.take(*stored):
+                    if not await self.counts(group):
+                        return
+                    yield group
+            if not page or (not to_end and len(page) < messages):
+                return
+
+
+def _name_and_id(sealed: Sealed) -> tuple[str, str]:
+    body = body_of(sealed)
+    return body.stream, body.event_id
+
+
+def unavailable(place: str) -> StoreUnavailable:
+    """Return the error of a writer who finds an import that is not complete."""
+    return StoreUnavailable(
+        f"{place}: an import into it is under way, or was broken off: wait for it, or run 'voda log import' again"
+    )

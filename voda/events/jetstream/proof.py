@@ -1,0 +1,63 @@
+"""Tells whether a log once reached further, or has holes, from what stands beside it and from what the servers count.
+
+Rule: what cannot be known is not claimed. Where servers lose the end of the stream *and* everything that was written
+beside it since, the log looks like one that was never longer; only who has read it knows (see Log.sync).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from voda.domain.errors import LogDamaged
+from voda.events.jetstream.log import BASE, CHECKPOINT, IDS, PLACES, Log
+
+
+async def refuse_cut(log: Log, kinds: Sequence[str]) -> None:
+    """See DurableStore.refuse_cut.
+
+    Args:
+        log: that is looked at.
+        kinds: of further records that tell how far the log once reached.
+    """
+    reached = 0
+    for kind in (BASE, CHECKPOINT, IDS, PLACES, *kinds):
+        reached = max([reached, *(key.position for key in await log.blobs.keys(kind))])
+    await _refuse_holes(log)
+    position = (await log.sync()).position
+    if reached > position:
+        raise LogDamaged(
+            f"{log.place}: position {position + 1}: the log ends at {position} but once reached {reached}:"
+            " its tail is cut; restore it from a copy",
+            position + 1,
+        )
+
+
+async def _refuse_holes(log: Log) -> None:
+    record = await log.read_record()
+    state = await log.stream.api("INFO", {"deleted_details": True})
+    found: dict[str, Any] = state["state"]
+    first, last = int(found["first_seq"]), int(found["last_seq"])
+    if first > record.sequence and last >= record.sequence:
+        position = record.base + 1
+        raise LogDamaged(
+            f"{log.place}: position {position}: the event is missing: the stream begins at message {first}, expected"
+            f" {record.sequence}: it was purged, or its files are damaged; restore it from a copy",
+            position,
+        )
+    holes = [*(found.get("deleted") or ()), *((found.get("lost") or {}).get("msgs") or ())]
+    if missing := [sequence for sequence in holes if sequence >= record.sequence]:
+        position = await _position_at(log, min(missing))
+        raise LogDamaged(
+            f"{log.place}: position {position}: the event is missing: message {min(missing)} of the stream was deleted,"
+            " or its file is damaged; restore it from a copy",
+            position,
+        )
+
+
+async def _position_at(log: Log, sequence: int) -> int:
+    """Return the position of the first event that the message of a sequence must have held."""
+    position, start = log.record.base, log.record.sequence
+    async for group in log.groups(start):
+        if group.last_sequence >= sequence:
+            break
+        position = group.position + len(group.sealed) - 1
+    return position + 1
