@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from voda import __version__
+from voda import __version__, config
 from voda.api.access import Access
 from voda.api.backend import Backend, Limits
 from voda.api.metrics.instruments import Metrics
@@ -33,6 +33,7 @@ from voda.clock import SystemClock
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.outputs import LocalOutputs
 from voda.domain.job import Job, JobSpec
+from voda.events.archived import ArchivedStore
 from voda.events.durable import DurableStore
 from voda.events.envelope import Event
 from voda.events.opening import open_store, shown
@@ -57,7 +58,7 @@ class Service:
         """Of a replica; None where it is alone."""
         self.durable = store
         self.metrics = Metrics()
-        self.store: EventStore = TimedStore(store, self.metrics.appended)
+        self.store: EventStore = TimedStore(ArchivedStore(store, config.archive()), self.metrics.appended)
         self.clock = clock
         self.view = View(self.store)
         self.access = Access.open(home.folder, clock) if options.has_tokens else Access.none()

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from voda import config
 from voda.api.access import Access
 from voda.api.backend import Backend, Limits
 from voda.api.metrics.kubernetes import KubernetesMetrics
@@ -48,6 +49,8 @@ from voda.controller.epochs import Epochs
 from voda.domain.errors import ClusterUnavailable, StoreNotWritable, StoreUnavailable
 from voda.domain.job import Job, JobSpec
 from voda.domain.lease import LeaseStore
+from voda.events.archived import ArchivedStore
+from voda.events.durable import DurableStore
 from voda.events.envelope import Event
 from voda.events.leasing import lease_of
 from voda.events.opening import open_store, shown
@@ -75,7 +78,7 @@ class Service:
         options: KubernetesOptions,
         around: Surroundings,
         *,
-        store: EventStore,
+        store: DurableStore,
         api: Api,
         clock: SystemClock,
         metrics: KubernetesMetrics,
@@ -84,7 +87,7 @@ class Service:
         self.options = options
         self.around = around
         self.metrics = metrics
-        self.store: EventStore = TimedStore(store, self._appended)
+        self.store: EventStore = TimedStore(ArchivedStore(store, config.archive()), self._appended)
         spans = terms(options.leader)
         self.reach = Reach(self.store, patience_s=spans.renew_deadline_s)
         self.clock = clock
