@@ -17,6 +17,11 @@ async def explained(place: str) -> AsyncIterator[None]:
         yield
     except (DBAPIError, PostgresError, InterfaceError, PoolTimeout, OSError, TimeoutError) as error:
         raise explain(error, place) from error
+    except UnicodeDecodeError as error:
+        # A server without data checksums hands out whatever stands in its pages.
+        raise LogDamaged(
+            f"{place} is damaged (it returns text that is none): run 'voda log verify {place}', restore it from a copy"
+        ) from error
 
 
 def explain(error: Exception, place: str) -> VodaError:

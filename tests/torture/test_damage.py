@@ -1,0 +1,82 @@
+"""A flipped bit or a cut in a log's files is found or harmless, its place is named, and a copy brings all back."""
+
+import asyncio
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmarks.served import command, environment
+from tests.postgres import Server
+from tests.torture import damage_postgres, damage_sqlite
+from tests.torture.damage_judge import Outcome, Truth
+from voda.events.opening import open_store
+
+_WAIT_S = 120
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+def test_damage_to_an_sqlite_log_is_found_or_harmless(is_closed: bool) -> None:
+    report = damage_sqlite.torture(rounds=120, seed=1, is_closed=is_closed)
+    assert report.problems == []
+    assert report.rounds == 120
+    assert report.outcomes[Outcome.FOUND] + report.outcomes[Outcome.MISREAD] > 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_checksums", [True, False], ids=["checksums", "none"])
+def test_damage_to_a_postgresql_log_is_found_or_harmless(has_checksums: bool, postgres_server: Server) -> None:
+    # The fixture says whether there are binaries; the damage is done to a server of its own.
+    report = damage_postgres.torture(rounds=8, seed=2, has_checksums=has_checksums)
+    assert report.problems == []
+    assert report.rounds == 8
+
+
+@pytest.fixture(scope="module")
+def sound() -> tuple[dict[str, bytes], Truth]:
+    """Files of a sound, closed log, and what is in it."""
+    return damage_sqlite.sound(is_closed=True)
+
+
+def _voda(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        command(*arguments), env=environment(folder), capture_output=True, text=True, timeout=_WAIT_S, check=False
+    )
+
+
+@pytest.mark.parametrize("position", [1, 57, 400])
+def test_bit_flipped_in_an_event_is_located_refused_and_mended_from_a_copy(
+    position: int, sound: tuple[dict[str, bytes], Truth], tmp_path: Path
+) -> None:
+    files, truth = sound
+    log, copy, again = tmp_path / "voda.db", tmp_path / "copy.jsonl", tmp_path / "again.db"
+    log.write_bytes(files[damage_sqlite.LOG])
+    assert _voda(tmp_path, "log", "export", str(log), "-o", str(copy)).returncode == 0
+    body = truth.events[position - 1].body
+    contents = bytearray(log.read_bytes())
+    contents[contents.index(body) + len(body) // 2] ^= 16
+    log.write_bytes(contents)
+
+    told = _voda(tmp_path, "log", "verify", str(log), "-o", "json")
+    assert told.returncode == 2
+    assert json.loads(told.stdout)["damaged_at"] == position
+
+    # A service begins with the whole log, as there is no snapshot of its own.
+    up = _voda(tmp_path, "up", "--port", "0", "--slots", "1")
+    assert up.returncode != 0
+    assert f"position {position}: the checksum does not fit the event" in up.stderr
+    assert "Traceback" not in up.stderr
+
+    assert _voda(tmp_path, "log", "import", str(copy), str(again)).returncode == 0
+    assert _voda(tmp_path, "log", "verify", str(again)).returncode == 0
+    assert asyncio.run(_sealed(again)) == list(truth.events)
+
+
+async def _sealed(path: Path) -> list[object]:
+    store = await open_store(path, read_only=True)
+    try:
+        return list(await store.read_sealed(0, 1_000_000))
+    finally:
+        await store.close()
