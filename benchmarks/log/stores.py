@@ -1,36 +1,40 @@
 """One empty log of each kind, on a server of its own that waits for the disk as a server in earnest does."""
 
 import tempfile
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Final
 
-from benchmarks.log.options import Options
-from tests import postgres
-from voda.events.opening import open_store
-from voda.events.sql.postgres import PostgresDatabase
-from voda.events.store import EventStore
+from tests import nats, postgres
+from voda.events.durable import DurableStore
+from voda.events.opening import migrate_log, open_store
 
-STORES = ("sqlite", "postgres", "jetstream")
-
-
-@asynccontextmanager
-async def places(options: Options) -> AsyncIterator[Mapping[str, str]]:
-    """Yield store -> path or URL of an empty log, of the stores that are asked for."""
-    wanted = options.stores or STORES
-    found: dict[str, str] = {}
-    async with AsyncExitStack() as stack:
-        if "sqlite" in wanted:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="voda-bench-"))
-            found["sqlite"] = str(Path(folder) / "log.db")
-        if "postgres" in wanted:
-            found["postgres"] = stack.enter_context(postgres.serving(is_durable=True)).create_database()
-            await PostgresDatabase.migrate(found["postgres"])
-        yield found
+STORES: Final = ("sqlite", "postgres", "jetstream")
 
 
 @asynccontextmanager
-async def opened(location: str) -> AsyncIterator[EventStore]:
+async def place(name: str) -> AsyncIterator[str]:
+    """Yield the path or URL of an empty log; it is gone after the block."""
+    match name:
+        case "sqlite":
+            with tempfile.TemporaryDirectory(prefix="voda-bench-") as folder:
+                yield str(Path(folder) / "log.db")
+        case "postgres":
+            with postgres.serving(is_durable=True) as server:
+                url = server.create_database()
+                await migrate_log(url)
+                yield url
+        case "jetstream":
+            with nats.serving() as nodes:
+                await migrate_log(url := nodes.url("log"))
+                yield url
+        case _:
+            raise ValueError(f"there is no store {name!r}: expected one of {', '.join(STORES)}")
+
+
+@asynccontextmanager
+async def opened(location: str) -> AsyncIterator[DurableStore]:
     """Open a log for the length of the block."""
     store = await open_store(location)
     try:

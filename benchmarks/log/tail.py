@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.log.facts import some_facts
 from benchmarks.log.options import Options
-from benchmarks.log.stores import opened, places
+from benchmarks.log.stores import STORES, opened, place
 from benchmarks.table import Row
 from voda.domain.rng import rng_at
 from voda.events.envelope import ANY_VERSION
@@ -29,8 +29,8 @@ _WITHIN_S = 60.0
 async def run(options: Options) -> Sequence[Row]:
     """Return the 95th percentile on each store."""
     rows: list[Row] = []
-    async with places(options) as found:
-        for name, location in found.items():
+    for name in options.stores or STORES:
+        async with place(name) as location:
             rows += _rows(name, *await _measured(location, options.scaled(_APPENDS, 20)))
     return rows
 
