@@ -4,11 +4,14 @@ BIN := .venv/bin
 # Where the public workloads may lie; the first that is there wins, as in voda itself.
 DATA = $(firstword $(wildcard $(VODA_DATA)/adaptdl-osdi21 data/adaptdl-osdi21 ../shared/data/adaptdl-osdi21))
 WORKERS ?= 2
+# Of the simulated control planes: how many, and from which on.
+SEEDS ?= 200
+FROM ?= 0
 # They share control planes, so they run in one process.
 KUBERNETES_TESTS = tests/integration/kubernetes tests/e2e/kubernetes
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo compare test e2e lint type bench bench-kube fidelity format lock clean
+.PHONY: help setup demo compare test dst e2e lint type bench bench-kube fidelity format lock clean
 
 help: ## Print this text.
 	@echo "voda: a control plane for elastic deep-learning training"
@@ -37,6 +40,9 @@ ifeq ($(CI),true)
 	@$(PYTHON) tools/bootstrap.py --torch
 endif
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(KUBERNETES_TESTS:%=--ignore=%)
+
+dst: setup ## Search for broken promises in SEEDS simulated control planes, all faults injected.
+	$(BIN)/python -m tests.dst --seeds $(SEEDS) --from $(FROM) --jobs $(WORKERS)
 
 e2e: setup ## Run the tests against a real Kubernetes control plane (KUBEBUILDER_ASSETS names another).
 	@$(PYTHON) tools/bootstrap.py --kubernetes

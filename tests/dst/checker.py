@@ -1,0 +1,58 @@
+"""The checker of one run: every invariant, at every event and at every change of the cluster.
+
+Rule: it reads the log as it was committed and the cluster as it is, and believes no replica.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from tests.dst.invariants.order import Order
+from tests.dst.invariants.plans import Plans
+from tests.dst.invariants.truth import refuse_untrue
+from tests.dst.journal import Journal
+from tests.dst.world import World
+from voda.events.envelope import Event
+
+
+class Checker:
+    """Watches a world; see tests.dst.world.Watch."""
+
+    def __init__(self, world: World, journal: Journal) -> None:
+        self.order = Order()
+        self.plans = Plans()
+        self._journal = journal
+        self._world = world
+
+    def committed(self, events: Sequence[Event], by: str) -> None:
+        """Check what was appended at one instant.
+
+        Raises:
+            Broken: an invariant does not hold.
+        """
+        for event in events:
+            self.order.see(event, by)
+            self.plans.see(event)
+            self._journal.committed(event)
+
+    def changed(self, what: str) -> None:
+        """Check the cluster.
+
+        Raises:
+            Broken: an invariant does not hold.
+        """
+        del what
+        cluster = self._world.cluster
+        refuse_untrue(cluster.nodes, cluster.workers, self.plans.specs)
+
+    def finish(self) -> Iterable[str]:
+        """Yield what is wrong once faults were over for long: jobs without an end, GPUs that are still held."""
+        plans, cluster = self.plans, self._world.cluster
+        for job_id, spec in plans.specs.items():
+            if job_id not in plans.ends:
+                held = len(cluster.workers.get(job_id, {}))
+                yield f"liveness: job {job_id} of pool {spec.pool} has not ended; it has {held} workers"
+        for job_id, workers in cluster.workers.items():
+            if workers and job_id in plans.ends:
+                yield f"leak: job {job_id} ended at position {plans.ends[job_id]} and holds {len(workers)} workers"
+        for pool, placement in plans.placements.items():
+            if placement:
+                yield f"leak: the plan of pool {pool} still holds {', '.join(sorted(placement))}"

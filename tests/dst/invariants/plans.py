@@ -1,0 +1,128 @@
+"""Plans against the log they rest on, read without any of voda's own projections.
+
+Rules: a plan holds live jobs only, each at min..max replicas on nodes of its pool, and never more on a node than the
+node had at the position that the plan is based on.
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from typing import Generic, TypeVar
+
+from tests.dst.invariants.broken import Broken
+from voda.domain.job import JobSpec
+from voda.domain.node import Node
+from voda.events.envelope import Event
+from voda.events.types import (
+    JobCanceled,
+    JobChanged,
+    JobCompleted,
+    JobFailed,
+    JobSubmitted,
+    NodeChanged,
+    NodeJoined,
+    NodeLeft,
+    PlanAdopted,
+)
+from voda.events.wishes import respecified
+
+T = TypeVar("T")
+
+
+class _Past(Generic[T]):
+    """What something was, from which position on."""
+
+    def __init__(self) -> None:
+        self._positions: list[int] = []
+        self._values: list[T] = []
+
+    def note(self, position: int, value: T) -> None:
+        self._positions.append(position)
+        self._values.append(value)
+
+    def at(self, position: int) -> T | None:
+        """Return what it was at the position; None before it was anything."""
+        found = bisect_right(self._positions, position)
+        return self._values[found - 1] if found else None
+
+
+class Plans:
+    """Reads the log as it grows."""
+
+    def __init__(self) -> None:
+        self.ends: dict[str, int] = {}
+        """Job id -> position of its end."""
+        self.specs: dict[str, JobSpec] = {}
+        """Job id -> what is wished by now, of all jobs ever submitted."""
+        self.placements: dict[str, dict[str, tuple[str, ...]]] = {}
+        """Pool -> the plan in force."""
+        self._past_specs: dict[str, _Past[JobSpec]] = {}
+        self._nodes: dict[str, _Past[Node | None]] = {}
+        self._numbers: dict[str, int] = {}
+        self._based_on: dict[str, int] = {}
+
+    def see(self, event: Event) -> None:
+        """Take in the next event.
+
+        Raises:
+            Broken: it is a plan that its own past does not allow.
+        """
+        match event.data:
+            case JobSubmitted(spec=spec):
+                if event.version != 1:
+                    raise Broken("once", f"job {spec.job_id} is submitted as event {event.version} of its stream")
+                self._wish(event.position, spec)
+            case JobChanged(job_id=job_id) if job_id in self.specs and job_id not in self.ends:
+                self._wish(event.position, respecified(self.specs[job_id], event.data))
+            case JobCompleted() | JobFailed() | JobCanceled():
+                self.ends.setdefault(event.data.job_id, event.position)
+            case NodeJoined(node=node) | NodeChanged(node=node):
+                self._nodes.setdefault(node.name, _Past()).note(event.position, node)
+            case NodeLeft(name=name):
+                self._nodes.setdefault(name, _Past()).note(event.position, None)
+            case PlanAdopted():
+                self._adopt(event, event.data)
+
+    def _wish(self, position: int, spec: JobSpec) -> None:
+        self.specs[spec.job_id] = spec
+        self._past_specs.setdefault(spec.job_id, _Past()).note(position, spec)
+
+    def _adopt(self, event: Event, plan: PlanAdopted) -> None:
+        which = f"plan {plan.number} of pool {plan.pool}"
+        if plan.number != (expected := self._numbers.get(plan.pool, 0) + 1):
+            raise Broken("plans", f"{which} follows plan {expected - 1}")
+        if not self._based_on.get(plan.pool, 0) <= plan.based_on < event.position:
+            raise Broken("plans", f"{which} at position {event.position} is based on position {plan.based_on}")
+        self._numbers[plan.pool], self._based_on[plan.pool] = plan.number, plan.based_on
+        placement = self.placements.setdefault(plan.pool, {})
+        for job_id in plan.released:
+            placement.pop(job_id, None)
+        placement.update(plan.placed)
+        used: Counter[str] = Counter()
+        for job_id, nodes in placement.items():
+            spec = self._live(which, job_id, plan.based_on)
+            if not spec.min_replicas <= len(nodes) <= spec.max_replicas:
+                bounds = f"{spec.min_replicas}..{spec.max_replicas}"
+                raise Broken("bounds", f"{which} gives job {job_id} {len(nodes)} replicas, expected 0 or {bounds}")
+            if spec.pool != plan.pool:
+                raise Broken("pools", f"{which} holds job {job_id} of pool {spec.pool}")
+            for node in nodes:
+                used[node] += spec.gpus_per_replica
+        for name, gpus in used.items():
+            self._refuse_overfull(which, plan, name, gpus)
+
+    def _live(self, which: str, job_id: str, position: int) -> JobSpec:
+        past = self._past_specs.get(job_id)
+        spec = past.at(position) if past else None
+        if spec is None:
+            raise Broken("plans", f"{which} holds job {job_id}, which was not submitted by position {position}")
+        if (end := self.ends.get(job_id)) is not None and end <= position:
+            raise Broken("plans", f"{which} holds job {job_id}, which ended at position {end}")
+        return spec
+
+    def _refuse_overfull(self, which: str, plan: PlanAdopted, name: str, gpus: int) -> None:
+        past = self._nodes.get(name)
+        node = past.at(plan.based_on) if past else None
+        if node is None or node.pool != plan.pool:
+            raise Broken("capacity", f"{which} uses node {name}, which was not in the pool at {plan.based_on}")
+        if gpus > node.usable_gpus:
+            raise Broken("capacity", f"{which} uses {gpus} GPUs of node {name}, which has {node.usable_gpus} usable")

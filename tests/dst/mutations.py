@@ -1,0 +1,60 @@
+"""The product with one of its guards taken away, to show that the search would find it missing.
+
+Rule: nothing in the product knows of this; the guards are replaced from outside, for the length of a block.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+from voda.cluster.port import Observed
+from voda.events import group
+from voda.events.envelope import Head
+from voda.reconcilers import diff
+
+
+def _unfenced(stream: str, head: Head, expected_version: int, epoch: int) -> None:
+    """Take decisions whatever their epoch, and wherever their writer believes the stream to be."""
+    if not stream.startswith("decisions."):
+        _check_append(stream, head, expected_version, epoch)
+
+
+_check_append: Final = group.check_append
+_seal_batch: Final = group.seal_batch
+
+
+def _forgetful(append: group.Append, head: Head, *, position: int, recorded: Mapping[str, int]) -> Any:
+    """Write every fact down, whether it is there or not."""
+    del recorded
+    return _seal_batch(append, head, position=position, recorded={})
+
+
+def _as_if_all_were_free(observed: Observed) -> dict[str, int]:
+    """Take every GPU for free, whoever holds it."""
+    return {name: node.usable_gpus for name, node in observed.nodes.items()}
+
+
+MUTATIONS: Final[Mapping[str, Sequence[tuple[object, str, Callable[..., Any]]]]] = {
+    "fencing": [(group, "check_append", _unfenced)],
+    "idempotence": [(group, "seal_batch", _forgetful)],
+    "observed-free": [(diff, "_free", _as_if_all_were_free)],
+}
+"""Name -> what is replaced: module, name, replacement."""
+
+
+@contextmanager
+def without(guard: str) -> Iterator[None]:
+    """Switch a guard off for the length of the block; an empty name switches nothing off.
+
+    Raises:
+        KeyError: there is no such guard.
+    """
+    replaced = [patch.object(*one) for one in MUTATIONS[guard]] if guard else []
+    for patched in replaced:
+        patched.start()
+    try:
+        yield
+    finally:
+        for patched in replaced:
+            patched.stop()
