@@ -6,7 +6,7 @@ Rule: exit status 0 means that every claim held on every store; the evidence sta
 import argparse
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -64,18 +64,32 @@ async def _shown(wanted: Wanted, console: Console) -> Outcome:
 
 def _table(outcomes: dict[str, Outcome]) -> Table:
     table = Table(title="Torture")
-    for head in ("store", "kills", "stops", "ills of servers", "jobs", "plans", "leaders", "events"):
-        table.add_column(head, justify="left" if head == "store" else "right")
-    for head in ("operations", "acknowledged", "unknown", "took", "broken"):
-        table.add_column(head, justify="right")
-    for store, outcome in outcomes.items():
-        counts, figures = outcome.tally.counts, outcome.figures
-        ills = sum(count for name, count in counts.items() if name not in ("stops", "tries again"))
-        of_log = [f"{figures[name]:,}" for name in ("jobs", "plans", "leaders", "events", "operations")]
-        of_clients = [f"{figures[name]:,}" for name in ("acknowledged", "unknown")]
-        done = [f"{outcome.tally.kills:,}", str(counts["stops"]), str(ills)]
-        table.add_row(store, *done, *of_log, *of_clients, f"{outcome.wall_s:.0f} s", str(len(outcome.broken)))
+    table.add_column("")
+    for store in outcomes:
+        table.add_column(store, justify="right")
+    for name, shown in _ROWS.items():
+        table.add_row(name, *(shown(outcome) for outcome in outcomes.values()))
     return table
+
+
+def _figure(name: str) -> Callable[[Outcome], str]:
+    return lambda outcome: f"{outcome.figures[name]:,}"
+
+
+_ROWS: Mapping[str, Callable[[Outcome], str]] = {
+    "replicas killed": lambda outcome: f"{outcome.tally.kills:,}",
+    "replicas stopped": lambda outcome: f"{outcome.tally.stops:,}",
+    "ills of servers and links": lambda outcome: f"{outcome.tally.ills.total():,}",
+    "starts given up for want of the log": lambda outcome: f"{outcome.tally.tries_again:,}",
+    **{f"{name} in the log": _figure(name) for name in ("events", "jobs", "plans", "leaders")},
+    "operations of clients": _figure("operations"),
+    "  acknowledged": _figure("acknowledged"),
+    "  tried again": _figure("retried"),
+    "requests of unknown outcome": _figure("unknown"),
+    "took": lambda outcome: f"{outcome.wall_s:,.0f} s",
+    "claims proven": lambda outcome: f"{sum(not found for found in outcome.findings.values())}",
+    "claims broken": lambda outcome: f"{sum(bool(found) for found in outcome.findings.values())}",
+}
 
 
 def _options(words: Sequence[str]) -> argparse.Namespace:

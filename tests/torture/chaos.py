@@ -30,8 +30,13 @@ class Tally:
     """How much was done."""
 
     kills: int = 0
-    counts: Counter[str] = field(default_factory=Counter)
-    """Of everything else, by its name."""
+    """Of replicas that lived."""
+    stops: int = 0
+    """Replicas that stood still for a while."""
+    ills: Counter[str] = field(default_factory=Counter)
+    """What happened to servers and links, by its name."""
+    tries_again: int = 0
+    """Starts that voda itself gave up, to be started again: the log was out of reach."""
 
 
 class Chaos:
@@ -95,7 +100,7 @@ class Chaos:
         while not self._is_over:
             if not replica.is_running:
                 if chance.random() < 0.2:
-                    await self._pause(chance.uniform(0, 2))
+                    await self._pause(chance.uniform(0, 1.5))
                 replica.start()
             await self._moment(replica, chance)
             await self._calmed(replica)
@@ -117,12 +122,12 @@ class Chaos:
         """Wait for the moment to strike: while it starts, as soon as it is ready, or some time later."""
         draw = chance.random()
         if draw < 0.3:
-            await self._pause(chance.uniform(0, 3))
+            await self._pause(chance.uniform(0, 1.5))
             return
         latest = now() + _READY_S
         while replica.is_running and not self._is_over and now() < latest:
             if await replica.is_ready(self._session):
-                await self._pause(chance.uniform(0, 0.3) if draw < 0.5 else chance.uniform(0, 4))
+                await self._pause(chance.uniform(0, 0.3) if draw < 0.6 else chance.uniform(0, 2.5))
                 return
             await asyncio.sleep(_POLL_S)
 
@@ -135,7 +140,7 @@ class Chaos:
         """Have a replica stand still, for long enough now and then that another one leads when it goes on."""
         replica.stop()
         self._note("stopped", replica.name)
-        self.tally.counts["stops"] += 1
+        self.tally.stops += 1
         await self._pause(min(20.0, chance.expovariate(1 / 3)))
         if chance.random() < 0.3:
             await self._kill(replica, "while it stood still")
@@ -150,7 +155,7 @@ class Chaos:
             await self._calmed()
             ill = chance.choice(self._ills)
             self._note("begins", ill.name)
-            self.tally.counts[ill.name.partition(": ")[2] or ill.name.rpartition(" is ")[2]] += 1
+            self.tally.ills[ill.name] += 1
             await ill.strike()
             try:
                 await self._pause(chance.uniform(0.1, ill.longest_s))

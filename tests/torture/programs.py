@@ -64,7 +64,7 @@ def replicas(count: int, folder: Path, log: str) -> Sequence[Replica]:
     made = []
     for number in range(1, count + 1):
         port = free_port()
-        words = [voda(), "up", "--slots", str(_SLOTS), "--ratelimit", "0.5", "--port", str(port)]
+        words = [voda(), "serve", "--cluster", "machine", "--slots", str(_SLOTS), "--port", str(port), "--verbose"]
         words += ["--log", log] if log else []
         said = folder / "said" / f"replica-{number}"
         made.append(Replica(f"replica {number}", f"http://127.0.0.1:{port}", words, environment(home), said))

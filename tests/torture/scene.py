@@ -24,6 +24,9 @@ _CLIENTS_S = 150.0
 _END_S = 90.0
 _ANSWER_S = 5.0
 _POLL_S = 0.2
+_RATELIMIT_S = 0.5
+_ODD_ENDS = 3
+"""Of one replica: after so many there is no use in starting it again."""
 
 
 class Scene:
@@ -55,6 +58,7 @@ class Scene:
         for replica in self._replicas:
             replica.start()
         await self._until_ready()
+        await self._settle()
         chaos = Chaos(
             self._replicas,
             self._servers.ills,
@@ -72,8 +76,15 @@ class Scene:
         for replica in self._replicas:
             await replica.end(_END_S)
             trouble += replica.odd_ends
-        chaos.tally.counts["tries again"] = sum(replica.ends_to_try_again for replica in self._replicas)
+        chaos.tally.tries_again = sum(replica.ends_to_try_again for replica in self._replicas)
         return chaos.tally, trouble
+
+    async def _settle(self) -> None:
+        """Let plans follow each other quickly: there are many chances to kill somebody between them."""
+        url, wish = f"{self._replicas[0].url}/api/v1/pools/default/settings", {"ratelimit_s": _RATELIMIT_S}
+        timeout = aiohttp.ClientTimeout(total=_READY_S)
+        async with self._session.patch(url, json=wish, headers=self._headers, timeout=timeout) as answer:
+            answer.raise_for_status()
 
     @asynccontextmanager
     async def _clients(self) -> AsyncIterator[None]:
@@ -102,8 +113,9 @@ class Scene:
         late = now() + _READY_S
         for replica in self._replicas:
             while not await replica.is_ready(self._session):
-                if now() > late:
-                    raise RuntimeError(f"{replica.name} is not ready {_READY_S:g} s after everything was well again")
+                if now() > late or len(replica.odd_ends) >= _ODD_ENDS:
+                    why = "; ".join(replica.odd_ends[-1:]) or f"{_READY_S:g} s after everything was well again"
+                    raise RuntimeError(f"{replica.name} is not ready: {why}")
                 replica.start()
                 await asyncio.sleep(_POLL_S)
 

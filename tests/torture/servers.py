@@ -4,10 +4,8 @@ Rule: an ill is healed by its own `heal`, whatever happened meanwhile, so that e
 """
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -72,18 +70,17 @@ async def _postgres(_home: Path, chance: Random) -> AsyncIterator[Servers]:
             await asyncio.to_thread(server.start)
 
         async def kill() -> None:
-            # The server first: it would take its children's deaths for a reason to start anew.
-            _signal(server.pid, signal.SIGKILL)
+            await asyncio.to_thread(server.kill)
 
         async def restart() -> None:
             await kill()
             await revive()
 
         async def freeze() -> None:
-            _signal(server.pid, signal.SIGSTOP)
+            server.freeze()
 
         async def thaw() -> None:
-            _signal(server.pid, signal.SIGCONT)
+            server.thaw()
 
         ills = [
             Ill("PostgreSQL is killed", kill, revive, 2.0),
@@ -146,19 +143,3 @@ def _ills_of(link: Link, server: str, chance: Random) -> Sequence[Ill]:
         return Ill(f"{part} to {server}: {trouble}", strike, heal, 6.0)
 
     return [ill(trouble, share) for trouble in Trouble for share in _SHARES]
-
-
-def _signal(parent: int, number: signal.Signals) -> None:
-    """Signal a process, and then all that it started."""
-    for pid in (parent, *_children(parent)):
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
-
-
-def _children(parent: int) -> Sequence[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            if int(path.read_text().rpartition(")")[2].split()[1]) == parent:
-                found.append(int(path.parent.name))
-    return found
