@@ -198,13 +198,6 @@ async def _verify_store(log: str, folder: Path | None, progress: "Progress") -> 
 
 
 async def _migrate(log: str) -> None:
-    from voda.events.opening import open_store, sqlite_path
-    from voda.events.sql.postgres import PostgresDatabase
+    from voda.events.opening import migrate_log
 
-    path = sqlite_path(log)
-    if path is None:
-        await PostgresDatabase.migrate(log)
-    elif not path.exists():
-        raise InvalidInput(f"{path}: there is no such log; a new one is made by whatever writes to it first")
-    else:
-        await (await open_store(path)).close()
+    await migrate_log(log)
