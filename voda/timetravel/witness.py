@@ -12,7 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from voda.domain.catalogue import first_known
-from voda.domain.errors import InvalidInput
+from voda.domain.errors import InvalidInput, LogArchived
 from voda.domain.job import JobSpec
 from voda.domain.state import ClusterState
 from voda.events.envelope import Event
@@ -147,7 +147,11 @@ def _decision(
 
 async def _with_cause(store: EventStore, decision: Decision) -> Decision:
     start = max(0, decision.position - 1 - _CAUSE_REACH)
-    before = await store.read(start, decision.position - 1 - start)
+    try:
+        before = await store.read(start, decision.position - 1 - start)
+    except LogArchived as error:
+        # The cause is among what the log still has, as a rule, or goes untold.
+        before = await store.read(error.base, max(0, decision.position - 1 - error.base))
     cause = next((event.position for event in reversed(before) if event.type == decision.cause), None)
     return replace(decision, cause_position=cause)
 
