@@ -4,30 +4,30 @@ its API server, in tests/integration/kubernetes/test_lease_claims.py.
 
 import asyncio
 import itertools
+import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
-from sqlalchemy.engine import make_url
 
+from tests import nats
 from tests.contract.candidate import TERMS, Candidate
 from tests.contract.lease_claims import EnforcedLeaseClaims, LeaseClaims, holder_of, taken
 from tests.nats import NatsServer
 from tests.postgres import Server, serving
 from tests.relay import relayed
-from tests.waiting import DEADLINE_S, until, wait_until
+from tests.waiting import DEADLINE_S, until, until_it_is, wait_until
 from voda.app.leadership import Leadership
 from voda.clock import SystemClock
 from voda.controller.epochs import Epochs
 from voda.domain.errors import ChangedMeanwhile, InvalidInput, StoreUnavailable, VodaError
 from voda.domain.lease import LeaseStore
 from voda.events.jetstream.connection import Connection
-from voda.events.jetstream.lease import JetStreamLease
 from voda.events.jetstream.location import parsed
 from voda.events.leasing import lease_of
 from voda.events.memory import MemoryStore
-from voda.events.opening import open_store
+from voda.events.opening import migrate_log, open_store
 from voda.events.sql.postgres import PostgresDatabase
 from voda.events.types import LEADERSHIP
 
@@ -55,20 +55,6 @@ async def _let_go(keeper: LeaseStore) -> None:
         lease = await keeper.read()
         if lease is not None:
             await keeper.release(lease)
-
-
-class JetStreamBench:
-    """Candidates with connections of their own."""
-
-    def __init__(self, log: str, stack: AsyncExitStack) -> None:
-        self._location = parsed(log)
-        self._stack = stack
-
-    async def candidate(self) -> LeaseStore:
-        connection = await self._stack.enter_async_context(await Connection.open(self._location))
-        jetstream = await connection.jetstream()
-        await jetstream.add_stream(name=self._location.stream, num_replicas=self._location.replicas)
-        return JetStreamLease(connection, "leader", clock=CLOCK)
 
 
 @pytest.fixture
@@ -140,6 +126,7 @@ class TestPostgres(EnforcedLeaseClaims):
             await first.renew(mine)
         assert (await taken(second, "b", 2)).holder == "b"
 
+    @pytest.mark.usefixtures("postgres_server")
     async def test_lease_when_the_server_was_restarted_is_left_to_its_holder_by_who_saw_it_held(
         self, stack: AsyncExitStack
     ) -> None:
@@ -177,18 +164,16 @@ class TestPostgres(EnforcedLeaseClaims):
 
 class TestJetStream(EnforcedLeaseClaims):
     @pytest.fixture
-    def bench(self, nats_server: NatsServer, stack: AsyncExitStack) -> JetStreamBench:
-        return JetStreamBench(nats_server.url(), stack)
-
-    async def test_lease_when_its_bucket_is_deleted_is_lost_to_its_holder(
-        self, nats_server: NatsServer, stack: AsyncExitStack
-    ) -> None:
+    async def bench(self, nats_server: NatsServer, stack: AsyncExitStack) -> StoreBench:
         url = nats_server.url()
-        bench = JetStreamBench(url, stack)
+        await migrate_log(url)
+        return StoreBench(url, stack)
+
+    async def test_lease_when_its_bucket_is_deleted_is_lost_to_its_holder(self, bench: StoreBench) -> None:
         first, second = await bench.candidate(), await bench.candidate()
         mine = await taken(first, "a", duration_s=60.0)
-        async with await Connection.open(parsed(url)) as hand:
-            await (await hand.jetstream()).delete_key_value(f"{parsed(url).stream}-leases")
+        async with await Connection.open(parsed(bench.log)) as hand:
+            await (await hand.jetstream()).delete_key_value(f"{parsed(bench.log).stream}-leases")
         assert (await first.read(), await second.read()) == (None, None)
         with pytest.raises(ChangedMeanwhile):
             await first.renew(mine)
@@ -197,8 +182,38 @@ class TestJetStream(EnforcedLeaseClaims):
 
 class TestJetStreamCluster(EnforcedLeaseClaims):
     @pytest.fixture
-    def bench(self, nats_cluster: NatsServer, stack: AsyncExitStack) -> JetStreamBench:
-        return JetStreamBench(nats_cluster.url(), stack)
+    async def bench(self, nats_cluster: NatsServer, stack: AsyncExitStack) -> StoreBench:
+        url = nats_cluster.url()
+        await migrate_log(url)
+        return StoreBench(url, stack)
+
+    async def test_lease_when_the_node_that_leads_its_bucket_dies_stays_its_holders(
+        self, bench: StoreBench, nats_cluster: NatsServer
+    ) -> None:
+        first, second = await bench.candidate(), await bench.candidate()
+        await taken(first, "a", duration_s=60.0)
+        node = await asyncio.to_thread(nats_cluster.leader, f"KV_{parsed(bench.log).stream}-leases")
+        node.kill()
+        try:
+            await until_it_is(lambda: _is_held(second, "a"))
+
+            async def is_renewed() -> bool:
+                with suppress(StoreUnavailable, ChangedMeanwhile):
+                    # A renewal whose answer was lost may have been heeded.
+                    own = await first.read()
+                    return own is not None and (await first.renew(own)).holder == "a"
+                return False
+
+            await until_it_is(is_renewed)
+        finally:
+            await asyncio.to_thread(node.start)
+            await asyncio.to_thread(nats_cluster.wait_until_healthy)
+
+
+async def _is_held(keeper: LeaseStore, holder: str) -> bool:
+    with suppress(StoreUnavailable):
+        return await holder_of(keeper) == holder
+    return False
 
 
 def test_store_that_outlives_nothing_elects_nobody() -> None:
@@ -208,8 +223,8 @@ def test_store_that_outlives_nothing_elects_nobody() -> None:
 
 # ---- who leads: processes that are killed, frozen and cut off
 
-KINDS = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
-JUDGES = [pytest.param("postgres", marks=pytest.mark.postgres)]
+JUDGES = [pytest.param("postgres", marks=pytest.mark.postgres), "nats"]
+KINDS = ["sqlite", *JUDGES]
 
 Start = Callable[..., Candidate]
 
@@ -221,8 +236,11 @@ async def log(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         path = str(tmp_path / "voda.db")
         await (await open_store(path)).close()
         return path
-    url: str = request.getfixturevalue("postgres_database")
-    await PostgresDatabase.migrate(url)
+    if request.param == "nats":
+        url: str = request.getfixturevalue("nats_server").url()
+    else:
+        url = request.getfixturevalue("postgres_database")
+    await migrate_log(url)
     return url
 
 
@@ -315,27 +333,41 @@ async def test_leader_on_sqlite_when_frozen_is_not_followed_and_goes_on_or_begin
 
 
 @pytest.mark.slow
-@pytest.mark.postgres
-async def test_leader_when_cut_off_has_stopped_before_it_is_followed(postgres_database: str, start: Start) -> None:
-    await PostgresDatabase.migrate(postgres_database)
-    url = make_url(postgres_database)
-    async with relayed(f"http://{url.host}:{url.port}") as relay:
-        port = int(relay.url.rpartition(":")[2])
-        first = start(url.set(port=port).render_as_string(hide_password=False))
+@pytest.mark.parametrize("log", JUDGES, indirect=True)
+async def test_leader_when_cut_off_has_stopped_before_it_is_followed(log: str, start: Start) -> None:
+    host = re.search(r"@(127\.0\.0\.1:\d+)/", log)
+    assert host
+    async with relayed(f"http://{host[1]}") as relay:
+        first = start(log.replace(host[1], relay.url.removeprefix("http://"), 1))
         await asyncio.to_thread(first.wait_until_leads)
-        second = start(postgres_database)
+        second = start(log)
         relay.hang()
         await asyncio.to_thread(second.wait_until_leads)
         relay.cut()
         relay.flow()
         second.kill()
         await asyncio.to_thread(first.wait_until_leads, asyncio.get_running_loop().time())
-    await refuse_two_leaders(postgres_database, [first, second])
+    await refuse_two_leaders(log, [first, second])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("nats_server")  # skips where there is no binary
+async def test_leader_when_nats_restarts_goes_on_or_is_followed(start: Start) -> None:
+    with nats.serving() as server:
+        log = server.url()
+        await migrate_log(log)
+        first, second = lead_in_turn(start, log)
+        server.stop()
+        back_at = asyncio.get_running_loop().time()
+        server.start()
+        wait_until(lambda: any(at > back_at for each in (first, second) for at, _ in each.led()), first.said)
+        await refuse_two_leaders(log, [first, second])
 
 
 @pytest.mark.slow
 @pytest.mark.postgres
-async def test_leader_when_the_server_restarts_leads_again_in_a_new_epoch(start: Start) -> None:
+@pytest.mark.usefixtures("postgres_server")
+async def test_leader_when_postgres_restarts_leads_again_in_a_new_epoch(start: Start) -> None:
     with serving() as server:
         log = server.create_database()
         await PostgresDatabase.migrate(log)

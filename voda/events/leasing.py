@@ -9,6 +9,8 @@ from typing import Final
 from voda.clock import Clock
 from voda.domain.errors import InvalidInput
 from voda.domain.lease import LeaseStore
+from voda.events.jetstream.lease import JetStreamLease
+from voda.events.jetstream.store import JetStreamStore
 from voda.events.sql.postgres import PostgresDatabase
 from voda.events.sql.postgres_lease import PostgresLease
 from voda.events.sql.sqlite import SqliteDatabase
@@ -37,6 +39,8 @@ def lease_of(store: EventStore, name: str = NAME, *, clock: Clock) -> LeaseStore
                 return PostgresLease(postgres, name)
             case SqliteDatabase() as sqlite:
                 return FileLease(Path(sqlite.place), name, clock=clock)
+    if isinstance(store, JetStreamStore):
+        return JetStreamLease(store.connection, name, clock=clock)
     raise InvalidInput(
         f"a log in {type(store).__name__} elects no leader: expected SQLite, PostgreSQL or NATS JetStream"
     )
