@@ -70,14 +70,18 @@ class Injection:
         replica = next(each for each in self._scene.replicas if each.name == fault.target)
         match fault.kind:
             case "crash":
-                replica.kill()
-                replica.start_later(fault.span_s)
+                self._crash(replica, fault.span_s)
             case "stop":
                 replica.stop()
                 replica.start_later(fault.span_s)
             case "freeze":
-                replica.freeze()
-                self._scene.later(fault.span_s, replica.thaw)
+                self._freeze(replica, fault.span_s)
+            case "crash_midway":
+                chance = self._scene.chance.of(f"midway {fault.at_s}")
+                replica.strike_midway(chance, lambda: self._crash(replica, fault.span_s))
+            case "freeze_midway":
+                chance = self._scene.chance.of(f"midway {fault.at_s}")
+                replica.strike_midway(chance, lambda: self._freeze(replica, fault.span_s))
             case "clock":
                 replica.off_s += fault.share
             case _:
@@ -85,6 +89,16 @@ class Injection:
                 replica.trouble.begin(fault)
                 replica.stir()
                 self._scene.later(fault.span_s, self._end_window, replica, fault)
+
+    def _crash(self, replica: Replica, span_s: float) -> None:
+        if not self._scene.is_quiet:
+            replica.kill()
+            replica.start_later(span_s)
+
+    def _freeze(self, replica: Replica, span_s: float) -> None:
+        if not self._scene.is_quiet:
+            replica.freeze()
+            self._scene.later(span_s, replica.thaw)
 
     def _end_window(self, replica: Replica, fault: Fault) -> None:
         left = [window for window in self._windows if window[1] is not fault]

@@ -13,7 +13,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from tests.dst.loop import SeededLoop
 from tests.dst.wire import Trouble, Wire
 from voda.domain.errors import ChangedMeanwhile, ClusterUnavailable
 from voda.domain.lease import Lease
@@ -92,7 +91,7 @@ class LeaseConnection:
 
     key: Final = "dst/voda"
 
-    def __init__(self, lease: SharedLease, loop: SeededLoop, chance: Random, trouble: Trouble) -> None:
+    def __init__(self, lease: SharedLease, loop: asyncio.AbstractEventLoop, chance: Random, trouble: Trouble) -> None:
         self.wire = Wire(loop, chance, trouble, "lease", lambda why: ClusterUnavailable(f"the lease's keeper: {why}"))
         self._lease = lease
         self._loop = loop

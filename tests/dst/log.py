@@ -12,7 +12,6 @@ from contextlib import suppress
 from random import Random
 from typing import Final
 
-from tests.dst.loop import SeededLoop
 from tests.dst.wire import Trouble, Wire
 from voda.domain.errors import StoreUnavailable
 from voda.events import group
@@ -91,7 +90,9 @@ class SharedLog:
 class LogConnection:
     """An EventStore: one life of one replica's way to the log."""
 
-    def __init__(self, log: SharedLog, loop: SeededLoop, chance: Random, trouble: Trouble, by: str) -> None:
+    def __init__(
+        self, log: SharedLog, loop: asyncio.AbstractEventLoop, chance: Random, trouble: Trouble, by: str
+    ) -> None:
         self.wire = Wire(loop, chance, trouble, "store", lambda why: StoreUnavailable(f"the log: {why}"))
         self._log = log
         self._loop = loop
@@ -146,6 +147,10 @@ class LogConnection:
     async def heads(self) -> Mapping[str, Head]:
         """See EventStore.heads."""
         return await self.wire.ask(lambda: dict(self._log.heads))
+
+    async def ends(self) -> tuple[int, Mapping[str, Head]]:
+        """Return the position of the last event and every stream's head, both seen at one instant."""
+        return await self.wire.ask(lambda: (self._log.position, dict(self._log.heads)))
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
         """See EventStore.save_snapshot."""

@@ -7,6 +7,7 @@ owner runs again, not even what it would do in the end (its connections are dead
 import asyncio
 import contextvars
 import heapq
+import threading
 from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, Final, TypeVar, TypeVarTuple
@@ -29,6 +30,9 @@ class Owner:
         self.name = name
         self.is_dead = False
         self.is_frozen = False
+        self.fuse = -1
+        """Steps that it makes until `blown` is called; -1 = it has none."""
+        self.blown: Callable[[], object] = lambda: None
         self.parked: list[asyncio.Handle] = []
         """What is to run once it is not frozen any more; of a dead one, what never will."""
 
@@ -129,10 +133,12 @@ class SeededLoop(asyncio.BaseEventLoop):
         return future
 
     def call_soon_threadsafe(  # type: ignore[override]
-        self, *_args: Any, **_kwargs: Any
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        """Refuse: there are no threads."""
-        raise RuntimeError("a thread wants something of a loop that has none")
+        """Call it soon, as finalizers of generators ask for; there are no threads."""
+        if threading.get_ident() != threading.main_thread().ident:
+            raise RuntimeError("a thread wants something of a loop that has none")
+        return self.call_soon(callback, *args, context=context)
 
     def _process_events(self, _events: Any) -> None:
         raise RuntimeError("there is no outside world")
@@ -173,9 +179,12 @@ class SeededLoop(asyncio.BaseEventLoop):
         if handle._cancelled:
             return
         owner: Owner | None = handle._context.get(OWNER)  # type: ignore[attr-defined]
-        if owner is not None and (owner.is_dead or owner.is_frozen):
-            owner.parked.append(handle)
-            return
+        if owner is not None:
+            if owner.fuse >= 0:
+                _burn(owner)
+            if owner.is_dead or owner.is_frozen:
+                owner.parked.append(handle)
+                return
         self.steps += 1
         self._now += _STEP_S
         handle._run()
@@ -207,6 +216,12 @@ class SeededLoop(asyncio.BaseEventLoop):
     def is_turning_in_circles(self) -> bool:
         """Whether an unbelievable number of steps was made within a second."""
         return self.steps - self._steps_before > _MOST_AT_ONCE
+
+
+def _burn(owner: Owner) -> None:
+    owner.fuse -= 1
+    if owner.fuse < 0:
+        owner.blown()
 
 
 async def _gone(tasks: list[SeededTask[Any]], until: int, loop: SeededLoop) -> None:

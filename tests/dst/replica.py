@@ -71,6 +71,8 @@ class Replica:
         self._failed = failed
         self._owner = Owner("")
         self._life: asyncio.Task[None] | None = None
+        self._is_stopping = False
+        self._is_wanted = False
         self._starts = 0
         """Counts orders to start, so that a later stop makes an earlier one void."""
 
@@ -104,9 +106,11 @@ class Replica:
     # ---- what becomes of it
 
     def start(self) -> None:
-        """Begin a life, unless there is one."""
+        """Begin a life, unless there is one; where that one is ending, once it has ended."""
         if self._life is not None:
+            self._is_wanted = self._is_stopping
             return
+        self._is_wanted = self._is_stopping = False
         self.incarnation += 1
         name = f"{self.name}.{self.incarnation}"
         self._owner = Owner(name)
@@ -127,6 +131,7 @@ class Replica:
         """Have the life end in order (SIGTERM)."""
         if self._life is not None and not self._owner.is_frozen:
             self._note(f"{self._owner.name} stops")
+            self._is_stopping = True
             self._life.cancel()
 
     def freeze(self) -> None:
@@ -134,6 +139,23 @@ class Replica:
         if self._life is not None:
             self._note(f"{self._owner.name} frozen")
             self._loop.freeze(self._owner)
+
+    def strike_midway(self, chance: Random, strike: Callable[[], None]) -> None:
+        """Have something done at a step of the present life that soon follows a change that it is about to make."""
+        owner, changes = self._owner, chance.randint(1, 5)
+
+        def changing() -> None:
+            nonlocal changes
+            changes -= 1
+            if not changes:
+                self.trouble.changing = lambda: None
+                owner.fuse = chance.randint(0, 30)
+
+        def blown() -> None:
+            if owner is self._owner and not owner.is_dead:
+                strike()
+
+        owner.blown, self.trouble.changing = blown, changing
 
     def thaw(self) -> None:
         """Let it go on (SIGCONT)."""
@@ -178,7 +200,7 @@ class Replica:
         self._bury()
         if error is not None and not isinstance(error, TransientError):
             self._failed(f"unforeseen: replica {name} ended by itself: {_told(error)}")
-        if error is not None:
+        if error is not None or self._is_wanted:
             self.start_later(_AGAIN_S)
 
     def _bury(self) -> None:

@@ -12,7 +12,6 @@ from random import Random
 from typing import Final
 
 from tests.dst.cluster import TrueCluster
-from tests.dst.loop import SeededLoop
 from tests.dst.wire import Trouble, Wire
 from voda.cluster.port import Notice, Observed
 from voda.domain.errors import ClusterUnavailable
@@ -40,7 +39,7 @@ class ClusterConnection:
         self,
         cluster: TrueCluster,
         pool: str,
-        loop: SeededLoop,
+        loop: asyncio.AbstractEventLoop,
         chance: Random,
         trouble: Trouble,
         *,

@@ -11,7 +11,6 @@ from random import Random
 from typing import Any, Final, TypeVar
 
 from tests.dst.faults import Fault
-from tests.dst.loop import SeededLoop
 from voda.domain.errors import TransientError
 
 T = TypeVar("T")
@@ -26,6 +25,8 @@ class Trouble:
     """The faults that are on, by kind."""
 
     def __init__(self) -> None:
+        self.changing: Callable[[], object] = lambda: None
+        """Called whenever the replica is about to change something somewhere."""
         self._on: dict[str, list[Fault]] = {}
 
     def begin(self, fault: Fault) -> None:
@@ -62,7 +63,12 @@ class Wire:
     """
 
     def __init__(
-        self, loop: SeededLoop, chance: Random, trouble: Trouble, prefix: str, lost: Callable[[str], TransientError]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        chance: Random,
+        trouble: Trouble,
+        prefix: str,
+        lost: Callable[[str], TransientError],
     ) -> None:
         self.is_dead = False
         """Whether the sender is: what is sent then goes nowhere."""
@@ -86,6 +92,8 @@ class Wire:
             is_change: whether it changes something: then it may be refused before, or go unanswered after.
         """
         chance = self._chance
+        if is_change:
+            self._trouble.changing()
         future: asyncio.Future[T] = self._loop.create_future()
         there_s = _FAST_S * chance.random()
         if not self._trouble.is_any and not self.is_dead:
