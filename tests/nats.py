@@ -33,11 +33,11 @@ server_name: {name}
 listen: 127.0.0.1:{port}
 http: 127.0.0.1:{monitor}
 pid_file: {folder}/pid
-jetstream {{ store_dir: "{folder}/store", sync_interval: {sync} }}
+jetstream {{ store_dir: "{folder}/store", sync_interval: "{sync}" }}
 authorization {{ user: {user}, password: {password} }}
 """
 _CLUSTER = """
-cluster {{ name: voda, listen: 127.0.0.1:{cluster}, routes: [{routes}] }}
+cluster {{ name: voda, listen: 127.0.0.1:{cluster}, routes: [{routes}], no_advertise: true }}
 """
 
 

@@ -109,13 +109,13 @@ class Reading:
         return found
 
     async def _from(self, after: int, limit: int, to_end: bool) -> AsyncIterator[Group]:
+        if after < self._log.record.base or not self._log.is_loaded:
+            await self._refuse_archived(after)
         last = self._last
         if last is not None and last.position <= after + 1 < last.position + len(last.sealed):
             yield last
             spot = Spot(0, last.last_sequence + 1)
         else:
-            if after < self._log.record.base or not self._log.is_loaded:
-                await self._refuse_archived(after)
             spot = await self._log.spot(after)
         most_bytes = min(max(limit * _EVENT_BYTES, _FEWEST_BYTES), _MOST_BYTES)
         messages = min(limit + 1, _MOST_MESSAGES)
