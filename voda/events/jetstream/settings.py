@@ -250,7 +250,11 @@ async def _check_sync_of(where: Location, url: str) -> None:
         return
     if config.get("sync_always"):
         return
-    seconds = float(config.get("sync_interval", 0)) / 1e9
+    if "sync_interval" not in config:
+        # JetStream is not up yet: a server that was just started tells its settings only once it has read its data.
+        _log.warning("place=%s monitor=%s does not tell sync_interval yet", where.place, url)
+        return
+    seconds = float(config["sync_interval"]) / 1e9
     said = (
         f"{where.place}: the server at {url} writes to the disk only every {seconds:g} s, so a power cut loses events"
         " that were answered: expected sync_interval=always in the server's jetstream settings"
