@@ -73,7 +73,7 @@ async def torture(wanted: Wanted, told: Callable[[Tally], None]) -> Outcome:
         (folder / name).mkdir(parents=True)
     async with AsyncExitStack() as stack:
         servers = await stack.enter_async_context(serving(wanted.store, folder / "home", rng_at(wanted.seed, "links")))
-        if wanted.store == "postgres":
+        if wanted.store != "sqlite":
             await asyncio.to_thread(run_voda, "log", "migrate", servers.direct_url)
         session = await stack.enter_async_context(aiohttp.ClientSession())
         made = replicas(wanted.replicas, folder, servers.url)
