@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Self
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
@@ -30,6 +30,7 @@ from voda.events.jetstream.log import Log
 from voda.events.jetstream.proof import refuse_cut
 from voda.events.jetstream.reading import Reading
 from voda.events.jetstream.writer import Writer
+from voda.events.kept_heads import KeptHeads, proven
 from voda.events.sql.commit import GroupCommit
 from voda.events.store import Snapshot
 
@@ -46,11 +47,12 @@ _log = logging.getLogger(__name__)
 class _Kept(Struct, frozen=True, array_like=True):
     state: bytes
     state_hash: str
-    heads: dict[str, tuple[int, str, int]]
+    heads: Raw
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Kept).decode
+_decode_heads = msgspec.msgpack.Decoder(dict[str, tuple[int, str, int]]).decode
 
 
 class JetStreamStore:
@@ -182,7 +184,7 @@ class JetStreamStore:
         """See EventStore.save_snapshot."""
         self._refuse_read_only()
         heads = {stream: (head.version, head.hash, head.epoch) for stream, head in snapshot.heads.items()}
-        data = _encode(_Kept(snapshot.state, snapshot.state_hash, heads))
+        data = _encode(_Kept(snapshot.state, snapshot.state_hash, Raw(_encode(heads))))
         await self._log.blobs.put(Key(_SNAPSHOT, snapshot.name, snapshot.position), data)
         for key in (await self._log.blobs.keys(_SNAPSHOT, snapshot.name))[:-SNAPSHOTS_KEPT]:
             await self._log.blobs.drop(key)
@@ -204,7 +206,7 @@ class JetStreamStore:
         for key in await self._log.blobs.keys(_SNAPSHOT):
             # A writer may have dropped it meanwhile.
             if found := await self._snapshot(key):
-                yield found
+                yield proven(found)
 
     async def _snapshot(self, key: Key) -> Snapshot | None:
         data = await self._log.blobs.get(key)
@@ -217,7 +219,7 @@ class JetStreamStore:
             raise LogDamaged(f"{where}: it cannot be read ({error})") from error
         if hash_of(kept.state) != kept.state_hash:
             raise LogDamaged(f"{where}: the checksum does not fit the state")
-        heads = {stream: Head(*head) for stream, head in kept.heads.items()}
+        heads = KeptHeads(lambda: _decode_heads(kept.heads), where)
         return Snapshot(name=key.name, position=key.position, state=kept.state, state_hash=kept.state_hash, heads=heads)
 
     # ---- proof, copies, archive

@@ -16,6 +16,7 @@ from voda.events.codec import unseal
 from voda.events.durable import Base, archived
 from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
 from voda.events.group import Append, EventRow, GroupPlan, refuse_unstorable
+from voda.events.kept_heads import KeptHeads, proven
 from voda.events.sql import schema
 from voda.events.sql.commit import Committer, GroupCommit
 from voda.events.store import Snapshot
@@ -204,7 +205,7 @@ class SqlStore:
             params = {"name": name, "at_most": position}
             # A writer may have dropped it meanwhile.
             for row in await self._database.fetch(schema.LATEST_SNAPSHOT, params):
-                yield _snapshot(*row)
+                yield proven(_snapshot(*row))
 
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
         """Fill the empty log with events of another, byte for byte, all or nothing.
@@ -309,12 +310,9 @@ def _base(place: str, position: int, body: bytes | str, digest: str) -> Base:
 
 
 def _snapshot(name: str, position: int, state: bytes | str, state_hash: str, heads: bytes) -> Snapshot:
+    where = f"snapshot {name} at position {position}"
     # A damaged SQLite file may hold text where its column promises bytes.
     if isinstance(state, str) or hash_of(state) != state_hash:
-        raise LogDamaged(f"snapshot {name} at position {position}: the checksum does not fit the state")
-    try:
-        decoded = _decode_heads(heads)
-    except msgspec.MsgspecError as error:
-        raise LogDamaged(f"snapshot {name} at position {position}: not the heads of streams ({error})") from error
-    kept = {stream: Head(*head) for stream, head in decoded.items()}
+        raise LogDamaged(f"{where}: the checksum does not fit the state")
+    kept = KeptHeads(lambda: _decode_heads(heads), where)
     return Snapshot(name=name, position=position, state=state, state_hash=state_hash, heads=kept)
