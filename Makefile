@@ -7,11 +7,17 @@ WORKERS ?= 2
 # Of the simulated control planes: how many, and from which on.
 SEEDS ?= 200
 FROM ?= 0
+# Of the torture: chance, how often disks suffer, for how long processes do (empty: until enough were killed), and
+# which stores' (empty: all).
+SEED ?= 1
+ROUNDS ?= 200
+SECONDS =
+STORES =
 # They share control planes, so they run in one process.
 KUBERNETES_TESTS = tests/integration/kubernetes tests/e2e/kubernetes
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo compare test dst e2e lint type bench bench-kube fidelity format lock clean
+.PHONY: help setup demo compare test dst torture torture-disks e2e lint type bench bench-kube fidelity format lock clean
 
 help: ## Print this text.
 	@echo "voda: a control plane for elastic deep-learning training"
@@ -43,6 +49,16 @@ endif
 
 dst: setup ## Search for broken promises in SEEDS simulated control planes, all faults injected.
 	$(BIN)/python -m tests.dst --seeds $(SEEDS) --from $(FROM) --jobs $(WORKERS)
+
+torture: setup torture-disks ## Ruin disks, and kill, stop and cut off real processes (SECONDS=60 per store).
+	@$(PYTHON) tools/bootstrap.py --postgres
+	$(BIN)/python -m tests.torture --seed $(SEED) $(if $(SECONDS),--seconds $(SECONDS)) $(STORES:%=--store %)
+
+torture-disks: setup
+	@$(PYTHON) tools/bootstrap.py --postgres
+	$(BIN)/python -m tests.torture.powercut --rounds $(ROUNDS)
+	$(BIN)/python -m tests.torture.damage --store sqlite --rounds $(ROUNDS)
+	$(BIN)/python -m tests.torture.damage --store postgres --rounds $(ROUNDS)
 
 e2e: setup ## Run the tests against a real Kubernetes control plane (KUBEBUILDER_ASSETS names another).
 	@$(PYTHON) tools/bootstrap.py --kubernetes

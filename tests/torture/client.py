@@ -164,7 +164,7 @@ class Client:
                     return None
                 self._journal.answered(operation, attempt, "unknown", status=status, detail=answer.get("detail"))
             attempt += 1
-            await asyncio.sleep(self._chance.uniform(0.05, 0.3))
+            await asyncio.sleep(self._chance.uniform(0.1, 0.6))
         return None
 
     def _note(self, job: Any, job_id: str = "") -> None:
