@@ -269,6 +269,24 @@ asyncio.run(main(*sys.argv[1:]))
     assert (await verify_log(store)).problem == ""
 
 
+async def test_log_looked_at_while_it_is_written_to_counts_every_event_once(store: JetStreamStore) -> None:
+    done = asyncio.Event()
+
+    async def look() -> None:
+        while not done.is_set():
+            position, heads = await store.ends()
+            assert position == sum(head.version for head in heads.values())
+            assert len(await store.read(0, 10_000)) >= position
+
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
+        for _ in range(3):
+            group.create_task(look())
+        for number in range(100):
+            assert await store.append(f"job.{number % 3}", ANY_VERSION, [a_fact(str(number))]) == number + 1
+        done.set()
+    assert (await verify_log(store)).events == 100
+
+
 async def test_group_that_its_writer_left_unfinished_does_not_count(url: str, store: JetStreamStore) -> None:
     await store.append("job.a", 0, [a_fact("1")])
     rows = [_row(position, f"dead.{position}") for position in range(2, 12)]

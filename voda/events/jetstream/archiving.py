@@ -31,4 +31,4 @@ async def forget(log: Log, base: Base) -> None:
     for key in await log.blobs.keys(BASE):
         if key.position < base.position:
             await log.blobs.drop(key)
-    log.begin_anew()
+    await log.begin_anew()

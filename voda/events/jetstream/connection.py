@@ -93,8 +93,21 @@ class Connection:
         """
         return (await self.client()).jetstream(timeout=self.timeout_s)
 
-    async def request(self, subject: str, payload: bytes = b"", headers: Mapping[str, str] | None = None) -> Msg:
+    async def request(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        *,
+        wait_s: float | None = None,
+    ) -> Msg:
         """Send a request and return the answer.
+
+        Args:
+            subject: to whom.
+            payload: what.
+            headers: beside it.
+            wait_s: longest wait for the answer; None = timeout_s.
 
         Raises:
             StoreUnavailable: there is none in time; whether the request was heard is not known.
@@ -103,7 +116,7 @@ class Connection:
         client = await self.client()
         async with explained(self.place):
             return await client.request(
-                subject, payload, timeout=self.timeout_s, headers=dict(headers) if headers else None
+                subject, payload, timeout=wait_s or self.timeout_s, headers=dict(headers) if headers else None
             )
 
     async def api(self, subject: str, body: object = None) -> dict[str, Any]:

@@ -10,8 +10,10 @@ from nats.nuid import NUID
 
 from voda.domain.errors import InvalidInput
 from voda.events.group import GroupPlan
+from voda.events.jetstream.index import Spot
 from voda.events.jetstream.log import Log, Record
 from voda.events.jetstream.messages import NO_GROUP
+from voda.events.jetstream.state import Closed, State
 from voda.events.jetstream.writer import Writer
 
 
@@ -26,17 +28,22 @@ async def restore(log: Log, writer: Writer, batches: Iterator[GroupPlan]) -> Non
         raise InvalidInput(f"{log.place} is not empty: it has {state.position} events")
     origin = bytes(NUID().next())
     await log.write_record(replace(record, importing=origin))
-    sequence, prev = log.sequence, NO_GROUP
+    grown = State(Spot(0, log.sequence + 1), {})
+    closed: list[Closed] = []
     try:
         for batch in batches:
-            group = await writer.write_import(batch, after=sequence, prev=prev, origin=origin)
-            sequence, prev = sequence + len(group.parts), group.name
-        await log.write_record(replace(log.record, importing=b"", imported=origin if sequence else b""))
+            group = await writer.write_import(batch, after=grown.sequence, prev=grown.group, origin=origin)
+            last = group.after + len(group.parts)
+            if segment := grown.write(group.name, group.after + 1, last, batch.rows, batch.heads):
+                closed.append(segment)
+        await log.write_record(replace(log.record, importing=b"", imported=origin if grown.position else b""))
     except BaseException:
         # Nobody else can have written behind the first group of an import, and without one nothing is to be undone.
-        await _empty(log, await log.read_record(), purge=prev != NO_GROUP)
+        await _empty(log, await log.read_record(), purge=grown.group != NO_GROUP)
         raise
-    log.begin_anew()
+    await log.begin_anew()
+    log.closed.extend(closed)
+    await writer.save()
 
 
 async def _empty(log: Log, record: Record, *, purge: bool = True) -> Record:
@@ -48,5 +55,5 @@ async def _empty(log: Log, record: Record, *, purge: bool = True) -> Record:
     await log.write_record(replace(record, importing=b"", sequence=sequence))
     if purge:
         await log.stream.api("PURGE", {"seq": sequence})
-    log.begin_anew()
+    await log.begin_anew()
     return log.record

@@ -148,6 +148,9 @@ class Log:
 
     def wrote(self, group: Outgoing, rows: Sequence[EventRow], heads: Mapping[str, Head]) -> None:
         """Take a group that was written by this process right behind all it knew."""
+        if self.has(group.name):
+            # Somebody has looked at the stream since it was written.
+            return
         last = group.after + len(group.parts)
         self._assembly = Assembly(last)
         self._names.append(group.name)
@@ -156,8 +159,10 @@ class Log:
     async def _fold(self, page: Sequence[tuple[int, bytes]]) -> bool:
         """Take a page of messages; return whether to go on."""
         for sequence, data in page:
-            before = self._assembly
-            group = before.take(sequence, data)
+            if sequence <= self._assembly.sequence:
+                # Written by this process while the page was on its way.
+                continue
+            group = self._assembly.take(sequence, data)
             if group is None:
                 continue
             if not await self.counts(group):
@@ -187,6 +192,8 @@ class Log:
     async def _prove(self) -> None:
         """After a connection was lost: refuse a stream that has lost what this process has read."""
         state = self.state
+        # What is in the archive need not be there.
+        await self.read_record()
         if state.group and state.sequence >= self.record.sequence:
             page = await self.stream.all_behind(state.sequence, messages=1, most_bytes=_PAGE_BYTES)
             if not page or page[0].sequence != state.sequence or not page[0].has(state.group):
@@ -246,12 +253,13 @@ class Log:
         sequence = await self.marks.publish_kept(self._record_subject, _encode(record), replaces=self._record_sequence)
         self.record, self._record_sequence = record, sequence
 
-    def begin_anew(self) -> None:
-        """Forget all that was folded: the stream's beginning has changed."""
-        self._state = None
-        self._ids = None
-        self._places.clear()
-        self._spots.clear()
+    async def begin_anew(self) -> None:
+        """Fold the log again: the stream's beginning has changed."""
+        async with self._turn:
+            self._ids = None
+            self._places.clear()
+            self._spots.clear()
+            await self._load()
 
     async def _load(self) -> None:
         base = await self.base()

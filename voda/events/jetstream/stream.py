@@ -75,7 +75,15 @@ class Stream:
         """Return the sequence of the last message; 0 where none was ever written."""
         return int((await self.state())["last_seq"])
 
-    async def publish(self, subject: str, data: bytes, *, after: int | None = None, replaces: int | None = None) -> int:
+    async def publish(
+        self,
+        subject: str,
+        data: bytes,
+        *,
+        after: int | None = None,
+        replaces: int | None = None,
+        wait_s: float | None = None,
+    ) -> int:
         """Write a message, durably, and return its sequence.
 
         Args:
@@ -83,6 +91,7 @@ class Stream:
             data: at most the server's max_payload less a kilobyte.
             after: sequence of the message that it must follow; None = any.
             replaces: sequence of the subject's last message (0 = none), which it must take the place of; None = any.
+            wait_s: longest wait for the answer; None = the connection's.
 
         Raises:
             APIError: the stream refuses it (WRONG_LAST_SEQUENCE: it ends elsewhere).
@@ -93,7 +102,7 @@ class Stream:
             headers[_EXPECTED_LAST] = str(after)
         if replaces is not None:
             headers[_EXPECTED_LAST_OF_SUBJECT] = str(replaces)
-        answer = msgspec.json.decode((await self._connection.request(subject, data, headers)).data)
+        answer = msgspec.json.decode((await self._connection.request(subject, data, headers, wait_s=wait_s)).data)
         if "error" in answer:
             raise APIError.from_error(answer["error"])
         return int(answer["seq"])
@@ -160,7 +169,8 @@ class Stream:
             while True:
                 if page := await self._try_page(sequence, messages, most_bytes):
                     return page
-                if await self.last_sequence() < sequence:
+                state = await self.state()
+                if int(state["last_seq"]) < sequence or not state["messages"]:
                     return []
                 # A follower that lags behind the leader by an instant.
                 await asyncio.sleep(_PAUSE_S)

@@ -23,6 +23,9 @@ from voda.events.jetstream.state import State, encoded
 _PATIENCE_S = 2.0
 """How long a writer leaves room for another's group that has begun and is not finished."""
 _PAUSE_S = 0.05
+# An answer that is lost is not waited for as long as one may wait for the servers; a large group takes its time.
+_ANSWER_S = 2.0
+_ANSWER_BYTES_PER_S = 5e6
 _UNKNOWN = "it is not known whether the events were recorded: append the same again, their ids tell"
 
 _log = logging.getLogger(__name__)
@@ -87,6 +90,11 @@ class Writer:
                 )
             )
         return group
+
+    async def save(self) -> None:
+        """Keep all closed segments beside the log."""
+        self._save()
+        await self.close()
 
     async def close(self) -> None:
         """Wait until what is being saved beside the log is saved."""
@@ -167,17 +175,18 @@ class Writer:
     async def _publish(self, group: Outgoing, done: int) -> list[Exception]:
         """Send the parts of a group that are not there, all at once; return what went wrong with any."""
         numbers = range(done, len(group.parts))
-        sent = [self._send(group, number) for number in numbers]
+        wait_s = _ANSWER_S + sum(map(len, group.parts)) / _ANSWER_BYTES_PER_S
+        sent = [self._send(group, number, wait_s) for number in numbers]
         outcomes = await asyncio.gather(*sent, return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException) and not isinstance(outcome, Exception):
                 raise outcome
         return [outcome for outcome in outcomes if isinstance(outcome, Exception)]
 
-    async def _send(self, group: Outgoing, number: int) -> None:
-        after = group.after + number
+    async def _send(self, group: Outgoing, number: int, wait_s: float) -> None:
+        log, after = self._log, group.after + number
         try:
-            sequence = await self._log.stream.publish(self._log.subject, group.parts[number], after=after)
+            sequence = await log.stream.publish(log.subject, group.parts[number], after=after, wait_s=wait_s)
         except APIError as error:
             if _is_conflict(error):
                 raise
