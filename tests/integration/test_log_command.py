@@ -4,41 +4,18 @@ import asyncio
 import json
 import os
 import sqlite3
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from tests.builders import a_fact
+from tests.commands import Voda
 from tests.postgres import PASSWORD, Server
-from voda.cli import main
 from voda.events.group import GroupPlan
 from voda.events.opening import open_store
 from voda.events.sql.sqlite import SqliteDatabase
 from voda.events.sql.store import SqlStore
-
-
-class Said(NamedTuple):
-    status: int | str | None
-    out: str
-    err: str
-
-
-class Voda:
-    """The command line, run in this process."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch = monkeypatch
-        self._capfd = capfd
-
-    def __call__(self, *arguments: object) -> Said:
-        self._monkeypatch.setattr(sys, "argv", ["voda", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = self._capfd.readouterr()
-        return Said(ended.value.code or 0, out, err)
 
 
 @pytest.fixture

@@ -52,9 +52,7 @@ def archive(
         return
     print(f"{shown(log)}: {retained.events:,} events archived; it has {retained.base + 1:,} to {retained.position:,}")
     if retained.base < wanted:
-        print(
-            f"events up to {wanted:,} are archived once there is a newer snapshot, the newest is of {retained.base:,}"
-        )
+        print(f"those up to {wanted:,} can follow once there is a snapshot newer than that of {retained.base:,}")
 
 
 def snapshot(

@@ -1,0 +1,248 @@
+"""`voda log copy`, `backup`, `restore`, `archive` and `snapshot`, as a user meets them."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.builders import a_fact
+from tests.commands import Voda
+from tests.postgres import PASSWORD, Server
+from tests.sqlite_logs import fill
+from voda.events.archive import Archive
+from voda.events.envelope import ANY_VERSION, Sealed
+from voda.events.opening import open_log, open_store
+
+
+def events(place: str | Path, archive: Path | None = None) -> Sequence[Sealed]:
+    async def read() -> Sequence[Sealed]:
+        store = await open_log(place, archive=archive)
+        try:
+            return await store.read_sealed(0, 1_000)
+        finally:
+            await store.close()
+
+    return asyncio.run(read())
+
+
+def append(place: Path, event_id: str, *, at: float = 0.0) -> None:
+    async def run() -> None:
+        store = await open_store(place)
+        await store.append("job.1", ANY_VERSION, [a_fact(event_id, at=at)])
+        await store.close()
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def voda(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Voda:
+    return Voda(monkeypatch, capfd)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """A log of four events in two streams."""
+    asyncio.run(fill(tmp_path / "log.db", 4))
+    return tmp_path / "log.db"
+
+
+# ---- copy
+
+
+def test_copy_goes_on_where_it_ended(voda: Voda, log: Path, tmp_path: Path) -> None:
+    copy, last = tmp_path / "copy.db", events(log)[-1].hash
+    said = voda("log", "copy", log, copy)
+    assert said == (0, f"{copy}: 4 events copied; the last is 4, {last}\n", "")
+    append(log, "new")
+    told = json.loads(voda("log", "copy", log, copy, "-o", "json").out)
+    assert (told["events"], told["position"], told["hash"]) == (1, 5, events(log)[-1].hash)
+    assert events(copy) == events(log)
+    assert voda("log", "verify", copy).status == 0
+
+
+def test_copy_brings_snapshots_along(voda: Voda, log: Path, tmp_path: Path) -> None:
+    voda("log", "snapshot", log)
+    told = json.loads(voda("log", "copy", log, tmp_path / "copy.db", "-o", "json").out)
+    assert told["snapshots"] == 2
+    said = voda("log", "verify", tmp_path / "copy.db").out
+    assert "4 events in 2 streams and 2 snapshots are what was written" in said
+
+
+def test_copy_to_a_log_that_went_its_own_way_is_refused_in_one_sentence(voda: Voda, log: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.db"
+    voda("log", "copy", log, copy)
+    append(log, "here")
+    append(copy, "there")
+    before = events(copy)
+    said = voda("log", "copy", log, copy)
+    assert (said.status, said.out, said.err.count("\n")) == (2, "", 1)
+    assert "the copy is not the beginning of the log: by position 5 they have parted" in said.err
+    assert events(copy) == before
+
+
+def test_copy_of_what_is_no_log_leaves_no_file_behind(voda: Voda, tmp_path: Path) -> None:
+    said = voda("log", "copy", tmp_path / "none.db", tmp_path / "copy.db")
+    assert (said.status, said.err) == (2, f"voda: {tmp_path}/none.db: there is no such log\n")
+    assert not (tmp_path / "copy.db").exists()
+
+
+@pytest.mark.postgres
+def test_copy_to_postgresql_and_back_is_the_same_log(
+    voda: Voda, log: Path, tmp_path: Path, postgres_database: str, postgres_server: Server
+) -> None:
+    assert voda("log", "migrate", postgres_database).status == 0
+    said = voda("log", "copy", log, postgres_database)
+    assert said.status == 0
+    assert PASSWORD not in said.out + said.err
+    assert voda("log", "copy", postgres_database, tmp_path / "back.db").status == 0
+    assert events(tmp_path / "back.db") == events(postgres_database) == events(log)
+    voda("log", "snapshot", postgres_database)
+    told = json.loads(voda("log", "archive", postgres_database, tmp_path / "a", "--before", 3, "-o", "json").out)
+    assert (told["events"], told["base"], told["position"]) == (2, 2, 4)
+    assert events(postgres_database) == events(log)
+    assert voda("log", "verify", postgres_database, "--archive", tmp_path / "a").status == 0
+    assert postgres_server.sql(postgres_database, "SELECT count(*) FROM events") == "2"
+
+
+# ---- backup and restore
+
+
+@pytest.mark.parametrize("name", ["folder", "file.jsonl", "file.jsonl.gz"])
+def test_backup_restored_is_the_same_log(voda: Voda, log: Path, tmp_path: Path, name: str) -> None:
+    backup, again, part = tmp_path / name, tmp_path / "again.db", tmp_path / "part.db"
+    last = events(log)[-1].hash
+    assert voda("log", "backup", log, backup).out == f"{backup}: 4 events backed up; the last is 4, {last}\n"
+    assert voda("log", "verify", backup).status == 0
+    restored = voda("log", "restore", backup, again)
+    assert restored.out == f"{again}: 4 events restored; the last is 4, {last}\n"
+    assert "After a restore" in restored.err
+    assert events(again) == events(log) == events(backup)
+    assert voda("log", "restore", backup, part, "--to-position", 3).status == 0
+    assert events(part) == events(log)[:3]
+    assert voda("log", "verify", part).status == 0
+    beyond = voda("log", "restore", backup, tmp_path / "beyond.db", "--to-position", 5)
+    assert (beyond.status, (tmp_path / "beyond.db").exists()) == (2, False)
+    assert "ends at position 4, expected at least 5" in beyond.err
+    full = voda("log", "restore", backup, again)
+    assert (full.status, "is not empty: it has 4 events" in full.err) == (2, True)
+
+
+def test_packed_backup_is_the_export_packed(voda: Voda, log: Path, tmp_path: Path) -> None:
+    voda("log", "backup", log, tmp_path / "b.jsonl.gz")
+    voda("log", "export", log, "-o", tmp_path / "b.jsonl")
+    assert gzip.decompress((tmp_path / "b.jsonl.gz").read_bytes()) == (tmp_path / "b.jsonl").read_bytes()
+
+
+def test_backup_to_a_file_never_replaces_one_unless_told_to(voda: Voda, log: Path, tmp_path: Path) -> None:
+    backup = tmp_path / "b.jsonl.gz"
+    backup.write_text("precious")
+    refused = voda("log", "backup", log, backup)
+    assert (refused.status, backup.read_text()) == (2, "precious")
+    assert "is there already: choose another file, or replace it with --force" in refused.err
+    assert voda("log", "backup", log, backup, "--force").status == 0
+    assert events(backup) == events(log)
+    strange = voda("log", "backup", log, tmp_path / "b.zst")
+    assert (strange.status, "expected a folder, or a file that ends in .jsonl or .jsonl.gz" in strange.err) == (2, True)
+
+
+@pytest.mark.parametrize("cut", [1, 40, 200])
+def test_packed_backup_that_is_cut_is_refused(voda: Voda, log: Path, tmp_path: Path, cut: int) -> None:
+    backup = tmp_path / "b.jsonl.gz"
+    voda("log", "backup", log, backup)
+    backup.write_bytes(backup.read_bytes()[:-cut])
+    said = voda("log", "restore", backup, tmp_path / "again.db")
+    assert (said.status, said.err.count("\n"), (tmp_path / "again.db").exists()) == (2, 1, False)
+    assert "cannot be unpacked" in said.err
+
+
+def test_damaged_segment_is_named_and_nothing_is_restored(voda: Voda, log: Path, tmp_path: Path) -> None:
+    backup = tmp_path / "b"
+    voda("log", "backup", log, backup)
+    append(log, "new")
+    voda("log", "backup", log, backup)
+    damaged = Archive.open(backup).segments[1].path
+    damaged.write_bytes(damaged.read_bytes()[:-3])
+    verified = voda("log", "verify", backup, "-o", "json")
+    assert (verified.status, json.loads(verified.out)["damaged_at"]) == (2, 5)
+    said = voda("log", "restore", backup, tmp_path / "again.db")
+    assert (said.status, (tmp_path / "again.db").exists()) == (2, False)
+    assert f"{damaged}: positions 5 to 5: its bytes are not what was written" in said.err
+    assert voda("log", "restore", backup, tmp_path / "part.db", "--to-position", 4).status == 0
+
+
+def test_folder_that_is_no_backup_is_refused(voda: Voda, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for arguments in (("restore", tmp_path / "empty", tmp_path / "x.db"), ("verify", tmp_path / "empty")):
+        said = voda("log", *arguments)
+        assert (said.status, "is a directory without segments" in said.err) == (2, True)
+    gone = voda("log", "restore", tmp_path / "gone", tmp_path / "x.db")
+    assert (gone.status, gone.err) == (2, f"voda: {tmp_path}/gone: there is no such backup\n")
+
+
+# ---- archive
+
+
+def test_log_without_snapshots_is_not_archived(voda: Voda, log: Path, tmp_path: Path) -> None:
+    said = voda("log", "archive", log, tmp_path / "a", "--before", 3)
+    assert (said.status, (tmp_path / "a").exists()) == (2, False)
+    assert "has no snapshot live-" in said.err
+    assert f"run 'voda log snapshot {log}' first" in said.err
+
+
+def test_archived_log_is_short_and_still_tells_everything(voda: Voda, log: Path, tmp_path: Path) -> None:
+    whole = events(log)
+    assert voda("log", "snapshot", log).out == f"{log}: a snapshot of position 4 is there\n"
+    append(log, "new")
+    said = voda("log", "archive", log, tmp_path / "a", "--before", 6)
+    assert said.out == (
+        f"{log}: 4 events archived; it has 5 to 5\n"
+        "those up to 5 can follow once there is a snapshot newer than that of 4\n"
+    )
+    assert events(log)[:4] == whole
+    verified = voda("log", "verify", log).out
+    assert "the events from 5 to 5 (those before are archived: --archive)" in verified
+    assert "5 events in 2 streams" in voda("log", "verify", log, "--archive", tmp_path / "a").out
+    assert '"job_id":"a"' in voda("events", log, "--to", "1", "-o", "json").out.replace(" ", "")
+    assert voda("log", "export", log, "-o", tmp_path / "all.jsonl").status == 0
+    assert events(tmp_path / "all.jsonl") == events(log)
+    assert voda("log", "copy", log, tmp_path / "copy.db").status == 0
+    assert events(tmp_path / "copy.db") == events(log)
+
+
+def test_archive_that_was_moved_is_named_or_missed(
+    voda: Voda, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = events(log)
+    voda("log", "snapshot", log)
+    voda("log", "archive", log, tmp_path / "a", "--before", 4)
+    (tmp_path / "a").rename(tmp_path / "b")
+    missed = voda("log", "export", log, "-o", tmp_path / "x.jsonl")
+    assert (missed.status, missed.err.count("\n"), (tmp_path / "x.jsonl").exists()) == (2, 1, False)
+    assert f"the events up to position 3 were archived to {tmp_path}/a" in missed.err
+    assert voda("log", "export", log, "-o", tmp_path / "x.jsonl", "--archive", tmp_path / "b").status == 0
+    monkeypatch.setenv("VODA_ARCHIVE", str(tmp_path / "b"))
+    assert events(log) == whole
+
+
+def test_archive_keeps_what_is_young_enough(voda: Voda, log: Path, tmp_path: Path) -> None:
+    append(log, "young", at=4e9)
+    voda("log", "snapshot", log)
+    told = json.loads(voda("log", "archive", log, tmp_path / "a", "--keep", "30d", "-o", "json").out)
+    assert (told["base"], told["events"]) == (4, 4)
+    again = json.loads(voda("log", "archive", log, tmp_path / "a", "--keep", "30d", "-o", "json").out)
+    assert (again["base"], again["events"]) == (4, 0)
+    for wrong in (["--keep", "soon"], [], ["--keep", "1d", "--before", "3"]):
+        assert voda("log", "archive", log, tmp_path / "a", *wrong).status == 2
+
+
+def test_snapshot_of_an_archived_log_needs_its_archive(voda: Voda, log: Path, tmp_path: Path) -> None:
+    voda("log", "snapshot", log)
+    voda("log", "archive", log, tmp_path / "a", "--before", 4)
+    append(log, "new")
+    assert "position 5" in voda("log", "snapshot", log).out
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert "were archived to" in voda("log", "snapshot", log).err
+    assert voda("log", "snapshot", log, "--archive", tmp_path / "b").status == 0
