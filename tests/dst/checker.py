@@ -5,12 +5,14 @@ Rule: it reads the log as it was committed and the cluster as it is, and believe
 
 from collections.abc import Iterable, Sequence
 
+from tests.dst.invariants.broken import Broken
 from tests.dst.invariants.order import Order
 from tests.dst.invariants.plans import Plans
 from tests.dst.invariants.truth import refuse_untrue
 from tests.dst.journal import Journal
 from tests.dst.world import World
 from voda.events.envelope import Event
+from voda.events.types import JobCompleted, JobFailed
 
 
 class Checker:
@@ -32,6 +34,7 @@ class Checker:
             self.order.see(event, by)
             self.plans.see(event)
             self._journal.committed(event)
+            self._refuse_false_end(event)
 
     def changed(self, what: str) -> None:
         """Check the cluster.
@@ -43,6 +46,12 @@ class Checker:
         cluster = self._world.cluster
         refuse_untrue(cluster.nodes, cluster.workers, self.plans.specs)
 
+    def _refuse_false_end(self, event: Event) -> None:
+        if isinstance(event.data, JobCompleted | JobFailed):
+            job_id, really = event.data.job_id, self._world.cluster.ended.get(event.data.job_id)
+            if type(really) is not type(event.data):
+                raise Broken("belief", f"{event.type} of job {job_id} is recorded; really it is {really or 'at work'}")
+
     def finish(self) -> Iterable[str]:
         """Yield what is wrong once faults were over for long: jobs without an end, GPUs that are still held."""
         plans, cluster = self.plans, self._world.cluster
@@ -53,6 +62,10 @@ class Checker:
         for job_id, workers in cluster.workers.items():
             if workers and job_id in plans.ends:
                 yield f"leak: job {job_id} ended at position {plans.ends[job_id]} and holds {len(workers)} workers"
+        believed = {name: node for name, past in plans.nodes.items() if (node := past.now) is not None}
+        for name in sorted({*believed, *cluster.nodes}):
+            if believed.get(name) != (really := cluster.nodes.get(name)):
+                yield f"belief: the log has node {name} as {believed.get(name)}, it is {really}"
         for pool, placement in plans.placements.items():
             if placement:
                 yield f"leak: the plan of pool {pool} still holds {', '.join(sorted(placement))}"

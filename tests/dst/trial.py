@@ -66,7 +66,9 @@ def trial_of(seed: int, *, hours: float, quiet_s: float) -> Trial:
     replicas = [f"r{number}" for number in range(setup.replicas)]
     nodes = sorted(node for pool in setup.pools.values() for node in pool)
     wrong = faults.drawn(seed, until_s=until_s, replicas=replicas, nodes=nodes)
-    return Trial(setup=replace(setup, faults=wrong), acts=drawn_acts(seed, until_s=until_s, pools=setup.pools))
+    troubles = [(fault.at_s, fault.span_s) for fault in wrong]
+    acts = drawn_acts(seed, until_s=until_s, pools=setup.pools, troubles=troubles)
+    return Trial(setup=replace(setup, faults=wrong), acts=acts)
 
 
 def tried(trial: Trial) -> Verdict:

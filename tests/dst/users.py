@@ -7,6 +7,7 @@ answer asks again, a submit with the same key; a user believes nothing but what 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from random import Random
 from typing import Any, Final, Literal
 
 import msgspec
@@ -43,48 +44,68 @@ class Act(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of a submit: its manifest's figures; of a change: new bounds; of settings: what shall be different."""
     manner: Manner = ""
     """Of a submit: sent to two replicas at once, or once more when it is long done."""
+    patience_s: float = 30.0
+    """Until the user gives up an answer, and asks again."""
 
 
-def drawn(seed: int, *, until_s: float, pools: Mapping[str, Mapping[str, int]]) -> tuple[Act, ...]:
+def drawn(
+    seed: int, *, until_s: float, pools: Mapping[str, Mapping[str, int]], troubles: Sequence[tuple[float, float]] = ()
+) -> tuple[Act, ...]:
     """Return what the users of a seed do, in order.
 
     Args:
         seed: of the run.
         until_s: after that they only wait for their jobs.
         pools: pool -> node -> GPUs; every job fits into its pool when that is empty and whole.
+        troubles: (since, for how long) something is wrong: that is when most is done.
     """
     rng = rng_at(seed, "users")
+    instants = sorted(_instants(rng, until_s, troubles))
     acts: list[Act] = []
     names: list[str] = []
-    pace_s = rng.choice((120.0, 300.0, 600.0))
-    at_s, number = rng.uniform(0.0, 60.0), 0
-    while at_s < until_s:
-        number += 1
-        kinds: tuple[Kind, ...] = ("submit", "submit", "submit", "change", "change", "delete", "settings")
-        kind: Kind = rng.choice(kinds) if names else "submit"
-        wish: Mapping[str, Any] = {}
-        manner: Manner = ""
-        if kind == "submit":
-            # A name is used again now and then, while its job is live or when it is not.
-            job = rng.choice(names) if names and rng.random() < 0.15 else f"job-{number}"
-            names.append(job)
-            wish = _wish(rng_at(seed, f"wish {number}"), pools)
-            manners: tuple[Manner, ...] = ("", "", "", "twice", "late")
-            manner = rng.choice(manners)
-        elif kind == "settings":
-            job = rng.choice(sorted(pools))
-            wish = {"policy": rng.choice(POLICIES)} if rng.random() < 0.5 else {}
-        else:
-            job = rng.choice(names[-6:])
-            if kind == "change" and rng.random() < 0.6:
-                wish = {"min_replicas": 1, "max_replicas": rng.randint(1, 4)}
-        acts.append(Act(at_s=round(at_s, 3), kind=kind, number=number, job=job, wish=wish, manner=manner))
-        # Several at nearly the same moment are worth more than the same number spread out.
-        at_s += rng.expovariate(1 / pace_s) if rng.random() < 0.7 else rng.uniform(0.0, 2.0)
+    for number, at_s in enumerate(instants, start=1):
+        act = _act(rng_at(seed, f"act {number}"), number, at_s, pools, names)
+        if act.kind == "submit":
+            names.append(act.job)
+        acts.append(act)
     return tuple(acts)
 
 
-def _wish(rng: Any, pools: Mapping[str, Mapping[str, int]]) -> Mapping[str, Any]:
+def _instants(rng: Random, until_s: float, troubles: Sequence[tuple[float, float]]) -> Iterator[float]:
+    pace_s = rng.choice((60.0, 200.0, 600.0))
+    at_s = rng.uniform(1.0, 30.0)
+    while at_s < until_s:
+        yield at_s
+        # Several at nearly the same moment are worth more than the same number spread out.
+        at_s += rng.expovariate(1 / pace_s) if rng.random() < 0.7 else rng.uniform(0.0, 2.0)
+    for since_s, span_s in troubles:
+        if rng.random() < 0.5:
+            yield since_s + rng.uniform(0.0, min(max(span_s, 1.0), 30.0))
+
+
+def _act(rng: Random, number: int, at_s: float, pools: Mapping[str, Mapping[str, int]], names: Sequence[str]) -> Act:
+    kinds: tuple[Kind, ...] = ("submit", "submit", "submit", "change", "change", "delete", "settings")
+    kind: Kind = rng.choice(kinds) if names else "submit"
+    wish: Mapping[str, Any] = {}
+    manner: Manner = ""
+    if kind == "submit":
+        # A name is used again now and then, while its job is live or when it is not.
+        job = rng.choice(names) if names and rng.random() < 0.15 else f"job-{number}"
+        wish = _wish(rng, pools)
+        manners: tuple[Manner, ...] = ("", "", "", "twice", "late")
+        manner = rng.choice(manners)
+    elif kind == "settings":
+        job = rng.choice(sorted(pools))
+        wish = {"policy": rng.choice(POLICIES)} if rng.random() < 0.5 else {}
+    else:
+        job = rng.choice(names[-3:])
+        if kind == "change" and rng.random() < 0.6:
+            wish = {"min_replicas": 1, "max_replicas": rng.randint(1, 4)}
+    patience_s = rng.choice((3.0, 10.0, 30.0))
+    return Act(at_s=round(at_s, 3), kind=kind, number=number, job=job, wish=wish, manner=manner, patience_s=patience_s)
+
+
+def _wish(rng: Random, pools: Mapping[str, Mapping[str, int]]) -> Mapping[str, Any]:
     pool = rng.choice(sorted(pools))
     gpus = rng.choice((1, 1, 1, 2))
     slots = sum(node // gpus for node in pools[pool].values())
@@ -162,7 +183,7 @@ class Users:
         body = msgspec.json.encode(manifest_of(act.job, key, act.wish))
         for _ in range(_PATIENCE):
             headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
-            answer = await self._ask(world, "submit", key, "POST", "/api/v1/jobs", headers=headers, body=body)
+            answer = await self._ask(world, act, "submit", key, "POST", "/api/v1/jobs", headers=headers, body=body)
             if answer is not None and answer.status < 500:
                 await self._read_back(world, "submit", key, answer)
                 return
@@ -182,18 +203,19 @@ class Users:
     async def _change(self, world: World, act: Act, tag: str) -> Answer | None:
         body = msgspec.json.encode({"priority": int(tag), **act.wish})
         headers = {"Content-Type": "application/json"}
-        return await self._ask(world, "change", tag, "PATCH", f"/api/v1/jobs/{act.job}", headers=headers, body=body)
+        path = f"/api/v1/jobs/{act.job}"
+        return await self._ask(world, act, "change", tag, "PATCH", path, headers=headers, body=body)
 
     async def _delete(self, world: World, act: Act, tag: str) -> Answer | None:
         tag = f"dst-{tag}"
-        return await self._ask(world, "delete", tag, "DELETE", f"/api/v1/jobs/{act.job}?reason={tag}")
+        return await self._ask(world, act, "delete", tag, "DELETE", f"/api/v1/jobs/{act.job}?reason={tag}")
 
     async def _set(self, world: World, act: Act, tag: str) -> Answer | None:
         # 1 to 61 s; the digits behind the comma tell requests apart.
         ratelimit_s = round(1.0 + act.number * 7 % 60 + int(tag) * 1e-6, 6)
         body = msgspec.json.encode({"ratelimit_s": ratelimit_s, **act.wish})
         path, headers = f"/api/v1/pools/{act.job}/settings", {"Content-Type": "application/json"}
-        return await self._ask(world, "settings", f"{ratelimit_s:.6f}", "PATCH", path, headers=headers, body=body)
+        return await self._ask(world, act, "settings", f"{ratelimit_s:.6f}", "PATCH", path, headers=headers, body=body)
 
     async def _read_back(self, world: World, kind: Kind, tag: str, told: Answer) -> None:
         """Read from any replica what was acknowledged, and see that it is there."""
@@ -211,7 +233,7 @@ class Users:
                 raise Broken("read your writes", what)
             self._journal.read(answered, int(answer.json()["revision"]))
 
-    async def _answer(
+    async def _answer(  # noqa: PLR0913 - a request has its parts
         self,
         world: World,
         method: str,
@@ -219,11 +241,12 @@ class Users:
         *,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
+        patience_s: float = 30.0,
     ) -> Answer | None:
         """Ask any replica once; None = no answer."""
         self.requests += 1
         try:
-            answer = await world.ask(method, path, headers=headers, body=body)
+            answer = await world.ask(method, path, headers=headers, body=body, timeout_s=patience_s)
         except Unanswered:
             return None
         with breaching(world):
@@ -234,6 +257,7 @@ class Users:
     async def _ask(  # noqa: PLR0913 - a request has its parts
         self,
         world: World,
+        act: Act,
         kind: Kind,
         tag: str,
         method: str,
@@ -244,7 +268,7 @@ class Users:
     ) -> Answer | None:
         """Ask any replica once, and write down what came of it; None = no answer."""
         self._journal.sent(kind, tag)
-        answer = await self._answer(world, method, path, headers=headers, body=body)
+        answer = await self._answer(world, method, path, headers=headers, body=body, patience_s=act.patience_s)
         answered = _answered(kind, tag, answer)
         told = f"{answered.status or 'no answer'} {answered.job_id}".rstrip()
         world.note(f"user {kind} {tag} {method} {path.partition('?')[0]}: {told}")

@@ -28,14 +28,20 @@ from voda.events.wishes import respecified
 T = TypeVar("T")
 
 
-class _Past(Generic[T]):
-    """What something was, from which position on."""
+class Past(Generic[T]):
+    """What something was in the log, from which position on."""
 
     def __init__(self) -> None:
         self._positions: list[int] = []
         self._values: list[T] = []
 
+    @property
+    def now(self) -> T:
+        """Return what it is at the log's end."""
+        return self._values[-1]
+
     def note(self, position: int, value: T) -> None:
+        """Take in what it is from a position on."""
         self._positions.append(position)
         self._values.append(value)
 
@@ -55,8 +61,8 @@ class Plans:
         """Job id -> what is wished by now, of all jobs ever submitted."""
         self.placements: dict[str, dict[str, tuple[str, ...]]] = {}
         """Pool -> the plan in force."""
-        self._past_specs: dict[str, _Past[JobSpec]] = {}
-        self._nodes: dict[str, _Past[Node | None]] = {}
+        self._past_specs: dict[str, Past[JobSpec]] = {}
+        self.nodes: dict[str, Past[Node | None]] = {}
         self._numbers: dict[str, int] = {}
         self._based_on: dict[str, int] = {}
 
@@ -76,15 +82,15 @@ class Plans:
             case JobCompleted() | JobFailed() | JobCanceled():
                 self.ends.setdefault(event.data.job_id, event.position)
             case NodeJoined(node=node) | NodeChanged(node=node):
-                self._nodes.setdefault(node.name, _Past()).note(event.position, node)
+                self.nodes.setdefault(node.name, Past()).note(event.position, node)
             case NodeLeft(name=name):
-                self._nodes.setdefault(name, _Past()).note(event.position, None)
+                self.nodes.setdefault(name, Past()).note(event.position, None)
             case PlanAdopted():
                 self._adopt(event, event.data)
 
     def _wish(self, position: int, spec: JobSpec) -> None:
         self.specs[spec.job_id] = spec
-        self._past_specs.setdefault(spec.job_id, _Past()).note(position, spec)
+        self._past_specs.setdefault(spec.job_id, Past()).note(position, spec)
 
     def _adopt(self, event: Event, plan: PlanAdopted) -> None:
         which = f"plan {plan.number} of pool {plan.pool}"
@@ -120,7 +126,7 @@ class Plans:
         return spec
 
     def _refuse_overfull(self, which: str, plan: PlanAdopted, name: str, gpus: int) -> None:
-        past = self._nodes.get(name)
+        past = self.nodes.get(name)
         node = past.at(plan.based_on) if past else None
         if node is None or node.pool != plan.pool:
             raise Broken("capacity", f"{which} uses node {name}, which was not in the pool at {plan.based_on}")
