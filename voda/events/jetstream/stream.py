@@ -26,7 +26,8 @@ _NOT_FOUND = "404"
 _MESSAGE_NOT_FOUND = 10037
 _ATTEMPT_S = 2.0
 """Longest wait for the next message of a page; a lost one is asked for again."""
-_PAUSE_S = 0.02
+_SHORTEST_PAUSE_S = 0.001
+_PAUSE_S = 0.05
 
 _log = logging.getLogger(__name__)
 
@@ -165,6 +166,7 @@ class Stream:
         Raises:
             StoreUnavailable: the leader says that there are more, but nobody has them.
         """
+        pause_s = _SHORTEST_PAUSE_S
         async with explained(self._connection.place), asyncio.timeout(self._connection.timeout_s):
             while True:
                 if page := await self._try_page(sequence, messages, most_bytes):
@@ -173,7 +175,8 @@ class Stream:
                 if int(state["last_seq"]) < sequence or not state["messages"]:
                     return []
                 # A follower that lags behind the leader by an instant.
-                await asyncio.sleep(_PAUSE_S)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _PAUSE_S)
 
     async def _try_page(self, sequence: int, messages: int, most_bytes: int) -> list[Stored]:
         try:
