@@ -82,6 +82,7 @@ class Link:
         self.target = target
         self._connections: set[Connection] = set()
         self._trouble: tuple[Trouble, float, Random] | None = None
+        self._carrying: set[asyncio.Task[None]] = set()
 
     def suffer(self, trouble: Trouble, *, share: float, chance: Random) -> None:
         """Have each connection, those to come included, be in trouble with a probability of `share`, 0 to 1."""
@@ -97,6 +98,10 @@ class Link:
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one connection until both sides ended it."""
+        task = asyncio.current_task()
+        assert task is not None, "started by a server"
+        self._carrying.add(task)
+        task.add_done_callback(self._carrying.discard)
         try:
             async with asyncio.timeout(_CONNECT_S):
                 far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target)
@@ -114,11 +119,13 @@ class Link:
             self._connections.discard(connection)
             connection.cut()
 
-    def close(self) -> None:
-        """Cut all connections for good."""
+    async def close(self) -> None:
+        """Cut all connections for good, and return once nothing is carried any more."""
         for connection in tuple(self._connections):
             connection.recover()
             connection.cut()
+        if self._carrying:
+            await asyncio.wait(self._carrying, timeout=_CONNECT_S)
 
     def _afflict(self, connection: Connection) -> None:
         if self._trouble is not None:
@@ -137,4 +144,4 @@ async def linked(target: int) -> AsyncIterator[Link]:
         yield link
     finally:
         listener.close()
-        link.close()
+        await link.close()
