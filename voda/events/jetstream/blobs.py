@@ -124,7 +124,7 @@ class Blobs:
                 break
         parts = [subject.removeprefix(prefix).split(".") for subject in found]
         return sorted(
-            (Key(kind, _name(part[0]), int(part[1])) for part in parts), key=lambda key: (key.position, key.name)
+            (Key(kind, name_of(part[0]), int(part[1])) for part in parts), key=lambda key: (key.position, key.name)
         )
 
     async def drop(self, key: Key) -> None:
@@ -159,7 +159,8 @@ def token(name: str) -> str:
     return "".join(chr(byte) if _PLAIN.match(bytes([byte])) else f"={byte:02x}" for byte in name.encode()) or "="
 
 
-def _name(token: str) -> str:
+def name_of(token: str) -> str:
+    """Return the name that a token stands for."""
     if token == "=":
         return ""
     raw = re.sub(rb"=([0-9a-f]{2})", lambda found: bytes([int(found[1], 16)]), token.encode())
