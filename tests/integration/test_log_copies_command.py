@@ -11,7 +11,7 @@ import pytest
 from tests.builders import a_fact
 from tests.commands import Voda
 from tests.postgres import PASSWORD, Server
-from tests.sqlite_logs import fill
+from tests.sqlite_logs import behind_vodas_back, fill
 from voda.events.archive import Archive
 from voda.events.envelope import ANY_VERSION, Sealed
 from voda.events.opening import open_log, open_store
@@ -171,6 +171,21 @@ def test_damaged_segment_is_named_and_nothing_is_restored(voda: Voda, log: Path,
     assert (said.status, (tmp_path / "again.db").exists()) == (2, False)
     assert f"{damaged}: positions 5 to 5: its bytes are not what was written" in said.err
     assert voda("log", "restore", backup, tmp_path / "part.db", "--to-position", 4).status == 0
+
+
+@pytest.mark.parametrize("backed_up", [0, 2])
+def test_sound_part_of_a_damaged_log_is_added_to_the_backup(
+    voda: Voda, log: Path, tmp_path: Path, backed_up: int
+) -> None:
+    whole, backup = events(log), tmp_path / "b"
+    if backed_up:
+        voda("log", "backup", log, backup, "--to-position", backed_up)
+    behind_vodas_back(log, "UPDATE events SET body = x'00' WHERE position = 4")
+    refused = voda("log", "backup", log, backup)
+    assert (refused.status, "position 4: the checksum does not fit" in refused.err) == (2, True)
+    assert voda("log", "backup", log, backup, "--to-position", 3).status == 0
+    assert voda("log", "restore", backup, tmp_path / "again.db").status == 0
+    assert events(tmp_path / "again.db") == whole[:3]
 
 
 def test_folder_that_is_no_backup_is_refused(voda: Voda, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from voda.events.copying import Copied
     from voda.events.store import EventStore
 
-_PLACE = "An SQLite file or postgresql://user@host/database: nothing yet, or empty."
+_PLACE = "An SQLite file, or a postgresql:// or nats:// URL: nothing yet, or empty."
 _FILES = (".jsonl", ".jsonl.gz")
 _OLDER = (
     "voda: if a service ran on a newer log than this copy: of what happened since, it knows nothing; see"
@@ -48,9 +48,13 @@ def copy(
     _tell(awaited(_copy(source, target, follow, archive)), shown(target), "copied", output)
 
 
-def backup(
+def backup(  # noqa: PLR0913 - a command's options are its parameters
     log: Annotated[str, typer.Argument(help=LOG)],
     target: Annotated[Path, typer.Argument(help="A folder, which is brought up to date; or a new .jsonl[.gz] file.")],
+    to_position: Annotated[
+        int | None,
+        typer.Option("--to-position", min=1, metavar="POSITION", help="Of a folder: save a damaged log up to here."),
+    ] = None,
     archive: Annotated[Path | None, typer.Option("--archive", help=ARCHIVE)] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
     output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TEXT,
@@ -65,7 +69,10 @@ def backup(
         raise InvalidInput(f"{target}: expected a folder, or a file that ends in .jsonl or .jsonl.gz")
     if is_file and target.exists():
         refuse_to_replace(target, log, force)
-    _tell(awaited((_export if is_file else _back_up)(log, target, archive)), str(target), "backed up", output)
+    if is_file and to_position is not None:
+        raise InvalidInput(f"{target}: --to-position is for folders; a file holds all of the log")
+    work = _export(log, target, archive) if is_file else _back_up(log, target, archive, to_position)
+    _tell(awaited(work), str(target), "backed up", output)
 
 
 def restore(
@@ -111,14 +118,14 @@ async def _copy(source: str, target: str, follow: bool, archive: Path | None) ->
         await store.close()
 
 
-async def _back_up(log: str, folder: Path, archive: Path | None) -> "Copied":
+async def _back_up(log: str, folder: Path, archive: Path | None, until: int | None) -> "Copied":
     from voda.events.copying import back_up
     from voda.events.opening import open_log
 
     store = await open_log(log, archive=archive)
     try:
         with bar("backup") as progress:
-            return await back_up(store, folder, progress=progress)
+            return await back_up(store, folder, until=until, progress=progress)
     finally:
         await store.close()
 

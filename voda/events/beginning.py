@@ -36,15 +36,15 @@ async def event_at(store: EventStore, position: int) -> Sealed | None:
     return found[0] if found else None
 
 
-async def prove_beginning(source: EventStore, copy: Walk, at: At, end: int, heads: Mapping[str, Head]) -> None:
+async def prove_beginning(source: EventStore, copy: Walk, at: At, end: int, heads: Mapping[str, Head] | None) -> None:
     """Prove that the events which a copy has, and those that come next, lead to the log's heads.
 
     Args:
         source: the log.
         copy: a walk at the copy's end; it is not moved.
         at: looks into the copy.
-        end: position of the log's last event.
-        heads: of the log there.
+        end: position of the log's last event, or how far it is to be looked at.
+        heads: of the log there; None = not known, so that of streams which do not go on nothing is proven.
 
     Raises:
         InvalidInput: the copy is not the beginning of the log; where they part is told.
@@ -69,7 +69,8 @@ async def prove_beginning(source: EventStore, copy: Walk, at: At, end: int, head
             except LogDamaged as error:
                 raise _parted(copy.position, str(error)) from error
     try:
-        compare_heads(heads, walk, "the log")
+        if heads is not None:
+            compare_heads(heads, walk, "the log")
     except LogDamaged as error:
         raise _parted(copy.position, str(error)) from error
 

@@ -138,8 +138,11 @@ async def add_missing(
     begun = archive.position
     walk = await asyncio.to_thread(archive.walk)
     position, heads = await ends_of(source)
-    await prove_beginning(source, walk, lambda at: asyncio.to_thread(archive.at, at), position, heads)
     end = position if until is None else min(until, position)
+    # Beyond, the log may be damaged: what comes before is saved all the same.
+    seen = min(max(end, walk.position), position)
+    known = heads if seen == position else None
+    await prove_beginning(source, walk, lambda at: asyncio.to_thread(archive.at, at), seen, known)
     waiting: list[Sealed] = []
     while (reached := walk.position + len(waiting)) < end:
         for sealed in await page_of(source, reached, end):
