@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from voda.events.store import EventStore
     from voda.timetravel.moment import Place
 
-LOG = "An SQLite file, an exported .jsonl file, or postgresql://user@host/database."
+LOG = "An SQLite file, an exported .jsonl file, or a postgresql:// or nats:// URL."
 MOMENT = (
     "a position (42), a time (2026-01-31T12:00:00Z), or a span after the first or before the last event (+1h, -10m)"
 )

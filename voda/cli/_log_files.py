@@ -14,7 +14,7 @@ from voda.domain.errors import InvalidInput, StoreNotWritable, VodaError
 if TYPE_CHECKING:
     from voda.events.durable import DurableStore
 
-LOG = "An SQLite file, a folder of segments, an exported .jsonl file, or postgresql://user@host/database."
+LOG = "An SQLite file, a folder of segments, an exported .jsonl file, or a postgresql:// or nats:// URL."
 ARCHIVE = "Folder of the log's archive; by default VODA_ARCHIVE, else where the log was archived to."
 _LEVEL = 4
 

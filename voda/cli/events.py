@@ -62,7 +62,7 @@ def events(  # noqa: PLR0913 - a command's options are its parameters
         str,
         typer.Argument(
             metavar="[LOG|JOB]",
-            help="An SQLite file, an exported .jsonl file, or postgresql://user@host/database; else a job.",
+            help="An SQLite file, an exported .jsonl file, or a postgresql:// or nats:// URL; else a job.",
             autocompletion=all_jobs,
         ),
     ] = "",

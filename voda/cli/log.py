@@ -105,11 +105,11 @@ def migrate_command(
     log: Annotated[
         str,
         typer.Argument(
-            metavar="URL", help="postgresql://user@host/database, or an SQLite file; by default what VODA_LOG names."
+            metavar="URL", help="A postgresql:// or nats:// URL, or an SQLite file; by default what VODA_LOG names."
         ),
     ] = "",
 ) -> None:
-    """Bring a database to the tables of this version; make them where there are none (PostgreSQL).
+    """Bring a database to the tables of this version; make them where there are none (PostgreSQL, NATS).
 
     SQLite logs are migrated by themselves when they are opened for writing.
 

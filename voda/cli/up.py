@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
 
 def up(  # noqa: PLR0913 - a command's options are its parameters
     home: Annotated[Path | None, typer.Option("--home", help="Folder of log, jobs and tokens; else VODA_HOME.")] = None,
-    log: Annotated[str, typer.Option("--log", help="Keep the log here: a path, or postgresql://user@host/db.")] = "",
+    log: Annotated[str, typer.Option("--log", help="Where the log is: a path, postgresql:// or nats:// URL.")] = "",
     slots: Annotated[int | None, typer.Option("--slots", help="CPU slots to offer; by default one per core.")] = None,
     pool: Annotated[str, typer.Option("--pool", help="Name of the pool of this machine.")] = "default",
     policy: Annotated[
