@@ -29,7 +29,7 @@ REPLICA_FAULTS: Final[Mapping[str, tuple[float, float, float]]] = {
     "crash": (3, 0.5, 120.0),
     # At any step that follows one of its next changes, so that it is hit while it is at work.
     "crash_midway": (6, 0.5, 120.0),
-    "freeze_midway": (4, 1.0, 120.0),
+    "freeze_midway": (5, 5.0, 240.0),
     "stop": (2, 0.5, 60.0),
     "freeze": (3, 1.0, 90.0),
     "clock": (2, 0.0, 0.0),

@@ -108,7 +108,7 @@ class LogConnection:
         """See EventStore.append."""
         append = group.Append(stream, expected_version, tuple(facts), epoch)
         group.refuse_unstorable(append)
-        return await self.wire.ask(lambda: self._log.commit(append, self._by), is_change=True)
+        return await self.wire.ask(lambda: self._log.commit(append, self._by), is_change=True, what=stream)
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
         """See EventStore.read."""

@@ -141,21 +141,28 @@ class Replica:
             self._loop.freeze(self._owner)
 
     def strike_midway(self, chance: Random, strike: Callable[[], None]) -> None:
-        """Have something done at a step of the present life that soon follows a change that it is about to make."""
-        owner, changes = self._owner, chance.randint(1, 5)
-
-        def changing() -> None:
-            nonlocal changes
-            changes -= 1
-            if not changes:
-                self.trouble.changing = lambda: None
-                owner.fuse = chance.randint(0, 30)
+        """Have something done just before, or a few steps after, a change that the present life is about to make."""
+        owner, kind = self._owner, chance.choice(("decisions.", "decisions.", "", "", "cluster", "lease"))
+        changes, fuse = chance.randint(1, 2 if kind else 5), chance.choice((-1, chance.randint(0, 30)))
 
         def blown() -> None:
             if owner is self._owner and not owner.is_dead:
                 strike()
 
-        owner.blown, self.trouble.changing = blown, changing
+        def changing(what: str) -> bool:
+            nonlocal changes
+            if not what.startswith(kind):
+                return False
+            changes -= 1
+            if changes:
+                return False
+            self.trouble.changing = lambda what: False
+            owner.fuse, owner.blown = fuse, blown
+            if fuse < 0:
+                blown()
+            return fuse < 0
+
+        self.trouble.changing = changing
 
     def thaw(self) -> None:
         """Let it go on (SIGCONT)."""

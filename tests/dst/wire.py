@@ -25,8 +25,8 @@ class Trouble:
     """The faults that are on, by kind."""
 
     def __init__(self) -> None:
-        self.changing: Callable[[], object] = lambda: None
-        """Called whenever the replica is about to change something somewhere."""
+        self.changing: Callable[[str], bool] = lambda what: False
+        """Told what the replica is about to change, returns whether it was struck before it could."""
         self._on: dict[str, list[Fault]] = {}
 
     def begin(self, fault: Fault) -> None:
@@ -76,6 +76,7 @@ class Wire:
         self._chance = chance
         self._trouble = trouble
         self._kinds = {kind: f"{prefix}_{kind}" for kind in ("cut", "before", "after", "slow")}
+        self._prefix = prefix
         self._lost = lost
         self._nobody = contextvars.Context()
 
@@ -84,16 +85,18 @@ class Wire:
         """Whether nothing gets through."""
         return self.is_dead or self._trouble.share(self._kinds["cut"]) > 0
 
-    async def ask(self, heed: Callable[[], T], *, is_change: bool = False) -> T:
+    async def ask(self, heed: Callable[[], T], *, is_change: bool = False, what: str = "") -> T:
         """Have a request heeded where it arrives, and return the answer.
 
         Args:
             heed: what the server does, at one instant.
             is_change: whether it changes something: then it may be refused before, or go unanswered after.
+            what: is changed, for whoever lies in wait for it.
         """
         chance = self._chance
-        if is_change:
-            self._trouble.changing()
+        if is_change and self._trouble.changing(what or self._prefix):
+            # Sent when it goes on, if ever.
+            await asyncio.sleep(0)
         future: asyncio.Future[T] = self._loop.create_future()
         there_s = _FAST_S * chance.random()
         if not self._trouble.is_any and not self.is_dead:
