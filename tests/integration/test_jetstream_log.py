@@ -6,9 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -285,6 +286,50 @@ async def test_log_looked_at_while_it_is_written_to_counts_every_event_once(stor
             assert await store.append(f"job.{number % 3}", ANY_VERSION, [a_fact(str(number))]) == number + 1
         done.set()
     assert (await verify_log(store)).events == 100
+
+
+async def test_group_seen_before_its_answer_counts_once(store: JetStreamStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish = store._log.stream.publish
+
+    async def and_look(*arguments: Any, **options: Any) -> int:
+        sequence = await publish(*arguments, **options)
+        await store._log.sync()
+        return sequence
+
+    monkeypatch.setattr(store._log.stream, "publish", and_look)
+    for number in range(3):
+        assert await store.append("job.a", number, [a_fact(str(number))]) == number + 1
+    assert await store.ends() == (3, {"job.a": await store.head("job.a")})
+    assert await ids(store) == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("fate", ["answer lost", "never sent", "late"])
+async def test_append_whose_answer_is_lost_is_there_once(
+    store: JetStreamStore, monkeypatch: pytest.MonkeyPatch, fate: str
+) -> None:
+    publish = store._log.stream.publish
+    late: list[asyncio.Future[int]] = []
+
+    async def lossy(*arguments: Any, **options: Any) -> int:
+        monkeypatch.setattr(store._log.stream, "publish", publish)
+        if fate == "answer lost":
+            await publish(*arguments, **options)
+        elif fate == "late":
+            late.append(asyncio.ensure_future(_after(0.2, publish(*arguments, **options))))
+        raise StoreUnavailable("no answer")
+
+    await store.append("job.a", 0, [a_fact("1")])
+    monkeypatch.setattr(store._log.stream, "publish", lossy)
+    assert await store.append("job.a", 1, [a_fact("2"), a_fact("3")]) == 3
+    await asyncio.gather(*late, return_exceptions=True)
+    assert await store.append("job.a", 3, [a_fact("4")]) == 4
+    assert await ids(store) == ["1", "2", "3", "4"]
+    assert (await verify_log(store)).problem == ""
+
+
+async def _after(seconds: float, doing: Coroutine[Any, Any, int]) -> int:
+    await asyncio.sleep(seconds)
+    return await doing
 
 
 async def test_group_that_its_writer_left_unfinished_does_not_count(url: str, store: JetStreamStore) -> None:
