@@ -11,11 +11,13 @@ from voda.clock import SystemClock
 from voda.controller.controller import Controller
 from voda.controller.epochs import Epochs
 from voda.domain.errors import Fenced, InvalidInput
+from voda.events.durable import Base, DurableStore
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.opening import open_store
 from voda.events.sql.postgres import PostgresDatabase
 from voda.events.store import EventStore
 from voda.events.types import AnyFact, JobSubmitted, NodeJoined
+from voda.events.verify import Walk
 from voda.placement.registry import placer
 from voda.policies.registry import policy
 
@@ -86,3 +88,17 @@ async def test_log_of_a_cluster_that_does_not_tell_its_id_is_led_as_before(
     await led_for(stores[0], "blue").claim(1, "one")
     await led_for(stores[0], "").claim(2, "two")
     assert await led_for(stores[0], "").highest() == 2
+
+
+async def test_log_whose_first_claims_were_archived_is_refused_to_another_cluster_all_the_same(
+    stores: tuple[DurableStore, DurableStore],
+) -> None:
+    for epoch in (1, 2):
+        await led_for(stores[0], "blue").claim(epoch, "one of blue")
+    walk = Walk()
+    for sealed in await stores[0].read_sealed(0, 1):
+        walk.step(sealed)
+    await stores[0].forget(Base(position=1, heads=walk.heads))
+    with pytest.raises(InvalidInput, match=r"belongs to another cluster \(blue; this one is green\)"):
+        await led_for(stores[1], "green").claim(3, "one of green")
+    await led_for(stores[1], "blue").claim(3, "one of blue")

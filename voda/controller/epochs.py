@@ -5,12 +5,12 @@ whatever became of the Lease meanwhile. A log belongs to the cluster that it was
 have no objects, and would all be taken for deleted.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from voda.clock import Clock
-from voda.domain.errors import Fenced, InvalidInput, VersionConflict
-from voda.events.envelope import Fact
+from voda.domain.errors import Fenced, InvalidInput, LogArchived, VersionConflict
+from voda.events.envelope import Event, Fact
 from voda.events.store import EventStore
 from voda.events.types import LEADERSHIP, LeaderElected
 
@@ -67,11 +67,18 @@ class Epochs:
             raise Fenced(f"epoch {epoch} cannot be claimed by {leader}: another one was faster") from error
 
     async def _owner(self) -> str:
-        """Return the cluster that the log was first led for; empty where no claim names one."""
+        """Return the cluster that the log was first led for; empty where no claim that is at hand names one."""
         after = 0
-        while events := await self._store.read(after, _PAGE, stream=LEADERSHIP):
+        while events := await self._claims(after):
             for event in events:
                 if isinstance(event.data, LeaderElected) and event.data.cluster:
                     return event.data.cluster
             after = events[-1].position
         return ""
+
+    async def _claims(self, after: int) -> Sequence[Event]:
+        try:
+            return await self._store.read(after, _PAGE, stream=LEADERSHIP)
+        except LogArchived as error:
+            # Every claim names the cluster, and later ones name the same: a pod need not reach the archive for it.
+            return await self._store.read(error.base, _PAGE, stream=LEADERSHIP)

@@ -41,7 +41,7 @@ async def archive_log(store: DurableStore, folder: Path, *, until: int, progress
     Args:
         store: the log; others may append to it meanwhile.
         folder: of segments; made where there is none.
-        until: position of the last event to forget; see behind_snapshots.
+        until: position of the last event to forget, see behind_snapshots; the log's last event stays in any case.
         progress: called once per page.
 
     Raises:
@@ -51,6 +51,8 @@ async def archive_log(store: DurableStore, folder: Path, *, until: int, progress
         StoreNotWritable, StoreUnavailable: the folder cannot be written, or another process does.
     """
     before = await store.base()
+    # The last event stays: by it a start sees how late it is.
+    until = min(until, await store.position() - 1)
     if until > before.position:
         with adding(folder) as archive:
             # What another folder has of the log is carried over from there.

@@ -105,7 +105,7 @@ BASE = "SELECT position, base, hash FROM archived ORDER BY position DESC LIMIT 1
 SAVE_BASE = "INSERT INTO archived (position, base, hash) VALUES (:position, :base, :hash) ON CONFLICT DO NOTHING"
 DROP_BASES = "DELETE FROM archived WHERE position < (SELECT max(position) FROM archived)"
 FIRST_POSITION = "SELECT coalesce(min(position), 0) FROM events"
-DROP_EVENTS = "DELETE FROM events WHERE position <= :until"
+DROP_EVENTS = "DELETE FROM events WHERE position > :after AND position <= :until"
 KNOWN_REVISION = f"SELECT version_num FROM {REVISION_TABLE}"
 
 

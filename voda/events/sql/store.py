@@ -244,8 +244,12 @@ class SqlStore:
 
     async def _sweep(self, until: int) -> None:
         """Delete what a forgetting, also one that was killed, left behind."""
-        while 0 < (first := int((await self._database.fetch(schema.FIRST_POSITION, {}))[0][0])) <= until:
-            await self._database.write([(schema.DROP_EVENTS, {"until": min(first + _SWEEP - 1, until)})])
+        after = int((await self._database.fetch(schema.FIRST_POSITION, {}))[0][0]) - 1
+        # Each slice begins where the last one ended: to look for the first row again would pass all that were deleted.
+        while 0 <= after < until:
+            slice_end = min(after + _SWEEP, until)
+            await self._database.write([(schema.DROP_EVENTS, {"after": after, "until": slice_end})])
+            after = slice_end
 
     async def _refuse_archived(self, after: int, stream: str | None = None) -> None:
         base = await self.base()
