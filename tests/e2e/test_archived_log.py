@@ -94,11 +94,14 @@ def test_service_starts_and_works_on_an_archived_log_and_tells_of_what_is_in_the
 def test_service_without_the_archive_works_and_says_what_it_lacks(place: Place) -> None:
     first = place.up()
     run(first, "old")
+    first.ask("POST", "/api/v1/jobs", manifest("waits", "true", least=3, most=3))
     first.stop()
     place.voda("log", "archive", place.log, place.archive, "--before", 1_000_000)
     place.archive.rename(place.folder / "elsewhere")
 
     second = place.up()
+    assert second.get("/api/v1/pools/default/plan")["pool"] == "default"
+    assert second.get("/api/v1/jobs/waits/explain")["phase"] == "Waiting"
     run(second, "new")
     assert second.get("/api/v1/jobs/new/explain")["phase"] == "Completed"
     with pytest.raises(HTTPError) as refused:

@@ -6,6 +6,7 @@ Rule: a page at a time; what is kept is one plan, however long the log is.
 from msgspec import Struct
 
 from voda.controller.follower import restore
+from voda.domain.errors import LogArchived
 from voda.domain.plan import Plan
 from voda.events.envelope import Event
 from voda.events.plans import fold
@@ -68,13 +69,16 @@ async def plan_numbered(store: EventStore, pool: str, number: int) -> RecordedPl
 
 
 async def position_of(store: EventStore, plan: Plan) -> int:
-    """Return the position of the event that adopted a plan; 0 where there is none."""
+    """Return the position of the event that adopted a plan; 0 where there is none, or it was archived and is away."""
     if not plan.number:
         return 0
-    # As a rule it is the first plan after what it was based on: nobody else decides for the pool.
-    event = await _next_plan(store, plan.pool, plan.based_on)
-    if event is None or not isinstance(event.data, PlanAdopted) or event.data.number != plan.number:
-        event = await _adoption(store, plan.pool, plan.number)
+    try:
+        # As a rule it is the first plan after what it was based on: nobody else decides for the pool.
+        event = await _next_plan(store, plan.pool, plan.based_on)
+        if event is None or not isinstance(event.data, PlanAdopted) or event.data.number != plan.number:
+            event = await _adoption(store, plan.pool, plan.number)
+    except LogArchived:
+        return 0
     return event.position if event is not None else 0
 
 

@@ -79,7 +79,7 @@ async def explain_in(
         at: seconds since the epoch.
         registries: of the policies and placers that the log names.
     """
-    submission = await submission_of(store, job_id, state.position)
+    submission = await _submission_in(store, state, job_id)
     policy = first_known(registries.policies, state.settings.policy, state.plan.policy)
     # In a thread: with thousands of jobs every question to a policy takes longer than others should wait.
     explanation = await asyncio.to_thread(
@@ -92,6 +92,14 @@ async def explain_in(
     )
     decisions = await decisions_on(store, submission, until=state.position)
     return replace(explanation, decisions=tuple(decisions))
+
+
+async def _submission_in(store: EventStore, state: ClusterState, job_id: str) -> Submission:
+    """Return what was submitted; where that is archived and away, the live job's spec and where the log begins."""
+    try:
+        return await submission_of(store, job_id, state.position)
+    except LogArchived as error:
+        return Submission(state.jobs[job_id].spec, error.base)
 
 
 async def submission_of(store: EventStore, job_id: str, position: int) -> Submission:
