@@ -9,10 +9,6 @@ from typing import Final
 from voda.clock import Clock
 from voda.domain.errors import InvalidInput
 from voda.domain.lease import LeaseStore
-from voda.events.jetstream.lease import JetStreamLease
-from voda.events.jetstream.store import JetStreamStore
-from voda.events.sql.postgres import PostgresDatabase
-from voda.events.sql.postgres_lease import PostgresLease
 from voda.events.sql.sqlite import SqliteDatabase
 from voda.events.sql.sqlite_lease import FileLease
 from voda.events.sql.store import SqlStore
@@ -33,12 +29,16 @@ def lease_of(store: EventStore, name: str = NAME, *, clock: Clock) -> LeaseStore
     Raises:
         InvalidInput: the store elects nobody.
     """
-    if isinstance(store, SqlStore):
-        match store.database:
-            case PostgresDatabase() as postgres:
-                return PostgresLease(postgres, name)
-            case SqliteDatabase() as sqlite:
-                return FileLease(Path(sqlite.place), name, clock=clock)
+    if isinstance(store, SqlStore) and isinstance(store.database, SqliteDatabase):
+        return FileLease(Path(store.database.place), name, clock=clock)
+    # Imported only now, as in opening.py.
+    from voda.events.jetstream.lease import JetStreamLease
+    from voda.events.jetstream.store import JetStreamStore
+    from voda.events.sql.postgres import PostgresDatabase
+    from voda.events.sql.postgres_lease import PostgresLease
+
+    if isinstance(store, SqlStore) and isinstance(store.database, PostgresDatabase):
+        return PostgresLease(store.database, name)
     if isinstance(store, JetStreamStore):
         return JetStreamLease(store.connection, name, clock=clock)
     raise InvalidInput(

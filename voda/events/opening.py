@@ -1,6 +1,7 @@
 """Opens a log by its path or URL: SQLite, PostgreSQL, NATS JetStream, an archive or an exported file.
 
-Rule: whatever is not a voda log is refused in one sentence before anything is changed.
+Rules: whatever is not a voda log is refused in one sentence before anything is changed; a store's libraries are
+imported with the first log of its kind, for they cost more than half of a start.
 """
 
 import asyncio
@@ -15,10 +16,8 @@ from voda.events.archive import Archive
 from voda.events.archived import ArchivedStore, SegmentStore
 from voda.events.durable import DurableStore
 from voda.events.jetstream.location import is_nats, parsed
-from voda.events.jetstream.store import JetStreamStore
 from voda.events.memory import MemoryStore
 from voda.events.sql import sqlite_file
-from voda.events.sql.postgres import PostgresDatabase
 from voda.events.sql.sqlite import SqliteDatabase
 from voda.events.sql.store import SqlStore
 from voda.events.store import EventStore
@@ -48,8 +47,12 @@ async def open_store(
     path = sqlite_path(location)
     store: DurableStore
     if is_nats(location):
+        from voda.events.jetstream.store import JetStreamStore
+
         store = await JetStreamStore.open(str(location), read_only=read_only, timeout_s=timeout_s)
     elif path is None:
+        from voda.events.sql.postgres import PostgresDatabase
+
         store = SqlStore(await PostgresDatabase.open(str(location), read_only=read_only, timeout_s=timeout_s))
     else:
         store = SqlStore(await asyncio.to_thread(_open_sqlite, path, read_only, timeout_s))
@@ -71,8 +74,12 @@ async def migrate_log(location: str | Path) -> None:
     """
     path = sqlite_path(location)
     if is_nats(location):
+        from voda.events.jetstream.store import JetStreamStore
+
         await JetStreamStore.migrate(str(location))
     elif path is None:
+        from voda.events.sql.postgres import PostgresDatabase
+
         await PostgresDatabase.migrate(str(location))
     elif not path.exists():
         raise InvalidInput(f"{path}: there is no such log; a new one is made by whatever writes to it first")

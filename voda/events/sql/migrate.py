@@ -6,8 +6,6 @@ Rule: runs inside the caller's transaction, and never touches tables that a newe
 from pathlib import Path
 from threading import Lock
 
-from alembic import command
-from alembic.config import Config
 from sqlalchemy import Connection
 
 import voda
@@ -18,6 +16,10 @@ _ONE_AT_A_TIME = Lock()
 
 def upgrade(connection: Connection) -> None:
     """Run all revisions that the database lacks; the caller commits."""
+    # Hardly any start has something to migrate.
+    from alembic import command
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(revisions_folder()).replace("%", "%%"))
     config.attributes["connection"] = connection
