@@ -34,11 +34,12 @@ _HEAD_COLUMNS: Final = tuple(schema.streams.columns.keys())
 _WRITE: Final = (
     f"WITH place AS (SELECT 1 WHERE ({schema.POSITION}) = $1), written AS ("
     f"INSERT INTO events ({', '.join(_EVENT_COLUMNS)}) SELECT added.* FROM place, unnest($2::bigint[], $3::text[],"
-    " $4::bigint[], $5::text[], $6::text[], $7::float8[], $8::bytea[], $9::text[]) AS added), led AS ("
+    " $4::bigint[], $5::text[], $6::text[], $7::float8[], $8::bytea[], $9::text[]) AS added) "
     f"INSERT INTO streams ({', '.join(_HEAD_COLUMNS)}) SELECT ends.* FROM place, unnest($10::text[], $11::bigint[],"
     " $12::text[], $13::bigint[], $14::bigint[]) AS ends ON CONFLICT (stream) DO UPDATE SET version = excluded.version,"
-    " hash = excluded.hash, epoch = excluded.epoch, position = excluded.position)"
-    f" SELECT pg_notify('{CHANNEL}', '') FROM place"
+    " hash = excluded.hash, epoch = excluded.epoch, position = excluded.position"
+    # As often as there are streams, and told once.
+    f" RETURNING pg_notify('{CHANNEL}', '')"
 )
 
 
