@@ -237,6 +237,36 @@ async def test_servers_that_lost_their_tail_are_found_out_by_who_has_read_it(tmp
         await log.close()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["flipped bit", "cut tail"])
+async def test_damage_to_the_servers_file_is_told_with_its_position(how: str) -> None:
+    with serving() as server:
+        node, url = server.nodes[0], server.url("log")
+        await JetStreamStore.migrate(url)
+        async with opened(url) as store:
+            for number in range(50):
+                await store.append("job.a", 2 * number, [a_fact(f"{number}"), a_fact(f"{number}b")])
+        await asyncio.to_thread(node.kill)
+        (file,) = (node.store / "jetstream" / "$G" / "streams" / "log" / "msgs").glob("*.blk")
+        data = bytearray(file.read_bytes())
+        if how == "flipped bit":
+            data[len(data) // 2] ^= 1
+        else:
+            del data[-100:]
+        file.write_bytes(data)
+        await asyncio.to_thread(node.start)
+        with pytest.raises(LogDamaged) as caught:
+            await open_store(url)
+        position = caught.value.position
+        assert position is not None
+        assert position == 99 if how == "cut tail" else 40 < position < 60
+        left = await open_store(url, read_only=True)
+        verdict = await verify_log(left)
+        assert (verdict.damaged_at, verdict.events) == (position, position - 1)
+        assert [event.event_id for event in await left.read(position - 3, 1)] == [str((position - 3) // 2)]
+        await left.close()
+
+
 # ---- several writers
 
 

@@ -27,6 +27,8 @@ _BETWEEN_ATTEMPTS_S = 0.1
 _PING_S = 2
 _PINGS = 2
 _CLOSE_S = 1.0
+_ANSWER_S = 2.5
+"""Longest wait for one answer, where the question may be asked again."""
 _NO_LIMIT = 0
 
 _log = logging.getLogger(__name__)
@@ -126,11 +128,24 @@ class Connection:
             APIError: JetStream says no; left to the caller, who knows what that means (see explain).
             StoreUnavailable: there is no answer in time.
         """
-        answer = await self.request(API + subject, b"" if body is None else msgspec.json.encode(body))
+        answer = await self._asked(API + subject, b"" if body is None else msgspec.json.encode(body))
         found: dict[str, Any] = msgspec.json.decode(answer.data)
         if "error" in found:
             raise APIError.from_error(found["error"])
         return found
+
+    async def _asked(self, subject: str, payload: bytes) -> Msg:
+        """Ask again where nobody answers: whoever led may just have died, and all that is asked may be repeated."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.timeout_s
+        while True:
+            left_s = deadline - loop.time()
+            try:
+                return await self.request(subject, payload, wait_s=min(_ANSWER_S, self.timeout_s))
+            except StoreUnavailable:
+                if left_s < _ANSWER_S:
+                    raise
+            await asyncio.sleep(_BETWEEN_ATTEMPTS_S)
 
     async def subscribe(self, subject: str, on_message: Callable[[Msg], Awaitable[None]]) -> Subscription:
         """Call `on_message` for every message of a subject; lasts until the client is closed (see client).

@@ -53,8 +53,19 @@ class Record(Struct, frozen=True, array_like=True):
     """Name of the import that the log began with."""
 
 
+class Reached(Struct, frozen=True, array_like=True):
+    """How far a writer has seen the log come, as kept beside it."""
+
+    position: int
+    sequence: int
+    """Of the last message of the last group."""
+    group: bytes
+    """Its name."""
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Record).decode
+_decode_reached = msgspec.msgpack.Decoder(Reached).decode
 _decode_base = msgspec.msgpack.Decoder(Base).decode
 _decode_ids = msgspec.msgpack.Decoder(Ids).decode
 _decode_places = msgspec.msgpack.Decoder(Places).decode
@@ -81,6 +92,7 @@ class Log:
         """Whether what the stream holds is an import that is not complete."""
         self.closed: deque[Closed] = deque()
         """Segments that have come to their end and are to be kept."""
+        self.reached_subject = f"{marks}.reached"
         self._record_subject = f"{marks}.log"
         self._record_sequence = 0
         self._state: State | None = None
@@ -252,6 +264,25 @@ class Log:
         """
         sequence = await self.marks.publish_kept(self._record_subject, _encode(record), replaces=self._record_sequence)
         self.record, self._record_sequence = record, sequence
+
+    async def reached(self) -> Reached | None:
+        """Return how far the log once came, as far as anybody took note.
+
+        Raises:
+            LogDamaged: the note is not what was written.
+        """
+        found = await self.marks.last_of(self.reached_subject)
+        try:
+            return _decode_reached(found.data) if found else None
+        except msgspec.MsgspecError as error:
+            raise LogDamaged(f"{self.place}: the note of the log's end cannot be read ({error})") from error
+
+    async def note_reached(self) -> int:
+        """Take note of how far the log has come, durably, and return the position."""
+        state = self.state
+        note = Reached(state.position, state.sequence, state.group)
+        await self.marks.publish(self.reached_subject, _encode(note))
+        return note.position
 
     async def begin_anew(self) -> None:
         """Fold the log again: the stream's beginning has changed."""

@@ -1,14 +1,15 @@
 """Tells whether a log once reached further, or has holes, from what stands beside it and from what the servers count.
 
-Rule: what cannot be known is not claimed. Where servers lose the end of the stream *and* everything that was written
-beside it since, the log looks like one that was never longer; only who has read it knows (see Log.sync).
+Rule: what cannot be known is not claimed. Where servers lose the end of the stream *and* what was noted beside it since
+(a note is written a few times a second), the log looks like one that was never longer; only who has read it knows (see
+Log.sync).
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 from voda.domain.errors import LogDamaged
-from voda.events.jetstream.log import BASE, CHECKPOINT, IDS, PLACES, Log
+from voda.events.jetstream.log import BASE, CHECKPOINT, IDS, PLACES, Log, Reached
 
 
 async def refuse_cut(log: Log, kinds: Sequence[str]) -> None:
@@ -18,7 +19,8 @@ async def refuse_cut(log: Log, kinds: Sequence[str]) -> None:
         log: that is looked at.
         kinds: of further records that tell how far the log once reached.
     """
-    reached = 0
+    note = await log.reached()
+    reached = note.position if note else 0
     for kind in (BASE, CHECKPOINT, IDS, PLACES, *kinds):
         reached = max([reached, *(key.position for key in await log.blobs.keys(kind))])
     await _refuse_holes(log)
@@ -28,6 +30,21 @@ async def refuse_cut(log: Log, kinds: Sequence[str]) -> None:
             f"{log.place}: position {position + 1}: the log ends at {position} but once reached {reached}:"
             " its tail is cut; restore it from a copy",
             position + 1,
+        )
+    if note:
+        await _refuse_other(log, note)
+
+
+async def _refuse_other(log: Log, note: Reached) -> None:
+    """Refuse a log in which other events stand where its end once was."""
+    if note.sequence < log.record.sequence:
+        return
+    page = await log.stream.all_behind(note.sequence, messages=1, most_bytes=1)
+    if not page or page[0].sequence != note.sequence or not page[0].has(note.group):
+        raise LogDamaged(
+            f"{log.place}: position {note.position}: another event stands here than the one that was acknowledged:"
+            " the log's tail was cut, and others were written since; restore it from a copy",
+            note.position,
         )
 
 

@@ -7,6 +7,7 @@ again only behind the very message that it was planned for, so it is never there
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from nats.js.errors import APIError
 
@@ -26,6 +27,8 @@ _PAUSE_S = 0.05
 # An answer that is lost is not waited for as long as one may wait for the servers; a large group takes its time.
 _ANSWER_S = 2.0
 _ANSWER_BYTES_PER_S = 5e6
+_NOTE_S = 0.2
+"""How often, at most, is noted how far the log has come."""
 _UNKNOWN = "it is not known whether the events were recorded: append the same again, their ids tell"
 
 _log = logging.getLogger(__name__)
@@ -44,6 +47,9 @@ class Writer:
         self._reading = reading
         self._turn = asyncio.Lock()
         self._saving: asyncio.Task[None] | None = None
+        self._noting: asyncio.Task[None] | None = None
+        self._noted = 0
+        self._closing = asyncio.Event()
 
     async def commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
         """See Committer.commit."""
@@ -92,14 +98,16 @@ class Writer:
         return group
 
     async def save(self) -> None:
-        """Keep all closed segments beside the log."""
+        """Keep all closed segments beside the log, and note how far it has come."""
         self._save()
-        await self.close()
+        if self._saving is not None:
+            await asyncio.wait([self._saving])
 
     async def close(self) -> None:
         """Wait until what is being saved beside the log is saved."""
-        if self._saving is not None:
-            await asyncio.wait([self._saving])
+        self._closing.set()
+        if tasks := [task for task in (self._saving, self._noting) if task is not None]:
+            await asyncio.wait(tasks)
 
     async def _alone(self, append: Append) -> Sequence[Outcome]:
         try:
@@ -218,7 +226,9 @@ class Writer:
             raise unavailable(self._log.place)
 
     def _save(self) -> None:
-        """Keep closed segments beside the log, while appends go on; what fails is kept with the next."""
+        """Keep beside the log what it has come to, while appends go on; what fails is kept with the next."""
+        if self._noting is None or self._noting.done():
+            self._noting = asyncio.get_running_loop().create_task(self._note())
         if self._log.closed and (self._saving is None or self._saving.done()):
             self._saving = asyncio.get_running_loop().create_task(self._save_closed())
 
@@ -235,6 +245,18 @@ class Writer:
                 await log.blobs.drop(key)
         except Exception as error:  # the log is whole without it, only slower to open
             _log.warning("segment not kept place=%s reason=%s", log.place, error)
+
+    async def _note(self) -> None:
+        """Note how far the log has come, now and then for as long as it grows."""
+        try:
+            while self._noted < self._log.state.position:
+                self._noted = await self._log.note_reached()
+                # At the end at once: nobody comes after to note the last.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_NOTE_S):
+                        await self._closing.wait()
+        except Exception as error:  # the log is whole without it; a cut is noticed less surely
+            _log.warning("end of the log not noted place=%s reason=%s", self._log.place, error)
 
     def _deadline(self) -> float:
         return self._now() + self._log.connection.timeout_s
