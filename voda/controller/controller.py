@@ -7,7 +7,6 @@ Rules: decide from the log alone; one writer decides (its epoch fences former le
 import asyncio
 import math
 from collections.abc import Callable
-from functools import cache
 from typing import Final, Protocol
 
 from voda.clock import Clock, stopwatch
@@ -27,7 +26,7 @@ from voda.events.types import (
 )
 from voda.placement.base import Placer
 from voda.planner import changes, decide
-from voda.policies.base import Policy, Queueing
+from voda.policies.base import Policy, has_queues
 from voda.projections.live import Live
 
 TRIGGERS: Final = frozenset(
@@ -219,10 +218,9 @@ class Controller:
         """Let a policy with queues of its own move jobs between them; each move is an event."""
         if self._clock.now() < self._requeue_at:
             return
-        if not _has_queues(type(policy)):
+        if not has_queues(policy):
             self._requeue_at = math.inf
             return
-        assert isinstance(policy, Queueing)
         moves = policy.requeue(self._state(), self._clock.now())
         based_on = self.live.position
         facts = [
@@ -280,9 +278,3 @@ class Controller:
         return Fact(
             data=data, event_id=self._clock.new_id(), recorded_at=self._clock.now(), actor=f"controller/{self.pool}"
         )
-
-
-@cache
-def _has_queues(kind: type) -> bool:
-    """Whether policies of this class are `Queueing`; asked at every step, and slow to find out."""
-    return issubclass(kind, Queueing)

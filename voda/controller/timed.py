@@ -10,7 +10,7 @@ from voda.clock import stopwatch
 from voda.domain.plan import Allocation, Placement
 from voda.domain.state import ClusterState
 from voda.placement.base import Placer
-from voda.policies.base import Policy, Queueing
+from voda.policies.base import Policy, Queueing, has_queues
 
 Took = Callable[[str, float], None]
 """(name of the policy or placer, seconds) -> nothing."""
@@ -21,7 +21,7 @@ def timed_policies(policies: Callable[[str], Policy], took: Took) -> Callable[[s
 
     def timed(name: str) -> Policy:
         found = policies(name)
-        kind = _TimedQueueing if isinstance(found, Queueing) else _TimedPolicy
+        kind = _TimedQueueing if has_queues(found) else _TimedPolicy
         # The protocol has its words about a policy as class variables, where this one has them from the other.
         return cast(Policy, kind(found, took))
 
@@ -51,13 +51,11 @@ class _TimedPolicy:
 class _TimedQueueing(_TimedPolicy):
     def requeue(self, view: ClusterState, now: float) -> Mapping[str, tuple[int, str]]:
         """See Queueing.requeue."""
-        assert isinstance(self._policy, Queueing)
-        return self._policy.requeue(view, now)
+        return cast(Queueing, self._policy).requeue(view, now)
 
     def requeue_due_at(self, view: ClusterState, now: float) -> float:
         """See Queueing.requeue_due_at."""
-        assert isinstance(self._policy, Queueing)
-        return self._policy.requeue_due_at(view, now)
+        return cast(Queueing, self._policy).requeue_due_at(view, now)
 
 
 class _TimedPlacer:

@@ -5,7 +5,8 @@ write one file in this package with one class that has `name`, `title`, `paper` 
 """
 
 from collections.abc import Mapping
-from typing import ClassVar, Protocol, runtime_checkable
+from functools import cache
+from typing import ClassVar, Protocol, TypeGuard, runtime_checkable
 
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
@@ -41,3 +42,13 @@ class Queueing(Protocol):
     def requeue_due_at(self, view: ClusterState, now: float) -> float:
         """Return the earliest instant > `now` at which `requeue` will move a job; infinite if none will."""
         ...
+
+
+def has_queues(policy: Policy) -> TypeGuard[Queueing]:
+    """Return whether the policy moves jobs between queues; as isinstance does, and fast enough to be asked often."""
+    return _has_queues(type(policy))
+
+
+@cache
+def _has_queues(kind: type) -> bool:
+    return issubclass(kind, Queueing)
