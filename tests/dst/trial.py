@@ -7,6 +7,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from aiohttp import web_app
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -87,6 +88,8 @@ def tried(trial: Trial) -> Verdict:
         return checkers[0].finish()
 
     outcome = simulate(trial.setup, users.run, watches, finish)
+    # Handlers with their applications, and so whole worlds: a thousand of them would be kept.
+    web_app._cached_build_middleware.cache_clear()
     breach = outcome.breach or asyncio.run(_proven(worlds[0]))
     return Verdict(
         breach=breach,
