@@ -5,6 +5,7 @@ Rule: exit status 0 means that every claim held on every store; the evidence sta
 
 import argparse
 import asyncio
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -36,7 +37,11 @@ def main(words: Sequence[str]) -> int:
             replicas=options.replicas,
             folder=options.out / store,
         )
-        outcomes[store] = asyncio.run(_shown(wanted, console))
+        try:
+            outcomes[store] = asyncio.run(_shown(wanted, console))
+        except (RuntimeError, asyncio.CancelledError) as error:
+            console.print(f"{store}: broken off: {str(error) or 'told to end'}; evidence: {wanted.folder}", markup=False)
+            return 1
     console.print(_table(outcomes))
     for store, outcome in outcomes.items():
         for line in outcome.broken:
@@ -47,6 +52,10 @@ def main(words: Sequence[str]) -> int:
 
 
 async def _shown(wanted: Wanted, console: Console) -> Outcome:
+    this = asyncio.current_task()
+    assert this is not None, "run by asyncio.run"
+    # As Ctrl-C does: nothing that was started stays.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"{wanted.store}: kills", total=wanted.kills)

@@ -21,6 +21,8 @@ from voda.domain.rng import rng_at
 _POLL_S = 0.05
 _READY_S = 25.0
 """How long the death of a replica may wait for its being ready."""
+_ODD_ENDS = 10
+"""Of one replica by itself: after so many there is nothing left to kill."""
 _CALM_EVERY = 15
 """Kills between two calms."""
 
@@ -94,7 +96,8 @@ class Chaos:
 
     @property
     def _is_over(self) -> bool:
-        return self.tally.kills >= self._wanted or now() >= self._until
+        is_hopeless = any(len(replica.odd_ends) >= _ODD_ENDS for replica in self._replicas)
+        return self.tally.kills >= self._wanted or now() >= self._until or is_hopeless
 
     async def _torment(self, replica: Replica, chance: Random) -> None:
         while not self._is_over:
