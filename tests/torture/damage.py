@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from tests.torture import damage_postgres, damage_sqlite
+from tests.torture import damage_jetstream, damage_postgres, damage_sqlite
 from tests.torture.damage_judge import Report
 
 CASES: Mapping[str, Mapping[str, Callable[..., Report]]] = {
@@ -20,6 +20,10 @@ CASES: Mapping[str, Mapping[str, Callable[..., Report]]] = {
     "postgres": {
         "with checksums": partial(damage_postgres.torture, has_checksums=True),
         "without checksums": partial(damage_postgres.torture, has_checksums=False),
+    },
+    "jetstream": {
+        "stopped": partial(damage_jetstream.torture, has_index=True),
+        "killed": partial(damage_jetstream.torture, has_index=False),
     },
 }
 """Store -> case -> what is called with `rounds` and `seed`."""

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.served import command, environment
 from tests.postgres import Server
-from tests.torture import damage_postgres, damage_sqlite
+from tests.torture import damage_jetstream, damage_postgres, damage_sqlite
 from tests.torture.damage_judge import Outcome, Truth
 from voda.events.opening import open_store
 
@@ -30,6 +30,15 @@ def test_damage_to_an_sqlite_log_is_found_or_harmless(is_closed: bool) -> None:
 def test_damage_to_a_postgresql_log_is_found_or_harmless(has_checksums: bool, postgres_server: Server) -> None:
     # The fixture says whether there are binaries; the damage is done to a server of its own.
     report = damage_postgres.torture(rounds=8, seed=2, has_checksums=has_checksums)
+    assert report.problems == []
+    assert report.rounds == 8
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("nats_server")
+@pytest.mark.parametrize("has_index", [True, False], ids=["stopped", "killed"])
+def test_damage_to_a_jetstream_log_is_found_or_harmless(has_index: bool) -> None:
+    report = damage_jetstream.torture(rounds=8, seed=1, has_index=has_index)
     assert report.problems == []
     assert report.rounds == 8
 
