@@ -5,10 +5,11 @@ noisy, so compare the ratios.
 """
 
 import argparse
-import asyncio
 import importlib
 import signal
 import sys
+
+import uvloop
 
 from benchmarks.log.options import Options
 from benchmarks.table import Row, show
@@ -28,7 +29,8 @@ def main(arguments: list[str]) -> None:
     for name in chosen:
         module = importlib.import_module(f"benchmarks.log.{name}")
         print(f"taking {name} ...", file=sys.stderr, flush=True)
-        measured = asyncio.run(module.run(options))
+        # On the event loop that voda itself runs on.
+        measured = uvloop.run(module.run(options))
         show(measured, module.TITLE)
         rows += measured
     judged = [row for row in rows if row.is_met is not None]

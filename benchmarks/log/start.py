@@ -12,6 +12,7 @@ from itertools import pairwise
 from time import perf_counter
 
 import msgspec
+import uvloop
 from msgspec import Struct
 
 from benchmarks.log.long import POOLS, TAIL, kept_log, taken_over
@@ -125,4 +126,4 @@ async def _start(location: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_start(sys.argv[1]))
+    uvloop.run(_start(sys.argv[1]))

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from time import perf_counter
 
 import numpy as np
+import uvloop
 
 from benchmarks.log.facts import some_facts
 from benchmarks.log.options import Options
@@ -95,4 +96,4 @@ async def _tail(location: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_tail(sys.argv[1]))
+    uvloop.run(_tail(sys.argv[1]))

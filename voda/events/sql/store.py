@@ -86,7 +86,8 @@ class SqlStore:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._commits = GroupCommit(database)
-        self._grown = asyncio.Event()
+        self._grown: asyncio.Event | None = None
+        """What tails wait for; None while none does."""
         self._base = Base()
         """As last seen; it moves only forwards."""
 
@@ -141,7 +142,7 @@ class SqlStore:
     async def tail(self, after: int) -> AsyncIterator[Event]:
         """See EventStore.tail. Goes on by itself once a database that went away is back."""
         while True:
-            grown = self._grown
+            grown = self._grown = self._grown or asyncio.Event()
             events: Sequence[Event] = ()
             try:
                 await self._database.listen(self._wake)
@@ -289,8 +290,10 @@ class SqlStore:
         await self._database.close()
 
     def _wake(self) -> None:
-        self._grown.set()
-        self._grown = asyncio.Event()
+        # After every append: most find nobody waiting.
+        if self._grown is not None:
+            self._grown.set()
+            self._grown = None
 
 
 def _refuse_gap(after: int, positions: Sequence[int]) -> None:
