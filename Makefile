@@ -17,7 +17,7 @@ STORES =
 KUBERNETES_TESTS = tests/integration/kubernetes tests/e2e/kubernetes
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo compare test dst torture torture-disks e2e lint type bench bench-kube fidelity format lock clean
+.PHONY: help setup demo compare test dst torture torture-disks e2e lint type bench bench-kube bench-log fidelity format lock clean
 
 help: ## Print this text.
 	@echo "voda: a control plane for elastic deep-learning training"
@@ -78,6 +78,10 @@ bench: setup ## Measure, and print every figure as a ratio against its yardstick
 bench-kube: setup ## Measure voda on a real Kubernetes control plane, all on this machine.
 	@$(PYTHON) tools/bootstrap.py --kubernetes
 	$(BIN)/python -m benchmarks.kube
+
+bench-log: setup ## Measure the log on every store: appends, tails, starts, failovers, simulation.
+	@$(PYTHON) tools/bootstrap.py --postgres
+	$(BIN)/python -m benchmarks.log
 
 fidelity: setup ## Show that the simulator reproduces published and measured results.
 	$(BIN)/python -m benchmarks.fidelity
