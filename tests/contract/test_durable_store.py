@@ -203,6 +203,20 @@ async def test_copy_of_pages_of_several_sizes_is_the_log_with_its_snapshots(stor
     assert (await verify_log(store)).is_intact
 
 
+async def test_copy_that_follows_brings_what_is_appended_until_it_is_stopped(store: DurableStore) -> None:
+    log = await another(3)
+    following = asyncio.create_task(copy_log(log, store, follow=True))
+    tail = store.tail(0)
+    async with asyncio.timeout(WAIT_S):
+        assert [(await anext(tail)).position for _ in range(3)] == [1, 2, 3]
+        await log.append("job.0", ANY_VERSION, [a_fact("next")])
+        assert (await anext(tail)).position == 4
+    following.cancel()
+    await asyncio.wait([following])
+    assert (await copy_log(log, store)).events == 0
+    assert await store.ends() == await log.ends()
+
+
 # ---- archive
 
 

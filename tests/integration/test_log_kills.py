@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import a_fact
+from tests.nats import NatsServer
 from tests.postgres import Server
 from voda.domain.rng import rng_at
 from voda.events import beginning, copying
@@ -19,6 +20,7 @@ from voda.events.archive import Archive, verify_archive
 from voda.events.archived import ArchivedStore
 from voda.events.copying import back_up, copy_log, restore_archive
 from voda.events.envelope import ANY_VERSION, Sealed
+from voda.events.jetstream.store import JetStreamStore
 from voda.events.opening import open_log, open_store
 from voda.events.retention import archive_log
 from voda.events.sql import store as sql_store
@@ -180,12 +182,30 @@ def test_copy_killed_again_and_again_is_the_log(log: Path, tmp_path: Path) -> No
 
 @pytest.mark.postgres
 def test_copy_to_postgresql_killed_again_and_again_is_the_log(log: Path, postgres_server: Server) -> None:
+    def make() -> str:
+        url = postgres_server.create_database()
+        asyncio.run(PostgresDatabase.migrate(url))
+        return url
+
+    _copy_to_servers(log, make)
+
+
+@pytest.mark.nats
+def test_copy_to_jetstream_killed_again_and_again_is_the_log(log: Path, nats_server: NatsServer) -> None:
+    def make() -> str:
+        url = nats_server.url()
+        asyncio.run(JetStreamStore.migrate(url))
+        return url
+
+    _copy_to_servers(log, make)
+
+
+def _copy_to_servers(log: Path, make: Callable[[], str]) -> None:
     whole, urls = events(log), dict[int, str]()
 
     def url(number: int) -> str:
         if number not in urls:
-            urls[number] = postgres_server.create_database()
-            asyncio.run(PostgresDatabase.migrate(urls[number]))
+            urls[number] = make()
         return urls[number]
 
     def check(number: int) -> None:
