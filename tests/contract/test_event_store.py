@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.builders import a_fact, a_snapshot
 from tests.nats import NatsServer
 from voda.domain.errors import Fenced, InvalidInput, VersionConflict, VodaError
+from voda.events.archived import ArchivedStore
 from voda.events.codec import body_of
 from voda.events.envelope import ANY_VERSION, GENESIS, Event, Fact, Head
 from voda.events.jetstream.store import JetStreamStore
@@ -51,7 +52,7 @@ async def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
     elif request.param == "sqlite":
         make = lambda: open_store(tmp_path / "log.db")  # noqa: E731
     elif request.param == "timed":
-        timed = TimedStore(MemoryStore(), lambda *_: None)
+        timed = TimedStore(ArchivedStore(MemoryStore()), lambda *_: None)
         make = lambda: asyncio.sleep(0, timed)  # noqa: E731
     else:
         memory = MemoryStore()

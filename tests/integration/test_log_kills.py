@@ -36,6 +36,8 @@ KEPT = 500
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload([__name__])
 
+pytestmark = pytest.mark.slow
+
 Work = Callable[..., None]
 
 
