@@ -120,7 +120,7 @@ def makes_nothing_up(case: Case) -> Iterator[str]:
         one = asked.get(mark)
         if one is None:
             yield f"position {entry.position}: {entry.type} in {entry.stream} was asked for by nobody"
-        elif one.is_surely_refused:
+        elif one.is_surely_refused and not _is_without_effect(case, entry):
             yield f"position {entry.position}: {one.name} was refused, and is in the log"
 
 
@@ -189,6 +189,12 @@ CLAIMS: Mapping[str, Claim] = {
     "reads see what is written": reads_what_is_written,
     "pages of events skip nothing": skips_nothing,
 }
+
+
+def _is_without_effect(case: Case, entry: Entry) -> bool:
+    """Return whether a change came behind the end of its job: such a one is refused for that, and changes nothing."""
+    before = (each for each in case.history(entry.job_id) if each.position < entry.position)
+    return entry.type == "job.changed" and any(each.type in ENDS for each in before)
 
 
 def _mark_of(operation: Operation) -> str:

@@ -364,6 +364,12 @@ def test_checker_when_all_is_sound_finds_nothing(tmp_path: Path) -> None:
     assert {claim: what for claim, what in found(a_sound_story(), tmp_path).items() if what} == {}
 
 
+def test_checker_when_a_refused_change_came_behind_its_jobs_end_finds_nothing(tmp_path: Path) -> None:
+    story = a_sound_story()
+    story.facts.append(_fact("job.b", "job.changed", {"job_id": "b", "priority": 405}))
+    assert {claim: what for claim, what in found(story, tmp_path).items() if what} == {}
+
+
 @pytest.mark.parametrize(("damage", "claim"), DAMAGE, ids=_name_of)
 def test_checker_when_something_is_damaged_names_the_broken_claim(
     damage: Callable[[Story], None], claim: str, tmp_path: Path
