@@ -148,7 +148,7 @@ def reads_what_is_written(case: Case) -> Iterator[str]:
                 yield f"{one.name}: job {job_id}, seen at position {after}, is refused with {each.answer.get('status')}"
         if (told := one.acknowledged) is None:
             continue
-        history = case.history(job_id)
+        history = _effective(case.history(job_id))
         known = [entry for entry in history if entry.position <= told["revision"]]
         missed = [entry.position for entry in history if told["revision"] < entry.position <= after]
         if missed or told["position"] < after:
@@ -189,6 +189,12 @@ CLAIMS: Mapping[str, Claim] = {
     "reads see what is written": reads_what_is_written,
     "pages of events skip nothing": skips_nothing,
 }
+
+
+def _effective(history: Sequence[Entry]) -> Sequence[Entry]:
+    """Return what a job shows: once it has ended only its workers change."""
+    end = next((entry.position for entry in history if entry.type in ENDS), None)
+    return [entry for entry in history if end is None or entry.position <= end or entry.type.startswith("worker.")]
 
 
 def _is_without_effect(case: Case, entry: Entry) -> bool:

@@ -367,6 +367,11 @@ def test_checker_when_all_is_sound_finds_nothing(tmp_path: Path) -> None:
 def test_checker_when_a_refused_change_came_behind_its_jobs_end_finds_nothing(tmp_path: Path) -> None:
     story = a_sound_story()
     story.facts.append(_fact("job.b", "job.changed", {"job_id": "b", "priority": 405}))
+    story.journals["bob"] += [
+        _told(5, 18.6, outcome="refused", status=409),
+        _asked(6, 19.5, does="read", job_id="b", after=18),
+        {**_told(6, 19.6, **_job("b", 14, phase="Canceled")), "position": 18},
+    ]
     assert {claim: what for claim, what in found(story, tmp_path).items() if what} == {}
 
 
@@ -473,7 +478,7 @@ def _asked(operation: int, at: float, *, attempt: int = 0, **wish: object) -> Re
 
 
 def _told(operation: int, at: float, *, attempt: int = 0, **told: object) -> Record:
-    return {"kind": "answered", "op": operation, "try": attempt, "at": at, "outcome": "acknowledged", **told}
+    return {"outcome": "acknowledged", **told, "kind": "answered", "op": operation, "try": attempt, "at": at}
 
 
 def _job(job: str, revision: int, *, priority: int = 0, phase: str = "Running") -> Record:
