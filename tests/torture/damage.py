@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from tests.torture import damage_jetstream, damage_postgres, damage_sqlite
+from tests.torture import damage_cluster, damage_jetstream, damage_postgres, damage_sqlite
 from tests.torture.damage_judge import Report
 
 CASES: Mapping[str, Mapping[str, Callable[..., Report]]] = {
@@ -24,6 +24,7 @@ CASES: Mapping[str, Mapping[str, Callable[..., Report]]] = {
     "jetstream": {
         "stopped": partial(damage_jetstream.torture, has_index=True),
         "killed": partial(damage_jetstream.torture, has_index=False),
+        "one node of three": damage_cluster.torture,
     },
 }
 """Store -> case -> what is called with `rounds` and `seed`."""

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.served import command, environment
 from tests.postgres import Server
-from tests.torture import damage_jetstream, damage_postgres, damage_sqlite
+from tests.torture import damage_cluster, damage_jetstream, damage_postgres, damage_sqlite
 from tests.torture.damage_judge import Outcome, Truth
 from voda.events.opening import open_store
 
@@ -43,6 +43,14 @@ def test_damage_to_a_jetstream_log_is_found_or_harmless(has_index: bool) -> None
     assert report.rounds == 8
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("nats_server")
+def test_damage_to_one_node_of_three_is_mended_by_the_others() -> None:
+    report = damage_cluster.torture(rounds=3, seed=1)
+    assert report.problems == []
+    assert report.outcomes == {Outcome.HARMLESS: 3}
+
+
 @pytest.fixture(scope="module")
 def sound() -> tuple[dict[str, bytes], Truth]:
     """Files of a sound, closed log, and what is in it."""
@@ -63,6 +71,8 @@ def test_bit_flipped_in_an_event_is_located_refused_and_mended_from_a_copy(
     log, copy, again = tmp_path / "voda.db", tmp_path / "copy.jsonl", tmp_path / "again.db"
     log.write_bytes(files[damage_sqlite.LOG])
     assert _voda(tmp_path, "log", "export", str(log), "-o", str(copy)).returncode == 0
+    backup, restored = tmp_path / "backup", tmp_path / "restored.db"
+    assert _voda(tmp_path, "log", "backup", str(log), str(backup)).returncode == 0
     body = truth.events[position - 1].body
     contents = bytearray(log.read_bytes())
     contents[contents.index(body) + len(body) // 2] ^= 16
@@ -78,6 +88,9 @@ def test_bit_flipped_in_an_event_is_located_refused_and_mended_from_a_copy(
     assert f"position {position}: the checksum does not fit the event" in up.stderr
     assert "Traceback" not in up.stderr
 
+    # Both ways back: what was exported, and what was backed up.
+    assert _voda(tmp_path, "log", "restore", str(backup), str(restored)).returncode == 0
+    assert asyncio.run(_sealed(restored)) == list(truth.events)
     assert _voda(tmp_path, "log", "import", str(copy), str(again)).returncode == 0
     assert _voda(tmp_path, "log", "verify", str(again)).returncode == 0
     assert asyncio.run(_sealed(again)) == list(truth.events)
