@@ -3,11 +3,14 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from asyncpg import InterfaceError, PostgresError
+from asyncpg import InterfaceError, InternalClientError, PostgresError
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from voda.domain.errors import InvalidInput, LogDamaged, NotALog, StoreNotWritable, StoreUnavailable, VodaError
+
+# The driver calls it internal when it has not noticed yet that the server ended the connection.
+_FORESEEN = (DBAPIError, PostgresError, InterfaceError, InternalClientError, PoolTimeout, OSError, TimeoutError)
 
 
 @asynccontextmanager
@@ -15,7 +18,7 @@ async def explained(place: str) -> AsyncIterator[None]:
     """Raise the errors of the database and of the way to it as errors of voda that name the log."""
     try:
         yield
-    except (DBAPIError, PostgresError, InterfaceError, PoolTimeout, OSError, TimeoutError) as error:
+    except _FORESEEN as error:
         raise explain(error, place) from error
     except UnicodeDecodeError as error:
         # A server without data checksums hands out whatever stands in its pages.

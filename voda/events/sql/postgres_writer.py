@@ -8,7 +8,13 @@ writes nothing where another process has been faster.
 from collections.abc import Sequence
 from typing import Any, Final
 
-from asyncpg import InterfaceError, OperatorInterventionError, PostgresConnectionError, UniqueViolationError
+from asyncpg import (
+    InterfaceError,
+    InternalClientError,
+    OperatorInterventionError,
+    PostgresConnectionError,
+    UniqueViolationError,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from voda.events.envelope import Head
@@ -16,7 +22,7 @@ from voda.events.group import Append, GroupPlan, Outcome, plan_group
 from voda.events.sql import schema
 from voda.events.sql.postgres_listener import CHANNEL
 
-_GONE: Final = (InterfaceError, PostgresConnectionError, OperatorInterventionError, OSError)
+_GONE: Final = (InterfaceError, InternalClientError, PostgresConnectionError, OperatorInterventionError, OSError)
 # One number for all logs: an advisory lock is the database's own, and a database holds one log.
 LOCK: Final = f"SELECT pg_advisory_xact_lock({schema.APPLICATION_ID})"
 HEADS_CACHED: Final = 100_000

@@ -1,0 +1,103 @@
+"""What a writer remembers of PostgreSQL's log is never believed where another one has been at work."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.builders import a_fact
+from tests.postgres import Server
+from voda.domain.errors import Fenced, VersionConflict
+from voda.events.durable import Base
+from voda.events.envelope import ANY_VERSION
+from voda.events.opening import migrate_log, open_store
+from voda.events.sql.store import SqlStore
+from voda.events.store import EventStore
+from voda.events.verify import verify_log
+
+pytestmark = pytest.mark.postgres
+WAIT_S = 120
+
+
+async def opened(url: str) -> SqlStore:
+    store = await open_store(url)
+    assert isinstance(store, SqlStore)
+    return store
+
+
+@pytest.fixture
+async def pair(postgres_database: str) -> AsyncIterator[tuple[SqlStore, SqlStore]]:
+    """Two writers of one log, the first of which remembers its end."""
+    await migrate_log(postgres_database)
+    one, other = await opened(postgres_database), await opened(postgres_database)
+    await one.append("job.a", 0, [a_fact("1")])
+    await one.append("job.a", 1, [a_fact("2")])
+    yield one, other
+    await one.close()
+    await other.close()
+
+
+async def ids(store: EventStore, after: int = 0) -> list[str]:
+    return [event.event_id for event in await store.read(after, 100)]
+
+
+async def test_writer_that_was_overtaken_follows_whoever_was_faster(pair: tuple[SqlStore, SqlStore]) -> None:
+    one, other = pair
+    assert await other.append("job.a", 2, [a_fact("3")]) == 3
+    assert await one.append("job.b", 0, [a_fact("4")]) == 4
+    assert await one.append("job.a", 3, [a_fact("5")]) == 5
+    assert await ids(one) == ["1", "2", "3", "4", "5"]
+    assert (await verify_log(other)).is_intact
+
+
+async def test_version_and_epoch_are_judged_by_the_log_and_not_by_memory(pair: tuple[SqlStore, SqlStore]) -> None:
+    one, other = pair
+    await other.append("job.a", 2, [a_fact("3")], epoch=7)
+    with pytest.raises(VersionConflict, match="expected version 2, got 3"):
+        await one.append("job.a", 2, [a_fact("4")], epoch=7)
+    await other.append("job.a", 3, [a_fact("5")], epoch=8)
+    with pytest.raises(Fenced, match="epoch 7 was followed by epoch 8"):
+        await one.append("job.a", ANY_VERSION, [a_fact("6")], epoch=7)
+    assert await ids(one) == ["1", "2", "3", "5"]
+
+
+async def test_fact_that_another_writer_recorded_is_not_written_again(pair: tuple[SqlStore, SqlStore]) -> None:
+    one, other = pair
+    await other.append("job.b", 0, [a_fact("3")])
+    assert await one.append("job.c", 0, [a_fact("3")]) == 3
+    assert await one.append("job.c", 0, [a_fact("2"), a_fact("4")]) == 4
+    assert await ids(one) == ["1", "2", "3", "4"]
+
+
+async def test_positions_that_were_given_and_archived_meanwhile_are_not_given_again(
+    pair: tuple[SqlStore, SqlStore],
+) -> None:
+    one, other = pair
+    end = await other.append("job.b", 0, [a_fact(str(number)) for number in range(3, 10)])
+    await other.forget(Base(position=end, heads=await other.heads()))
+    assert await one.append("job.b", 7, [a_fact("10")]) == end + 1
+    assert await ids(other, after=end) == ["10"]
+
+
+async def test_writer_whose_connections_were_cut_goes_on_with_new_ones(
+    pair: tuple[SqlStore, SqlStore], postgres_database: str, postgres_server: Server
+) -> None:
+    one, _ = pair
+    cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'voda'"
+    postgres_server.sql(postgres_database, cut)
+    async with asyncio.timeout(WAIT_S):
+        assert await one.append("job.a", 2, [a_fact("3")]) == 3
+    assert await ids(one) == ["1", "2", "3"]
+
+
+async def test_many_writers_of_two_connections_leave_no_gap(pair: tuple[SqlStore, SqlStore]) -> None:
+    async def write(store: SqlStore, name: str) -> None:
+        for number in range(20):
+            await store.append(f"job.{name}", ANY_VERSION, [a_fact(f"{name}-{number}")])
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(10):
+            for name, store in zip("xy", pair, strict=True):
+                group.create_task(write(store, f"{name}{number}"))
+    assert (await verify_log(pair[0])).is_intact
+    assert await pair[0].position() == 402
