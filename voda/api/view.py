@@ -4,8 +4,10 @@ Rule: whoever appended and waits for `reached` sees what it wrote (read your wri
 """
 
 import asyncio
+import gc
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from voda.controller.follower import Projection, catch_up, restore
 from voda.domain.errors import StoreUnavailable
@@ -42,12 +44,13 @@ class View:
 
     async def open(self) -> None:
         """Load the newest snapshots and fold the log to its end."""
-        projections: tuple[Projection, ...] = (self.live, self.roster)
-        reached = [await restore(self._store, projection) for projection in projections]
-        self.kept_at, level = min(reached), max(reached)
-        for projection, after in zip(projections, reached, strict=True):
-            await catch_up(self._store, [projection], after=after, until=level)
-        await catch_up(self._store, projections, after=level)
+        with _uncollected():
+            projections: tuple[Projection, ...] = (self.live, self.roster)
+            reached = [await restore(self._store, projection) for projection in projections]
+            self.kept_at, level = min(reached), max(reached)
+            for projection, after in zip(projections, reached, strict=True):
+                await catch_up(self._store, [projection], after=after, until=level)
+            await catch_up(self._store, projections, after=level)
 
     async def run(self) -> None:
         """Follow the log for ever."""
@@ -83,3 +86,15 @@ class View:
             _, future = self._waiting.popleft()
             if not future.done():
                 future.set_result(None)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Look for no garbage meanwhile: nearly all that is made stays, and looking takes a fifth of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
