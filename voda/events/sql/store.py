@@ -16,9 +16,10 @@ from voda.events.codec import unseal
 from voda.events.durable import Base, archived
 from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
 from voda.events.group import Append, EventRow, GroupPlan, refuse_unstorable
-from voda.events.kept_heads import KeptHeads, proven
+from voda.events.kept_heads import proven
 from voda.events.sql import schema
 from voda.events.sql.commit import Committer, GroupCommit
+from voda.events.sql.records import base_of, snapshot_of
 from voda.events.store import Snapshot
 
 TAIL_PAGE = 1000
@@ -29,8 +30,6 @@ _SWEEP = 10_000
 
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder(order="sorted").encode
-_decode_base = msgspec.json.Decoder(Base).decode
-_decode_heads = msgspec.json.Decoder(dict[str, tuple[int, str, int]]).decode
 
 Params = Mapping[str, object]
 
@@ -190,7 +189,7 @@ class SqlStore:
         limit = 2**62 if at_most is None else at_most
         while rows := await self._database.fetch(schema.LATEST_SNAPSHOT, {"name": name, "at_most": limit}):
             try:
-                return _snapshot(*rows[0])
+                return snapshot_of(*rows[0])
             except LogDamaged as error:
                 _log.warning("snapshot passed over place=%s reason=%s", self.place, error)
                 limit = rows[0][1] - 1
@@ -206,7 +205,7 @@ class SqlStore:
             params = {"name": name, "at_most": position}
             # A writer may have dropped it meanwhile.
             for row in await self._database.fetch(schema.LATEST_SNAPSHOT, params):
-                yield proven(_snapshot(*row))
+                yield proven(snapshot_of(*row))
 
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
         """Fill the empty log with events of another, byte for byte, all or nothing.
@@ -230,7 +229,7 @@ class SqlStore:
         """
         position = (await self._database.fetch(schema.BASE_POSITION, {}))[0][0]
         if position != self._base.position:
-            self._base = _base(self.place, *(await self._database.fetch(schema.BASE, {}))[0])
+            self._base = base_of(self.place, *(await self._database.fetch(schema.BASE, {}))[0])
         return self._base
 
     async def forget(self, base: Base) -> None:
@@ -301,25 +300,3 @@ def _refuse_gap(after: int, positions: Sequence[int]) -> None:
     for expected, found in enumerate(positions, after + 1):
         if found != expected:
             raise LogDamaged(f"position {expected}: the event is missing", expected)
-
-
-def _base(place: str, position: int, body: bytes | str, digest: str) -> Base:
-    # A damaged SQLite file may hold text where its column promises bytes.
-    if isinstance(body, str) or hash_of(body) != digest:
-        raise LogDamaged(f"{place}: the record of the archive (position {position}) is not what was written")
-    try:
-        base = _decode_base(body)
-    except msgspec.MsgspecError as error:
-        raise LogDamaged(f"{place}: the record of what was archived cannot be read ({error})") from error
-    if base.position != position:
-        raise LogDamaged(f"{place}: the record of what was archived is of {base.position}, expected {position}")
-    return base
-
-
-def _snapshot(name: str, position: int, state: bytes | str, state_hash: str, heads: bytes) -> Snapshot:
-    where = f"snapshot {name} at position {position}"
-    # A damaged SQLite file may hold text where its column promises bytes.
-    if isinstance(state, str) or hash_of(state) != state_hash:
-        raise LogDamaged(f"{where}: the checksum does not fit the state")
-    kept = KeptHeads(lambda: _decode_heads(heads), where)
-    return Snapshot(name=name, position=position, state=state, state_hash=state_hash, heads=kept)
