@@ -23,9 +23,9 @@ _AHEAD: Final = 4
 class Plan(Struct, frozen=True, kw_only=True):
     """How each seed is tried."""
 
-    hours: float = 8.0
+    hours: float = 5.0
     """Virtual, quiet time included."""
-    quiet_s: float = 4 * 3600.0
+    quiet_s: float = 3 * 3600.0
     """Without faults, at the end; every job has to end in it."""
     mutation: str = ""
     """What of the product is switched off; empty = nothing."""

@@ -73,7 +73,7 @@ def test_command_when_a_guard_is_unknown_then_it_is_refused() -> None:
 )
 def test_search_when_a_guard_is_switched_off_then_a_seed_finds_it(guard: str, rules: set[str]) -> None:
     # Of a product without its guards, the quiet end tells nothing.
-    plan = Plan(hours=4.25, quiet_s=900.0, mutation=guard)
+    plan = Plan(hours=2.25, quiet_s=900.0, mutation=guard)
     rules_broken = (try_seed(seed, plan).breach.partition(":")[0] for seed in range(_MOST_SEEDS))
     assert any(rule in rules for rule in rules_broken)
 
