@@ -23,7 +23,7 @@ _READY_S = 25.0
 """How long the death of a replica may wait for its being ready."""
 _ODD_ENDS = 10
 """Of one replica by itself: after so many there is nothing left to kill."""
-_CALM_EVERY = 15
+_CALM_EVERY = 20
 """Kills between two calms."""
 
 
