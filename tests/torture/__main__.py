@@ -40,7 +40,9 @@ def main(words: Sequence[str]) -> int:
         try:
             outcomes[store] = asyncio.run(_shown(wanted, console))
         except (RuntimeError, asyncio.CancelledError) as error:
-            console.print(f"{store}: broken off: {str(error) or 'told to end'}; evidence: {wanted.folder}", markup=False)
+            console.print(
+                f"{store}: broken off: {str(error) or 'told to end'}; evidence: {wanted.folder}", markup=False
+            )
             return 1
     console.print(_table(outcomes))
     for store, outcome in outcomes.items():

@@ -67,6 +67,8 @@ async def torture(wanted: Wanted, told: Callable[[Tally], None]) -> Outcome:
     Raises:
         RuntimeError: it cannot be begun or go on, such as for want of a server's binaries.
     """
+    if shutil.which("flock") is None:
+        raise RuntimeError("the jobs of a torture lock files with the program flock: install util-linux")
     began, folder = now(), wanted.folder
     shutil.rmtree(folder, ignore_errors=True)
     for name in ("home", "journals", "said"):
