@@ -42,6 +42,7 @@ endif
 
 test: setup ## Run the test suite, all but what needs a Kubernetes control plane.
 	@$(PYTHON) tools/bootstrap.py --postgres
+	@$(PYTHON) tools/bootstrap.py --compiler
 ifeq ($(CI),true)
 	@$(PYTHON) tools/bootstrap.py --torch
 endif
@@ -56,6 +57,7 @@ torture: setup torture-disks ## Ruin disks, and kill, stop and cut off real proc
 
 torture-disks: setup
 	@$(PYTHON) tools/bootstrap.py --postgres
+	@$(PYTHON) tools/bootstrap.py --compiler
 	$(BIN)/python -m tests.torture.powercut --rounds $(ROUNDS)
 	$(BIN)/python -m tests.torture.damage --store sqlite --rounds $(ROUNDS)
 	$(BIN)/python -m tests.torture.damage --store postgres --rounds $(ROUNDS)

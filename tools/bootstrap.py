@@ -41,12 +41,15 @@ def main() -> int:
     """Set up what the command line asks for; return the exit status."""
     parser = argparse.ArgumentParser(description="Set the checkout up: .venv from the lock, voda editable.")
     parser.add_argument("--postgres", action="store_true", help="only see to PostgreSQL's binaries, for tests")
+    parser.add_argument("--compiler", action="store_true", help="only see to a C compiler, for tests")
     parser.add_argument("--kubernetes", action="store_true", help="only see to a Kubernetes control plane, for tests")
     parser.add_argument("--torch", action="store_true", help="only see to PyTorch, for the test of its example")
     options = parser.parse_args()
     try:
         if options.postgres:
             find_postgres()
+        elif options.compiler:
+            find_compiler()
         elif options.kubernetes:
             find_kubernetes()
         elif options.torch:
@@ -195,6 +198,14 @@ def find_kubernetes() -> None:
             say(f"no {program} found (apt-get install {package} brings it); the tests that need it will say so")
     if not assets and not (ROOT.parent / "shared" / "kube" / "unpack").exists():
         say("no kube-apiserver found: set KUBEBUILDER_ASSETS (`setup-envtest use -p path` prints one)")
+
+
+def find_compiler() -> None:
+    """See to it that the tests that cut the power under a log find a C compiler, and what it compiles against."""
+    if any(map(shutil.which, ("cc", "gcc", "clang"))):
+        return
+    if not all(map(apt_install, ("gcc", "libc6-dev"))):
+        say("no C compiler found (apt-get install gcc libc6-dev brings one); the tests that need it will say so")
 
 
 def find_torch() -> None:
