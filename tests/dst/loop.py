@@ -143,15 +143,23 @@ class SeededLoop(asyncio.BaseEventLoop):
     def _process_events(self, _events: Any) -> None:
         raise RuntimeError("there is no outside world")
 
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        """See asyncio.AbstractEventLoop; without the checks of the base class, because most of a run is spent here."""
+        # An empty context is false.
+        handle = _Soon(callback, args, self, contextvars.copy_context() if context is None else context)
+        self._ready.append(handle)
+        return handle
+
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         """See asyncio.AbstractEventLoop."""
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        timer = _Timer(when, callback, args, self, contextvars.copy_context() if context is None else context)
         self._set += 1
         # Tuples are compared much faster than timers; and of two timers of one instant, the first set is the first.
         heapq.heappush(self._timers, (when, self._set, timer))
-        timer._scheduled = True  # type: ignore[attr-defined]
         return timer
 
     def call_later(  # type: ignore[override]
@@ -173,21 +181,18 @@ class SeededLoop(asyncio.BaseEventLoop):
             if last:
                 chosen = int(draw() * (last + 1))
                 ready[chosen], ready[last] = ready[last], ready[chosen]
-            self._run(ready.pop())
-
-    def _run(self, handle: asyncio.Handle) -> None:
-        if handle._cancelled:
-            return
-        owner: Owner | None = handle._context.get(OWNER)  # type: ignore[attr-defined]
-        if owner is not None:
-            if owner.fuse >= 0:
-                _burn(owner)
-            if owner.is_dead or owner.is_frozen:
-                owner.parked.append(handle)
-                return
-        self.steps += 1
-        self._now += _STEP_S
-        handle._run()
+            handle = ready.pop()
+            owner: Owner | None = handle._context.get(OWNER)  # type: ignore[attr-defined]
+            if handle._cancelled or (owner is not None and not _may_run(owner, handle)):
+                continue
+            self.steps += 1
+            self._now += _STEP_S
+            try:
+                handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # as asyncio does: told to whoever looks after the loop
+                self.call_exception_handler({"message": f"in {handle!r}", "exception": error, "handle": handle})
 
     def _wake_timers(self) -> None:
         timers, now = self._timers, self._now
@@ -218,10 +223,39 @@ class SeededLoop(asyncio.BaseEventLoop):
         return self.steps - self._steps_before > _MOST_AT_ONCE
 
 
-def _burn(owner: Owner) -> None:
-    owner.fuse -= 1
-    if owner.fuse < 0:
-        owner.blown()
+class _Soon(asyncio.Handle):
+    """A handle that is made without a look at whether the loop is debugged."""
+
+    __slots__ = ()
+
+    def __init__(self, callback: Any, args: Any, loop: asyncio.AbstractEventLoop, context: contextvars.Context) -> None:
+        self._callback, self._args, self._loop, self._context = callback, args, loop, context
+        self._cancelled, self._repr, self._source_traceback = False, None, None
+
+
+class _Timer(asyncio.TimerHandle):
+    """The same, for a later instant."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, when: float, callback: Any, args: Any, loop: asyncio.AbstractEventLoop, context: contextvars.Context
+    ) -> None:
+        self._callback, self._args, self._loop, self._context = callback, args, loop, context
+        self._cancelled, self._repr, self._source_traceback = False, None, None
+        self._when, self._scheduled = when, True
+
+
+def _may_run(owner: Owner, handle: asyncio.Handle) -> bool:
+    """Return whether the owner may make this step; if not, it is kept for when it may."""
+    if owner.fuse >= 0:
+        owner.fuse -= 1
+        if owner.fuse < 0:
+            owner.blown()
+    if owner.is_dead or owner.is_frozen:
+        owner.parked.append(handle)
+        return False
+    return True
 
 
 async def _gone(tasks: list[SeededTask[Any]], until: int, loop: SeededLoop) -> None:

@@ -100,7 +100,7 @@ class Wire:
         future: asyncio.Future[T] = self._loop.create_future()
         there_s = _FAST_S * chance.random()
         if not self._trouble.is_any and not self.is_dead:
-            self._later(there_s, self._heed, future, heed)
+            self._loop.call_later(there_s, self._heed, future, heed, context=self._nobody)
             return await future
         if self._hits("cut"):
             # Longer than some wait for an answer, shorter than others do.
