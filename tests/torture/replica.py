@@ -84,12 +84,12 @@ class Replica:
             process.kill()
             await asyncio.to_thread(process.wait, _KILLED_S)
             self._process = None
-        self.note_end()
+        self.note_end(was_asked=True)
 
-    def note_end(self) -> None:
-        """Take note of an end that nobody asked for."""
+    def note_end(self, *, was_asked: bool = False) -> None:
+        """Take note of an end that nobody asked for, or of how it ended when asked to."""
         process, self._process = self._process, None
-        if process is None or (status := process.wait(_KILLED_S)) == 0:
+        if process is None or ((status := process.wait(_KILLED_S)) == 0 and was_asked):
             return
         if status == TRY_AGAIN:
             self.ends_to_try_again += 1
