@@ -18,7 +18,7 @@ START_S: Final = 1_000.0
 """Of the loop's steady clock."""
 _STEP_S: Final = 1e-6
 """What each step takes: who asks for the time again and again sees it go on."""
-_MOST_AT_ONCE: Final = 200_000
+_MOST_AT_ONCE: Final = 20_000
 """Steps within one second after which somebody is believed to turn in circles."""
 _MANY_CANCELED: Final = 500
 
@@ -76,8 +76,10 @@ class SeededLoop(asyncio.BaseEventLoop):
         self.steps = 0
         self.graves: list[SeededTask[Any]] = []
         """Tasks of the dead: kept, so that no finalizer runs what they would have done in the end."""
-        self._second = START_S
-        self._steps_before = 0
+        self.circled: Callable[[], object] = lambda: None
+        """Called where an unbelievable number of steps was made within a second."""
+        self._look_at = _MOST_AT_ONCE
+        self._looked_s = START_S
 
     def time(self) -> float:
         """Return the virtual seconds."""
@@ -186,6 +188,8 @@ class SeededLoop(asyncio.BaseEventLoop):
             if handle._cancelled or (owner is not None and not _may_run(owner, handle)):
                 continue
             self.steps += 1
+            if self.steps >= self._look_at:
+                self._look_for_circles()
             self._now += _STEP_S
             try:
                 handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
@@ -214,13 +218,11 @@ class SeededLoop(asyncio.BaseEventLoop):
         if not timers:
             raise RuntimeError("all tasks wait for each other, and no timer is set")
         self._now = max(self._now, timers[0][0])
-        if self._now - self._second >= 1.0:
-            self._second, self._steps_before = self._now, self.steps
 
-    @property
-    def is_turning_in_circles(self) -> bool:
-        """Whether an unbelievable number of steps was made within a second."""
-        return self.steps - self._steps_before > _MOST_AT_ONCE
+    def _look_for_circles(self) -> None:
+        if self._now - self._looked_s < 1.0:
+            self.circled()
+        self._look_at, self._looked_s = self.steps + _MOST_AT_ONCE, self._now
 
 
 class _Soon(asyncio.Handle):

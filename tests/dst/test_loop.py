@@ -154,6 +154,19 @@ def test_sets_of_tasks_have_one_order_everywhere() -> None:
     loop.close()
 
 
+def test_task_that_never_waits_is_told_of() -> None:
+    loop, told = SeededLoop(rng_at(0)), list[int]()
+    loop.circled = lambda: told.append(loop.steps)
+
+    async def work() -> None:
+        while not told:  # noqa: ASYNC110 - just what is to be noticed
+            await asyncio.sleep(0)
+
+    run(loop, work())
+    assert told
+    loop.close()
+
+
 def test_context_of_nobody_outlives_the_owner() -> None:
     loop = SeededLoop(rng_at(0))
 

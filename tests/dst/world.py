@@ -100,6 +100,7 @@ class World:
         self.setup = setup
         self.chance = Chance(setup.seed)
         self.loop = SeededLoop(self.chance.of("order"))
+        self.loop.circled = lambda: self.breach("circles: somebody does the same again and again without waiting")
         self.trace: list[str] = []
         self.breached = ""
         self.watches: Sequence[Watch] = ()
