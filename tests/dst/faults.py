@@ -37,6 +37,7 @@ REPLICA_FAULTS: Final[Mapping[str, tuple[float, float, float]]] = {
     "store_before": (3, 5.0, 120.0),
     "store_after": (4, 5.0, 120.0),
     "store_slow": (3, 5.0, 180.0),
+    "store_full": (2, 5.0, 180.0),
     "tail_lag": (3, 5.0, 120.0),
     "lease_cut": (3, 2.0, 90.0),
     "lease_after": (3, 2.0, 90.0),
@@ -54,6 +55,8 @@ NODE_FAULTS: Final[Mapping[str, tuple[float, float, float]]] = {
     "node_down": (3, 5.0, 900.0),
     "node_gone": (2, 5.0, 900.0),
     "node_cordon": (2, 30.0, 900.0),
+    # Others take GPUs that are free.
+    "node_foreign": (2, 30.0, 900.0),
 }
 JOB_FAULTS: Final[Mapping[str, tuple[float, float, float]]] = {"worker_dies": (6, 0.0, 0.0), "job_fails": (1, 0.0, 0.0)}
 KINDS: Final = frozenset({*REPLICA_FAULTS, *NODE_FAULTS, *JOB_FAULTS})
@@ -72,7 +75,7 @@ def drawn(seed: int, *, until_s: float, replicas: Sequence[str], nodes: Sequence
         nodes: names.
     """
     chance = rng_at(seed, "faults")
-    every_s = _EVERY_S * chance.choice([0.3, 1.0, 1.0, 3.0])
+    every_s = _EVERY_S * chance.choice([0.1, 0.3, 1.0, 1.0, 3.0])
     table = {**REPLICA_FAULTS, **NODE_FAULTS, **JOB_FAULTS}
     # Each seed has kinds of its own, so that not every story is everything at once.
     kinds = [kind for kind in table if chance.random() < 0.6] or list(table)

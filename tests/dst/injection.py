@@ -119,11 +119,14 @@ class Injection:
                 cluster.change_node(fault.target, is_schedulable=False)
             case "node_gone":
                 cluster.remove_node(fault.target)
+            case "node_foreign" if (node := cluster.nodes.get(fault.target)) is not None:
+                free = node.gpus - cluster.used(node.name)
+                cluster.change_node(node.name, foreign_gpus=round(free * fault.share))
         self._scene.later(fault.span_s, self._mend, fault.target)
 
     def _mend(self, name: str) -> None:
         self._scene.cluster.add_node(self._nodes[name])
-        self._scene.cluster.change_node(name, is_ready=True, is_schedulable=True)
+        self._scene.cluster.change_node(name, is_ready=True, is_schedulable=True, foreign_gpus=0)
 
     # ---- jobs
 

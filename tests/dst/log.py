@@ -13,7 +13,7 @@ from random import Random
 from typing import Final
 
 from tests.dst.wire import Trouble, Wire
-from voda.domain.errors import StoreUnavailable
+from voda.domain.errors import StoreNotWritable, StoreUnavailable
 from voda.events import group
 from voda.events.codec import unseal
 from voda.events.envelope import Event, Fact, Head, Sealed
@@ -108,7 +108,7 @@ class LogConnection:
         """See EventStore.append."""
         append = group.Append(stream, expected_version, tuple(facts), epoch)
         group.refuse_unstorable(append)
-        return await self.wire.ask(lambda: self._log.commit(append, self._by), is_change=True, what=stream)
+        return await self.wire.ask(lambda: self._commit(append), is_change=True, what=stream)
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
         """See EventStore.read."""
@@ -176,6 +176,12 @@ class LogConnection:
         self.wire.is_dead = True
         if self._tell in self._log.readers:
             self._log.readers.remove(self._tell)
+
+    def _commit(self, append: group.Append) -> int:
+        share = self._trouble.share("store_full")
+        if share and self._chance.random() < share:
+            raise StoreNotWritable("the log: its disk is full")
+        return self._log.commit(append, self._by)
 
     def _of(self, stream: str, after: int, limit: int) -> Sequence[Event]:
         positions = self._log.streams.get(stream, [])
