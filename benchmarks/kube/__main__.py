@@ -1,40 +1,22 @@
-"""`python -m benchmarks.kube [NAME ...]`: take every figure on a real API server, or those whose name contains a NAME.
-
-A figure is a module with `TITLE` and `run(options) -> Sequence[Row]`. Goals are reported, never enforced.
-"""
+"""`python -m benchmarks.kube [NAME ...]`: take every figure on a real API server, or those whose name contains a NAME."""
 
 import argparse
 import asyncio
-import importlib
 import logging
-import signal
 import sys
 
+from benchmarks.figures import chosen, take
 from benchmarks.kube.options import Options
-from benchmarks.table import Row, show
 
 FIGURES = ("reaction", "throughput", "bind", "takeover", "memory", "idle")
 
 
 def main(arguments: list[str]) -> None:
-    """Take the figures that are asked for, one after the other, and say how many goals are met."""
+    """Take the figures that are asked for."""
     names, options = _parsed(arguments)
-    chosen = [name for name in FIGURES if not names or any(part in name for part in names)]
-    if not chosen:
-        sys.exit(f"there is no figure {' or '.join(names)}: expected some of {', '.join(FIGURES)}, or nothing")
     # The stand-ins ask again whenever a connection breaks, as it does at the end of each figure.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    # Whoever ends it by the usual signal leaves no process behind either.
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    rows: list[Row] = []
-    for name in chosen:
-        module = importlib.import_module(f"benchmarks.kube.{name}")
-        print(f"taking {name} ...", file=sys.stderr, flush=True)
-        measured = asyncio.run(module.run(options))
-        show(measured, module.TITLE)
-        rows += measured
-    judged = [row for row in rows if row.is_met is not None]
-    print(f"{sum(bool(row.is_met) for row in judged)} of {len(judged)} goals met")
+    take("benchmarks.kube", chosen(names, FIGURES), options, asyncio.run)
 
 
 def _parsed(arguments: list[str]) -> tuple[list[str], Options]:
