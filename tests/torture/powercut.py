@@ -24,9 +24,9 @@ from tests.torture.powercut_record import Operation, Unreplayable, built_shim, e
 from tests.torture.powercut_writer import LOG, NOTES, Note
 from voda.domain.errors import VodaError
 from voda.domain.rng import rng_at
+from voda.events.durable import DurableStore
 from voda.events.envelope import ANY_VERSION, Event
 from voda.events.opening import open_store
-from voda.events.sql.store import SqlStore
 from voda.events.verify import verify_log
 
 _ROOT = Path(__file__).parents[2]
@@ -166,7 +166,7 @@ def _compared(events: Sequence[Event], told: Told) -> str:
     return ""
 
 
-async def _gone_on(store: SqlStore) -> str:
+async def _gone_on(store: DurableStore) -> str:
     before = await store.position()
     after = await store.append("job.a", ANY_VERSION, [a_fact("after the power cut")])
     if after != before + 1:

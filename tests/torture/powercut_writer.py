@@ -15,9 +15,9 @@ import msgspec
 
 from tests.builders import a_fact, a_snapshot
 from voda.domain.rng import rng_at
+from voda.events.durable import DurableStore
 from voda.events.envelope import ANY_VERSION
 from voda.events.opening import open_store
-from voda.events.sql.store import SqlStore
 
 LOG = "log.db"
 NOTES = "notes"
@@ -68,14 +68,14 @@ class Writer:
                         group.create_task(self._append(store))
         os._exit(0)
 
-    async def _open(self, synchronous: str) -> SqlStore:
+    async def _open(self, synchronous: str) -> DurableStore:
         store = await open_store(self._path)
         # Another word than FULL shows that the judge finds what such a setting loses.
         await _set_synchronous(store, synchronous)
         self._note(Note(opened=True))
         return store
 
-    async def _append(self, store: SqlStore) -> None:
+    async def _append(self, store: DurableStore) -> None:
         self._batches += 1
         batch, events = f"{self._process}.{self._batches}", self._rng.choice([1, 1, 1, 2, 5, 40])
         self._note(Note(batch=batch, events=events))
@@ -83,7 +83,7 @@ class Writer:
         position = await store.append(self._rng.choice(_STREAMS), ANY_VERSION, facts)
         self._note(Note(batch=batch, position=position))
 
-    async def _snapshot(self, store: SqlStore) -> None:
+    async def _snapshot(self, store: DurableStore) -> None:
         position, state = await store.position(), self._rng.randbytes(self._rng.choice([100, 20_000, 200_000]))
         if position:
             await store.save_snapshot(a_snapshot(_SNAPSHOT, position, state, heads=await store.heads()))
@@ -93,7 +93,7 @@ class Writer:
         os.write(self._notes, msgspec.json.encode(note) + b"\n")
 
 
-async def _set_synchronous(store: SqlStore, synchronous: str) -> None:
+async def _set_synchronous(store: DurableStore, synchronous: str) -> None:
     writer = store._database._writer  # type: ignore[attr-defined]  # the setting is not the user's to choose
     writer._connection.execute(f"PRAGMA synchronous = {synchronous}")
 
