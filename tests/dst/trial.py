@@ -4,6 +4,7 @@ Rule: a trial is data, so the same trial ends the same way, wherever and however
 """
 
 import asyncio
+import gc
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -74,6 +75,14 @@ def trial_of(seed: int, *, hours: float, quiet_s: float) -> Trial:
 
 def tried(trial: Trial) -> Verdict:
     """Run a trial to its end, or to the first rule that is broken."""
+    verdict = _tried(trial)
+    # Handlers with their applications, and so whole worlds: a thousand of them would be kept.
+    web_app._cached_build_middleware.cache_clear()
+    gc.collect()
+    return verdict
+
+
+def _tried(trial: Trial) -> Verdict:
     journal = Journal()
     users = Users(trial.acts, journal)
     checkers: list[Checker] = []
@@ -88,8 +97,6 @@ def tried(trial: Trial) -> Verdict:
         return checkers[0].finish()
 
     outcome = simulate(trial.setup, users.run, watches, finish)
-    # Handlers with their applications, and so whole worlds: a thousand of them would be kept.
-    web_app._cached_build_middleware.cache_clear()
     breach = outcome.breach or asyncio.run(_proven(worlds[0]))
     return Verdict(
         breach=breach,
