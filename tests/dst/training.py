@@ -64,4 +64,4 @@ def training_of(seed: int, job_id: str, epochs: int) -> Training:
         epochs: that its owner asked for; 0 = drawn.
     """
     chance = rng_at(seed, f"training {job_id}")
-    return Training(epochs=epochs or chance.randint(2, 5), epoch_s=chance.choice([60.0, 180.0, 420.0, 900.0]))
+    return Training(epochs=epochs or chance.randint(2, 5), epoch_s=chance.choice([30.0, 90.0, 240.0, 600.0]))
