@@ -238,6 +238,7 @@ async def test_servers_that_lost_their_tail_are_found_out_by_who_has_read_it(tmp
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("short_segments")
 @pytest.mark.parametrize("how", ["flipped bit", "cut tail"])
 async def test_damage_to_the_servers_file_is_told_with_its_position(how: str) -> None:
     with serving() as server:
@@ -331,6 +332,23 @@ async def test_group_seen_before_its_answer_counts_once(store: JetStreamStore, m
         assert await store.append("job.a", number, [a_fact(str(number))]) == number + 1
     assert await store.ends() == (3, {"job.a": await store.head("job.a")})
     assert await ids(store) == ["0", "1", "2"]
+
+
+async def test_proof_after_a_lost_connection_is_not_confused_by_what_is_written_meanwhile(
+    store: JetStreamStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.append("job.a", 0, [a_fact("1")])
+    read = store._log.stream.all_behind
+
+    async def while_another_is_written(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(store._log.stream, "all_behind", read)
+        page = await read(*arguments, **options)
+        await store.append("job.a", 1, [a_fact("2")])
+        return page
+
+    store._log._doubt()
+    monkeypatch.setattr(store._log.stream, "all_behind", while_another_is_written)
+    assert await store.position() == 2
 
 
 @pytest.mark.parametrize("fate", ["answer lost", "never sent", "late"])

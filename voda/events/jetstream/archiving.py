@@ -10,16 +10,17 @@ from voda.domain.errors import InvalidInput
 from voda.events.durable import Base
 from voda.events.jetstream.blobs import Key
 from voda.events.jetstream.log import BASE, IDS, PLACES, Log
+from voda.events.jetstream.lookup import Lookup
 
 
-async def forget(log: Log, base: Base) -> None:
+async def forget(log: Log, lookup: Lookup, base: Base) -> None:
     """See DurableStore.forget."""
     state = await log.sync()
     if base.position > state.position:
         raise InvalidInput(f"{log.place} ends at position {state.position}: it cannot forget up to {base.position}")
     if base.position <= (await log.base()).position:
         return
-    spot = await log.spot(base.position)
+    spot = await lookup.spot(base.position)
     await log.blobs.put(Key(BASE, "", base.position), msgpack.encode(base))
     await log.write_record(replace(log.record, base=base.position, sequence=spot.sequence))
     # Messages before that of the first event that is kept.

@@ -47,6 +47,8 @@ class Connection:
         self.place = location.place
         self.timeout_s = timeout_s
         self._client = Client()
+        self._has_client = False
+        """Whether the client was ever connected; from then on it connects again by itself."""
         self._is_open = asyncio.Event()
         self._connecting = asyncio.Lock()
         self._is_closed = False
@@ -82,7 +84,7 @@ class Connection:
         if not self._client.is_connected:
             async with explained(self.place), asyncio.timeout(self.timeout_s), self._connecting:
                 # A client that the server has shown the door never comes back by itself.
-                if not self._client.is_reconnecting and not self._client.is_connected:
+                if not self._has_client or self._client.is_closed:
                     await self._connect()
                 await self._is_open.wait()
         return self._client
@@ -187,6 +189,8 @@ class Connection:
                 await self._client.close()
         except (TimeoutError, OSError) as error:
             _log.debug("connection not closed cleanly place=%s reason=%s", self.place, error)
+        if isinstance(self._client._transport, _Transport):
+            await self._client._transport.drop()
 
     async def _connect(self) -> None:
         where = self.location
@@ -199,7 +203,7 @@ class Connection:
 
         client = Client()
         # The client's own waits for what a frozen server has not read yet, for ever.
-        client._transport = _Transport()  # type: ignore[no-untyped-call]
+        client._transport = transport = _Transport()  # type: ignore[no-untyped-call]
         try:
             await client.connect(
                 where.servers,
@@ -217,11 +221,14 @@ class Connection:
             )
         except (ImportError, FileNotFoundError) as error:
             raise InvalidInput(f"{self.place}: the credentials {where.creds} cannot be used: {error}") from error
-        except Exception as error:
+        except BaseException as error:
+            await transport.drop()
+            if not isinstance(error, Exception):
+                raise
             raise _telling(failures, error, self.place) from error
         # From now on it tries for as long as it takes; the first time a wrong address should be told at once.
         client.options["max_reconnect_attempts"] = -1
-        self._client = client
+        self._client, self._has_client = client, True
         self._is_open.set()
         for wake in self._on_reconnect:
             wake()
@@ -239,7 +246,12 @@ class Connection:
 
 
 class _Transport(TcpTransport):
-    """A TCP connection that is given up in time."""
+    """A TCP connection that is given up in time, and closed before the next is made."""
+
+    async def connect(self, *arguments: Any, **options: Any) -> None:
+        """Connect, and let go of a connection on which the server said nothing."""
+        await self.drop()
+        await super().connect(*arguments, **options)
 
     async def wait_closed(self) -> None:
         """Wait until the connection is closed, or let go of it."""
@@ -247,8 +259,16 @@ class _Transport(TcpTransport):
             async with asyncio.timeout(_CLOSE_S):
                 await super().wait_closed()  # type: ignore[no-untyped-call]
         except TimeoutError:
-            if self._io_writer is not None:
-                self._io_writer.transport.abort()
+            await self.drop()
+
+    async def drop(self) -> None:
+        """Let go of the connection at once; of none, nothing."""
+        writers = {self._io_writer, self._bare_io_writer} - {None}
+        for writer in writers:
+            writer.transport.abort()  # type: ignore[union-attr]  # None is not among them
+        if writers:
+            # The loop closes the socket in its next round.
+            await asyncio.sleep(0)
 
 
 def _identity(where: Location) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The log as one process knows it: its state, brought up to date from the stream, and where in it what lies.
+"""The log as one process knows it: its state, brought up to date from the stream.
 
 Rule: `sync` returns only when the state holds all that the stream's leader had when it was asked; and a stream that
 once reached further, or holds something else now where this process has read before, is damage and never the truth.
@@ -14,14 +14,13 @@ import msgspec
 from msgspec import Struct
 
 from voda.domain.errors import LogDamaged, LogTooNew, StoreUnavailable
-from voda.events.codec import body_of
 from voda.events.durable import Base
-from voda.events.envelope import Head, Sealed
+from voda.events.envelope import Head
 from voda.events.group import EventRow
 from voda.events.jetstream import settings
 from voda.events.jetstream.blobs import Blobs, Key
 from voda.events.jetstream.connection import Connection
-from voda.events.jetstream.index import IdIndex, Ids, Places, Recent, Spot, positions_of, spot_before
+from voda.events.jetstream.index import Spot
 from voda.events.jetstream.messages import Assembly, Group, Outgoing
 from voda.events.jetstream.state import Closed, State
 from voda.events.jetstream.stream import Stream
@@ -32,8 +31,6 @@ _RECORD_FORMAT = 1
 _PAGE_MESSAGES = 512
 _PAGE_BYTES = 4 * 1024 * 1024
 _PAUSE_S = 0.05
-_PLACES_KEPT = 4
-_SPOTS_KEPT = 64
 _NAMES_KEPT = 1000
 
 _log = logging.getLogger(__name__)
@@ -67,8 +64,6 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Record).decode
 _decode_reached = msgspec.msgpack.Decoder(Reached).decode
 _decode_base = msgspec.msgpack.Decoder(Base).decode
-_decode_ids = msgspec.msgpack.Decoder(Ids).decode
-_decode_places = msgspec.msgpack.Decoder(Places).decode
 
 
 class Log:
@@ -99,9 +94,8 @@ class Log:
         self._assembly = Assembly(0)
         self._names: deque[bytes] = deque(maxlen=_NAMES_KEPT)
         self._base: Base | None = None
-        self._ids: IdIndex | None = None
-        self._places: dict[int, Places] = {}
-        self._spots: dict[int, Spot] = {}
+        self.generation = 0
+        """Grows whenever the log is folded again from another beginning."""
         self._turn = asyncio.Lock()
         self._is_proven = True
         connection.on_reconnect(self._doubt)
@@ -147,9 +141,9 @@ class Log:
         async with self._turn:
             if self._state is None:
                 await self._load()
+            end = await self._end()
             if not self._is_proven:
                 await self._prove()
-            end = await self._end()
             while self._assembly.sequence < end:
                 page = await self.stream.all_behind(
                     self._assembly.sequence + 1, messages=_PAGE_MESSAGES, most_bytes=_PAGE_BYTES
@@ -187,8 +181,6 @@ class Log:
     def _keep(self, closed: Closed | None) -> None:
         if closed is not None:
             self.closed.append(closed)
-            if self._ids is not None:
-                self._ids.add(closed.ids)
 
     async def _end(self) -> int:
         """Return the stream's last sequence, as its leader knows it; never less than what was read before."""
@@ -201,15 +193,21 @@ class Log:
             await asyncio.sleep(_PAUSE_S)
         return end
 
+    async def _stands(self, state: State) -> bool:
+        """Return whether the last group of a state is where it was; one that is archived is believed."""
+        # Of this instant: what this process writes meanwhile moves the state on.
+        sequence, name = state.sequence, state.group
+        if not name or sequence < self.record.sequence:
+            return True
+        page = await self.stream.all_behind(sequence, messages=1, most_bytes=1)
+        return bool(page) and page[0].sequence == sequence and page[0].has(name)
+
     async def _prove(self) -> None:
         """After a connection was lost: refuse a stream that has lost what this process has read."""
-        state = self.state
         # What is in the archive need not be there.
         await self.read_record()
-        if state.group and state.sequence >= self.record.sequence:
-            page = await self.stream.all_behind(state.sequence, messages=1, most_bytes=_PAGE_BYTES)
-            if not page or page[0].sequence != state.sequence or not page[0].has(state.group):
-                raise self._gone_back()
+        if not await self._stands(self.state):
+            raise self._gone_back()
         self._is_proven = True
 
     def _doubt(self) -> None:
@@ -287,9 +285,7 @@ class Log:
     async def begin_anew(self) -> None:
         """Fold the log again: the stream's beginning has changed."""
         async with self._turn:
-            self._ids = None
-            self._places.clear()
-            self._spots.clear()
+            self.generation += 1
             await self._load()
 
     async def _load(self) -> None:
@@ -303,8 +299,9 @@ class Log:
             if key.position < base.position:
                 break
             with suppress(LogDamaged, LogTooNew):
-                if data := await self.blobs.get(key):
-                    return State.load(data)
+                data = await self.blobs.get(key)
+                if data and await self._stands(state := State.load(data)):
+                    return state
             _log.warning("checkpoint passed over place=%s position=%d", self.place, key.position)
         return State(Spot(base.position, self.record.sequence), base.heads)
 
@@ -315,88 +312,7 @@ class Log:
         self.is_importing = bool(group.origin) and group.origin != self.record.imported
         return not self.is_importing
 
-    # ---- where what lies
-
-    async def spot(self, after: int) -> Spot:
-        """Return from where to read the events behind a position, which is not below the base's."""
-        if found := self._spots.get(after):
-            return found
-        if after == self.record.base and self._state is None:
-            await self.base()
-            if after == self.record.base:
-                return Spot(after, self.record.sequence)
-        state = self._state
-        if state is None or after >= state.position:
-            state = await self.sync()
-        if after >= state.position:
-            return Spot(state.position, state.sequence + 1)
-        if after >= state.recent.after:
-            return state.recent.spot(after + 1)
-        for first, sequence, last in reversed(state.segments):
-            if first <= after < last:
-                return spot_before(await self.places((first, sequence, last)), after + 1)
-        return Spot(self.record.base, self.record.sequence)
-
-    def note(self, spot: Spot) -> None:
-        """Remember a spot: whoever has read up to it reads on from there."""
-        self._spots[spot.position] = spot
-        if len(self._spots) > _SPOTS_KEPT:
-            del self._spots[next(iter(self._spots))]
-
-    async def positions_of(self, stream: str, after: int) -> AsyncIterator[int]:
-        """Yield the positions behind `after` at which events of a stream may stand, in order."""
-        state = await self.sync()
-        segments = [segment for segment in state.segments if segment[2] > after]
-        recent = state.recent.places()
-        for segment in segments:
-            for position in positions_of(await self.places(segment), stream):
-                if position > after:
-                    yield int(position)
-        for position in positions_of(recent, stream):
-            if position > after:
-                yield int(position)
-
-    async def places(self, segment: tuple[int, int, int]) -> Places:
-        """Return where a segment's groups lie."""
-        first = segment[0]
-        if first not in self._places:
-            data = await self._kept(PLACES, segment)
-            self._places[first] = _decode_places(data) if data else (await self._again(segment))[1]
-            if len(self._places) > _PLACES_KEPT:
-                del self._places[next(iter(self._places))]
-        return self._places[first]
-
-    async def ids(self) -> IdIndex:
-        """Return the ids of all closed segments."""
-        if self._ids is None:
-            state = await self.sync()
-            index = IdIndex()
-            # More may be closed meanwhile.
-            while len(index) < len(state.segments):
-                segment = state.segments[len(index)]
-                data = await self._kept(IDS, segment)
-                index.add(_decode_ids(data) if data else (await self._again(segment))[0])
-            self._ids = index
-        return self._ids
-
-    async def _kept(self, kind: str, segment: tuple[int, int, int]) -> bytes | None:
-        try:
-            return await self.blobs.get(Key(kind, "", segment[2]))
-        except LogDamaged as error:
-            _log.warning("segment made again place=%s reason=%s", self.place, error)
-            return None
-
-    async def _again(self, segment: tuple[int, int, int]) -> tuple[Ids, Places]:
-        """Make a segment again from the events themselves."""
-        first, sequence, last = segment
-        recent, position = Recent(first), first
-        async for group in self.groups(sequence):
-            sealed = [one for one in group.sealed if one.position > position]
-            recent.add(Spot(position, group.sequence), [_name_and_id(one) for one in sealed])
-            position += len(sealed)
-            if position >= last:
-                break
-        return recent.segment()
+    # ---- messages
 
     async def groups(
         self, sequence: int, *, messages: int = _PAGE_MESSAGES, most_bytes: int = _PAGE_BYTES, to_end: bool = True
@@ -420,11 +336,6 @@ class Log:
                     yield group
             if not page or (not to_end and len(page) < messages):
                 return
-
-
-def _name_and_id(sealed: Sealed) -> tuple[str, str]:
-    body = body_of(sealed)
-    return body.stream, body.event_id
 
 
 def unavailable(place: str) -> StoreUnavailable:

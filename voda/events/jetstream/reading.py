@@ -11,6 +11,7 @@ from voda.events.durable import archived
 from voda.events.envelope import Sealed
 from voda.events.jetstream.index import Spot
 from voda.events.jetstream.log import Log
+from voda.events.jetstream.lookup import Lookup
 from voda.events.jetstream.messages import Group
 
 _MOST_MESSAGES = 1000
@@ -26,10 +27,12 @@ class Reading:
 
     Args:
         log: that is read.
+        lookup: of the log.
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, lookup: Lookup) -> None:
         self._log = log
+        self._lookup = lookup
         # The group that a page ended in: the next begins there.
         self._last: Group | None = None
 
@@ -57,7 +60,7 @@ class Reading:
                 start = expected - group.position
                 found += group.sealed[start : start + limit - len(found)]
                 self._last = group
-                self._log.note(Spot(group.position + len(group.sealed) - 1, group.last_sequence + 1))
+                self._lookup.note(Spot(group.position + len(group.sealed) - 1, group.last_sequence + 1))
                 if len(found) == limit:
                     return found
         except LogDamaged as error:
@@ -83,7 +86,7 @@ class Reading:
             after = base.position
         positions: list[int] = []
         found: list[Sealed] = []
-        async for position in self._log.positions_of(stream, after):
+        async for position in self._lookup.positions_of(stream, after):
             positions.append(position)
             if len(positions) == limit:
                 found += await self._picked(stream, positions)
@@ -116,7 +119,7 @@ class Reading:
             yield last
             spot = Spot(0, last.last_sequence + 1)
         else:
-            spot = await self._log.spot(after)
+            spot = await self._lookup.spot(after)
         most_bytes = min(max(limit * _EVENT_BYTES, _FEWEST_BYTES), _MOST_BYTES)
         messages = min(limit + 1, _MOST_MESSAGES)
         async for group in self._log.groups(spot.sequence, messages=messages, most_bytes=most_bytes, to_end=to_end):

@@ -27,6 +27,7 @@ from voda.events.jetstream.connection import Connection
 from voda.events.jetstream.importing import restore
 from voda.events.jetstream.location import parsed
 from voda.events.jetstream.log import Log
+from voda.events.jetstream.lookup import Lookup
 from voda.events.jetstream.proof import refuse_cut
 from voda.events.jetstream.reading import Reading
 from voda.events.jetstream.writer import Writer
@@ -68,8 +69,9 @@ class JetStreamStore:
         """For those who elect a leader beside the log."""
         self._read_only = read_only
         self._log = Log(connection)
-        self._reading = Reading(self._log)
-        self._writer = Writer(self._log, self._reading)
+        self._lookup = Lookup(self._log)
+        self._reading = Reading(self._log, self._lookup)
+        self._writer = Writer(self._log, self._reading, self._lookup)
         self._commits = GroupCommit(self._writer)
         self._grown = asyncio.Event()
         self._listening_on: Client | None = None
@@ -256,7 +258,7 @@ class JetStreamStore:
     async def forget(self, base: Base) -> None:
         """See DurableStore.forget."""
         self._refuse_read_only()
-        await forget(self._log, base)
+        await forget(self._log, self._lookup, base)
 
     async def close(self) -> None:
         """See EventStore.close."""

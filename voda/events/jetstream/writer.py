@@ -17,6 +17,7 @@ from voda.events.group import Append, GroupPlan, Outcome, plan_group
 from voda.events.jetstream.blobs import Key
 from voda.events.jetstream.errors import WRONG_LAST_SEQUENCE, explain
 from voda.events.jetstream.log import CHECKPOINT, CHECKPOINTS_KEPT, IDS, PLACES, Log, unavailable
+from voda.events.jetstream.lookup import Lookup
 from voda.events.jetstream.messages import Outgoing, written
 from voda.events.jetstream.reading import Reading
 from voda.events.jetstream.state import State, encoded
@@ -40,10 +41,12 @@ class Writer:
     Args:
         log: that is written to.
         reading: looks events up.
+        lookup: of the log.
     """
 
-    def __init__(self, log: Log, reading: Reading) -> None:
+    def __init__(self, log: Log, reading: Reading, lookup: Lookup) -> None:
         self._log = log
+        self._lookup = lookup
         self._reading = reading
         self._turn = asyncio.Lock()
         self._saving: asyncio.Task[None] | None = None
@@ -140,7 +143,7 @@ class Writer:
         recent = state.recent.ids
         known = {event_id: recent[event_id] for event_id in ids if event_id in recent}
         if state.segments:
-            index = await self._log.ids()
+            index = await self._lookup.ids()
             for event_id, positions in index.candidates([one for one in ids if one not in known]).items():
                 for position in positions:
                     if await self._reading.has(event_id, position):
