@@ -92,3 +92,22 @@ def test_journal_when_a_job_is_being_canceled_then_a_delete_need_not_be_there() 
     told.answered("delete", "dst-2", 202, "a")
     with pytest.raises(Broken, match="acknowledged: delete dst-3"):
         told.answered("delete", "dst-3", 202, "b")
+
+
+def test_journal_when_a_read_is_older_than_what_was_acknowledged_then_it_is_noticed() -> None:
+    told = Told()
+    told.journal.sent("change", "100")
+    event = told.committed(JobChanged(job_id="a", priority=100))
+    answer = Answered(kind="change", tag="100", status=200, job_id="a", position=event.position)
+    told.journal.answered(answer)
+    told.journal.read(answer, event.position)
+    with pytest.raises(Broken, match="read your writes: change 100 is at position 1, and was read at revision 0"):
+        told.journal.read(answer, event.position - 1)
+
+
+def test_journal_when_a_job_had_ended_then_a_read_need_not_show_what_came_later() -> None:
+    told = Told()
+    end = told.committed(JobCanceled(job_id="a"))
+    told.journal.sent("delete", "dst-1")
+    told.committed(JobCancelRequested(job_id="a", reason="dst-1"))
+    told.journal.read(Answered(kind="delete", tag="dst-1", status=202, job_id="a", position=2), end.position)
