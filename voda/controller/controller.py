@@ -6,7 +6,7 @@ Rules: decide from the log alone; one writer decides (its epoch fences former le
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from voda.clock import Clock, stopwatch
@@ -189,6 +189,8 @@ class Controller:
             await self._decide(policy, self._cause)
             await self._requeue(policy)
         due_at = self._may_decide_at() if self._cause is not None else math.inf
+        if self._idle():
+            due_at = self._clock.now()
         return min(due_at, self._requeue_at)
 
     async def _decide(self, policy: Policy, cause: str) -> None:
@@ -234,13 +236,22 @@ class Controller:
 
     async def _cancel_idle(self) -> None:
         """End canceled jobs that hold no workers (any more)."""
-        jobs = self.live.cluster.jobs(self.pool)
-        idle = [job_id for job_id in sorted(self._canceling) if job_id in jobs and not jobs[job_id].workers]
+        idle = self._idle()
         for job_id in idle:
             await self._store.append(f"job.{job_id}", ANY_VERSION, [self._fact(JobCanceled(job_id=job_id))])
+        jobs = self.live.cluster.jobs(self.pool)
         self._canceling = {job_id for job_id in self._canceling if job_id in jobs} - set(idle)
         if idle:
             await self.catch_up()
+
+    def _idle(self) -> Sequence[str]:
+        """Return the canceled jobs that hold nothing.
+
+        One that is planned may: its workers may have been started at this moment, and the log not have been told.
+        """
+        jobs, planned = self.live.cluster.jobs(self.pool), self.live.cluster.plan(self.pool).placement
+        held = (job_id for job_id in sorted(self._canceling) if job_id in jobs and job_id not in planned)
+        return [job_id for job_id in held if not jobs[job_id].workers]
 
     def _note(self, event: Event) -> None:
         if event.stream == self._stream and event.epoch == self._epoch:

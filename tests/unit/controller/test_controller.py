@@ -146,6 +146,21 @@ async def test_canceled_job_without_workers_is_ended_at_once(stage: Stage) -> No
     assert stage.controller.live.cluster.jobs("default") == {}
 
 
+async def test_canceled_job_that_is_planned_is_ended_once_no_plan_starts_it(stage: Stage) -> None:
+    await stage.begin(ratelimit_s=10)
+    await stage.add(JobSubmitted(spec=a_spec("a")))
+    await stage.step_at(1100)
+    # Its workers may be starting, and the log know nothing of it yet: whoever leads next would not, either.
+    await stage.add(JobCancelRequested(job_id="a"))
+    await stage.step_at(1101)
+    assert set(stage.controller.live.cluster.jobs("default")) == {"a"}
+    due_at = await stage.step_at(1110)
+    assert stage.controller.live.cluster.plan("default").placement == {}
+    assert due_at == 1110
+    await stage.step_at(1110)
+    assert stage.controller.live.cluster.jobs("default") == {}
+
+
 async def test_canceled_job_with_workers_is_ended_when_they_are_gone(stage: Stage) -> None:
     await stage.begin(ratelimit_s=0)
     await stage.add(JobSubmitted(spec=a_spec("a")))
