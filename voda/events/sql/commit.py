@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from voda.domain.errors import StoreNotWritable
+from voda.domain.errors import LogDamaged, StoreNotWritable
 from voda.events.group import Append, Outcome
 
 LARGEST_GROUP = 10_000
@@ -117,10 +117,10 @@ class GroupCommit:
     async def _outcomes(self, group: Sequence[_Waiting]) -> Sequence[Outcome]:
         try:
             return await self._database.commit([waiting.append for waiting in group])
-        except StoreNotWritable as error:
+        except (StoreNotWritable, LogDamaged) as error:
             if len(group) == 1:
                 return [error]
-            # What one large append finds no room for may well be room enough for the others.
+            # What has no room for one large append may well have it for the others, whose streams may be sound, too.
             return [outcome for waiting in group for outcome in await self._outcomes([waiting])]
         except Exception as error:  # each of the group's callers gets it
             return [copy.copy(error) for _ in group]

@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from voda.events.envelope import Head
 from voda.events.group import Append, GroupPlan, Outcome, plan_group
 from voda.events.sql import schema
+from voda.events.sql.heads import KeptHead
 from voda.events.sql.postgres_listener import CHANNEL
 
 _GONE: Final = (InterfaceError, InternalClientError, PostgresConnectionError, OperatorInterventionError, OSError)
@@ -29,12 +30,12 @@ HEADS_CACHED: Final = 100_000
 
 # Two statements: each sees what was committed before it began, and whatever follows begins with the lock held.
 _BEGIN: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED; {LOCK}"
+_HEADS: Final = f"{schema.KEPT_HEADS} WHERE stream = ANY($1)"
 _LOOK: Final = (
-    f"SELECT 0, '', ({schema.POSITION}), '', 0::bigint"
-    " UNION ALL SELECT 1, stream, version, hash, epoch FROM streams WHERE stream = ANY($1)"
-    " UNION ALL SELECT 2, event_id, position, '', 0 FROM events WHERE event_id = ANY($2)"
+    f"SELECT 0, '', ({schema.POSITION}), '', 0::bigint, 0::bigint, NULL::bytea, 0::bigint"
+    f" UNION ALL SELECT 1, heads.* FROM ({_HEADS}) AS heads"
+    " UNION ALL SELECT 2, event_id, position, '', 0, 0, NULL, 0 FROM events WHERE event_id = ANY($2)"
 )
-_HEADS: Final = "SELECT stream, version, hash, epoch FROM streams WHERE stream = ANY($1)"
 _EVENT_COLUMNS: Final = tuple(schema.events.columns.keys())
 _HEAD_COLUMNS: Final = tuple(schema.streams.columns.keys())
 _WRITE: Final = (
@@ -134,7 +135,7 @@ class Writer:
         unread = [append.stream for append in group if append.stream not in self._heads]
         if unread:
             # Where another process wrote meanwhile they are of later, and the write finds that out.
-            self._heads.update({row[0]: Head(*row[1:]) for row in await self._driver.fetch(_HEADS, unread)})
+            self._heads.update({row[0]: KeptHead(*row).proven() for row in await self._driver.fetch(_HEADS, unread)})
 
     async def _after_a_look(self, group: Sequence[Append]) -> GroupPlan:
         """Write the group as the log is now."""
@@ -142,12 +143,12 @@ class Writer:
         streams = [append.stream for append in group]
         ids = [fact.event_id for append in group for fact in append.facts]
         position, known = 0, {}
-        for kind, name, number, sha, epoch in await self._driver.fetch(_LOOK, streams, ids):
+        for kind, name, number, *rest in await self._driver.fetch(_LOOK, streams, ids):
             match kind:
                 case 0:
                     position = number
                 case 1:
-                    self._heads[name] = Head(number, sha, epoch)
+                    self._heads[name] = KeptHead(name, number, *rest).proven()
                 case _:
                     known[name] = number
         plan = plan_group(group, position=position, heads=self._heads, known=known)

@@ -71,12 +71,23 @@ READ = "SELECT position, body, hash FROM events WHERE position > :after ORDER BY
 READ_STREAM = (
     "SELECT position, body, hash FROM events WHERE stream = :stream AND position > :after ORDER BY version LIMIT :limit"
 )
+POSITION_IN_STREAM = "SELECT position FROM events WHERE stream = :stream AND version = :version"
+HASH_AT = "SELECT hash FROM events WHERE position = :position"
 READ_ROWS = (
     "SELECT position, stream, version, event_id, type, recorded_at, body, hash FROM events"
     " WHERE position > :after ORDER BY position LIMIT :limit"
 )
 POSITION = f"SELECT coalesce(max(position), 0) FROM {_ENDS} AS ends"
-HEAD = "SELECT version, hash, epoch FROM streams WHERE stream = :stream"
+# The event by a query of its own: a join might pass through all events where the database knows too little of them.
+KEPT_HEADS = (
+    "SELECT stream, version, hash, epoch, position,"
+    " (SELECT body FROM events WHERE events.position = streams.position) AS body,"
+    " (SELECT coalesce(max(position), 0) FROM archived) AS base FROM streams"
+)
+"""Columns of `voda.events.sql.heads.KeptHead`."""
+HEAD = f"{KEPT_HEADS} WHERE stream = :stream"
+# A damaged SQLite file may hold text where its column promises a number; cast, it counts as nothing.
+HEAD_POSITION = "SELECT CAST(version AS BIGINT), CAST(position AS BIGINT) FROM streams WHERE stream = :stream"
 HEADS = "SELECT stream, version, hash, epoch FROM streams"
 ENDS = (
     "SELECT ends.position, streams.stream, streams.version, streams.hash, streams.epoch"
@@ -97,7 +108,7 @@ LATEST_SNAPSHOT = (
 )
 SNAPSHOTS = "SELECT name, position FROM snapshots ORDER BY position, name"
 REACHED = (
-    f"SELECT coalesce(max(position), 0), (SELECT coalesce(max(position), 0) FROM {_ENDS} AS ends)"
+    "SELECT coalesce(max(CAST(position AS BIGINT)), 0)"
     " FROM (SELECT position FROM streams UNION ALL SELECT position FROM snapshots) AS marks"
 )
 BASE_POSITION = "SELECT coalesce(max(position), 0) FROM archived"

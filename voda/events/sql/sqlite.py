@@ -20,6 +20,7 @@ from voda.events.durable import refuse_elsewhere
 from voda.events.envelope import Head
 from voda.events.group import Append, GroupPlan, Outcome, plan_group
 from voda.events.sql import schema, sqlite_file
+from voda.events.sql.heads import KeptHead
 from voda.events.sql.sqlite_errors import explain, explained, is_busy
 from voda.events.sql.sqlite_mark import Mark, mark_of, marked
 from voda.events.sql.sqlite_watch import Watch
@@ -43,7 +44,7 @@ UPSERT_HEAD = (
     " position = excluded.position"
 )
 _KNOWN = "SELECT event_id, position FROM events WHERE event_id IN (SELECT value FROM json_each(?))"
-_HEADS = "SELECT stream, version, hash, epoch FROM streams WHERE stream IN (SELECT value FROM json_each(?))"
+_HEADS = f"{schema.KEPT_HEADS} WHERE stream IN (SELECT value FROM json_each(?))"
 
 T = TypeVar("T")
 
@@ -245,8 +246,8 @@ class _Writer:
     def _plan(self, group: Sequence[Append], known: Mapping[str, int]) -> GroupPlan:
         unread = [append.stream for append in group if append.stream not in self._heads]
         if unread:
-            for stream, *head in self._connection.execute(_HEADS, (json.dumps(unread),)):
-                self._heads[stream] = Head(*head)
+            for row in self._connection.execute(_HEADS, (json.dumps(unread),)):
+                self._heads[row[0]] = KeptHead(*row).proven()
         return plan_group(group, position=self._position, heads=self._heads, known=known)
 
     def _known(self, group: Sequence[Append]) -> dict[str, int]:

@@ -19,6 +19,9 @@ from voda.events.group import Append, EventRow, GroupPlan, refuse_unstorable
 from voda.events.kept_heads import proven
 from voda.events.sql import schema
 from voda.events.sql.commit import Committer, GroupCommit
+from voda.events.sql.ends import readable_end
+from voda.events.sql.heads import KeptHead
+from voda.events.sql.one_stream import read_stream
 from voda.events.sql.records import base_of, snapshot_of
 from voda.events.store import Snapshot
 
@@ -112,11 +115,12 @@ class SqlStore:
         """See EventStore.read."""
         if stream is None:
             return [unseal(sealed) for sealed in await self.read_sealed(after, limit)]
-        params = {"stream": stream, "after": after, "limit": limit}
-        rows = await self._database.fetch(schema.READ_STREAM, params)
+        events, gap = await read_stream(self._database.fetch, stream, after, limit)
         # After the read: what it lacks was deleted after the base was moved.
-        await self._refuse_archived(after, stream)
-        return [unseal(Sealed(*row)) for row in rows]
+        base = await self._refuse_archived(after, stream)
+        if gap is not None and gap.version > base.heads.get(stream, Head()).version:
+            raise gap.damage()
+        return events
 
     async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
         """See EventStore.read_sealed."""
@@ -135,7 +139,12 @@ class SqlStore:
 
     async def ends(self) -> tuple[int, Mapping[str, Head]]:
         """Return the position of the last event and every stream's head, both seen at one instant."""
-        rows = await self._database.fetch(schema.ENDS, {})
+        try:
+            rows = await self._database.fetch(schema.ENDS, {})
+        except LogDamaged:
+            # This names the position.
+            await self.refuse_cut()
+            raise
         return rows[0][0], {stream: Head(*head) for _, stream, *head in rows if stream is not None}
 
     async def tail(self, after: int) -> AsyncIterator[Event]:
@@ -163,9 +172,13 @@ class SqlStore:
         return int((await self._database.fetch(schema.POSITION, {}))[0][0])
 
     async def head(self, stream: str) -> Head:
-        """See EventStore.head."""
+        """See EventStore.head.
+
+        Raises:
+            LogDamaged: the stream's last event is another one than the list of streams says.
+        """
         rows = await self._database.fetch(schema.HEAD, {"stream": stream})
-        return Head(*rows[0]) if rows else Head()
+        return KeptHead(*rows[0]).proven() if rows else Head()
 
     async def heads(self) -> Mapping[str, Head]:
         """See EventStore.heads."""
@@ -251,10 +264,11 @@ class SqlStore:
             await self._database.write([(schema.DROP_EVENTS, {"after": after, "until": slice_end})])
             after = slice_end
 
-    async def _refuse_archived(self, after: int, stream: str | None = None) -> None:
+    async def _refuse_archived(self, after: int, stream: str | None = None) -> Base:
         base = await self.base()
         if after < base.position and (stream is None or stream in base.heads):
             raise archived(self.place, base, after)
+        return base
 
     async def refuse_cut(self) -> None:
         """Raise if the log once reached further than it does now.
@@ -264,7 +278,9 @@ class SqlStore:
         """
         # Before the look at the end: others may append meanwhile.
         told, source = self._database.reached()
-        reached, position = (await self._database.fetch(schema.REACHED, {}))[0]
+        reached = int((await self._database.fetch(schema.REACHED, {}))[0][0])
+        base = await self.base()
+        position = await readable_end(self._database.fetch, base=base.position, marked=max(reached, told))
         if max(reached, told) <= position:
             return
         hint = f" (or, if an older log was put here on purpose, remove {source})" if told > reached else ""
