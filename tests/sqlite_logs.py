@@ -1,5 +1,6 @@
 """SQLite logs on disk for tests: filled, looked at, and altered behind voda's back."""
 
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -13,6 +14,23 @@ async def fill(path: Path, events: int) -> None:
     store = await open_store(path)
     for number in range(events):
         await store.append(f"job.{number % 2}", -1, [a_fact(str(number))])
+    await store.close()
+
+
+async def leave_killed(path: Path, folder: Path) -> None:
+    """Leave a log of 60 events, of which 40 are in the journal that a killed writer left beside it.
+
+    Args:
+        path: of the log.
+        folder: another, to work in.
+    """
+    work = folder / path.name
+    await fill(work, 20)
+    store = await open_store(work)
+    for number in range(40):
+        await store.append("job.c", number, [a_fact(f"c{number}")])
+    for suffix in ("", "-wal", "-end"):
+        shutil.copy(f"{work}{suffix}", f"{path}{suffix}")
     await store.close()
 
 

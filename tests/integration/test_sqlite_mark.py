@@ -3,14 +3,13 @@
 # ruff: noqa: ASYNC240 - a test may wait for its own disk
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.builders import a_fact
-from tests.sqlite_logs import fill, position_of, verified
+from tests.sqlite_logs import fill, leave_killed, position_of, verified
 from voda.domain.errors import LogDamaged
 from voda.events.opening import open_store
 from voda.events.sql.sqlite_mark import mark_of, marked
@@ -22,15 +21,9 @@ Damage = Callable[[Path], None]
 @pytest.fixture
 async def killed(tmp_path: Path) -> Path:
     """Where a log of 60 events lies, of which 40 are in the journal that a killed writer left."""
-    work, path = tmp_path / "work" / "log.db", tmp_path / "log.db"
-    work.parent.mkdir()
-    await fill(work, 20)
-    store = await open_store(work)
-    for number in range(40):
-        await store.append("job.c", number, [a_fact(f"c{number}")])
-    for suffix in ("", "-wal", "-end"):
-        shutil.copy(f"{work}{suffix}", f"{path}{suffix}")
-    await store.close()
+    path = tmp_path / "log.db"
+    (tmp_path / "work").mkdir()
+    await leave_killed(path, tmp_path / "work")
     return path
 
 

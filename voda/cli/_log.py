@@ -1,6 +1,7 @@
 """What the commands that read a log share: opening it, and the words for their arguments."""
 
 import enum
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -32,11 +33,17 @@ def is_log(text: str) -> bool:
 
 @asynccontextmanager
 async def opened(log: str) -> "AsyncIterator[EventStore]":
-    """Open a log for reading, and close it at the end of the block."""
-    from voda.events.opening import open_log
+    """Open a log for reading, and close it at the end of the block; of a lost end only a warning is given."""
+    from voda.domain.errors import LogDamaged
+    from voda.events.opening import open_log, refuse_cut
 
     store = await open_log(log)
     try:
+        try:
+            await refuse_cut(store)
+        except LogDamaged as error:
+            # What is left may be just what somebody is looking for.
+            print(f"voda: warning: {error}", file=sys.stderr)
         yield store
     finally:
         await store.close()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from voda.cli._awaited import awaited
-from voda.cli._log_files import ARCHIVE, LOG, Output, exported_file, new_store, refuse_to_replace
+from voda.cli._log_files import ARCHIVE, LOG, Output, exported_file, new_store, refuse_to_replace, whole_log
 from voda.cli._progress import bar
 from voda.domain.errors import InvalidInput
 
@@ -107,40 +107,27 @@ def _tell(copied: "Copied", where: str, done: str, output: Output) -> None:
 
 async def _copy(source: str, target: str, follow: bool, archive: Path | None) -> "Copied":
     from voda.events.copying import copy_log
-    from voda.events.opening import open_log
 
-    store = await open_log(source, archive=archive)
-    try:
-        async with new_store(target) as new:
-            with bar("copy") as progress:
-                return await copy_log(store, new, follow=follow, progress=progress)
-    finally:
-        await store.close()
+    async with whole_log(source, archive) as store, new_store(target) as new:
+        with bar("copy") as progress:
+            return await copy_log(store, new, follow=follow, progress=progress)
 
 
 async def _back_up(log: str, folder: Path, archive: Path | None, until: int | None) -> "Copied":
     from voda.events.copying import back_up
-    from voda.events.opening import open_log
 
-    store = await open_log(log, archive=archive)
-    try:
+    async with whole_log(log, archive, until=until) as store:
         with bar("backup") as progress:
             return await back_up(store, folder, until=until, progress=progress)
-    finally:
-        await store.close()
 
 
 async def _export(log: str, file: Path, archive: Path | None) -> "Copied":
-    from voda.events.opening import open_log
     from voda.events.transfer import export_log
 
-    store = await open_log(log, archive=archive)
-    try:
+    async with whole_log(log, archive) as store:
         with exported_file(file) as opened, bar("backup") as progress:
             events = await export_log(store, opened, progress=progress)
         return await _copied(store, events)
-    finally:
-        await store.close()
 
 
 async def _restore_folder(source: Path, log: str, until: int | None) -> "Copied":

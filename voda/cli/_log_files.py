@@ -9,10 +9,11 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from voda.domain.errors import InvalidInput, StoreNotWritable, VodaError
+from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable, VodaError
 
 if TYPE_CHECKING:
     from voda.events.durable import DurableStore
+    from voda.events.store import EventStore
 
 LOG = "An SQLite file, a folder of segments, an exported .jsonl file, or a postgresql:// or nats:// URL."
 ARCHIVE = "Folder of the log's archive; by default VODA_ARCHIVE, else where the log was archived to."
@@ -44,6 +45,39 @@ async def new_store(log: str) -> "AsyncIterator[DurableStore]":
             path.unlink()
         raise
     await store.close()
+
+
+@asynccontextmanager
+async def whole_log(log: str, archive: Path | None, *, until: int | None = None) -> "AsyncIterator[EventStore]":
+    """Open a log to be carried elsewhere, and close it at the end of the block.
+
+    Args:
+        log: what the user named.
+        archive: folder of its archive, where the user named one.
+        until: position that is to be carried last; None = the end.
+
+    Raises:
+        LogDamaged: its end was lost; with `until`, only where that is lost too.
+    """
+    from voda.events.opening import open_log, refuse_cut, shown
+
+    store = await open_log(log, archive=archive)
+    try:
+        try:
+            await refuse_cut(store)
+        except LogDamaged as error:
+            lost = error.position
+            if until is None or (lost is not None and until >= lost):
+                raise LogDamaged(f"{error}{_rescue(shown(log), lost)}", lost) from error
+        yield store
+    finally:
+        await store.close()
+
+
+def _rescue(log: str, lost: int | None) -> str:
+    if lost is None or lost <= 1:
+        return ""
+    return f"; to save what is left: voda log backup {log} FOLDER --to-position {lost - 1} (docs/backup.md)"
 
 
 def refuse_to_replace(output: Path, log: str, force: bool) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from voda.cli import _log_archiving, _log_copies
 from voda.cli._awaited import awaited
-from voda.cli._log_files import ARCHIVE, LOG, Output, exported_file, new_store, refuse_to_replace
+from voda.cli._log_files import ARCHIVE, LOG, Output, exported_file, new_store, refuse_to_replace, whole_log
 from voda.cli._progress import bar
 from voda.domain.errors import InvalidInput, LogDamaged
 
@@ -133,15 +133,11 @@ def _proven_events(verdict: "Verdict") -> str:
 
 
 async def _export(log: str, file: BinaryIO, archive: Path | None) -> int:
-    from voda.events.opening import open_log
     from voda.events.transfer import export_log
 
-    store = await open_log(log, archive=archive)
-    try:
+    async with whole_log(log, archive) as store:
         with bar("export") as progress:
             return await export_log(store, file, progress=progress)
-    finally:
-        await store.close()
 
 
 async def _import(file: BinaryIO, log: str) -> int:

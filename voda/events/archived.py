@@ -215,6 +215,10 @@ class ArchivedStore:
         """See DurableStore.snapshots."""
         return self._store.snapshots()
 
+    async def refuse_cut(self) -> None:
+        """See DurableStore.refuse_cut."""
+        await self._store.refuse_cut()
+
     async def close(self) -> None:
         """See EventStore.close."""
         await self._store.close()

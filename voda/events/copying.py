@@ -141,7 +141,7 @@ async def add_missing(
     end = position if until is None else min(until, position)
     # Beyond, the log may be damaged: what comes before is saved all the same.
     seen = min(max(end, walk.position), position)
-    known = heads if seen == position else None
+    known = heads if until is None and seen == position else None
     await prove_beginning(source, walk, lambda at: asyncio.to_thread(archive.at, at), seen, known)
     waiting: list[Sealed] = []
     while (reached := walk.position + len(waiting)) < end:
@@ -154,7 +154,7 @@ async def add_missing(
             progress(walk.position + len(waiting), end)
     if waiting:
         await asyncio.to_thread(archive.add, waiting, walk)
-    if walk.position == position:
+    if until is None and walk.position == position:
         compare_heads(heads, walk, "the log")
     last = await asyncio.to_thread(archive.at, archive.position)
     return Copied(position=archive.position, events=archive.position - begun, hash=last.hash if last else "")

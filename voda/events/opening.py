@@ -90,6 +90,8 @@ async def migrate_log(location: str | Path) -> None:
 async def open_log(location: str | Path, *, archive: Path | None = None) -> EventStore:
     """Open whatever holds a log, for reading: a database, an archive, or an exported file (kept in memory whole).
 
+    A log whose end was lost is opened all the same: see refuse_cut.
+
     Args:
         location: as in open_store, an export, or a folder of segments.
         archive: folder of what the log has no more; None = what VODA_ARCHIVE names, else where the log says it is.
@@ -106,6 +108,18 @@ async def open_log(location: str | Path, *, archive: Path | None = None) -> Even
     with open_export(path) as file:
         await import_log(file, store)
     return store
+
+
+async def refuse_cut(store: EventStore) -> None:
+    """Raise if the log once reached further than it does now; `store` is what open_log returned.
+
+    A folder of segments cannot tell, and an exported file without its end was not opened.
+
+    Raises:
+        LogDamaged: it did.
+    """
+    if isinstance(store, ArchivedStore):
+        await store.refuse_cut()
 
 
 def opened_archive(path: Path) -> Archive:

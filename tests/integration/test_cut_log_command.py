@@ -1,0 +1,79 @@
+"""A log that lost its end, as a user meets it: it is not carried elsewhere as if it were whole.
+
+Rule: what was lost here is lost as in earnest, by a journal that a killed writer left and that was cut.
+"""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.commands import Voda
+from tests.sqlite_logs import leave_killed, position_of
+from voda.events.archive import Archive
+
+
+@pytest.fixture
+def voda(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Voda:
+    return Voda(monkeypatch, capfd)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """A log that once had 60 events."""
+    (tmp_path / "work").mkdir()
+    path = tmp_path / "log.db"
+    asyncio.run(leave_killed(path, tmp_path / "work"))
+    journal = tmp_path / "log.db-wal"
+    os.truncate(journal, journal.stat().st_size // 2)
+    return path
+
+
+def told_end(log: Path) -> tuple[int, str]:
+    """Return the position of the last event, and what is said of those behind it."""
+    end = asyncio.run(position_of(log))
+    assert 20 < end < 60
+    return end, f"{log}: position {end + 1}: the log ends at {end} but once reached 60: its tail is cut; restore it"
+
+
+@pytest.mark.parametrize(
+    ("command", "target"),
+    [
+        (("export", "-o"), "out.jsonl"),
+        (("copy",), "out.db"),
+        (("backup",), "out"),
+        (("backup",), "out.jsonl"),
+    ],
+)
+def test_log_that_lost_its_end_is_not_carried_elsewhere(
+    command: tuple[str, ...], target: str, voda: Voda, log: Path, tmp_path: Path
+) -> None:
+    end, said = told_end(log)
+    first, *options = command
+    answer = voda("log", first, log, *options, tmp_path / target)
+    assert (answer.status, answer.out, answer.err.count("\n")) == (2, "", 1)
+    assert said in answer.err
+    hint = f"; to save what is left: voda log backup {log} FOLDER --to-position {end} (docs/backup.md)\n"
+    assert answer.err.endswith(hint)
+    assert not (tmp_path / target).exists()
+
+
+def test_what_is_left_is_saved_up_to_the_position_that_was_named(voda: Voda, log: Path, tmp_path: Path) -> None:
+    end, _ = told_end(log)
+    refused = voda("log", "backup", log, tmp_path / "out", "--to-position", end + 1)
+    assert (refused.status, (tmp_path / "out").exists()) == (2, False)
+    assert voda("log", "backup", log, tmp_path / "out", "--to-position", end).status == 0
+    assert Archive.open(tmp_path / "out").position == end
+    assert voda("log", "restore", tmp_path / "out", tmp_path / "again.db").status == 0
+    assert asyncio.run(position_of(tmp_path / "again.db")) == end
+
+
+@pytest.mark.parametrize("command", [("events", "--to", "3"), ("replay",), ("replay", "--verify")])
+def test_who_looks_at_a_log_that_lost_its_end_is_warned_once(command: tuple[str, ...], voda: Voda, log: Path) -> None:
+    _, said = told_end(log)
+    first, *options = command
+    answer = voda(first, log, *options)
+    assert answer.status == 0
+    assert answer.err.count(f"voda: warning: {said}") == 1
+    assert answer.err.count("its tail is cut") == 1
