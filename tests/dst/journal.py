@@ -61,7 +61,9 @@ class Journal:
         self._open: dict[tuple[Kind, str], int] = {}
         """Tag -> requests that were sent and not refused: one of them may be recorded, perhaps later."""
         self._ends: dict[str, int] = {}
-        """Job id -> position from which on it is ended, or is being canceled."""
+        """Job id -> position of its end."""
+        self._canceled: set[str] = set()
+        """Jobs that somebody wanted canceled."""
 
     def committed(self, event: Event) -> None:
         """Take in the next event of the log.
@@ -78,8 +80,10 @@ class Journal:
             if not self._open.get(tagged) and not self._is_idle(event):
                 raise Broken("refused", f"{kind} {tag} was refused, and is recorded at {event.position} afterwards")
         match event.data:
-            case JobCompleted() | JobFailed() | JobCanceled() | JobCancelRequested():
+            case JobCompleted() | JobFailed() | JobCanceled():
                 self._ends.setdefault(event.data.job_id, event.position)
+            case JobCancelRequested():
+                self._canceled.add(event.data.job_id)
 
     def sent(self, kind: Kind, tag: str) -> None:
         """Take in that a request is on its way."""
@@ -105,7 +109,7 @@ class Journal:
 
     def _acknowledge(self, answer: Answered, found: Event | None, before: Sequence[Answered]) -> None:
         if found is None:
-            if answer.kind == "delete" and answer.job_id in self._ends:
+            if answer.kind == "delete" and answer.job_id in {*self._ends, *self._canceled}:
                 return
             raise Broken(
                 "acknowledged", f"{answer.kind} {answer.tag} was answered {answer.status}, and is not in the log"
@@ -138,7 +142,7 @@ class Journal:
             raise Broken("read your writes", what)
 
     def _is_idle(self, event: Event) -> bool:
-        """Whether the event has no effect, because the job had ended, or was canceled, before it."""
+        """Whether the event has no effect, because the job had ended before it."""
         data = event.data
         if not isinstance(data, JobChanged | JobCancelRequested):
             return False
