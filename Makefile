@@ -61,6 +61,9 @@ torture-disks: setup
 	$(BIN)/python -m tests.torture.powercut --rounds $(ROUNDS)
 	$(BIN)/python -m tests.torture.damage --store sqlite --rounds $(ROUNDS)
 	$(BIN)/python -m tests.torture.damage --store postgres --rounds $(ROUNDS)
+	$(BIN)/python -m tests.torture.damage --store jetstream --rounds $(ROUNDS)
+	for store in sqlite postgres jetstream jetstream-limit service; do \
+	  $(BIN)/python -m tests.torture.diskfull --store $$store || exit 1; done
 
 e2e: setup ## Run the tests against a real Kubernetes control plane (KUBEBUILDER_ASSETS names another).
 	@$(PYTHON) tools/bootstrap.py --kubernetes

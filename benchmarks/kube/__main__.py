@@ -1,4 +1,4 @@
-"""`python -m benchmarks.kube [NAME ...]`: take every figure on a real API server, or those whose name contains a NAME."""
+"""`python -m benchmarks.kube [NAME ...]`: take all figures on a real API server, or those with a NAME in their names."""
 
 import argparse
 import asyncio
