@@ -1,4 +1,4 @@
-"""`python -m benchmarks.kube [NAME ...]`: take all figures on a real API server, or those with a NAME in their names."""
+"""`python -m benchmarks.kube [NAME ...]`: take all figures on a real API server, or those whose names contain NAME."""
 
 import argparse
 import asyncio

@@ -1,6 +1,6 @@
-"""Read your writes, whichever replica answers: an answer tells how far the log was read, and a read can ask for that.
+"""Read your writes, whichever replica answers: an answer tells how far the log was read, a request can ask for that.
 
-Rule: a read that asks for more than was read by then waits for it; none is answered with less.
+Rule: one that asks for more than was read by then waits for it; none is answered with less.
 """
 
 from typing import Final
@@ -24,7 +24,7 @@ AFTER_MEANS: Final = (
 def asks_for_level(operation: Operation) -> bool:
     """Say whether a position can be asked for; what follows the log has that for a parameter of its own."""
     names = {field.encode_name for field in fields(operation.query)} if operation.query is not None else set()
-    return operation.method == "GET" and operation.roles is not OPEN and AFTER not in names
+    return operation.roles is not OPEN and AFTER not in names
 
 
 async def levelled(request: web.Request, backend: Backend) -> web.Request:

@@ -65,6 +65,17 @@ async def test_read_that_asks_for_a_position_of_another_log_is_refused() -> None
         assert "it is of another log" in answer.as_a(Problem).detail
 
 
-async def test_write_takes_no_position_to_wait_for() -> None:
-    async with a_service() as service:
-        assert (await service.ask("DELETE", "/api/v1/jobs/a?after=1")).status == 422
+async def test_change_through_another_replica_finds_the_job_that_it_is_about() -> None:
+    log = MemoryStore()
+    async with a_service(log) as one:
+        late: Any = Late(log)
+        async with a_service(late) as other:
+            written = await one.ask("POST", "/api/v1/jobs", body=a_manifest("digits"))
+            after = f"?after={written.headers['Voda-Position']}"
+            assert (await other.ask("DELETE", "/api/v1/jobs/digits")).status == 404
+            changing = other.ask("PATCH", f"/api/v1/jobs/digits{after}", body={"priority": 7})
+            asked = asyncio.ensure_future(changing)
+            async with asyncio.timeout(WAIT_S):
+                late.let.set()
+                assert (await asked).status == 200
+                assert (await other.ask("DELETE", f"/api/v1/jobs/digits{after}&reason=mistake")).status == 202
