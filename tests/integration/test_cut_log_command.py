@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import Voda
-from tests.sqlite_logs import leave_killed, position_of
+from tests.sqlite_logs import behind_vodas_back, fill, leave_killed, position_of
 from voda.events.archive import Archive
 
 
@@ -77,3 +77,15 @@ def test_who_looks_at_a_log_that_lost_its_end_is_warned_once(command: tuple[str,
     assert answer.status == 0
     assert answer.err.count(f"voda: warning: {said}") == 1
     assert answer.err.count("its tail is cut") == 1
+
+
+def test_log_whose_list_of_streams_lies_is_made_again_of_its_events(voda: Voda, tmp_path: Path) -> None:
+    log, new = tmp_path / "log.db", tmp_path / "new.db"
+    asyncio.run(fill(log, 6))
+    behind_vodas_back(log, "UPDATE streams SET hash = 'x' WHERE stream = 'job.0'")
+    assert voda("log", "verify", log).status == 2
+    assert voda("log", "copy", log, tmp_path / "copy.db").status == 2
+    assert voda("log", "export", log, "-o", tmp_path / "out.jsonl").status == 0
+    assert voda("log", "import", tmp_path / "out.jsonl", new).status == 0
+    assert voda("log", "verify", new).status == 0
+    assert asyncio.run(position_of(new)) == 6
