@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Self
+from urllib.parse import ParseResult
 
 import msgspec
 from nats.aio.client import Client
@@ -248,10 +249,16 @@ class Connection:
 class _Transport(TcpTransport):
     """A TCP connection that is given up in time, and closed before the next is made."""
 
-    async def connect(self, *arguments: Any, **options: Any) -> None:
+    async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
         """Connect, and let go of a connection on which the server said nothing."""
         await self.drop()
-        await super().connect(*arguments, **options)
+        # Not wait_for, as nats-py has it: up to Python 3.11 it may lose a connection made as the time runs out.
+        async with asyncio.timeout(connect_timeout):
+            reader, writer = await asyncio.open_connection(uri.hostname, uri.port, limit=buffer_size)
+        # nats-py may be trying twice at once: an attempt that it cancels can outlive that.
+        self._abort()
+        self._bare_io_reader = self._io_reader = reader
+        self._bare_io_writer = self._io_writer = writer
 
     async def wait_closed(self) -> None:
         """Wait until the connection is closed, or let go of it."""
@@ -263,12 +270,14 @@ class _Transport(TcpTransport):
 
     async def drop(self) -> None:
         """Let go of the connection at once; of none, nothing."""
-        writers = {self._io_writer, self._bare_io_writer} - {None}
-        for writer in writers:
-            writer.transport.abort()  # type: ignore[union-attr]  # None is not among them
-        if writers:
-            # The loop closes the socket in its next round.
-            await asyncio.sleep(0)
+        self._abort()
+        # The loop closes the socket in its next round.
+        await asyncio.sleep(0)
+
+    def _abort(self) -> None:
+        for writer in (self._io_writer, self._bare_io_writer):
+            if writer is not None:
+                writer.transport.abort()
 
 
 def _identity(where: Location) -> dict[str, Any]:
