@@ -1,6 +1,7 @@
 """Damage that a reader or a writer of one stream meets: events that its versions miss, and a head that lies."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from voda.domain.errors import LogDamaged
 from voda.events.durable import Base
 from voda.events.envelope import ANY_VERSION, Head
 from voda.events.opening import open_store
+from voda.events.sql import schema
+from voda.events.sql.store import Params, SqlStore
 from voda.events.store import EventStore
 
 
@@ -151,3 +154,25 @@ async def test_lying_head_costs_nobody_else_an_append(path: Path) -> None:
         assert answers[1::2] == [9, 10]
     finally:
         await store.close()
+
+
+# ---- an end that moves
+
+
+async def test_log_that_is_archived_to_its_end_meanwhile_is_not_taken_for_cut(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, other = await open_store(path), await open_store(path)
+    assert isinstance(store, SqlStore)
+    fetch = store.database.fetch
+
+    async def once_archived(sql: str, params: Params) -> Sequence[tuple[object, ...]]:
+        if sql == schema.HASH_AT:
+            await other.forget(Base(position=8, heads=await other.heads()))
+        return await fetch(sql, params)
+
+    monkeypatch.setattr(store.database, "fetch", once_archived)
+    await store.refuse_cut()
+    assert (await store.base()).position == 8
+    await store.close()
+    await other.close()

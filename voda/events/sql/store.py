@@ -283,6 +283,9 @@ class SqlStore:
         position = await readable_end(self._database.fetch, base=base.position, marked=max(reached, told))
         if max(reached, told) <= position:
             return
+        if (await self.base()).position > base.position:
+            # What cannot be read may have been archived since.
+            return await self.refuse_cut()
         hint = f" (or, if an older log was put here on purpose, remove {source})" if told > reached else ""
         raise LogDamaged(
             f"{self.place}: position {position + 1}: the log ends at {position} but once reached {max(reached, told)}:"
