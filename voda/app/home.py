@@ -80,9 +80,7 @@ class Home:
         Raises:
             InvalidInput: they belong to another one, which does not know these: it would stop what runs.
         """
-        if not self._place.exists():
-            self._place.write_text(f"{log}\n", encoding="utf-8")
-        elif (bound := self._place.read_text(encoding="utf-8").strip()) != log:
+        if (bound := _kept(self._place, lambda: log)) != log:
             raise InvalidInput(
                 f"the jobs in {self.folder} belong to the log {bound}, got {log}: go on with that one, name another"
                 f" folder with --home, or remove {self._place} once none of its jobs runs"
@@ -99,7 +97,8 @@ class Home:
 
     def publish(self, server: Server) -> None:
         """Write down where the server is; atomically, because others read it at any time."""
-        draft = self._server.with_suffix(".new")
+        # A draft of its own: replicas publish at the same time, and none must move another's away.
+        draft = self._server.with_suffix(f".{os.getpid()}")
         draft.write_bytes(msgspec.json.encode(server))
         draft.replace(self._server)
 
@@ -115,14 +114,7 @@ class Home:
         Args:
             new: makes it up, where the folder has none yet.
         """
-        if not self._identity.exists():
-            draft = self._identity.with_suffix(f".{os.getpid()}")
-            draft.write_text(f"{new()}\n", encoding="utf-8")
-            # Whoever is first; and nobody reads half of it.
-            with suppress(FileExistsError):
-                os.link(draft, self._identity)
-            draft.unlink()
-        return self._identity.read_text(encoding="utf-8").strip()
+        return _kept(self._identity, new)
 
     def _take(self, handle: int, *, is_shared: bool) -> None:
         kind = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
@@ -136,3 +128,32 @@ class Home:
             ) from error
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+
+
+def _kept(path: Path, new: Callable[[], str]) -> str:
+    """Return what a file says for good; whoever is first writes it, and nobody reads half of it."""
+    if not path.exists():
+        draft = path.with_suffix(f".{os.getpid()}")
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(f"{new()}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        _publish_first(draft, path)
+    return path.read_text(encoding="utf-8").strip()
+
+
+def _publish_first(draft: Path, path: Path) -> None:
+    """Give a draft its name, unless another one has it; either is on the disk then: the log will rest on it."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    except OSError:
+        # A file system without hard links.
+        draft.replace(path)
+    draft.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
