@@ -88,16 +88,18 @@ async def torture(wanted: Wanted, told: Callable[[Tally], None]) -> Outcome:
     return Outcome(
         tally=tally,
         figures=verdict["figures"],
-        findings={**findings, "something happened at all": _idle(verdict["figures"])},
+        findings={**findings, "something happened at all": _idle(tally, verdict["figures"])},
         wall_s=now() - began,
     )
 
 
-def _idle(figures: Mapping[str, int]) -> Sequence[str]:
+def _idle(tally: Tally, figures: Mapping[str, int]) -> Sequence[str]:
     """Return why the torture proves nothing, if it does not."""
-    if figures["plans"] and figures["acknowledged"] >= _LEAST_SHARE * figures["operations"] > 0:
+    is_answered = figures["acknowledged"] >= _LEAST_SHARE * figures["operations"] > 0
+    if tally.kills and figures["plans"] and is_answered:
         return ()
-    return [f"{figures['acknowledged']} of {figures['operations']} operations acknowledged, {figures['plans']} plans"]
+    answered = f"{figures['acknowledged']} of {figures['operations']} operations acknowledged"
+    return [f"{tally.kills} kills, {answered}, {figures['plans']} plans"]
 
 
 async def _leave_nothing(made: Sequence[Replica], home: Path) -> None:
@@ -113,7 +115,7 @@ def _checked(folder: Path) -> Mapping[str, Any]:
     words += ["--log", str(folder / "log.jsonl"), "--voda", voda(), "--home", str(folder / "home"), "-o", str(verdict)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=_CHECK_S, check=False)
     (folder / "verdict.txt").write_text(done.stdout + done.stderr)
-    if done.returncode not in (0, 1):
+    if not verdict.exists():
         raise RuntimeError(f"the checker broke: {done.stderr[-2_000:]}")
     found: Mapping[str, Any] = json.loads(verdict.read_bytes())
     return found

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.torture.chaos import Tally
 from tests.torture.checker import Findings, judged
 from tests.torture.evidence import read_journal, read_log
+from tests.torture.run import _idle
 from tests.unit.torture.damages import DAMAGE, INVENTED, job_is_lost
 from tests.unit.torture.stories import MANIFEST, Story, a_fact, a_job, a_sound_story, asked, told
 from voda.domain.job import JobSpec
@@ -115,6 +117,20 @@ def test_checker_when_run_as_a_program_answers_with_its_exit_status(tmp_path: Pa
     broken = run(story)
     assert broken.returncode == 1
     assert "bob operation 1 (submit): acknowledged as job b, and not in the log" in broken.stdout
+    story = a_sound_story()
+    story.facts, story.journals = [], {name: [] for name in story.journals}
+    idle = run(story)
+    assert idle.returncode == 2, idle.stdout + idle.stderr
+
+
+@pytest.mark.parametrize(
+    ("kills", "changed"),
+    [(0, {}), (9, {"plans": 0}), (9, {"acknowledged": 1}), (9, {"acknowledged": 0, "operations": 0})],
+)
+def test_torture_in_which_nothing_happened_proves_nothing(kills: int, changed: dict[str, int]) -> None:
+    figures = {"plans": 2, "acknowledged": 5, "operations": 10}
+    assert _idle(Tally(kills=9), figures) == ()
+    assert _idle(Tally(kills=kills), figures | changed)
 
 
 def test_checker_when_imported_brings_nothing_of_voda() -> None:
