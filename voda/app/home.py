@@ -102,6 +102,14 @@ class Home:
         draft.write_bytes(msgspec.json.encode(server))
         draft.replace(self._server)
 
+    def is_served(self) -> bool:
+        """Return whether the process that is written down as the server lives."""
+        try:
+            os.kill(msgspec.json.decode(self._server.read_bytes(), type=Server).pid, 0)
+        except (OSError, msgspec.MsgspecError):
+            return False
+        return True
+
     def withdraw(self, pid: int) -> None:
         """Forget where the server of a process was; that of another one stays."""
         with suppress(OSError, msgspec.MsgspecError):

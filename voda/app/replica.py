@@ -37,10 +37,11 @@ async def replica(options: Options, me: str) -> AsyncIterator[Service]:
     with home.locked(is_shared=True):
         async with serving_from(options, home) as (service, group):
             leadership = service.leadership = _leadership(service, me)
-            service.publish()
+            # The command line asks the leader: who only follows must not hide it, or its end would hide all.
+            if not home.is_served():
+                service.publish()
 
             async def lead(epoch: int) -> None:
-                # The command line asks any replica; the leader is the one that lasts.
                 service.publish()
                 await service.lead(me, epoch)
 

@@ -1,6 +1,8 @@
 """The folder of a voda, and what a start writes into its log."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,17 @@ def test_server_when_published_is_read_whole_and_withdrawn(tmp_path: Path) -> No
     home.withdraw(7)
     home.withdraw(7)
     assert not (tmp_path / "server.json").exists()
+
+
+def test_server_is_served_as_long_as_the_process_written_down_lives(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    assert not home.is_served()
+    home.publish(Server(url="http://127.0.0.1:1", pid=os.getpid(), version="1"))
+    assert home.is_served()
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    home.publish(Server(url="http://127.0.0.1:1", pid=ended.pid, version="1"))
+    assert not home.is_served()
 
 
 def test_home_when_its_jobs_belong_to_another_log_is_refused(tmp_path: Path) -> None:
