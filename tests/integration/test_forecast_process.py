@@ -55,3 +55,16 @@ async def test_process_when_who_asked_is_gone_ends_without_a_word(tmp_path: Path
         _, said = await process.communicate(asked)
     assert said == b""
     assert process.returncode == 0
+
+
+async def test_process_when_the_log_cannot_be_read_says_so_in_one_sentence(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "voda.app.forecast_process"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(60):
+        said = await process.communicate(framed(str(tmp_path / "none.db").encode()))
+    assert (process.returncode, said[0]) == (1, b"")
+    assert said[1].decode() == f"voda: no forecast: {tmp_path / 'none.db'}: there is no such log\n"

@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.controller.follower import catch_up, restore
+from voda.domain.errors import VodaError
 from voda.events.envelope import Event
 from voda.events.opening import open_store
 from voda.events.store import EventStore
@@ -90,4 +91,8 @@ def _received(questions: BinaryIO) -> bytes | None:
 
 if __name__ == "__main__":
     os.nice(_NICENESS)
-    asyncio.run(serve(sys.stdin.buffer, sys.stdout.buffer))
+    try:
+        asyncio.run(serve(sys.stdin.buffer, sys.stdout.buffer))
+    except VodaError as error:
+        # Such as a store that is away; who asked hears no answer, and asks again.
+        sys.exit(f"voda: no forecast: {error}")
