@@ -79,6 +79,8 @@ class Service:
     def described(self) -> Sequence[str]:
         """Return what a user wants to know at the start, line by line."""
         told = [*self.machine.described(), f"log {(self.options.log and shown(self.options.log)) or self.home.log}"]
+        if self.leadership is not None:
+            told.append(f"replica {self.leadership.me}, one of those that share {self.home.folder}")
         if self.access.has_tokens:
             told.append(f"token {self.home.folder / 'admin.token'} (the command line finds it by itself)")
         else:
