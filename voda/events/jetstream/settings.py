@@ -223,9 +223,10 @@ def _refuse_replicas(connection: Connection, config: Mapping[str, Any]) -> None:
         )
     if replicas == 1 and connection.is_cluster:
         _log.warning(
-            "place=%s replicas=1: the log is on one server of the cluster alone and is lost with it;"
+            "%s: the log is on one server of the cluster alone (stream %s, replicas=1) and is lost with it;"
             " run 'voda log migrate' with ?replicas=3",
             place,
+            config["name"],
         )
 
 
@@ -233,7 +234,7 @@ async def _check_sync(connection: Connection) -> None:
     where = connection.location
     if not where.monitor:
         _log.warning(
-            "place=%s it cannot be seen whether the servers write to the disk before they answer: set"
+            "%s: it cannot be seen whether the servers write to the disk before they answer: set"
             " 'jetstream { sync_interval: always }' on each, and add ?monitor=http://host:8222 to the URL to have it"
             " checked",
             connection.place,
@@ -246,13 +247,13 @@ async def _check_sync_of(where: Location, url: str) -> None:
     try:
         config = (await asyncio.to_thread(_varz, url)).get("jetstream", {}).get("config", {})
     except (OSError, ValueError) as error:
-        _log.warning("place=%s monitor=%s does not tell sync_interval: %s", where.place, url, error)
+        _log.warning("%s: %s does not tell sync_interval: %s", where.place, url, getattr(error, "reason", error))
         return
     if config.get("sync_always"):
         return
     if "sync_interval" not in config:
         # JetStream is not up yet: a server that was just started tells its settings only once it has read its data.
-        _log.warning("place=%s monitor=%s does not tell sync_interval yet", where.place, url)
+        _log.warning("%s: %s does not tell sync_interval yet", where.place, url)
         return
     seconds = float(config["sync_interval"]) / 1e9
     said = (
