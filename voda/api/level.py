@@ -58,7 +58,7 @@ def refuse_beyond(after: int, end: int) -> None:
         )
 
 
-def tell(response: web.StreamResponse, backend: Backend) -> None:
+def tell(response: web.StreamResponse, position: int) -> None:
     """Have an answer tell how far the log was read; one that is sent already is a stream, and tells by itself."""
     if not response.prepared:
-        response.headers[POSITION] = str(backend.view.position)
+        response.headers[POSITION] = str(position)

@@ -57,7 +57,7 @@ def operations(backend: Backend) -> Sequence[Operation]:
 def _guarded(operation: Operation, backend: Backend) -> Handler:
     """Return the operation as a handler for the router."""
     handler, roles, takes_no_query = operation.handler, operation.roles, operation.query is None
-    access, can_wait = backend.access, asks_for_level(operation)
+    access, can_wait, is_read = backend.access, asks_for_level(operation), operation.method == "GET"
 
     async def handle(request: web.Request) -> web.StreamResponse:
         if roles is OPEN:
@@ -75,8 +75,10 @@ def _guarded(operation: Operation, backend: Backend) -> Handler:
         if takes_no_query and request.rel_url.raw_query_string:
             name = next(iter(request.query), request.rel_url.raw_query_string)[:80]
             raise InvalidField(name, f"the query has {name!r}, but {operation.path} takes none")
+        before = backend.view.position
         response = await handler(request, who)
-        tell(response, backend)
+        # What is read may have been put together from a state that was left behind since.
+        tell(response, before if is_read else backend.view.position)
         return response
 
     return handle

@@ -1,7 +1,7 @@
 """Reads that ask for what was written through another replica."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -29,6 +29,25 @@ class Late:
         await self.let.wait()
         async for event in self._log.tail(after):
             yield event
+
+
+class Held:
+    """A log whose pages, once they are read, are handed over when they are let go."""
+
+    def __init__(self, log: EventStore) -> None:
+        self.is_holding = False
+        self.reads, self.let = asyncio.Event(), asyncio.Event()
+        self._log = log
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
+        found = await self._log.read(after, limit, stream=stream)
+        if self.is_holding:
+            self.reads.set()
+            await self.let.wait()
+        return found
 
 
 async def test_read_through_another_replica_waits_until_it_has_read_what_was_written() -> None:
@@ -79,3 +98,19 @@ async def test_change_through_another_replica_finds_the_job_that_it_is_about() -
                 late.let.set()
                 assert (await asked).status == 200
                 assert (await other.ask("DELETE", f"/api/v1/jobs/digits{after}&reason=mistake")).status == 202
+
+
+async def test_answer_that_took_long_tells_no_position_that_it_does_not_show() -> None:
+    log = MemoryStore()
+    held: Any = Held(log)
+    async with a_service(held) as service:
+        first = await service.ask("POST", "/api/v1/jobs", body=a_manifest("one"))
+        held.is_holding = True
+        asked = asyncio.ensure_future(service.ask("GET", "/api/v1/events"))
+        async with asyncio.timeout(WAIT_S):
+            await held.reads.wait()
+            second = await service.ask("POST", "/api/v1/jobs", body=a_manifest("two"))
+            held.let.set()
+            shown = await asked
+        assert int(second.headers["Voda-Position"]) > int(first.headers["Voda-Position"])
+        assert shown.headers["Voda-Position"] == first.headers["Voda-Position"]
