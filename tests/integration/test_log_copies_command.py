@@ -207,6 +207,14 @@ def test_log_without_snapshots_is_not_archived(voda: Voda, log: Path, tmp_path: 
     assert f"run 'voda log snapshot {log}' first" in said.err
 
 
+def test_log_that_is_not_there_is_neither_archived_nor_made(voda: Voda, tmp_path: Path) -> None:
+    missing = tmp_path / "missing.db"
+    for command in (["archive", str(missing), str(tmp_path / "archive"), "--keep", "1d"], ["snapshot", str(missing)]):
+        said = voda("log", *command)
+        assert (said.status, said.err) == (2, f"voda: {missing}: there is no such log\n")
+    assert not missing.exists()
+
+
 def test_archived_log_is_short_and_still_tells_everything(voda: Voda, log: Path, tmp_path: Path) -> None:
     whole = events(log)
     assert voda("log", "snapshot", log).out == f"{log}: a snapshot of position 4 is there\n"

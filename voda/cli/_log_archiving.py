@@ -72,6 +72,14 @@ def snapshot(
     print(f"{shown(log)}: a snapshot of position {position:,} is there")
 
 
+def _refuse_missing(log: str) -> None:
+    from voda.events.opening import sqlite_path
+
+    # Opened for writing it would be made.
+    if (path := sqlite_path(log)) is not None and not path.exists():
+        raise InvalidInput(f"{log}: there is no such log")
+
+
 def _span_s(text: str) -> float:
     from voda.timetravel.moment import BeforeLast, parsed
 
@@ -92,6 +100,7 @@ async def _archive(log: str, folder: Path, keep_s: float | None, before: int | N
     from voda.projections.live import Live
     from voda.projections.roster import Roster
 
+    _refuse_missing(log)
     store: DurableStore = await open_store(log)
     try:
         if before is not None:
@@ -115,6 +124,7 @@ async def _snapshot(log: str, folder: Path | None) -> int:
     from voda.projections.live import Live
     from voda.projections.roster import Roster
 
+    _refuse_missing(log)
     opened = await open_store(log)
     try:
         store = ArchivedStore(opened, folder or config.archive())
