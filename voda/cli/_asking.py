@@ -34,7 +34,7 @@ async def persistently(attempt: Callable[[], Awaitable[T]]) -> T:
             if loop.time() + pause_s > gives_up_at:
                 raise
             if not is_told:
-                say(f"{error}; trying again for {RETRY_S:g} s")
+                say(f"{str(error).removesuffix('; try again')}; trying again for {RETRY_S:g} s")
                 is_told = True
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
