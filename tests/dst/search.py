@@ -40,6 +40,7 @@ class Seed(Struct, frozen=True, kw_only=True):
     wall_s: float
     events: int
     requests: int
+    acknowledged: int
     jobs: int
     faults: dict[str, int]
 
@@ -54,6 +55,7 @@ class Totals:
     """Of all processes together."""
     events: int = 0
     requests: int = 0
+    acknowledged: int = 0
     jobs: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     failed: list[Seed] = field(default_factory=list)
@@ -65,6 +67,7 @@ class Totals:
         self.wall_s += seed.wall_s
         self.events += seed.events
         self.requests += seed.requests
+        self.acknowledged += seed.acknowledged
         self.jobs += seed.jobs
         self.faults.update(seed.faults)
         if seed.breach:
@@ -83,6 +86,7 @@ def try_seed(seed: int, plan: Plan) -> Seed:
         wall_s=laps[0],
         events=verdict.events,
         requests=verdict.requests,
+        acknowledged=verdict.acknowledged,
         jobs=verdict.jobs,
         faults=dict(verdict.faults),
     )

@@ -33,6 +33,7 @@ def test_trial_when_run_again_then_every_line_of_its_trace_is_the_same() -> None
     first, second = (tried(trial_of(3, hours=3.5, quiet_s=3 * 3600.0)) for _ in range(2))
     assert first.trace == second.trace
     assert first.jobs > 0
+    assert first.acknowledged > 0
     assert first.breach == ""
 
 
@@ -54,6 +55,13 @@ def test_command_when_an_invariant_breaks_then_it_tells_a_story_and_fails() -> N
     assert found.returncode == 1, found.stderr
     for part in ("what goes wrong", "what users do", "what happened", "BROKEN  observed free: ", "--without observed"):
         assert part in found.stdout
+
+
+def test_command_when_nothing_happens_then_it_fails() -> None:
+    # Six minutes of seed 0 have no room for a fault.
+    found = command("--seeds", "1", "--hours", "0.1", "--quiet-hours", "3", "--jobs", "1")
+    assert found.returncode == 1, found.stderr
+    assert "nothing was proven" in found.stdout
 
 
 def test_command_when_a_guard_is_unknown_then_it_is_refused() -> None:

@@ -16,7 +16,8 @@ def a_trial() -> Trial:
 
 def a_verdict(breach: str) -> Verdict:
     trace = ["  1.000000 r0.1 x"]
-    return Verdict(breach=breach, at_s=50.0, events=1, requests=1, jobs=1, digest="", faults={}, trace=trace, log=[])
+    counted = {"events": 1, "requests": 1, "acknowledged": 1, "jobs": 1}
+    return Verdict(breach=breach, at_s=50.0, digest="", faults={}, trace=trace, log=[], **counted)
 
 
 def needs(trial: Trial) -> Verdict:

@@ -41,6 +41,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """Virtual seconds it went on for."""
     events: int
     requests: int
+    acknowledged: int
+    """Of them: what the log is held against."""
     jobs: int
     digest: str
     """Of the run's trace."""
@@ -103,6 +105,7 @@ def _tried(trial: Trial) -> Verdict:
         at_s=outcome.at_s,
         events=len(outcome.events),
         requests=users.requests,
+        acknowledged=sum(answer.is_acknowledged for answer in journal.answers),
         jobs=len(checkers[0].plans.specs),
         digest=outcome.digest,
         faults=Counter(fault.kind for fault in trial.setup.faults if fault.at_s <= outcome.at_s),
