@@ -7,27 +7,16 @@ from pathlib import Path
 import pytest
 
 from tests.builders import a_fact, a_snapshot
-from tests.nats import NatsServer
+from tests.contract.logs import KINDS, opener
 from voda.domain.errors import Fenced, InvalidInput, LogArchived, VersionConflict
 from voda.events.copying import copy_log
 from voda.events.durable import Base, DurableStore
 from voda.events.envelope import ANY_VERSION, Sealed
 from voda.events.group import GroupPlan, taken_over
-from voda.events.jetstream.store import JetStreamStore
 from voda.events.memory import MemoryStore
-from voda.events.opening import open_store
-from voda.events.sql.postgres import PostgresDatabase
 from voda.events.verify import PAGE, Walk, verify_log
 
 WAIT_S = 60
-KINDS = [
-    "memory",
-    "sqlite",
-    pytest.param("postgres", marks=pytest.mark.postgres),
-    pytest.param("jetstream", marks=pytest.mark.nats),
-    pytest.param("jetstream-cluster", marks=[pytest.mark.nats, pytest.mark.slow]),
-]
-
 Open = Callable[[], Awaitable[DurableStore]]
 """Opens the test's log: once more each time, as another process would."""
 
@@ -35,20 +24,7 @@ Open = Callable[[], Awaitable[DurableStore]]
 @pytest.fixture(params=KINDS)
 async def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Open]:
     """One log, to be opened as often as a test needs."""
-    if request.param == "postgres":
-        url = request.getfixturevalue("postgres_database")
-        await PostgresDatabase.migrate(url)
-        make: Open = lambda: open_store(url)  # noqa: E731
-    elif request.param.startswith("jetstream"):
-        server: NatsServer = request.getfixturevalue("nats_cluster" if "cluster" in request.param else "nats_server")
-        log = server.url()
-        await JetStreamStore.migrate(log)
-        make = lambda: open_store(log)  # noqa: E731
-    elif request.param == "sqlite":
-        make = lambda: open_store(tmp_path / "log.db")  # noqa: E731
-    else:
-        memory = MemoryStore()
-        make = lambda: asyncio.sleep(0, memory)  # noqa: E731
+    make = await opener(request.param, request, tmp_path)
     opened: list[DurableStore] = []
 
     async def open_again() -> DurableStore:

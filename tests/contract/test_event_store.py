@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.builders import a_fact, a_snapshot
+from tests.contract.logs import KINDS, opener
 from tests.nats import NatsServer
 from voda.domain.errors import Fenced, InvalidInput, VersionConflict, VodaError
 from voda.events.archived import ArchivedStore
@@ -23,40 +24,20 @@ from voda.events.store import EventStore
 from voda.events.timed import TimedStore
 from voda.events.verify import Verdict, verify_log
 
-WAIT_S = 20
-KINDS = [
-    "memory",
-    "timed",
-    "sqlite",
-    pytest.param("postgres", marks=pytest.mark.postgres),
-    pytest.param("jetstream", marks=pytest.mark.nats),
-    pytest.param("jetstream-cluster", marks=[pytest.mark.nats, pytest.mark.slow]),
-]
-
+WAIT_S = 60
 OpenLog = Callable[[], Awaitable[EventStore]]
 """Opens the test's log: once more each time, as another process would."""
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=["timed", *KINDS])
 async def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenLog]:
     """One log, to be opened as often as a test needs."""
-    if request.param == "postgres":
-        url = request.getfixturevalue("postgres_database")
-        await PostgresDatabase.migrate(url)
-        make: OpenLog = lambda: open_store(url)  # noqa: E731
-    elif request.param.startswith("jetstream"):
-        server: NatsServer = request.getfixturevalue("nats_cluster" if "cluster" in request.param else "nats_server")
-        log = server.url()
-        await JetStreamStore.migrate(log)
-        make = lambda: open_store(log)  # noqa: E731
-    elif request.param == "sqlite":
-        make = lambda: open_store(tmp_path / "log.db")  # noqa: E731
-    elif request.param == "timed":
+    make: OpenLog
+    if request.param == "timed":
         timed = TimedStore(ArchivedStore(MemoryStore()), lambda *_: None)
         make = lambda: asyncio.sleep(0, timed)  # noqa: E731
     else:
-        memory = MemoryStore()
-        make = lambda: asyncio.sleep(0, memory)  # noqa: E731
+        make = await opener(request.param, request, tmp_path)
     opened: list[EventStore] = []
 
     async def open_again() -> EventStore:
@@ -402,11 +383,15 @@ appends = st.lists(
 
 
 @pytest.mark.postgres
-# The database is emptied for every example.
+@pytest.mark.nats
+# The database is emptied for every example, and a stream made.
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(calls=appends)
 def test_any_appends_give_the_same_answers_and_bytes_on_every_store(
-    calls: Sequence[tuple[str, int, list[str], int]], postgres_url: str, tmp_path_factory: pytest.TempPathFactory
+    calls: Sequence[tuple[str, int, list[str], int]],
+    postgres_url: str,
+    nats_server: NatsServer,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     async def told(store: EventStore) -> list[object]:
         answers: list[object] = []
@@ -426,6 +411,8 @@ def test_any_appends_give_the_same_answers_and_bytes_on_every_store(
         expected = await told(MemoryStore())
         assert await told(await open_store(path)) == expected
         assert await told(await open_store(postgres_url)) == expected
+        await JetStreamStore.migrate(stream := nats_server.url())
+        assert await told(await open_store(stream)) == expected
 
     asyncio.run(compare())
 

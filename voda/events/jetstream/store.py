@@ -32,7 +32,7 @@ from voda.events.jetstream.proof import refuse_cut
 from voda.events.jetstream.reading import Reading
 from voda.events.jetstream.writer import Writer
 from voda.events.kept_heads import KeptHeads, proven
-from voda.events.sql.commit import GroupCommit
+from voda.events.commit import GroupCommit
 from voda.events.store import Snapshot
 
 TAIL_PAGE = 1000

@@ -1,0 +1,40 @@
+"""The logs that the contract suites ask: one of each store, to be opened as often as a test needs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.nats import NatsServer
+from voda.events.durable import DurableStore
+from voda.events.jetstream.store import JetStreamStore
+from voda.events.memory import MemoryStore
+from voda.events.opening import open_store
+from voda.events.sql.postgres import PostgresDatabase
+
+KINDS: Sequence[Any] = [
+    "memory",
+    "sqlite",
+    pytest.param("postgres", marks=pytest.mark.postgres),
+    pytest.param("jetstream", marks=pytest.mark.nats),
+    pytest.param("jetstream-cluster", marks=[pytest.mark.nats, pytest.mark.slow]),
+]
+
+
+async def opener(kind: str, request: pytest.FixtureRequest, folder: Path) -> Callable[[], Awaitable[DurableStore]]:
+    """Return what opens an empty log of that kind: once more each time, as another process would."""
+    if kind == "memory":
+        memory = MemoryStore()
+        return lambda: asyncio.sleep(0, memory)
+    if kind == "sqlite":
+        return lambda: open_store(folder / "log.db")
+    if kind == "postgres":
+        url = str(request.getfixturevalue("postgres_database"))
+        await PostgresDatabase.migrate(url)
+    else:
+        server: NatsServer = request.getfixturevalue("nats_cluster" if "cluster" in kind else "nats_server")
+        url = server.url()
+        await JetStreamStore.migrate(url)
+    return lambda: open_store(url)
