@@ -13,6 +13,8 @@ from voda.domain.errors import ChangedMeanwhile
 from voda.domain.lease import Lease, LeaseStore
 
 DURATION_S = 2.0
+RENEWED_S = 6.0
+"""Of who renews it: a busy machine may keep it from that for some seconds."""
 
 
 class Bench(Protocol):
@@ -63,9 +65,9 @@ class LeaseClaims:
 
     async def test_lease_when_renewed_stays_its_holders_for_longer_than_it_promised(self, bench: Bench) -> None:
         first, second = await bench.candidate(), await bench.candidate()
-        mine = await taken(first, "a")
+        mine = await taken(first, "a", duration_s=RENEWED_S)
         loop = asyncio.get_running_loop()
-        end = loop.time() + 2 * DURATION_S
+        end = loop.time() + 1.5 * RENEWED_S
         while loop.time() < end:
             mine = await first.renew(mine)
             assert (mine.holder, mine.transitions) == ("a", 1)
