@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from voda.api.metrics.leadership import LeadershipMetrics
 from voda.app.election import LOG_TERMS
 from voda.app.home import Home
 from voda.app.leadership import Leadership
@@ -59,4 +60,7 @@ def _leadership(service: Service, me: str) -> Leadership:
         return service.home.identity(service.clock.new_id)
 
     epochs = Epochs(service.store, service.clock, machine)
-    return Leadership(lease_of(service.durable, clock=service.clock), epochs, me, terms=LOG_TERMS)
+    lease, metrics = lease_of(service.durable, clock=service.clock), LeadershipMetrics(service.metrics.registry)
+    leadership = Leadership(lease, epochs, me, terms=LOG_TERMS, observer=metrics)
+    metrics.show(leadership)
+    return leadership

@@ -1,4 +1,4 @@
-"""What is counted of the work on a Kubernetes cluster, and of who leads.
+"""What is counted of the work on a Kubernetes cluster.
 
 Rules: fed as things happen, and only by the replica that does them; what there is at the moment of a look is read
 then, and nothing is kept from one look to the next.
@@ -14,6 +14,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from voda.api.metrics.instruments import Metrics
+from voda.api.metrics.leadership import LeadershipMetrics
 
 _REQUESTS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0)
 """What a request to an API server takes; after 15 s it is given up."""
@@ -23,7 +24,7 @@ _UNSENT: Final = ("crowded", "overflowed", "late", "refused")
 class KubernetesMetrics(Metrics):
     """All that is counted and timed of a service on Kubernetes.
 
-    It observes requests, mirrors, bindings, adoption, announcements and leadership.
+    It observes requests, mirrors, bindings, adoption and announcements; `leadership` observes that.
     """
 
     def __init__(self) -> None:
@@ -51,7 +52,7 @@ class KubernetesMetrics(Metrics):
         self._pokes = self._counter("launcher_pokes", "Launchers made to look at their hosts.")
         self._adoptions = self._counter("adoptions", "Labelled objects taken in or refused.", "outcome")
         self._announced = self._counter("announcements", "Kubernetes Events, by what became of them.", "outcome")
-        self._renewals_failed = self._counter("lease_renewals_failed", "Renewals of the Lease that failed.")
+        self.leadership = LeadershipMetrics(self.registry)
         # Shown as 0 from the beginning, so that an alert sees the first one.
         for outcome in ("adopted", "refused"):
             self._adoptions.labels(outcome)
@@ -94,17 +95,6 @@ class KubernetesMetrics(Metrics):
         """Take note of what became of an announcement; see Announcer."""
         self._announced.labels(outcome).inc()
 
-    def leads(self, epoch: int) -> None:
-        """See Observer of a leadership; who leads is read at each look."""
-
-    def stepped_down(self, reason: str) -> None:
-        """See Observer of a leadership."""
-
-    def renewed(self, *, succeeded: bool) -> None:
-        """See Observer of a leadership."""
-        if not succeeded:
-            self._renewals_failed.inc()
-
     def show(self, shown: "Shown") -> None:
         """Have what there is read at each look."""
         self.registry.register(KubernetesGauges(shown))
@@ -113,9 +103,6 @@ class KubernetesMetrics(Metrics):
 class Shown(Struct, frozen=True, kw_only=True):
     """Where the gauges are read."""
 
-    is_leading: Callable[[], bool]
-    epoch: Callable[[], int]
-    """Of this replica's leadership; 0 while it does not lead."""
     mirrored: Callable[[], Mapping[str, int]]
     """Collection -> objects."""
     unadopted: Callable[[], Mapping[str, int]]
@@ -131,9 +118,7 @@ class KubernetesGauges(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield all gauges."""
         shown = self._shown
-        leader, epoch, mirrored, unadopted = families = _families()
-        leader.add_metric([], shown.is_leading())
-        epoch.add_metric([], shown.epoch())
+        mirrored, unadopted = families = _families()
         for collection, objects in shown.mirrored().items():
             mirrored.add_metric([collection], objects)
         for state, objects in shown.unadopted().items():
@@ -147,8 +132,6 @@ class KubernetesGauges(Collector):
 
 def _families() -> tuple[GaugeMetricFamily, ...]:
     return (
-        GaugeMetricFamily("voda_leader", "1 while this replica leads, else 0.", labels=()),
-        GaugeMetricFamily("voda_leader_epoch", "Epoch of this replica's leadership; 0 without.", labels=()),
         GaugeMetricFamily("voda_mirrored_objects", "Objects mirrored here.", labels=("collection",)),
         GaugeMetricFamily("voda_objects_unadopted", "Labelled objects that are no jobs of voda's.", labels=("state",)),
     )

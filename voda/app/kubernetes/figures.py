@@ -9,7 +9,6 @@ from voda.api.metrics.kubernetes import Shown
 from voda.api.submission import adoption_id
 from voda.api.view import View
 from voda.app.kubernetes.jobsite import SeenJob
-from voda.app.leadership import Leadership
 from voda.cluster.kubernetes import names
 from voda.cluster.kubernetes.adoptable import foreign_manager, has_finished, is_invited
 from voda.cluster.kubernetes.annotations import REFUSED
@@ -18,14 +17,9 @@ from voda.cluster.kubernetes.site import KubernetesSite
 from voda.projections.roster import Roster
 
 
-def figures(site: KubernetesSite, leadership: Leadership, view: View) -> Shown:
+def figures(site: KubernetesSite, view: View) -> Shown:
     """Return where the gauges of a replica are read."""
-    return Shown(
-        is_leading=lambda: leadership.is_leading,
-        epoch=lambda: leadership.epoch,
-        mirrored=site.mirrored,
-        unadopted=lambda: unadopted(site.jobs(), view.roster),
-    )
+    return Shown(mirrored=site.mirrored, unadopted=lambda: unadopted(site.jobs(), view.roster))
 
 
 def unadopted(objects: Iterable[SeenJob], roster: Roster) -> Mapping[str, int]:

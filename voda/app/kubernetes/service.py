@@ -97,8 +97,9 @@ class Service:
         self.site = KubernetesSite(api, self._setup())
         self.lease = self._lease(store, api)
         epochs = Epochs(self.store, clock, self._cluster)
-        self.leadership = Leadership(self.lease, epochs, around.identity, terms=spans, observer=metrics)
-        metrics.show(figures(self.site, self.leadership, self.view))
+        self.leadership = Leadership(self.lease, epochs, around.identity, terms=spans, observer=metrics.leadership)
+        metrics.leadership.show(self.leadership)
+        metrics.show(figures(self.site, self.view))
         self.backend = self._backend()
         fitting = Fitting(site=shape(options.cluster), environment=self.environment)
         self.telling = Telling(

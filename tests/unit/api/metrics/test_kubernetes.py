@@ -29,13 +29,6 @@ def test_drift_is_counted_and_a_relist_that_heals_nothing_sets_the_last_to_zero(
     assert value(metrics, "mirror_drift_total", collection="pods") == 3
 
 
-def test_renewals_are_counted_where_they_fail() -> None:
-    metrics = KubernetesMetrics()
-    metrics.renewed(succeeded=True)
-    metrics.renewed(succeeded=False)
-    assert value(metrics, "lease_renewals_failed_total") == 1
-
-
 def test_outcomes_that_never_came_are_shown_as_zero() -> None:
     metrics = KubernetesMetrics()
     assert value(metrics, "adoptions_total", outcome="refused") == 0
@@ -44,18 +37,8 @@ def test_outcomes_that_never_came_are_shown_as_zero() -> None:
 
 
 def test_gauges_tell_what_is_at_each_look() -> None:
-    metrics, objects, leads = KubernetesMetrics(), {"pods": 1}, [True]
-    metrics.show(
-        Shown(
-            is_leading=lambda: leads[0],
-            epoch=lambda: 7,
-            mirrored=lambda: objects,
-            unadopted=lambda: {"waiting": 2, "refused": 0},
-        )
-    )
-    assert value(metrics, "leader") == 1
-    assert value(metrics, "leader_epoch") == 7
-    leads[0], objects["pods"] = False, 5
-    assert value(metrics, "leader") == 0
+    metrics, objects = KubernetesMetrics(), {"pods": 1}
+    metrics.show(Shown(mirrored=lambda: objects, unadopted=lambda: {"waiting": 2, "refused": 0}))
+    objects["pods"] = 5
     assert value(metrics, "mirrored_objects", collection="pods") == 5
     assert b'voda_objects_unadopted{state="waiting"} 2.0' in generate_latest(metrics.registry)

@@ -1,0 +1,73 @@
+"""Who leads, as metrics: of each replica that campaigns.
+
+Rule: what holds at the moment of a look is read then.
+"""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from prometheus_client import Counter
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector, CollectorRegistry
+
+
+class Leading(Protocol):
+    """A candidate, as far as it is shown."""
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether it may act as the leader at this moment."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """Of its leadership; 0 while it does not lead."""
+        ...
+
+
+class LeadershipMetrics:
+    """Observes a leadership (see voda.app.leadership.Observer)."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._renewals_failed = Counter(
+            "voda_lease_renewals_failed", "Renewals of the Lease that failed.", registry=registry
+        )
+
+    def leads(self, epoch: int) -> None:
+        """See Observer; who leads is read at each look."""
+
+    def stepped_down(self, reason: str) -> None:
+        """See Observer."""
+
+    def renewed(self, *, succeeded: bool) -> None:
+        """See Observer."""
+        if not succeeded:
+            self._renewals_failed.inc()
+
+    def show(self, leadership: Leading) -> None:
+        """Have who leads read at each look."""
+        self._registry.register(_Gauges(leadership))
+
+
+class _Gauges(Collector):
+    def __init__(self, leadership: Leading) -> None:
+        self._leadership = leadership
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the gauges."""
+        leader, epoch = families = _families()
+        leader.add_metric([], self._leadership.is_leading)
+        epoch.add_metric([], self._leadership.epoch)
+        yield from families
+
+    def describe(self) -> Iterator[Metric]:
+        """Name the gauges without a look at anything."""
+        yield from _families()
+
+
+def _families() -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
+    return (
+        GaugeMetricFamily("voda_leader", "1 while this replica leads, else 0.", labels=()),
+        GaugeMetricFamily("voda_leader_epoch", "Epoch of this replica's leadership; 0 without.", labels=()),
+    )
