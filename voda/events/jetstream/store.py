@@ -17,6 +17,7 @@ from nats.aio.msg import Msg
 
 from voda.domain.errors import LogDamaged, StoreNotWritable, StoreUnavailable
 from voda.events.codec import body_of, unseal
+from voda.events.commit import GroupCommit
 from voda.events.durable import Base
 from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
 from voda.events.group import Append, EventRow, GroupPlan, refuse_unstorable, row_of
@@ -32,7 +33,6 @@ from voda.events.jetstream.proof import refuse_cut
 from voda.events.jetstream.reading import Reading
 from voda.events.jetstream.writer import Writer
 from voda.events.kept_heads import KeptHeads, proven
-from voda.events.commit import GroupCommit
 from voda.events.store import Snapshot
 
 TAIL_PAGE = 1000

@@ -13,12 +13,12 @@ import msgspec
 
 from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable, StoreUnavailable
 from voda.events.codec import unseal
+from voda.events.commit import Committer, GroupCommit
 from voda.events.durable import Base, archived
 from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
 from voda.events.group import Append, EventRow, GroupPlan, refuse_unstorable
 from voda.events.kept_heads import proven
 from voda.events.sql import schema
-from voda.events.commit import Committer, GroupCommit
 from voda.events.sql.ends import readable_end
 from voda.events.sql.heads import KeptHead
 from voda.events.sql.one_stream import read_stream
