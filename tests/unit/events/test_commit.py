@@ -7,8 +7,8 @@ import pytest
 
 from tests.builders import a_fact
 from voda.domain.errors import StoreNotWritable, StoreUnavailable
-from voda.events.group import Append, Outcome
 from voda.events.commit import ALONE_AT_MOST, LARGEST_GROUP, GroupCommit
+from voda.events.group import Append, Outcome
 
 
 class SlowDisk:
