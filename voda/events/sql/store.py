@@ -149,15 +149,18 @@ class SqlStore:
 
     async def tail(self, after: int) -> AsyncIterator[Event]:
         """See EventStore.tail. Goes on by itself once a database that went away is back."""
+        waits_for = ""
         while True:
             grown = self._grown = self._grown or asyncio.Event()
             events: Sequence[Event] = ()
             try:
                 await self._database.listen(self._wake)
-                events = await self.read(after, TAIL_PAGE)
+                events, waits_for = await self.read(after, TAIL_PAGE), ""
             except (StoreUnavailable, StoreNotWritable) as error:
                 # SQLite may need room even to read.
-                _log.warning("tail waits position=%d reason=%s", after, error)
+                if str(error) != waits_for:
+                    _log.warning("tail waits position=%d reason=%s", after, error)
+                waits_for = str(error)
             for event in events:
                 after = event.position
                 yield event
