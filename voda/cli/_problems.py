@@ -40,6 +40,9 @@ _ERRORS: dict[int, type[VodaError]] = {
 }
 
 
+_TOKEN = " (on the command line: --token, or VODA_TOKEN)"
+
+
 def error_of(status: int, body: bytes) -> VodaError:
     """Return the error that an answer of this status means.
 
@@ -53,7 +56,8 @@ def error_of(status: int, body: bytes) -> VodaError:
         return _ERRORS.get(status, PermanentError)(f"the server answered {status}{f': {said}' if said else ''}")
     if problem.field and status in (400, 422):
         return InvalidField(problem.field, problem.detail)
-    return _ERRORS.get(status, PermanentError)(problem.detail or problem.title)
+    told = problem.detail or problem.title
+    return _ERRORS.get(status, PermanentError)(f"{told}{_TOKEN if status == 401 else ''}")
 
 
 def _problem(body: bytes) -> Problem | None:

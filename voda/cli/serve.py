@@ -109,7 +109,9 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
                 raise InvalidInput("--config, --kubeconfig and --context are of --cluster kubernetes")
             _on_this_machine(shared, slots, pool, api_url)
         case _:
-            raise InvalidInput(f"--cluster {cluster}: expected kubernetes or machine")
+            raise InvalidInput(
+                f"--cluster {cluster}: expected kubernetes, or machine; one process for this machine is `voda up`"
+            )
 
 
 class Shared(NamedTuple):

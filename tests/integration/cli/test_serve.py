@@ -100,7 +100,9 @@ def refused(folder: Path, *options: str) -> str:
 def test_serve_when_there_is_no_cluster_says_how_to_name_one(tmp_path: Path) -> None:
     assert "name a kubeconfig (--kubeconfig or KUBECONFIG), or run voda in the cluster" in refused(tmp_path)
     assert "there is no kubeconfig nowhere" in refused(tmp_path, "--kubeconfig", "nowhere")
-    assert "expected kubernetes; for this machine alone there is `voda up`" in refused(tmp_path, "--cluster", "slurm")
+    assert "expected kubernetes, or machine; one process for this machine is `voda up`" in refused(
+        tmp_path, "--cluster", "slurm"
+    )
 
 
 def test_serve_when_its_settings_cannot_be_meant_says_which(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from voda.domain.errors import AlreadyExists, InvalidField, NotAllowed, NotFound
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (401, NotAllowed),
+        (403, NotAllowed),
         (404, NotFound),
         (409, AlreadyExists),
         (418, PermanentError),
@@ -24,6 +24,12 @@ def test_problem_becomes_an_error_with_its_sentence(status: int, kind: type[Exce
     error = error_of(status, msgspec.json.encode(Problem(title="No", status=status, detail="it is so")))
     assert isinstance(error, kind)
     assert str(error) == "it is so"
+
+
+def test_refusal_for_want_of_a_token_says_how_to_give_one_here() -> None:
+    error = error_of(401, msgspec.json.encode(Problem(title="No", status=401, detail="this needs a token")))
+    assert isinstance(error, NotAllowed)
+    assert str(error) == "this needs a token (on the command line: --token, or VODA_TOKEN)"
 
 
 def test_problem_of_a_field_keeps_the_field() -> None:
