@@ -62,7 +62,15 @@ class Service:
         self.view = View(self.store)
         self.clusters = {pool: connect(self.spec) for pool, connect in clusters.items()}
         self.loops: Mapping[str, PoolLoop] = {
-            pool: pool_loop(pool, cluster, store=self.store, clock=clock, metrics=metrics, at_once=AT_ONCE)
+            pool: pool_loop(
+                pool,
+                cluster,
+                store=self.store,
+                clock=clock,
+                metrics=metrics,
+                at_once=AT_ONCE,
+                folded=self.view.live,
+            )
             for pool, cluster in self.clusters.items()
         }
         self.leadership = Leadership(lease, Epochs(self.store, clock), me, terms=terms)
