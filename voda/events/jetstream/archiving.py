@@ -18,13 +18,16 @@ async def forget(log: Log, lookup: Lookup, base: Base) -> None:
     state = await log.sync()
     if base.position > state.position:
         raise InvalidInput(f"{log.place} ends at position {state.position}: it cannot forget up to {base.position}")
-    if base.position <= (await log.base()).position:
+    begins = (await log.base()).position
+    if base.position < begins or not base.position:
         return
-    spot = await lookup.spot(base.position)
-    await log.blobs.put(Key(BASE, "", base.position), msgpack.encode(base))
-    await log.write_record(replace(log.record, base=base.position, sequence=spot.sequence))
+    # The same again finishes what was broken off.
+    if base.position > begins:
+        spot = await lookup.spot(base.position)
+        await log.blobs.put(Key(BASE, "", base.position), msgpack.encode(base))
+        await log.write_record(replace(log.record, base=base.position, sequence=spot.sequence))
     # Messages before that of the first event that is kept.
-    await log.stream.api("PURGE", {"seq": spot.sequence})
+    await log.stream.api("PURGE", {"seq": log.record.sequence})
     for kind in (IDS, PLACES):
         for key in await log.blobs.keys(kind):
             if key.position <= base.position:

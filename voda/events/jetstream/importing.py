@@ -19,15 +19,15 @@ from voda.events.jetstream.writer import Writer
 
 async def restore(log: Log, writer: Writer, batches: Iterator[GroupPlan]) -> None:
     """See DurableStore.restore."""
-    record = await log.read_record()
-    if record.importing:
-        # Broken off: whoever began it is gone, or loses now.
-        record = await _empty(log, record)
     state = await log.sync()
+    if not state.position and ((await log.read_record()).importing or log.is_importing):
+        # Broken off: whoever began it is gone, or loses now. Where it wrote nothing, nobody is kept from appending.
+        await _empty(log, log.record, purge=log.is_importing)
+        state = await log.sync()
     if state.position:
         raise InvalidInput(f"{log.place} is not empty: it has {state.position} events")
     origin = bytes(NUID().next())
-    await log.write_record(replace(record, importing=origin))
+    await log.write_record(replace(log.record, importing=origin))
     grown = State(Spot(0, log.sequence + 1), {})
     closed: list[Closed] = []
     try:
@@ -37,16 +37,19 @@ async def restore(log: Log, writer: Writer, batches: Iterator[GroupPlan]) -> Non
             if segment := grown.write(group.name, group.after + 1, last, batch.rows, batch.heads):
                 closed.append(segment)
         await log.write_record(replace(log.record, importing=b"", imported=origin if grown.position else b""))
-    except BaseException:
-        # Nobody else can have written behind the first group of an import, and without one nothing is to be undone.
-        await _empty(log, await log.read_record(), purge=grown.group != NO_GROUP)
-        raise
+    except BaseException as error:
+        # Not another's import, which has taken this one's place, nor one that counts although nobody answered.
+        if (await log.read_record()).importing == origin:
+            # Nobody else can have written behind the first group of an import; without one nothing is to be undone.
+            await _empty(log, log.record, purge=grown.group != NO_GROUP)
+        if log.record.imported != origin or not isinstance(error, Exception):
+            raise
     await log.begin_anew()
     log.closed.extend(closed)
     await writer.save()
 
 
-async def _empty(log: Log, record: Record, *, purge: bool = True) -> Record:
+async def _empty(log: Log, record: Record, *, purge: bool) -> None:
     """Undo an import that is not complete."""
     sequence = record.sequence
     if purge:
@@ -56,4 +59,3 @@ async def _empty(log: Log, record: Record, *, purge: bool = True) -> Record:
     if purge:
         await log.stream.api("PURGE", {"seq": sequence})
     await log.begin_anew()
-    return log.record

@@ -144,23 +144,37 @@ class Log:
             end = await self._end()
             if not self._is_proven:
                 await self._prove()
-            while self._assembly.sequence < end:
-                page = await self.stream.all_behind(
-                    self._assembly.sequence + 1, messages=_PAGE_MESSAGES, most_bytes=_PAGE_BYTES
-                )
+            # Of an import that is seen again below.
+            self.is_importing = False
+            while (behind := self._assembly.sequence) < end:
+                page = await self.stream.all_behind(behind + 1, messages=_PAGE_MESSAGES, most_bytes=_PAGE_BYTES)
+                if page and page[0].sequence == behind + 1 and await self._fold(page):
+                    continue
+                if await self._begins_later():
+                    continue
                 if not page or not await self._fold(page):
                     break
         return self.state
 
     def wrote(self, group: Outgoing, rows: Sequence[EventRow], heads: Mapping[str, Head]) -> None:
         """Take a group that was written by this process right behind all it knew."""
-        if self.has(group.name):
-            # Somebody has looked at the stream since it was written.
+        if self.state.position != rows[0][0] - 1:
+            # Somebody has looked at the stream since it was written, or has begun to fold it again.
             return
         last = group.after + len(group.parts)
         self._assembly = Assembly(last)
         self._names.append(group.name)
         self._keep(self.state.write(group.name, group.after + 1, last, rows, heads))
+
+    async def _begins_later(self) -> bool:
+        """Begin again where what was to be read next was archived, or was an import that came to nothing."""
+        await self.read_record()
+        if self.record.sequence <= self._assembly.sequence + 1:
+            return False
+        self.generation += 1
+        await self._load()
+        self.is_importing = False
+        return True
 
     async def _fold(self, page: Sequence[tuple[int, bytes]]) -> bool:
         """Take a page of messages; return whether to go on."""
@@ -291,7 +305,8 @@ class Log:
     async def _load(self) -> None:
         base = await self.base()
         state = await self._checkpoint(base)
-        self._assembly = Assembly(state.sequence)
+        # What nobody counted may stand between a checkpoint and the log's beginning.
+        self._assembly = Assembly(max(state.sequence, self.record.sequence - 1))
         self._state = state
 
     async def _checkpoint(self, base: Base) -> State:

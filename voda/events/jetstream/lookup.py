@@ -128,6 +128,8 @@ class Lookup:
     async def _again(self, segment: _Segment) -> tuple[Ids, Places]:
         """Make a segment again, less what is in the archive."""
         first, sequence, last = segment
+        # Of now: what somebody has archived meanwhile would shift all positions.
+        await self._log.base()
         position = max(first, self._log.record.base)
         recent = Recent(position)
         async for group in self._log.groups(max(sequence, self._log.record.sequence)):

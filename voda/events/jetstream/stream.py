@@ -157,7 +157,8 @@ class Stream:
                 await client.publish(f"{API}DIRECT.GET.{self.name}", request, reply=inbox)
                 return await self._batch(queue)
             finally:
-                if client.is_connected:
+                # While the connection is made again, too: with it, all subscriptions come back that were not given up.
+                if not client.is_closed:
                     await subscription.unsubscribe()
 
     async def all_behind(self, sequence: int, *, messages: int, most_bytes: int) -> list[Stored]:
@@ -198,8 +199,8 @@ class Stream:
                     return found
                 if status:
                     raise StoreUnavailable(f"{self._connection.place} does not answer: status {status}; try again")
-                # A connection lost and made again may have cost some in between.
-                if found and int(headers["Nats-Last-Sequence"]) != found[-1].sequence:
+                # A connection lost and made again may have cost some in between, or the first.
+                if int(headers["Nats-Last-Sequence"]) != (found[-1].sequence if found else 0):
                     return found
                 found.append(Stored(int(headers["Nats-Sequence"]), message.data))
         except TimeoutError:

@@ -121,7 +121,9 @@ class Writer:
     async def _commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
         deadline = self._deadline()
         is_fresh = not self._log.is_loaded
-        state = self._log.state if self._log.is_loaded else await self._log.sync()
+        # An import that was under way may have come to its end.
+        is_known = self._log.is_loaded and not self._log.is_importing
+        state = self._log.state if is_known else await self._log.sync()
         while True:
             self._refuse_import()
             plan = await self._plan(group, state)
@@ -136,7 +138,12 @@ class Writer:
 
     async def _plan(self, group: Sequence[Append], state: State) -> GroupPlan:
         ids = [fact.event_id for append in group for fact in append.facts]
-        known = await self._known(ids, state)
+        while True:
+            position = state.position
+            known = await self._known(ids, state)
+            # What came in while the ids were looked up may have brought one that was new.
+            if state.position == position:
+                break
         return plan_group(group, position=state.position, heads=state.heads, known=known)
 
     async def _known(self, ids: Sequence[str], state: State) -> Mapping[str, int]:
@@ -163,7 +170,7 @@ class Writer:
             return False
         limit = log.connection.max_payload_bytes
         group = written(plan.rows, after=log.sequence, prev=state.group, limit_bytes=limit)
-        done = 0
+        done, is_unsure = 0, False
         while True:
             errors = await self._publish(group, done)
             if not errors:
@@ -175,10 +182,12 @@ class Writer:
                 return True
             if log.unfinished == group.name:
                 done = log.finished_parts
-            elif log.sequence != group.after:
+            elif log.sequence != group.after or log.is_importing:
                 return False
-            if failed is not None and not isinstance(failed, StoreUnavailable):
+            # What was sent before without an answer may still arrive, whatever is said to what is sent now.
+            if failed is not None and not isinstance(failed, StoreUnavailable) and not is_unsure:
                 raise failed
+            is_unsure = is_unsure or failed is not None
             if self._now() > deadline:
                 raise StoreUnavailable(f"{failed or log.place}; {_UNKNOWN}") from failed
             await asyncio.sleep(_PAUSE_S)

@@ -1,0 +1,250 @@
+"""A log in NATS JetStream, where something happens between two steps of something else."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.builders import a_fact
+from tests.integration.test_jetstream_log import SEGMENT, batches_of, ids, opened
+from tests.nats import NatsServer
+from voda.domain.errors import InvalidInput, StoreNotWritable, StoreUnavailable
+from voda.events.durable import Base
+from voda.events.envelope import ANY_VERSION, Head
+from voda.events.group import GroupPlan
+from voda.events.jetstream import state as state_module
+from voda.events.jetstream.store import JetStreamStore
+from voda.events.verify import verify_log
+
+pytestmark = pytest.mark.nats
+
+
+@pytest.fixture
+async def url(nats_server: NatsServer) -> str:
+    url = nats_server.url()
+    await JetStreamStore.migrate(url)
+    return url
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[JetStreamStore]:
+    async with opened(url) as store:
+        yield store
+
+
+async def test_id_that_comes_in_while_ids_are_looked_up_is_known(
+    url: str, store: JetStreamStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_module, "SEGMENT_EVENTS", SEGMENT)
+    for number in range(SEGMENT):
+        await store.append("job.a", number, [a_fact(str(number))])
+    async with opened(url) as other:
+        look_up = other._lookup.ids
+
+        async def while_another_appends() -> Any:
+            monkeypatch.setattr(other._lookup, "ids", look_up)
+            found = await look_up()
+            await store.append("job.b", ANY_VERSION, [a_fact("same")])
+            await other.position()
+            return found
+
+        monkeypatch.setattr(other._lookup, "ids", while_another_appends)
+        assert await other.append("job.b", ANY_VERSION, [a_fact("same")]) == SEGMENT + 1
+    assert (await ids(store)).count("same") == 1
+
+
+async def test_group_answered_while_the_log_is_folded_anew_counts_once(
+    store: JetStreamStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.append("job.a", 0, [a_fact("1"), a_fact("2")])
+    publish = store._log.stream.publish
+
+    async def and_begin_anew(*arguments: Any, **options: Any) -> int:
+        sequence = await publish(*arguments, **options)
+        await store._log.begin_anew()
+        return sequence
+
+    monkeypatch.setattr(store._log.stream, "publish", and_begin_anew)
+    assert await store.append("job.a", 2, [a_fact("3")]) == 3
+    monkeypatch.setattr(store._log.stream, "publish", publish)
+    assert await store.append("job.a", 3, [a_fact("4")]) == 4
+    assert await ids(store) == ["1", "2", "3", "4"]
+    assert (await verify_log(store)).problem == ""
+
+
+async def test_append_that_may_still_arrive_is_not_said_to_be_refused(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(url, timeout_s=1.0) as store:
+        await store.append("job.a", 0, [a_fact("1")])
+        fates: Iterator[Exception] = iter([StoreUnavailable("no answer")])
+
+        async def fails(*_: Any, **__: Any) -> int:
+            raise next(fates, StoreNotWritable("no room"))
+
+        monkeypatch.setattr(store._log.stream, "publish", fails)
+        with pytest.raises(StoreUnavailable, match="it is not known whether the events were recorded"):
+            await store.append("job.a", 1, [a_fact("2")])
+        with pytest.raises(StoreNotWritable, match="no room"):
+            await store.append("job.a", 1, [a_fact("3")])
+
+
+async def test_page_whose_first_message_was_lost_is_asked_for_again(
+    store: JetStreamStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        await store.append("job.a", number, [a_fact(str(number))])
+    batch = store._log.stream._batch
+    lost: list[object] = []
+
+    async def less_the_first(queue: "asyncio.Queue[Any]") -> Any:
+        if not lost:
+            lost.append(await queue.get())
+        return await batch(queue)
+
+    monkeypatch.setattr(store._log.stream, "_batch", less_the_first)
+    assert await ids(store) == ["0", "1", "2"]
+    assert lost
+
+
+# ---- archive
+
+
+async def test_archiving_that_was_broken_off_is_finished_by_the_same_again(
+    store: JetStreamStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        await store.append("job.a", number, [a_fact(str(number))])
+    base = Base(position=3, heads={"job.a": Head(3, (await store.read_sealed(2, 1))[0].hash, 0)}, folder="/archive")
+    api = store._log.stream.api
+
+    async def no_purge(what: str, body: object = None) -> Any:
+        if what == "PURGE":
+            raise StoreUnavailable("no answer")
+        return await api(what, body)
+
+    monkeypatch.setattr(store._log.stream, "api", no_purge)
+    with pytest.raises(StoreUnavailable):
+        await store.forget(base)
+    monkeypatch.setattr(store._log.stream, "api", api)
+    assert (await store._log.stream.state())["first_seq"] == 1
+    await store.forget(base)
+    assert (await store._log.stream.state())["first_seq"] == 4
+    assert [event.event_id for event in await store.read(3, 9)] == ["3", "4"]
+    await store.refuse_cut()
+
+
+async def test_archiving_nothing_deletes_nothing(store: JetStreamStore) -> None:
+    await store.append("job.a", 0, [a_fact("1")])
+    await store.forget(Base())
+    assert await ids(store) == ["1"]
+
+
+async def test_process_that_comes_back_after_the_rest_was_archived_goes_on(url: str, store: JetStreamStore) -> None:
+    await store.append("job.a", 0, [a_fact("1")])
+    async with opened(url) as away:
+        assert await away.position() == 1
+        for number in range(1, 5):
+            await store.append("job.a", number, [a_fact(str(number + 1))])
+        head = Head(3, (await store.read_sealed(2, 1))[0].hash, 0)
+        await store.forget(Base(position=3, heads={"job.a": head}, folder="/archive"))
+        assert await away.ends() == await store.ends()
+        assert await away.append("job.a", 5, [a_fact("6")]) == 6
+
+
+# ---- import
+
+
+async def test_import_begun_but_not_written_costs_nothing_that_was_appended_since(store: JetStreamStore) -> None:
+    await store._log.write_record(replace(await store._log.read_record(), importing=b"dead"))
+    await store.append("job.a", 0, [a_fact("kept")])
+    with pytest.raises(InvalidInput, match="not empty: it has 1 events"):
+        await store.restore(batches_of(3))
+    assert await ids(store) == ["kept"]
+
+
+async def test_importer_that_was_overtaken_leaves_the_others_import_alone(url: str, store: JetStreamStore) -> None:
+    async with opened(url) as slow:
+        loop = asyncio.get_running_loop()
+        begun, overtaken = asyncio.Event(), asyncio.Event()
+        write = slow._writer.write_import
+
+        async def slowly(plan: GroupPlan, **options: Any) -> Any:
+            group = await write(plan, **options)
+            begun.set()
+            await overtaken.wait()
+            return group
+
+        slow._writer.write_import = slowly  # type: ignore[method-assign]
+        importing = loop.create_task(slow.restore(batches_of(3)))
+        async with asyncio.timeout(60):
+            await begun.wait()
+            await store.restore(batches_of(5))
+            await store.append("job.a", 0, [a_fact("6")])
+            overtaken.set()
+            with pytest.raises(StoreUnavailable):
+                await importing
+        assert await ids(store) == ["1", "2", "3", "4", "5", "6"]
+
+
+async def test_import_that_counts_although_nobody_answered_is_not_undone(
+    url: str, store: JetStreamStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = store._log.write_record
+    written: list[object] = []
+
+    async def unheard(record: Any) -> None:
+        await write(record)
+        written.append(record)
+        if len(written) == 2:
+            async with opened(url) as other:
+                await other.append("job.a", 0, [a_fact("4")])
+            raise StoreUnavailable("no answer")
+
+    monkeypatch.setattr(store._log, "write_record", unheard)
+    await store.restore(batches_of(3))
+    assert await ids(store) == ["1", "2", "3", "4"]
+
+
+async def test_writer_that_saw_an_import_fail_appends_again(url: str, store: JetStreamStore) -> None:
+    await store.position()
+    async with opened(url) as importer:
+
+        def batches() -> Iterator[GroupPlan]:
+            yield from batches_of(2)
+            raise InvalidInput("the input ends here")
+
+        write = importer._writer.write_import
+
+        async def watched(plan: GroupPlan, **options: Any) -> Any:
+            group = await write(plan, **options)
+            with pytest.raises(StoreUnavailable, match="under way"):
+                await store.append("job.a", 0, [a_fact("1")])
+            return group
+
+        importer._writer.write_import = watched  # type: ignore[method-assign]
+        with pytest.raises(InvalidInput, match="the input ends here"):
+            await importer.restore(batches())
+    assert await store.append("job.a", 0, [a_fact("1")]) == 1
+    assert await ids(store) == ["1"]
+
+
+async def test_import_undone_but_not_purged_keeps_nobody_from_appending(
+    url: str, store: JetStreamStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.position()
+    async with opened(url) as importer:
+        api = importer._log.stream.api
+
+        async def no_purge(what: str, body: object = None) -> Any:
+            if what == "PURGE":
+                raise StoreUnavailable("no answer")
+            return await api(what, body)
+
+        monkeypatch.setattr(importer._log.stream, "api", no_purge)
+        with pytest.raises(StoreUnavailable):
+            await importer.restore(batches_of(3, fails_at=2))
+    assert await store.append("job.a", 0, [a_fact("1")]) == 1
+    assert await ids(store) == ["1"]
