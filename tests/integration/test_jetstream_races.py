@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.builders import a_fact
 from tests.integration.test_jetstream_log import SEGMENT, batches_of, ids, opened
 from tests.nats import NatsServer
-from voda.domain.errors import InvalidInput, StoreNotWritable, StoreUnavailable
+from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable, StoreUnavailable
 from voda.events.durable import Base
 from voda.events.envelope import ANY_VERSION, Head
 from voda.events.group import GroupPlan
@@ -107,6 +107,22 @@ async def test_page_whose_first_message_was_lost_is_asked_for_again(
     monkeypatch.setattr(store._log.stream, "_batch", less_the_first)
     assert await ids(store) == ["0", "1", "2"]
     assert lost
+
+
+async def test_append_that_always_loses_the_race_is_given_up_in_time(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(url, timeout_s=1.0) as store:
+
+        async def loses(*_: Any) -> bool:
+            await asyncio.sleep(0)
+            return False
+
+        write = store._writer._write
+        monkeypatch.setattr(store._writer, "_write", loses)
+        async with asyncio.timeout(60):
+            with pytest.raises(StoreUnavailable, match="others were faster again and again: nothing is recorded"):
+                await store.append("job.a", 0, [a_fact("1")])
+        monkeypatch.setattr(store._writer, "_write", write)
+        assert await store.append("job.a", 0, [a_fact("1")]) == 1
 
 
 # ---- archive
@@ -248,3 +264,30 @@ async def test_import_undone_but_not_purged_keeps_nobody_from_appending(
             await importer.restore(batches_of(3, fails_at=2))
     assert await store.append("job.a", 0, [a_fact("1")]) == 1
     assert await ids(store) == ["1"]
+
+
+async def test_import_whose_record_was_lost_is_not_undone_once_others_have_appended(
+    url: str, store: JetStreamStore
+) -> None:
+    await store.restore(batches_of(3))
+    await store.append("job.a", 0, [a_fact("4")])
+    record = await store._log.read_record()
+    # As if the server had lost the end of the other stream.
+    await store._log.write_record(replace(record, importing=record.imported, imported=b""))
+    async with opened(url) as other:
+        with pytest.raises(LogDamaged, match="the record that it was complete is missing"):
+            await other.restore(batches_of(3))
+    assert (await store._log.stream.state())["messages"] == 4
+
+
+async def test_process_that_only_reads_keeps_few_checkpoints(
+    url: str, store: JetStreamStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_module, "SEGMENT_EVENTS", 2)
+    async with opened(url) as reader:
+        assert await reader.position() == 0
+        for number in range(10):
+            await store.append("job.a", number, [a_fact(str(number))])
+        assert await reader.position() == 10
+        assert [bool(closed.checkpoint) for closed in reader._log.closed] == [False, False, False, True, True]
+        assert await reader.append("job.a", ANY_VERSION, [a_fact("0")]) == 1

@@ -220,3 +220,11 @@ def test_groups_of_recent_events_are_found() -> None:
     recent.add(Spot(102, 9), [("job.a", "3")])
     assert [recent.spot(position) for position in (101, 102, 103)] == [Spot(100, 7), Spot(100, 7), Spot(102, 9)]
     assert list(positions_of(recent.places(), "job.a")) == [101, 103]
+
+
+def test_group_that_is_cut_otherwise_has_another_name() -> None:
+    wide, narrow = (written(rows(1, 12, size=1000), after=0, prev=b"", limit_bytes=limit) for limit in (8_000, 6_000))
+    assert len(narrow.parts) > len(wide.parts) > 1
+    assembly = Assembly(0)
+    assert assembly.take(1, wide.parts[0]) is None
+    assert not any(assembly.take(number, narrow.parts[number - 1]) for number in range(2, len(narrow.parts) + 1))

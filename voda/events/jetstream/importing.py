@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 from nats.nuid import NUID
 
-from voda.domain.errors import InvalidInput
+from voda.domain.errors import InvalidInput, LogDamaged
 from voda.events.group import GroupPlan
 from voda.events.jetstream.index import Spot
 from voda.events.jetstream.log import Log, Record
-from voda.events.jetstream.messages import NO_GROUP
+from voda.events.jetstream.messages import NO_GROUP, is_appended_behind
 from voda.events.jetstream.state import Closed, State
 from voda.events.jetstream.writer import Writer
 
@@ -22,6 +22,8 @@ async def restore(log: Log, writer: Writer, batches: Iterator[GroupPlan]) -> Non
     state = await log.sync()
     if not state.position and ((await log.read_record()).importing or log.is_importing):
         # Broken off: whoever began it is gone, or loses now. Where it wrote nothing, nobody is kept from appending.
+        if log.is_importing:
+            await _refuse_appended(log)
         await _empty(log, log.record, purge=log.is_importing)
         state = await log.sync()
     if state.position:
@@ -47,6 +49,16 @@ async def restore(log: Log, writer: Writer, batches: Iterator[GroupPlan]) -> Non
     await log.begin_anew()
     log.closed.extend(closed)
     await writer.save()
+
+
+async def _refuse_appended(log: Log) -> None:
+    """Refuse to undo an import that was complete: others, who knew it, have appended behind it."""
+    page = await log.stream.all_behind(await log.stream.last_sequence(), messages=1, most_bytes=1)
+    if page and is_appended_behind(*page[0]):
+        raise LogDamaged(
+            f"{log.place}: events were appended behind an import, but the record that it was complete is missing: the"
+            f" stream {log.marks.name} has lost what it had acknowledged; restore the log from a copy"
+        )
 
 
 async def _empty(log: Log, record: Record, *, purge: bool) -> None:

@@ -12,6 +12,7 @@ from contextlib import suppress
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from voda.domain.errors import LogDamaged, LogTooNew, StoreUnavailable
 from voda.events.durable import Base
@@ -193,8 +194,12 @@ class Log:
         return True
 
     def _keep(self, closed: Closed | None) -> None:
-        if closed is not None:
-            self.closed.append(closed)
+        if closed is None:
+            return
+        self.closed.append(closed)
+        if len(self.closed) > CHECKPOINTS_KEPT:
+            # Who only reads keeps none of them beside the log, and each holds all heads.
+            self.closed[-1 - CHECKPOINTS_KEPT] = replace(self.closed[-1 - CHECKPOINTS_KEPT], checkpoint=b"")
 
     async def _end(self) -> int:
         """Return the stream's last sequence, as its leader knows it; never less than what was read before."""

@@ -32,7 +32,7 @@ class Part(Struct, frozen=True, array_like=True, gc=False):
 
     format: int
     group: bytes
-    """Name of the group: a hash over all its events and over the name of the group before."""
+    """Name of the group: a hash over all its events, how they are cut, and the name of the group before."""
     index: int
     count: int
     """Of the group's parts."""
@@ -95,7 +95,7 @@ def written(rows: Sequence[EventRow], *, after: int, prev: bytes, limit_bytes: i
             f" {limit_bytes} bytes, expected at most {LARGEST_GROUP_PARTS}; append them in smaller batches, or raise"
             " max_payload in the server's settings"
         )
-    name = _name(rows, prev)
+    name = _name(rows, prev, [len(chunk) for chunk in chunks])
     parts = [
         _encode(
             Part(
@@ -164,6 +164,16 @@ class Assembly:
         return _group(parts, sequence)
 
 
+def is_appended_behind(sequence: int, data: bytes) -> bool:
+    """Return whether a message was appended, not imported, by somebody who knew of events before it.
+
+    Raises:
+        LogDamaged, LogTooNew: see Assembly.take.
+    """
+    part = _part(sequence, data)
+    return not part.origin and part.prev != NO_GROUP
+
+
 def _part(sequence: int, data: bytes) -> Part:
     try:
         part = _decode(data)
@@ -205,8 +215,11 @@ def _chunks(rows: Sequence[EventRow], limit_bytes: int) -> Iterator[Sequence[Eve
     yield rows[first:]
 
 
-def _name(rows: Sequence[EventRow], prev: bytes) -> bytes:
+def _name(rows: Sequence[EventRow], prev: bytes, sizes: Sequence[int]) -> bytes:
     digest = sha256(prev)
+    if len(sizes) > 1:
+        # Two who write the same at the same time may go on with each other's parts only if they cut it alike.
+        digest.update(b"%a" % list(sizes))
     digest.update(b"%d" % rows[0][0])
     digest.update("".join([row[7] for row in rows]).encode())
     return digest.digest()[:_NAME_BYTES]

@@ -49,8 +49,9 @@ async def _refuse_other(log: Log, note: Reached) -> None:
 
 
 async def _refuse_holes(log: Log) -> None:
-    record = await log.read_record()
     state = await log.stream.api("INFO", {"deleted_details": True})
+    # Afterwards: what somebody archives meanwhile is not missing.
+    record = await log.read_record()
     found: dict[str, Any] = state["state"]
     first, last = int(found["first_seq"]), int(found["last_seq"])
     if first > record.sequence and last >= record.sequence:

@@ -39,6 +39,7 @@ class Closed(Struct, frozen=True):
     ids: Ids
     places: Places
     checkpoint: bytes
+    """Empty: dropped, as newer ones are there."""
     last: int
     """Position of its last event."""
 

@@ -132,6 +132,10 @@ class Writer:
             if plan.rows and await self._write(plan, state, deadline):
                 self._save()
                 return plan.outcomes
+            if plan.rows and self._now() > deadline:
+                raise StoreUnavailable(
+                    f"{self._log.place}: others were faster again and again: nothing is recorded; try again"
+                )
             # What was decided from what others may have changed since has to be decided again.
             state = await self._log.sync()
             is_fresh = True
@@ -251,7 +255,9 @@ class Writer:
                 closed = log.closed[0]
                 await log.blobs.put(Key(IDS, "", closed.last), encoded(closed.ids))
                 await log.blobs.put(Key(PLACES, "", closed.last), encoded(closed.places))
-                await log.blobs.put(Key(CHECKPOINT, "", closed.last), closed.checkpoint)
+                # Only of the newest is there any.
+                if closed.checkpoint:
+                    await log.blobs.put(Key(CHECKPOINT, "", closed.last), closed.checkpoint)
                 log.closed.popleft()
             for key in (await log.blobs.keys(CHECKPOINT))[:-CHECKPOINTS_KEPT]:
                 await log.blobs.drop(key)
