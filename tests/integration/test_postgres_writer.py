@@ -90,6 +90,26 @@ async def test_writer_whose_connections_were_cut_goes_on_with_new_ones(
     assert await ids(one) == ["1", "2", "3"]
 
 
+async def test_writer_whose_server_was_replaced_by_a_standby_that_lacks_events_follows_what_that_one_has(
+    pair: tuple[SqlStore, SqlStore], postgres_database: str, postgres_server: Server
+) -> None:
+    one, other = pair
+    first = (await one.read_sealed(0, 1))[0]
+    for statement in (
+        "DELETE FROM events WHERE position = 2",
+        f"UPDATE streams SET version = 1, position = 1, hash = '{first.hash}'",
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'voda'",
+    ):
+        postgres_server.sql(postgres_database, statement)
+    async with asyncio.timeout(WAIT_S):
+        # As many as were lost: the end alone tells nothing.
+        assert await other.append("job.b", 0, [a_fact("3")]) == 2
+        with pytest.raises(VersionConflict, match="expected version 2, got 1"):
+            await one.append("job.a", 2, [a_fact("4")])
+        assert await one.append("job.a", ANY_VERSION, [a_fact("5")]) == 3
+    assert (await verify_log(other)).is_intact
+
+
 async def test_many_writers_of_two_connections_leave_no_gap(pair: tuple[SqlStore, SqlStore]) -> None:
     async def write(store: SqlStore, name: str) -> None:
         for number in range(20):
