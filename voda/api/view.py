@@ -5,9 +5,10 @@ Rule: whoever appended and waits for `reached` sees what it wrote (read your wri
 
 import asyncio
 import gc
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from heapq import heappop, heappush
+from itertools import count
 
 from voda.controller.follower import Projection, catch_up, restore
 from voda.domain.errors import StoreUnavailable
@@ -31,7 +32,9 @@ class View:
         """Position of the snapshots that a start would begin from; 0 where there are none."""
         self._store = store
         self._seen: list[Callable[[Event], None]] = []
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        """A heap: position waited for, number of the waiter, answer."""
+        self._waiters = count()
 
     @property
     def position(self) -> int:
@@ -70,7 +73,7 @@ class View:
         if self.position >= position:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((position, future))
+        heappush(self._waiting, (position, next(self._waiters), future))
         try:
             async with asyncio.timeout(timeout_s):
                 await future
@@ -80,10 +83,8 @@ class View:
             ) from error
 
     def _wake(self) -> None:
-        # Appends are answered in the order of their positions, all but exactly: a look at the first is enough,
-        # and who stands behind a later one is woken a moment later.
         while self._waiting and self._waiting[0][0] <= self.position:
-            _, future = self._waiting.popleft()
+            _, _, future = heappop(self._waiting)
             if not future.done():
                 future.set_result(None)
 
