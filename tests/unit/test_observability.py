@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from tests.service import a_backend
+from tests.unit.api.metrics.test_leadership import Candidate
 from voda.api.metrics.gauges import Gauges
 from voda.api.metrics.kubernetes import KubernetesMetrics, Shown
 
@@ -26,7 +27,8 @@ async def families() -> dict[str, tuple[str, frozenset[str]]]:
     """Return name as queried -> type and labels, of all metrics of our own."""
     metrics = KubernetesMetrics()
     one = {"x": 1}
-    metrics.show(Shown(is_leading=lambda: True, epoch=lambda: 1, mirrored=lambda: one, unadopted=lambda: one))
+    metrics.show(Shown(mirrored=lambda: one, unadopted=lambda: one))
+    metrics.leadership.show(Candidate(is_leading=True, epoch=1))
     async with a_backend(metrics=metrics) as backend:
         own = [*backend.metrics.registry.collect(), *Gauges(backend).collect()]
         known = {}

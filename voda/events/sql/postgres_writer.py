@@ -109,8 +109,8 @@ class Writer:
                 # Somebody has the lock for long; another connection would wait for it as well.
                 raise
             except _GONE:
-                # Nothing was begun, so nothing is lost. Who answers next may be a standby that took over without the last
-                # events: nothing that is remembered is known to hold there.
+                # Nothing was begun, so nothing is lost. Who answers next may be a standby that took over without the
+                # last events: nothing that is remembered is known to hold there.
                 self._forget()
                 await self.close()
             else:
