@@ -157,7 +157,10 @@ class ControlPlane:
             "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": name}}],
             "current-context": "tests",
         }
-        path.write_text(yaml.safe_dump(config))
+        # Whole or not at all: a program that is just starting must not read half of it.
+        draft = path.with_suffix(".new")
+        draft.write_text(yaml.safe_dump(config))
+        draft.replace(path)
         return path
 
     def stop(self, *names: str) -> None:
