@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from voda.domain.node import Node
 from voda.domain.plan import Action
-from voda.events.types import JobCancelRequested, JobCompleted, JobFailed, Observation
+from voda.events.types import ExitCause, JobCancelRequested, JobCompleted, JobFailed, Observation
 
 Notice = Observation | JobCancelRequested
 """What a cluster tells: what it shows, and that somebody deleted a job there."""
@@ -27,6 +27,8 @@ class Observed(Struct, frozen=True, kw_only=True):
     """job id -> GPUs held by each of its workers; for every job in `workers`."""
     ended: Mapping[str, JobCompleted | JobFailed] = {}
     """job id -> how it ended, of the jobs whose end the cluster still remembers."""
+    exits: Mapping[str, Mapping[int, ExitCause]] = {}
+    """job id -> worker index -> why it holds nothing any more, of the workers of which the cluster still tells it."""
     objects: Mapping[str, str] | None = None
     """job id -> uid of its object; None where the cluster keeps no objects of jobs."""
     sizes: Mapping[str, int] = {}

@@ -83,11 +83,11 @@ def _gone(
     end: JobCompleted | JobFailed | None,
 ) -> Iterator[WorkerExited]:
     """Yield one fact per cause, for the workers that are not where the log has them."""
-    planned = state.plan.placement.get(job.spec.job_id, ())
+    planned, told = state.plan.placement.get(job.spec.job_id, ()), observed.exits.get(job.spec.job_id, {})
     causes: dict[ExitCause, list[int]] = {}
     for index, node in sorted(job.workers.items()):
         if seen.get(index) != node:
-            cause = _ended_cause(end) or _cause(index, node, planned, seen, observed)
+            cause = _ended_cause(end) or told.get(index) or _cause(index, node, planned, seen, observed)
             causes.setdefault(cause, []).append(index)
     for cause, indices in causes.items():
         yield WorkerExited(job_id=job.spec.job_id, workers=tuple(indices), cause=cause)

@@ -80,6 +80,12 @@ def test_relist_when_workers_are_gone_says_why_as_far_as_can_be_seen() -> None:
     }
 
 
+def test_relist_when_the_cluster_still_tells_why_a_worker_went_believes_it() -> None:
+    observed = replace(showing({"a": {1: "n2"}}), exits={"a": {0: "evicted"}, "b": {0: "failed"}})
+    state = believing({0: "n1", 1: "n2"}, ("n1", "n2"))
+    assert overlooked(state, observed) == (WorkerExited(job_id="a", workers=(0,), cause="evicted"),)
+
+
 def test_relist_when_a_worker_moved_tells_that_it_left_before_it_came() -> None:
     facts = overlooked(believing({0: "n1"}, ("n2",)), showing({"a": {0: "n2"}}))
     assert facts == (

@@ -10,9 +10,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from voda.cluster.kubernetes.actuator import Actuator
 from voda.cluster.kubernetes.inventory import Inventory, Seen
 from voda.cluster.kubernetes.notices import Notices
+from voda.cluster.kubernetes.ownership import index
 from voda.cluster.kubernetes.steps import Desired, Halted, Running, Stopped
+from voda.cluster.kubernetes.workers import cause
 from voda.cluster.port import Notice, Observed
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
+from voda.events.types import ExitCause
 
 Confirm = Callable[[str], Awaitable[None]]
 
@@ -48,9 +51,20 @@ class KubernetesCluster:
             workers={job_id: inventory.held(job_id) for job_id in mine},
             gpus_per_replica={job_id: inventory.gpus_per_replica(job_id) for job_id in mine},
             ended={job_id: end for job_id, end in self._noted.ends.items() if inventory.pool(job_id) == pool},
+            exits={job_id: exits for job_id in inventory.working() if (exits := self._exits(job_id))},
             objects=_Objects(inventory),
             sizes={job_id: size for job_id, size in self._noted.sizes.items() if inventory.pool(job_id) == pool},
         )
+
+    def _exits(self, job_id: str) -> dict[int, ExitCause]:
+        """Return why workers are over whose pods are still there, of those whose place nobody has by now."""
+        inventory = self._inventory
+        held, exits = inventory.held(job_id), {}
+        for pod in inventory.workers(job_id).values():
+            number = index(pod)
+            if pod.is_over and pod.spec.node_name and number is not None and number not in held:
+                exits[number], _ = cause(pod, pod, node=inventory.nodes.get(pod.spec.node_name), wanted=None)
+        return exits
 
     async def apply(self, action: Action) -> None:
         """See Cluster.apply."""
