@@ -51,20 +51,10 @@ class KubernetesCluster:
             workers={job_id: inventory.held(job_id) for job_id in mine},
             gpus_per_replica={job_id: inventory.gpus_per_replica(job_id) for job_id in mine},
             ended={job_id: end for job_id, end in self._noted.ends.items() if inventory.pool(job_id) == pool},
-            exits={job_id: exits for job_id in inventory.working() if (exits := self._exits(job_id))},
+            exits=_Exits(inventory),
             objects=_Objects(inventory),
             sizes={job_id: size for job_id, size in self._noted.sizes.items() if inventory.pool(job_id) == pool},
         )
-
-    def _exits(self, job_id: str) -> dict[int, ExitCause]:
-        """Return why workers are over whose pods are still there, of those whose place nobody has by now."""
-        inventory = self._inventory
-        held, exits = inventory.held(job_id), {}
-        for pod in inventory.workers(job_id).values():
-            number = index(pod)
-            if pod.is_over and pod.spec.node_name and number is not None and number not in held:
-                exits[number], _ = cause(pod, pod, node=inventory.nodes.get(pod.spec.node_name), wanted=None)
-        return exits
 
     async def apply(self, action: Action) -> None:
         """See Cluster.apply."""
@@ -130,6 +120,28 @@ class _Objects(Mapping[str, str]):
 
     def __iter__(self) -> Iterator[str]:
         return (job_id for job_id in self._inventory.claimed() if job_id in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class _Exits(Mapping[str, Mapping[int, ExitCause]]):
+    """Job id -> why workers are over whose pods are still there, unless their place is taken; as lazy as _Objects."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+
+    def __getitem__(self, job_id: str) -> Mapping[int, ExitCause]:
+        inventory, exits = self._inventory, dict[int, ExitCause]()
+        held = inventory.held(job_id)
+        for pod in inventory.workers(job_id).values():
+            number = index(pod)
+            if pod.is_over and pod.spec.node_name and number is not None and number not in held:
+                exits[number], _ = cause(pod, pod, node=inventory.nodes.get(pod.spec.node_name), wanted=None)
+        return exits
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._inventory.working())
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
