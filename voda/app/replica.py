@@ -4,6 +4,7 @@ Rule: only wiring. The replicas share a folder and a log; who leads is decided b
 processes that outlive whoever started them, so the next leader takes them over.
 """
 
+import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +17,10 @@ from voda.app.options import Options, refuse_contradictions
 from voda.app.process import ended
 from voda.app.service import Service, serving_from
 from voda.controller.epochs import Epochs
+from voda.domain.errors import StoreNotWritable, TransientError
 from voda.events.leasing import lease_of
+
+_log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -44,6 +48,12 @@ async def replica(options: Options, me: str) -> AsyncIterator[Service]:
 
             async def lead(epoch: int) -> None:
                 service.publish()
+                try:
+                    await service.settle()
+                except (TransientError, StoreNotWritable) as error:
+                    # Perhaps another replica reaches the log; this one serves on, and campaigns again.
+                    _log.warning("does not lead epoch=%d reason=%s", epoch, error)
+                    return
                 await service.lead(me, epoch)
 
             leading = group.create_task(leadership.run(lead))

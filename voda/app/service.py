@@ -139,7 +139,7 @@ class Service:
         self.home.publish(Server(url=self.url, pid=os.getpid(), version=__version__, certificate=certificate))
 
     async def lead(self, leader: str, epoch: int | None = None) -> None:
-        """Decide, and act on this machine, until cancelled; in one process at a time.
+        """Decide, and act on this machine, until cancelled; in one process at a time, and settled before.
 
         Args:
             leader: who leads.
@@ -148,7 +148,6 @@ class Service:
         Raises:
             ExceptionGroup: of Fenced where another process took over.
         """
-        await self.settle()
         clusters = self.machine.clusters(self.clock, self.spec, self.environment)
         self.loops = [
             pool_loop(pool, cluster, store=self.store, clock=self.clock, metrics=self.metrics, folded=self.view.live)
