@@ -10,14 +10,21 @@ from voda.domain.errors import InvalidInput, NotALog, StoreNotWritable, StoreUna
 
 # https://github.com/nats-io/nats-server/blob/main/server/errors.json
 STREAM_NOT_FOUND = 10059
-WRONG_LAST_SEQUENCE = 10071
-WRONG_LAST_MESSAGE = 10070
+NOT_READY = 10163
+"""A new leader has yet to learn what was written last; nothing was written."""
+_CONFLICTS = (10071, 10164)
+"""Of a stream with replicas the second: another message for the subject is under way, its sequence not yet known."""
 _NO_JETSTREAM = (10039, 10076)
 _NO_ROOM = (10023, 10028, 10047, 10077, 10110)
 _NOT_WITH_THESE_SERVERS = (10005, 10074)
 _TOO_LARGE = (10054,)
 _SEALED = (10109,)
 _DENIED = ("authorization", "permissions", "authentication")
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether a message was refused because another one is, or is about to be, where it was to go."""
+    return isinstance(error, APIError) and error.err_code in _CONFLICTS
 
 
 @asynccontextmanager

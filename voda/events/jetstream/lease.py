@@ -13,13 +13,13 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 from nats.js.api import KeyValueConfig
-from nats.js.errors import APIError, NoStreamResponseError
+from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
 
 from voda.clock import Clock
-from voda.domain.errors import ChangedMeanwhile, InvalidInput
+from voda.domain.errors import ChangedMeanwhile, InvalidInput, StoreUnavailable
 from voda.domain.lease import Lease
 from voda.events.jetstream.connection import Connection
-from voda.events.jetstream.errors import STREAM_NOT_FOUND, WRONG_LAST_SEQUENCE, explained
+from voda.events.jetstream.errors import NOT_READY, STREAM_NOT_FOUND, explained, is_conflict
 from voda.events.polling import polled
 
 _NOTHING_THERE: Final = 10037
@@ -27,6 +27,9 @@ _NOTHING_THERE: Final = 10037
 _FIRST_WITH_TTL: Final = (2, 11)
 _NEVER: Final = "0"
 """Revision of a key that is not there."""
+_UNHEARD_S: Final = 1.5
+"""How long to knock again where nobody hears; whoever asks gives up after twice that."""
+_BETWEEN_ATTEMPTS_S: Final = 0.05
 
 
 class _Said(Struct, frozen=True, kw_only=True):
@@ -107,17 +110,35 @@ class JetStreamLease:
         # A second at least, in whole ones: what the server takes.
         lives_s = max(1, math.ceil(said.duration_s))
         headers: dict[str, Any] = {"Nats-Expected-Last-Subject-Sequence": revision, "Nats-TTL": f"{lives_s}s"}
+        deadline = asyncio.get_running_loop().time() + _UNHEARD_S
+        while (sequence := await self._try_put(msgspec.json.encode(said), headers)) is None:
+            if asyncio.get_running_loop().time() > deadline:
+                raise StoreUnavailable(f"{self._connection.place}: nobody leads the bucket {self._bucket}; try again")
+            await asyncio.sleep(_BETWEEN_ATTEMPTS_S)
+        return _lease(said, str(sequence))
+
+    async def _try_put(self, value: bytes, headers: dict[str, Any]) -> int | None:
+        """Return the new revision; None where nobody heard, and nothing was written."""
         jetstream = await self._connection.jetstream()
         async with explained(self._connection.place):
             try:
-                ack = await jetstream.publish(self._subject, msgspec.json.encode(said), headers=headers)
+                return (await jetstream.publish(self._subject, value, headers=headers)).seq
             except NoStreamResponseError as error:
-                raise ChangedMeanwhile(f"{self.key}: nobody keeps the bucket {self._bucket}") from error
+                await self._refuse_without_bucket(error)
             except APIError as error:
-                if error.err_code == WRONG_LAST_SEQUENCE:
-                    raise ChangedMeanwhile(f"{self.key} is not at revision {revision} any more") from error
-                raise
-        return _lease(said, str(ack.seq))
+                if is_conflict(error):
+                    raise ChangedMeanwhile(f"{self.key} was changed by another one") from error
+                if error.err_code != NOT_READY:
+                    raise
+        return None
+
+    async def _refuse_without_bucket(self, error: NoStreamResponseError) -> None:
+        """Tell a bucket that is not there from one that nobody leads, as far as this server knows."""
+        jetstream = await self._connection.jetstream()
+        try:
+            await jetstream.stream_info(self._stream)
+        except NotFoundError:
+            raise ChangedMeanwhile(f"{self.key}: nobody keeps the bucket {self._bucket}") from error
 
     async def _make(self) -> None:
         """Make the bucket, unless it is there."""

@@ -15,7 +15,7 @@ from nats.js.errors import APIError
 
 from voda.domain.errors import StoreUnavailable
 from voda.events.jetstream.connection import API, Connection
-from voda.events.jetstream.errors import WRONG_LAST_SEQUENCE, explain, explained
+from voda.events.jetstream.errors import explain, explained, is_conflict
 
 _EXPECTED_LAST = "Nats-Expected-Last-Sequence"
 _EXPECTED_LAST_OF_SUBJECT = "Nats-Expected-Last-Subject-Sequence"
@@ -95,7 +95,7 @@ class Stream:
             wait_s: longest wait for the answer; None = the connection's.
 
         Raises:
-            APIError: the stream refuses it (WRONG_LAST_SEQUENCE: it ends elsewhere).
+            APIError: the stream refuses it (is_conflict: it ends elsewhere).
             StoreUnavailable: no answer: it may or may not be written.
         """
         headers = {_EXPECTED_STREAM: self.name}
@@ -118,7 +118,7 @@ class Stream:
         try:
             return await self.publish(subject, data, replaces=replaces)
         except APIError as error:
-            if error.err_code == WRONG_LAST_SEQUENCE:
+            if is_conflict(error):
                 place = self._connection.place
                 raise StoreUnavailable(f"{place}: somebody else is changing where the log begins; try again") from error
             raise explain(error, self._connection.place) from error

@@ -15,7 +15,7 @@ from voda.domain.errors import InvalidInput, StoreUnavailable
 from voda.events.durable import refuse_elsewhere
 from voda.events.group import Append, GroupPlan, Outcome, plan_group
 from voda.events.jetstream.blobs import Key
-from voda.events.jetstream.errors import WRONG_LAST_SEQUENCE, explain
+from voda.events.jetstream.errors import explain, is_conflict
 from voda.events.jetstream.log import CHECKPOINT, CHECKPOINTS_KEPT, IDS, PLACES, Log, unavailable
 from voda.events.jetstream.lookup import Lookup
 from voda.events.jetstream.messages import Outgoing, written
@@ -93,7 +93,7 @@ class Writer:
         if errors:
             raise (
                 errors[0]
-                if not _is_conflict(errors[0])
+                if not is_conflict(errors[0])
                 else StoreUnavailable(
                     f"{self._log.place}: somebody else writes to it while it is imported into; try again"
                 )
@@ -180,7 +180,7 @@ class Writer:
             if not errors:
                 log.wrote(group, plan.rows, plan.heads)
                 return True
-            failed = next((error for error in errors if not _is_conflict(error)), None)
+            failed = next((error for error in errors if not is_conflict(error)), None)
             await self._sync_until(deadline, failed)
             if log.has(group.name):
                 return True
@@ -212,7 +212,7 @@ class Writer:
         try:
             sequence = await log.stream.publish(log.subject, group.parts[number], after=after, wait_s=wait_s)
         except APIError as error:
-            if _is_conflict(error):
+            if is_conflict(error):
                 raise
             raise explain(error, self._log.place) from error
         if sequence != after + 1:
@@ -282,7 +282,3 @@ class Writer:
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
-
-
-def _is_conflict(error: Exception) -> bool:
-    return isinstance(error, APIError) and error.err_code == WRONG_LAST_SEQUENCE
