@@ -238,7 +238,9 @@ class Controller:
         """End canceled jobs that hold no workers (any more)."""
         idle = self._idle()
         for job_id in idle:
-            await self._store.append(f"job.{job_id}", ANY_VERSION, [self._fact(JobCanceled(job_id=job_id))])
+            # The same event again, if the answer was lost or another leader was as fast: it ends once.
+            fact = self._fact(JobCanceled(job_id=job_id), f"canceled-{job_id}")
+            await self._store.append(f"job.{job_id}", ANY_VERSION, [fact])
         jobs = self.live.cluster.jobs(self.pool)
         self._canceling = {job_id for job_id in self._canceling if job_id in jobs} - set(idle)
         if idle:
@@ -285,7 +287,6 @@ class Controller:
         await self._store.append(self._stream, self._version, facts, epoch=self._epoch)
         self._version += len(facts)
 
-    def _fact(self, data: AnyFact) -> Fact:
-        return Fact(
-            data=data, event_id=self._clock.new_id(), recorded_at=self._clock.now(), actor=f"controller/{self.pool}"
-        )
+    def _fact(self, data: AnyFact, event_id: str = "") -> Fact:
+        event_id = event_id or self._clock.new_id()
+        return Fact(data=data, event_id=event_id, recorded_at=self._clock.now(), actor=f"controller/{self.pool}")

@@ -16,6 +16,7 @@ from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.memory import MemoryStore
 from voda.events.types import (
     AnyFact,
+    JobCanceled,
     JobCancelRequested,
     JobPriorityChanged,
     JobProgressed,
@@ -171,6 +172,49 @@ async def test_canceled_job_with_workers_is_ended_when_they_are_gone(stage: Stag
     await stage.add(WorkerExited(job_id="a", workers=(0,)))
     await stage.step_at(1101)
     assert stage.controller.live.cluster.jobs("default") == {}
+
+
+class LateStore(MemoryStore):
+    """Keeps an end of a job under way, as a link does that stands still, and says that it did not answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_late = False
+        self.under_way: list[Fact] = []
+
+    async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
+        if not (self.is_late and isinstance(facts[0].data, JobCanceled)):
+            return await super().append(stream, expected_version, facts, epoch=epoch)
+        self.under_way += facts
+        raise StoreUnavailable("no answer")
+
+    async def arrive(self) -> None:
+        self.is_late = False
+        for fact in self.under_way:
+            await self.append(fact.data.stream, ANY_VERSION, [fact])
+
+
+@pytest.mark.parametrize("is_succeeded", [False, True])
+async def test_canceled_job_whose_end_arrives_after_it_was_recorded_again_ended_once(is_succeeded: bool) -> None:
+    stage = Stage()
+    stage.store = store = LateStore()
+    stage.controller = stage.a_controller()
+    await stage.begin(ratelimit_s=0)
+    await stage.add(JobSubmitted(spec=a_spec("a", min_replicas=9, max_replicas=9)))
+    await stage.add(JobCancelRequested(job_id="a"))
+    store.is_late = True
+    with pytest.raises(StoreUnavailable):
+        await stage.step_at(1100)
+    assert len(store.under_way) == 1
+    store.is_late = False
+    if is_succeeded:
+        stage.controller = stage.a_controller()
+        await stage.controller.lead("somebody else")
+    await stage.step_at(1101)
+    assert stage.controller.live.cluster.jobs("default") == {}
+    await store.arrive()
+    (ended,) = await stage.recorded(JobCanceled)
+    assert ended.recorded_at == 1101
 
 
 async def test_former_leader_is_refused_by_the_store(stage: Stage) -> None:
