@@ -7,7 +7,7 @@ process at a time adds.
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
@@ -142,12 +142,22 @@ class Archive:
         assert segment is not None, name
         self.segments = [*self.segments, segment]
 
-    def secure(self, after: int) -> None:
-        """Have the segments behind a position on the disk, whoever wrote them."""
-        for segment in self.segments:
-            if segment.last > after:
-                sync(segment.path)
-        sync(self.folder)
+    def secure(self, after: int = 0) -> None:
+        """Have the segments behind a position on the disk, whoever wrote them.
+
+        Raises:
+            StoreNotWritable: the disk does not take them.
+        """
+        try:
+            for segment in self.segments:
+                if segment.last > after:
+                    sync(segment.path)
+            sync(self.folder)
+            # The folder may be new; where its parent may not be read, that is the operator's to see to.
+            with suppress(PermissionError):
+                sync(self.folder.resolve().parent)
+        except OSError as error:
+            raise StoreNotWritable(f"{self.folder} cannot be brought to the disk: {error.strerror}") from error
 
 
 @contextmanager

@@ -97,6 +97,8 @@ async def back_up(
         StoreNotWritable, StoreUnavailable: the folder cannot be written, or another process does.
     """
     with adding(folder) as archive:
+        # A run that was killed may have left them to the kernel, and so may whoever copied them here.
+        await asyncio.to_thread(archive.secure)
         return await add_missing(source, archive, until=until, progress=progress)
 
 
