@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 USER = "voda"
@@ -206,10 +206,15 @@ class NatsServer:
 
     def leader(self, stream: str) -> Node:
         """Return the node that leads a stream; waits until there is one."""
-        wait_until(lambda: self._leader(stream) is not None, lambda: f"nobody leads {stream}: {self._said()}")
-        found = self._leader(stream)
-        assert found is not None
-        return found
+        found: list[Node] = []
+
+        def is_led() -> bool:
+            node = self._leader(stream)
+            found.extend([node] if node is not None else [])
+            return node is not None
+
+        wait_until(is_led, lambda: f"nobody leads {stream}: {self._said()}")
+        return found[0]
 
     def _leader(self, stream: str) -> Node | None:
         for node in self.nodes:
@@ -281,13 +286,6 @@ def binary() -> Path | None:
     bundled = Path(sys.prefix) / "bin" / "nats-server"
     found = str(bundled) if bundled.exists() else shutil.which("nats-server")
     return Path(found) if found else None
-
-
-def free_port() -> int:
-    """Return a port of this machine that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _is_healthy(node: Node) -> bool:

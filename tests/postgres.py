@@ -8,7 +8,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from tests.waiting import is_alive, wait_until
 
 USER = "voda"
@@ -39,7 +39,7 @@ class Server:
         self._user = _other_user() if os.geteuid() == 0 else None
         if self._user:
             shutil.chown(folder, self._user)
-        self.port = _free_port()
+        self.port = free_port()
         self._databases = count(1)
 
     def init(self) -> None:
@@ -194,9 +194,3 @@ def _children(parent: int) -> Sequence[int]:
 def _other_user() -> str:
     known = {entry.pw_name for entry in pwd.getpwall()}
     return next(name for name in _OTHER_USERS if name in known)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

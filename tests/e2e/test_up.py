@@ -15,13 +15,14 @@ from urllib.error import HTTPError
 import pytest
 
 from benchmarks.served import Served, command, environment, manifest, start
+from tests.ports import free_port
 
 WAIT_S = 60.0
 # Counts to a number, a line each; goes on where it was when it is started again.
 COUNTING = """
 cd "$VODA_JOB_DIR"; n=$(cat count 2>/dev/null || echo 0)
 echo "started at $n" >> starts
-while [ "$n" -lt {most} ]; do sleep 0.1; n=$((n + 1)); echo $n > count; done
+while [ "$n" -lt {most} ]; do sleep 0.1; n=$((n + 1)); echo $n > count.new; mv count.new count; done
 """
 
 
@@ -30,15 +31,14 @@ class Home:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port = "0"
+        # Of its own, and not any that is free: a restart keeps it, as with the default one, for jobs report to it.
+        self.port = str(free_port())
         self._running: list[Served] = []
         self._options: tuple[str, ...] = ()
 
     def up(self, *options: str) -> Served:
         self._options = options
         served = start(self.folder, "--port", self.port, "--ratelimit", "0", "--slots", "2", *options)
-        # A restart keeps the port, as with the default one: jobs at work report to it.
-        self.port = served.url.rpartition(":")[2]
         self._running.append(served)
         return served
 
@@ -152,8 +152,8 @@ def test_submit_when_voda_is_killed_in_the_middle_gives_one_job_to_the_retry(hom
         killer = subprocess.Popen(["/bin/sh", "-c", f"sleep 0.00{attempt * 2}; kill -9 {served.pid}"])
         with contextlib.suppress(OSError):
             served.ask("POST", "/api/v1/jobs", body, **{"Idempotency-Key": "the-same"})
-        killer.wait(timeout=30)
-        served.process.wait(timeout=30)
+        killer.wait(timeout=WAIT_S)
+        served.process.wait(timeout=WAIT_S)
         served = home.up()
     answer = served.ask("POST", "/api/v1/jobs", body, **{"Idempotency-Key": "the-same"})
     assert answer["job"]["job_id"] == "once"
@@ -216,7 +216,7 @@ def test_training_process_when_voda_dies_keeps_no_lock_of_it(home: Home) -> None
     submit(served, "keeper", "sleep 60")
     until(lambda: phase(served, "keeper") == "Running", "the job to start")
     os.kill(served.pid, signal.SIGKILL)
-    served.process.wait(timeout=30)
+    served.process.wait(timeout=WAIT_S)
     served = home.up()
     served.ask("DELETE", "/api/v1/jobs/keeper")
     until(lambda: phase(served, "keeper") == "Canceled", "the job to be canceled")

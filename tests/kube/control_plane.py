@@ -4,7 +4,6 @@ Rule: everything it starts ends with it, on whatever port was free; RBAC is on, 
 """
 
 import json
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -18,6 +17,7 @@ from urllib.error import HTTPError, URLError
 import yaml
 
 from tests.kube.assets import assets, crds
+from tests.ports import free_port
 
 ADMIN = "admin-token"
 OUTSIDER = "outsider-token"
@@ -44,7 +44,7 @@ class ControlPlane:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._assets = assets()
-        self._etcd_port, self._peer_port, self.port = _free_port(), _free_port(), _free_port()
+        self._etcd_port, self._peer_port, self.port = free_port(), free_port(), free_port()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
@@ -264,9 +264,3 @@ def running(*, controllers: bool = True, scheduler: bool = False, definitions: S
         plane.stop()
         raise
     return plane
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.nats import free_port
+from tests.ports import free_port
 from tests.torture.client import Settings
 from tests.torture.replica import Replica
 from voda import config

@@ -2,8 +2,8 @@
 
 import csv
 import json
+import select
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -16,10 +16,9 @@ import msgspec
 import pytest
 
 import voda.report
-from tests.waiting import wait_until
+from tests.ports import free_port
+from tests.waiting import DEADLINE_S, wait_until
 from voda.api.schemas import Report
-
-DEADLINE_S = 30.0
 
 
 class Api:
@@ -29,9 +28,7 @@ class Api:
         self.requests: list[tuple[str, str, Report]] = []
         self.answers: list[int] = []
         """What to answer, one by one; then 204."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
         self._server: ThreadingHTTPServer | None = None
 
     def come(self) -> None:
@@ -105,13 +102,15 @@ def test_report_when_the_program_ends_right_after_it_arrives_whole(tmp_path: Pat
 
 def test_reports_when_the_api_is_away_wait_for_it_in_order(tmp_path: Path, api: Api) -> None:
     process = start(tmp_path, "for epoch in (1, 2, 3): report(epoch)\ninput()", **job_env(api))
-    time.sleep(0.5)
+    assert process.stderr is not None
+    assert select.select([process.stderr], [], [], DEADLINE_S)[0], "it has not noticed that nobody answers"
+    said = process.stderr.readline()
     api.come()
     wait_until(lambda: api.epochs == [1, 2, 3])
     api.go()
     assert process.poll() is None
     _, err = ended(process)
-    assert err.count("is away") == 1
+    assert (said + err).count("is away") == 1
 
 
 def test_report_when_the_api_stumbles_is_sent_again_under_the_same_id(tmp_path: Path, api: Api) -> None:
