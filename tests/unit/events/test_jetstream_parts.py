@@ -1,6 +1,7 @@
 """The parts of the JetStream log that need no server: addresses, names, messages that count or do not, segments."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from voda.events.jetstream.index import IdIndex, Ids, Recent, Spot, positions_of
 from voda.events.jetstream.location import Location, is_nats, parsed
 from voda.events.jetstream.messages import Assembly, Group, Outgoing, written
 from voda.events.jetstream.state import State
+from voda.events.jetstream.stream import is_led_by_most
 
 # ---- addresses
 
@@ -228,3 +230,23 @@ def test_group_that_is_cut_otherwise_has_another_name() -> None:
     assembly = Assembly(0)
     assert assembly.take(1, wide.parts[0]) is None
     assert not any(assembly.take(number, narrow.parts[number - 1]) for number in range(2, len(narrow.parts) + 1))
+
+
+def _other(active_s: float, *, current: bool = True) -> dict[str, Any]:
+    return {"name": "n", "current": current, "active": int(active_s * 1e9)}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "is_led"),
+    [
+        (None, True),
+        ({"leader": "n1"}, True),
+        ({"leader": "n1", "replicas": [_other(0.2), _other(1.1)]}, True),
+        ({"leader": "n1", "replicas": [_other(0.2), _other(8.0)]}, True),
+        ({"leader": "n1", "replicas": [_other(8.0), _other(8.0)]}, False),
+        ({"leader": "n1", "replicas": [_other(1.0, current=False), _other(8.0)]}, False),
+        ({"replicas": [_other(0.2), _other(0.2)]}, False),
+    ],
+)
+def test_stream_is_led_by_who_has_lately_heard_of_most(cluster: dict[str, Any] | None, *, is_led: bool) -> None:
+    assert is_led_by_most(cluster) == is_led

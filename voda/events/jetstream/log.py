@@ -208,7 +208,12 @@ class Log:
         while (end := await self.stream.last_sequence()) < self._assembly.sequence:
             # A leader that was just elected may not have caught up with itself.
             if loop.time() > deadline:
-                raise self._gone_back()
+                if await self.stream.is_led():
+                    raise self._gone_back()
+                raise StoreUnavailable(
+                    f"{self.place}: the server that answers is cut off from the others, and knows less of the log than"
+                    " was read before; try again"
+                )
             await asyncio.sleep(_PAUSE_S)
         return end
 

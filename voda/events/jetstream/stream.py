@@ -7,6 +7,7 @@ that is.
 import asyncio
 import logging
 from base64 import b64decode
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,6 +25,8 @@ _STATUS = "Status"
 _END_OF_BATCH = "204"
 _NOT_FOUND = "404"
 _MESSAGE_NOT_FOUND = 10037
+_LATELY_NS = 5_000_000_000
+"""They hear of each other every second."""
 _ATTEMPT_S = 2.0
 """Longest wait for the next message of a page; a lost one is asked for again."""
 _SHORTEST_PAUSE_S = 0.001
@@ -66,6 +69,13 @@ class Stream:
             return await self._connection.api(f"STREAM.{what}.{self.name}", body)
         except APIError as error:
             raise explain(error, self._connection.place) from error
+
+    async def is_led(self) -> bool:
+        """Return whether who tells of the stream leads it, and has lately heard of most of those who keep it.
+
+        A leader that is cut off from the others stays one for up to 20 s, and tells of the stream even then.
+        """
+        return is_led_by_most((await self.api("INFO")).get("cluster"))
 
     async def state(self) -> dict[str, Any]:
         """Return how far the stream reaches, as its leader knows: first_seq, last_seq, messages, num_deleted."""
@@ -207,3 +217,16 @@ class Stream:
             if found:
                 return found
             raise
+
+
+def is_led_by_most(cluster: Mapping[str, Any] | None) -> bool:
+    """Return whether a stream's leader has lately heard of a majority.
+
+    Args:
+        cluster: as the server tells of those who keep the stream; None = a server that is no cluster's.
+    """
+    if not cluster:
+        return True
+    others = cluster.get("replicas") or ()
+    heard = sum(bool(other.get("current")) and other.get("active", 0) < _LATELY_NS for other in others)
+    return bool(cluster.get("leader")) and 2 * (1 + heard) > 1 + len(others)
