@@ -137,6 +137,7 @@ class Actuator:
             seen=seen,
             workers=dict(workers),
             indices=indices,
+            believed=job.workers if job is not None else {},
             pods=dict(inventory.pods(seen)) if seen is not None else {},
             dead_nodes=inventory.dead_nodes(self._pods(job_id).values()),
             now=self._clock.now(),

@@ -54,6 +54,8 @@ class Situation(Struct, frozen=True, kw_only=True):
     """Its worker pods by key."""
     indices: Mapping[str, int]
     """key -> replica index, of the workers."""
+    believed: Mapping[int, str]
+    """Replica index -> node, of the workers that are at work as the log has it."""
     pods: Mapping[str, Pod]
     """All pods of its object, launchers too."""
     dead_nodes: Mapping[str, bool]
@@ -147,7 +149,7 @@ def _resume(nodes: Sequence[str], at: Situation, seen: Seen) -> Iterator[Step]:
 def _settle(nodes: Sequence[str], at: Situation) -> Iterator[Step]:
     """Bring the worker pods of a job that is not suspended to their nodes."""
     wanted = {key: nodes[index] for key, index in at.indices.items() if index < len(nodes) and nodes[index]}
-    ended = tuple(key for key in wanted if at.workers[key].status.phase == "Failed" and not at.workers[key].is_leaving)
+    ended = tuple(key for key in wanted if _is_done_with(key, at))
     if ended:
         yield DeletePods(ended, "ended")
     misplaced = tuple(
@@ -235,6 +237,13 @@ def _is_of_before(pod: Pod, seen: Seen) -> bool:
     """Say whether a replica's pod was made of the templates that the object had before it was made ready."""
     is_own = any(reference.uid == seen.object.metadata.uid for reference in pod.metadata.owner_references)
     return is_own and index(pod) is not None and not worker_of(pod) and not pod.is_over and not pod.is_leaving
+
+
+def _is_done_with(key: str, at: Situation) -> bool:
+    """Say whether a worker has failed and the log knows: with its pod goes what tells why."""
+    pod = at.workers[key]
+    is_known = at.believed.get(at.indices[key]) != pod.spec.node_name
+    return pod.status.phase == "Failed" and not pod.is_leaving and is_known
 
 
 def _is_to_be_bound(pod: Pod) -> bool:

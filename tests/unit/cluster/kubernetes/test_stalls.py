@@ -43,6 +43,7 @@ def wait(desired: Desired, pods: Sequence[Pod], declined: str = "", **fields: An
         seen=Seen(MPIJobV2(), msgspec.convert(whole, JobObject)),
         workers=workers,
         indices={key: int(key.rpartition("-")[2]) for key in workers},
+        believed={},
         pods={pod.metadata.key: pod for pod in pods},
         dead_nodes={},
         now=NOW,

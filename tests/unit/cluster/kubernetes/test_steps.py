@@ -75,6 +75,7 @@ def todo(
         seen=Seen(kind, job) if job is not None else None,
         workers=pods,
         indices={key: int(key.rpartition("-")[2]) for key in pods},
+        believed=fields.get("believed", {}),
         pods={**pods, **{pod.metadata.key: pod for pod in fields.get("others", ())}},
         dead_nodes=dead or {},
         now=fields.get("now", NOW),
@@ -156,6 +157,14 @@ def test_run_when_a_worker_failed_clears_it_away_so_that_its_successor_can_come(
     ]
 
 
+def test_run_when_a_worker_failed_keeps_its_pod_until_the_log_knows_why() -> None:
+    here = [a_worker(0, "n1"), a_worker(1, "n2", "Failed")]
+    assert todo(Running(("n1", "n2")), an_object(), here, believed={0: "n1", 1: "n2"}) == []
+    assert todo(Running(("n1", "n2")), an_object(), here, believed={0: "n1"}) != []
+    # Another one of before: of this one it was never said that it came.
+    assert todo(Running(("n1", "n2")), an_object(), here, believed={0: "n1", 1: "n3"}) != []
+
+
 def test_run_when_settled_does_nothing() -> None:
     assert todo(Running(("n1", "n2")), an_object(), [a_worker(0, "n1"), a_worker(1, "n2")]) == []
 
@@ -205,6 +214,7 @@ def test_launcher_on_a_node_that_is_gone_is_given_up_unless_it_has_ended() -> No
             seen=Seen(V2, an_object(suspend=True)),
             workers={},
             indices={},
+            believed={},
             pods={"ns/a-launcher": msgspec.convert(raw, Pod)},
             dead_nodes={"gone": True},
             now=NOW,
