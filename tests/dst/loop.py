@@ -105,16 +105,21 @@ class SeededLoop(asyncio.BaseEventLoop):
 
     def bury(self, *, most_steps: int = 100_000) -> None:
         """End what is left of everybody, dead or alive; the loop must not be running, nor anything be checked then."""
-        tasks = [task for task in asyncio.all_tasks(self) if isinstance(task, SeededTask)]
-        for task in sorted(tasks, key=lambda task: task.number):
-            if task.owner is not None:
-                task.owner.is_dead = task.owner.is_frozen = False
-                self.thaw(task.owner)
-            task.cancel()
         self.set_exception_handler(lambda loop, context: None)
-        self.run_until_complete(_gone(tasks, self.steps + most_steps, self))
+        self.run_until_complete(self._end_all(self.steps + most_steps))
         self.run_until_complete(self.shutdown_asyncgens())
         self.graves.clear()
+
+    async def _end_all(self, until: int) -> None:
+        me = asyncio.current_task()
+        # Asked for anew each time: meanwhile others may be begun, and killed.
+        while (tasks := asyncio.all_tasks(self) - {me}) and self.steps < until:
+            for task in sorted(tasks, key=hash):
+                if isinstance(task, SeededTask) and task.owner is not None:
+                    task.owner.is_dead = task.owner.is_frozen = False
+                    self.thaw(task.owner)
+                task.cancel()
+            await asyncio.sleep(1.0)
 
     # ---- what asyncio asks of a loop
 
@@ -258,14 +263,6 @@ def _may_run(owner: Owner, handle: asyncio.Handle) -> bool:
         owner.parked.append(handle)
         return False
     return True
-
-
-async def _gone(tasks: list[SeededTask[Any]], until: int, loop: SeededLoop) -> None:
-    while loop.steps < until and not all(task.done() for task in tasks):
-        for task in tasks:
-            if not task.done():
-                task.cancel()
-        await asyncio.sleep(1.0)
 
 
 def _fulfil(future: asyncio.Future[T], answer: T) -> None:

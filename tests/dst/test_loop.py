@@ -141,6 +141,23 @@ def test_life_when_its_fuse_has_burnt_is_struck_between_two_steps() -> None:
     loop.close()
 
 
+def test_burial_ends_who_begins_meanwhile_too() -> None:
+    loop, lives = SeededLoop(rng_at(0)), list[Life]()
+
+    def begin() -> None:
+        lives.append(Life(loop))
+        lives[-1].owner.is_frozen = True
+
+    async def work() -> None:
+        begin()
+        lives[0].task.add_done_callback(lambda _: begin())
+
+    run(loop, work())
+    loop.bury()
+    assert [life.task.cancelled() for life in lives] == [True, True]
+    loop.close()
+
+
 def test_sets_of_tasks_have_one_order_everywhere() -> None:
     loop = SeededLoop(rng_at(0))
 
