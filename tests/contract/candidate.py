@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE_S, wait_until
 from voda.app.election import Terms
 from voda.app.leadership import Leadership
 from voda.clock import SystemClock
@@ -67,12 +67,12 @@ class Candidate:
     def kill(self) -> None:
         """End it as a crash would, frozen or not."""
         self.process.kill()
-        self.process.wait(30.0)
+        self.process.wait(DEADLINE_S)
 
     def terminate(self) -> None:
         """Have it hand over and end."""
         self.process.terminate()
-        self.process.wait(30.0)
+        self.process.wait(DEADLINE_S)
 
     def freeze(self) -> None:
         """Stop it where it is."""

@@ -57,7 +57,7 @@ class Replicas:
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(of.url + path, data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return json.loads(answer.read() or b"null"), int(answer.headers["Voda-Position"])
 
     def phase(self, of: ServedProcess, job_id: str) -> str:

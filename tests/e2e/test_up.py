@@ -87,13 +87,18 @@ def types(home: Home, job_id: str) -> list[str]:
         return [row[0] for row in rows]
 
 
+def until_told(home: Home, job_id: str, *expected: str) -> None:
+    """Wait until the log has these events of a job and no others: its worker's exit follows its end in a moment."""
+    until(lambda: types(home, job_id) == list(expected), f"{expected} of {job_id}")
+
+
 def test_job_when_submitted_runs_to_its_end(home: Home) -> None:
     served = home.up()
     submit(served, "hello", "echo hello from $VODA_JOB_ID")
     until(lambda: phase(served, "hello") == "Completed", "the job to complete")
     logs = served.ask("GET", "/api/v1/jobs/hello/logs")
     assert b"hello from hello" in logs
-    assert types(home, "hello") == ["job.submitted", "worker.started", "job.completed", "worker.exited"]
+    until_told(home, "hello", "job.submitted", "worker.started", "job.completed", "worker.exited")
 
 
 def test_job_when_voda_is_killed_goes_on_and_is_taken_over(home: Home) -> None:
@@ -107,7 +112,7 @@ def test_job_when_voda_is_killed_goes_on_and_is_taken_over(home: Home) -> None:
     served = home.up()
     until(lambda: phase(served, "long") == "Completed", "the job to complete")
     assert (home.folder / "jobs" / "long" / "starts").read_text() == "started at 0\n"
-    assert types(home, "long") == ["job.submitted", "worker.started", "job.completed", "worker.exited"]
+    until_told(home, "long", "job.submitted", "worker.started", "job.completed", "worker.exited")
 
 
 def test_job_when_it_ends_while_voda_is_dead_is_known_to_have_ended(home: Home) -> None:

@@ -150,7 +150,7 @@ async def test_tail_goes_on_after_the_server_was_away(store: DurableStore, postg
 async def test_writer_frozen_with_the_lock_in_its_hand_stops_the_others_only_for_its_timeout(
     url: str, store: DurableStore
 ) -> None:
-    frozen = await PostgresDatabase.open(url, timeout_s=0.4)
+    frozen = await PostgresDatabase.open(url, timeout_s=2.0)
     connection = await frozen._engine.connect()
     await connection.execute(text(f"SELECT pg_advisory_xact_lock({schema.APPLICATION_ID})"))
     assert await store.append("job.a", 0, [a_fact("1")]) == 1
@@ -162,10 +162,10 @@ async def test_writer_frozen_with_the_lock_in_its_hand_stops_the_others_only_for
 async def test_long_import_may_wait_for_its_input(url: str) -> None:
     def batches() -> Iterator[GroupPlan]:
         yield taken_over([seal(a_fact("1"), stream="job.a", head=Head(), epoch=0, position=1)])
-        time.sleep(0.9)
+        time.sleep(3.0)
         yield taken_over([seal(a_fact("2"), stream="job.b", head=Head(), epoch=0, position=2)])
 
-    store = await open_store(url, timeout_s=0.6)
+    store = await open_store(url, timeout_s=2.0)
     await store.restore(batches())
     assert await store.position() == 2
     await store.close()

@@ -90,7 +90,7 @@ async def test_logs_when_the_reader_goes_then_are_not_followed_any_more(outputs:
         response = await service.session.get(f"{service.url}/api/v1/jobs/a/logs?follow=true")
         await response.content.readline()
         response.close()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while outputs.readers:  # noqa: ASYNC110 - nobody is told that a reader went
                 await asyncio.sleep(0.01)
 

@@ -9,12 +9,13 @@ import yaml
 
 from tests.served import Server
 from tests.service import a_manifest
+from tests.waiting import DEADLINE_S
 from voda.domain.errors import NotFound
 from voda.events.types import JobCompleted, WorkerExited
 
 
 def fetched(server: Server, path: str) -> bytes:
-    with urllib.request.urlopen(server.service.url + path, timeout=30) as answer:
+    with urllib.request.urlopen(server.service.url + path, timeout=60) as answer:
         return bytes(answer.read())
 
 
@@ -85,11 +86,17 @@ def test_get_nodes_and_pools(server: Server) -> None:
 
 
 def test_get_when_watched_prints_a_line_for_each_change_until_the_job_has_ended(server: Server) -> None:
+    async def looks() -> str:
+        """Return how often jobs were asked for and answered, as the metrics have it."""
+        told = (await server.service.ask("GET", "/metrics")).body.decode().splitlines()
+        return "".join(line for line in told if line.startswith("voda_http_requests_total{") and "/jobs" in line)
 
-    async def complete() -> None:
-        await asyncio.sleep(1.0)
+    async def complete(before: str) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while await looks() == before:  # noqa: ASYNC110 - another thread looks
+                await asyncio.sleep(0.01)
         await server.service.happens(JobCompleted(job_id="bert"))
 
-    server.begins(complete())
+    server.begins(complete(server.does(looks())))
     lines = server.voda("get", "bert", "--watch").stdout.splitlines()
     assert [line.split()[1] for line in lines] == ["STATE", "Waiting", "Completed"]

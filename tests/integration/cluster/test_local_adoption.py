@@ -66,7 +66,7 @@ class Owner:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(line.encode() + b"\n")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert await self._process.stdout.readline() == b"ok\n"
 
 
@@ -203,6 +203,8 @@ async def test_program_when_its_owner_is_killed_at_any_moment_runs_once(tmp_path
         await until((jobs / "a/.voda/record.json").exists)
         await asyncio.sleep(pause_s)
         await owner.kill()
+        # What it started may hold the other end of its output.
+        started.cancel()
         await asyncio.gather(started, return_exceptions=True)
     async with taken_over(jobs, job) as ground:
         if not await ground.workers():

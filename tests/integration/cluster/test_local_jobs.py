@@ -89,7 +89,7 @@ async def test_program_when_halted_hears_of_it_and_finds_its_folder_again(ground
 
 
 async def test_program_when_it_ignores_sigterm_is_killed_and_holds_its_slot_until_then(ground: Ground) -> None:
-    await ground.start(an_mpi_job("a", f"trap '' TERM; echo $$$$; {FOREVER}", grace_s=0.7))
+    await ground.start(an_mpi_job("a", f"trap '' TERM; echo $$$$; {FOREVER}", grace_s=3.0))
     await until(lambda: ground.log().endswith("\n"))
     pid = int(ground.log())
     await ground.halt("a")

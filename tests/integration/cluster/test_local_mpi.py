@@ -57,15 +57,18 @@ async def test_worker_when_taken_away_from_mpirun_is_free_only_when_its_rank_is_
         "print('rank', MPI.COMM_WORLD.rank, 'of', MPI.COMM_WORLD.size, flush=True)\ntime.sleep(1000)\n"
     )
     async with a_ground(tmp_path, devices=GPUS, settings={"transport": transport}) as ground:
-        # An elastic launcher in three lines of shell: a new host list ends mpirun, which is then started anew.
+        # An elastic launcher in three lines of shell: a new host list ends mpirun, which is then started anew; once it
+        # may, for the node is looked at meanwhile.
         elastic = (
             "while :; do n=$(cksum < /etc/mpi/hostfile); mpirun " + _program(tmp_path, rank) + " & p=$!;"
-            ' while [ "$(cksum < /etc/mpi/hostfile)" = "$n" ]; do sleep 0.05; done; kill $p; wait $p; done'
+            ' while [ "$(cksum < /etc/mpi/hostfile)" = "$n" ] || [ ! -e go ]; do sleep 0.05; done;'
+            " kill $p; wait $p; done"
         )
         await ground.start(an_mpi_job("a", elastic), workers=2)
         await ground.until_logged("rank 1 of 2")
         await ground.resize("a", 1)
         assert await ground.workers() == (0, 1)
+        (ground.folder / "a" / "go").touch()
         await ground.until_told(WorkerExited(job_id="a", workers=(1,)))
         await ground.until_logged("rank 0 of 1")
         await ground.resize("a", 2)

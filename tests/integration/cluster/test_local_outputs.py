@@ -18,7 +18,7 @@ async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
 
 
 async def _all(outputs: LocalOutputs, replica: str, *, tail_bytes: int | None = None, follow: bool = False) -> bytes:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         return b"".join([chunk async for chunk in outputs.read("a", replica, tail_bytes=tail_bytes, follow=follow)])
 
 
