@@ -82,12 +82,17 @@ class Server:
         return self.url(name)
 
     def url(self, database: str, *, password: str = PASSWORD) -> str:
-        """Return the URL of a database, whether it exists or not."""
-        return f"postgresql://{USER}:{password}@127.0.0.1:{self.port}/{database}"
+        """Return the URL of a database, whether it exists or not, as voda takes it; see `plain` for others."""
+        takes_risk = "" if self._fsync == "on" else "?sync=any"
+        return f"postgresql://{USER}:{password}@127.0.0.1:{self.port}/{database}{takes_risk}"
 
     def sql(self, url: str, statement: str) -> str:
         """Run one statement behind voda's back and return what psql prints."""
-        return self._run("psql", "--no-psqlrc", "--tuples-only", "--no-align", "--command", statement, url)
+        return self._run("psql", "--no-psqlrc", "--tuples-only", "--no-align", "--command", statement, plain(url))
+
+    def wait_until_set(self, url: str, name: str, value: str) -> None:
+        """Wait until new connections have a setting that the server was told to reload."""
+        wait_until(lambda: self.sql(url, f"SELECT current_setting('{name}')") == value, within_s=_WAIT_S)
 
     @property
     def _address(self) -> Sequence[str]:
@@ -128,6 +133,11 @@ class Server:
             text = said.read().strip()
         assert done.returncode == 0, f"{program}: {text}"
         return text
+
+
+def plain(url: str) -> str:
+    """Return a URL less the options of voda's own, which no other program knows."""
+    return url.partition("?")[0]
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from tests.builders import a_fact
-from tests.postgres import Server
+from tests.postgres import Server, plain
 from voda.domain.errors import InvalidInput, LogTooNew, NotALog, StoreNotWritable, StoreUnavailable
 from voda.events.codec import seal
 from voda.events.durable import DurableStore
@@ -48,7 +48,7 @@ async def store(url: str) -> AsyncIterator[DurableStore]:
 async def test_reader_never_sees_a_position_before_all_lower_ones_are_there(url: str, store: DurableStore) -> None:
     await store.append("job.a", 0, [a_fact("1")])
     # A writer that holds position 2 and is slow to commit it.
-    slow = await asyncpg.connect(url)
+    slow = await asyncpg.connect(plain(url))
     held = slow.transaction()
     await held.start()
     await slow.execute(f"SELECT pg_advisory_xact_lock({schema.APPLICATION_ID})")
@@ -100,7 +100,7 @@ async def test_racers_on_a_server_set_to_repeatable_read_have_one_winner_each(
 
 
 async def _until_somebody_waits_for_the_lock(url: str) -> None:
-    watcher = await asyncpg.connect(url)
+    watcher = await asyncpg.connect(plain(url))
     async with asyncio.timeout(WAIT_S):
         while not await watcher.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):
             pass
@@ -108,7 +108,7 @@ async def _until_somebody_waits_for_the_lock(url: str) -> None:
 
 
 def _name(url: str) -> str:
-    return url.rpartition("/")[2]
+    return plain(url).rpartition("/")[2]
 
 
 # ---- lost connections
@@ -175,17 +175,19 @@ async def test_long_import_may_wait_for_its_input(url: str) -> None:
 
 
 async def test_url_may_ask_for_encryption_in_the_words_of_postgresql(url: str) -> None:
-    store = await open_store(f"{url}?sslmode=prefer")
+    store = await open_store(f"{url}&sslmode=prefer")
     assert await store.position() == 0
-    assert store.place.endswith("?sslmode=prefer")
+    assert store.place.endswith("?sslmode=prefer&sync=any")
     await store.close()
     with pytest.raises(StoreUnavailable, match="rejected SSL upgrade"):
-        await open_store(f"{url}?sslmode=require")
+        await open_store(f"{url}&sslmode=require")
 
 
 async def test_url_with_an_unknown_option_is_refused_without_its_value(url: str) -> None:
-    with pytest.raises(InvalidInput, match="option 'password' is unknown, expected sslmode, host, port") as caught:
-        await open_store(f"{url}?password=hidden")
+    with pytest.raises(
+        InvalidInput, match="option 'password' is unknown, expected sslmode, host, port, sync"
+    ) as caught:
+        await open_store(f"{url}&password=hidden")
     assert "hidden" not in str(caught.value)
 
 

@@ -7,10 +7,11 @@ import pytest
 
 from tests.builders import a_fact
 from tests.postgres import Server
-from voda.domain.errors import Fenced, VersionConflict
+from voda.domain.errors import Fenced, LogDamaged, VersionConflict
 from voda.events.durable import Base
 from voda.events.envelope import ANY_VERSION
 from voda.events.opening import migrate_log, open_store
+from voda.events.sql.postgres import PostgresDatabase
 from voda.events.sql.store import SqlStore
 from voda.events.store import EventStore
 from voda.events.verify import verify_log
@@ -88,6 +89,25 @@ async def test_writer_whose_connections_were_cut_goes_on_with_new_ones(
     async with asyncio.timeout(WAIT_S):
         assert await one.append("job.a", 2, [a_fact("3")]) == 3
     assert await ids(one) == ["1", "2", "3"]
+
+
+async def test_error_of_an_append_is_told_though_the_connection_cannot_be_ended_either(
+    pair: tuple[SqlStore, SqlStore], postgres_database: str, postgres_server: Server
+) -> None:
+    one, _ = pair
+    await one.append("job.b", 0, [a_fact("3")])
+    postgres_server.sql(postgres_database, "UPDATE streams SET hash = 'x' WHERE stream = 'job.a'")
+    assert isinstance(one.database, PostgresDatabase)
+    writer = one.database._writer
+    assert writer._connection is not None
+    writer._forget()
+    # Behind the writer's back: to end it is refused from now on.
+    await writer._connection.close()
+    with pytest.raises(LogDamaged, match=r"names version 2 of job\.a here, but another stands there"):
+        await one.append("job.a", 2, [a_fact("4")])
+    async with asyncio.timeout(WAIT_S):
+        assert await one.append("job.b", 1, [a_fact("5")]) == 4
+    assert await ids(one) == ["1", "2", "3", "5"]
 
 
 async def test_writer_whose_server_was_replaced_by_a_standby_that_lacks_events_follows_what_that_one_has(

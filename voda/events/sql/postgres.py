@@ -6,22 +6,24 @@ committed in their order and a reader never finds one that an earlier one is sti
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from typing import Any, Self
 
 from sqlalchemy import TextClause, text
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from voda.domain.errors import InvalidInput, NotALog
 from voda.events.durable import refuse_elsewhere
 from voda.events.group import Append, GroupPlan, Outcome
 from voda.events.sql import schema
 from voda.events.sql.migrate import upgrade
+from voda.events.sql.postgres_engine import engine, takes_any_sync
 from voda.events.sql.postgres_errors import explained
 from voda.events.sql.postgres_listener import CHANNEL, Listener
+from voda.events.sql.postgres_settings import refuse_loose
 from voda.events.sql.postgres_writer import LOCK, Writer
 from voda.events.sql.store import Params
 
@@ -33,8 +35,6 @@ _UPSERT_HEAD = (
 )
 _NAMED = re.compile(r"(?<!:):([a-z_]+)")
 _COLUMNS = tuple(schema.events.columns.keys())
-_OPTIONS = {"sslmode": "ssl", "host": "host", "port": "port"}
-"""What may stand behind the question mark of a URL, in PostgreSQL's words, and the driver's word for it."""
 # The writer of a long transaction may wait for its own input.
 _NO_IDLE_LIMIT = "SET LOCAL idle_in_transaction_session_timeout = 0"
 _HAS_TABLE = "SELECT count(*) FROM pg_tables WHERE schemaname = current_schema() AND tablename = ANY(:names)"
@@ -47,7 +47,8 @@ class PostgresDatabase:
 
     def __init__(self, url: URL, *, read_only: bool, timeout_s: float) -> None:
         self.place = url.set(drivername="postgresql").render_as_string()
-        self._engine = _engine(url, read_only=read_only, timeout_s=timeout_s)
+        self._engine = engine(url, read_only=read_only, timeout_s=timeout_s)
+        self._takes_any_sync = takes_any_sync(url)
         self._timeout_s = timeout_s
         self._listener = Listener(self._engine)
         self._writer = Writer(self._engine)
@@ -58,11 +59,14 @@ class PostgresDatabase:
 
         Raises:
             NotALog: its tables are missing or old: they are made by command only.
-            InvalidInput, LogTooNew, StoreUnavailable: see their descriptions.
+            InvalidInput: the server would lose events, or refuses the user.
+            LogTooNew, StoreUnavailable: see their descriptions.
         """
         database = cls(make_url(url), read_only=read_only, timeout_s=timeout_s)
         try:
             await database._refuse_other_tables()
+            if not read_only:
+                await database._refuse_loose(takes_any=True)
         except BaseException:
             await database.close()
             raise
@@ -85,6 +89,8 @@ class PostgresDatabase:
                     await _refuse_foreign_tables(connection, database.place)
                 if revision is None or not schema.is_current(revision, database.place):
                     await connection.run_sync(upgrade)
+            # Whoever writes to it is refused; there is nothing yet that could be lost.
+            await database._refuse_loose(takes_any=True)
         finally:
             await database.close()
 
@@ -160,37 +166,16 @@ class PostgresDatabase:
                 await connection.execute(_sql(_NO_IDLE_LIMIT))
             yield connection
 
+    async def _refuse_loose(self, *, takes_any: bool = False) -> None:
+        async with self._transaction() as connection:
+            await refuse_loose(connection, self.place, takes_any=takes_any or self._takes_any_sync)
+
     async def _refuse_other_tables(self) -> None:
         async with self._transaction() as connection:
             revision = await _revision(connection)
         if revision is None or not schema.is_current(revision, self.place):
             what = "holds no voda log yet" if revision is None else "holds the log of an older voda"
             raise NotALog(f"{self.place} {what}: run 'voda log migrate {self.place}' first")
-
-
-def _engine(url: URL, *, read_only: bool, timeout_s: float) -> AsyncEngine:
-    settings = {
-        "application_name": "voda",
-        "default_transaction_read_only": "on" if read_only else "off",
-        # A writer that freezes while it holds the lock must not stop all others for good.
-        "idle_in_transaction_session_timeout": str(round(timeout_s * 1000)),
-    }
-    return create_async_engine(
-        url.set(drivername="postgresql+asyncpg", query=_options(url)),
-        # A server may be set to repeatable read, under which the lock's winner would not see the loser's events.
-        isolation_level="READ COMMITTED",
-        pool_pre_ping=True,
-        pool_timeout=timeout_s,
-        connect_args={"timeout": timeout_s, "command_timeout": timeout_s, "server_settings": settings},
-    )
-
-
-def _options(url: URL) -> Mapping[str, str | tuple[str, ...]]:
-    """Return the URL's options in the driver's words."""
-    if unknown := sorted(set(url.query) - _OPTIONS.keys()):
-        place = url.set(query={}).render_as_string()
-        raise InvalidInput(f"{place}: the URL's option {unknown[0]!r} is unknown, expected {', '.join(_OPTIONS)}")
-    return {_OPTIONS[option]: value for option, value in url.query.items()}
 
 
 @lru_cache

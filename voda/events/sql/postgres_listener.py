@@ -9,6 +9,8 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from voda.events.sql.postgres_engine import give_up
+
 CHANNEL = "voda_log"
 
 _log = logging.getLogger(__name__)
@@ -43,8 +45,8 @@ class Listener:
 
     async def close(self) -> None:
         """Give the connection up."""
-        connection, self._connection = self._connection, None
+        connection, driver = self._connection, self._driver
+        self._connection = self._driver = None
         if connection is not None:
             # Not back to the pool: it would go on listening there.
-            await connection.invalidate()
-            await connection.close()
+            await give_up(connection, driver)

@@ -21,6 +21,7 @@ from voda.events.envelope import Head
 from voda.events.group import Append, GroupPlan, Outcome, plan_group
 from voda.events.sql import schema
 from voda.events.sql.heads import KeptHead
+from voda.events.sql.postgres_engine import give_up
 from voda.events.sql.postgres_listener import CHANNEL
 
 _GONE: Final = (InterfaceError, InternalClientError, PostgresConnectionError, OperatorInterventionError, OSError)
@@ -81,10 +82,10 @@ class Writer:
 
     async def close(self) -> None:
         """Give the connection up."""
-        connection, self._connection, self._driver = self._connection, None, None
+        connection, driver = self._connection, self._driver
+        self._connection = self._driver = None
         if connection is not None:
-            await connection.invalidate()
-            await connection.close()
+            await give_up(connection, driver)
 
     async def _commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
         await self._begin()
