@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
 from nats.js.errors import APIError
 
 from voda.domain.errors import InvalidInput, LogTooNew, NotALog
@@ -88,6 +89,8 @@ def refuse_old_server(connection: Connection) -> None:
 async def migrate(connection: Connection) -> None:
     """Make the streams of a log where there are none, and bring those there are to today's settings.
 
+    Servers that answer before they have written to the disk are warned of.
+
     Raises:
         NotALog: a stream of that name belongs to somebody else.
         InvalidInput: the servers cannot do what is asked for.
@@ -97,6 +100,8 @@ async def migrate(connection: Connection) -> None:
     name = connection.location.stream
     await _make(connection, _log_settings(name), _SAFE_LOG)
     await _make(connection, _marks_settings(name), _SAFE_MARKS)
+    # Whoever writes to it is refused; there is nothing yet that could be lost.
+    await _check_sync(replace(connection.location, sync="any"))
 
 
 async def refuse_unsafe(connection: Connection) -> None:
@@ -112,7 +117,7 @@ async def refuse_unsafe(connection: Connection) -> None:
         _refuse_foreign(connection, config)
         _refuse_settings(connection, config, safe)
         _refuse_replicas(connection, config)
-    await _check_sync(connection)
+    await _check_sync(connection.location)
 
 
 async def refuse_foreign(connection: Connection) -> None:
@@ -230,14 +235,13 @@ def _refuse_replicas(connection: Connection, config: Mapping[str, Any]) -> None:
         )
 
 
-async def _check_sync(connection: Connection) -> None:
-    where = connection.location
+async def _check_sync(where: Location) -> None:
     if not where.monitor:
         _log.warning(
             "%s: it cannot be seen whether the servers write to the disk before they answer: set"
             " 'jetstream { sync_interval: always }' on each, and add ?monitor=http://host:8222 to the URL to have it"
             " checked",
-            connection.place,
+            where.place,
         )
     for url in where.monitor:
         await _check_sync_of(where, url)
