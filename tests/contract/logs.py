@@ -1,9 +1,10 @@
 """The logs that the contract suites ask: one of each store, to be opened as often as a test needs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -13,6 +14,9 @@ from voda.events.jetstream.store import JetStreamStore
 from voda.events.memory import MemoryStore
 from voda.events.opening import open_store
 from voda.events.sql.postgres import PostgresDatabase
+from voda.events.store import EventStore
+
+Store = TypeVar("Store", bound=EventStore)
 
 KINDS: Sequence[Any] = [
     "memory",
@@ -38,3 +42,16 @@ async def opener(kind: str, request: pytest.FixtureRequest, folder: Path) -> Cal
         url = server.url()
         await JetStreamStore.migrate(url)
     return lambda: open_store(url)
+
+
+@asynccontextmanager
+async def closing_all(make: Callable[[], Awaitable[Store]]) -> AsyncIterator[Callable[[], Awaitable[Store]]]:
+    """Give what opens a log as `make` does; whatever it opened is closed in the end."""
+    async with AsyncExitStack() as opened:
+
+        async def open_again() -> Store:
+            store = await make()
+            opened.push_async_callback(store.close)
+            return store
+
+        yield open_again

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import a_fact, a_snapshot
-from tests.contract.logs import KINDS, opener
+from tests.contract.logs import KINDS, closing_all, opener
 from voda.domain.errors import Fenced, InvalidInput, LogArchived, VersionConflict
 from voda.events.copying import copy_log
 from voda.events.durable import Base, DurableStore
@@ -24,16 +24,8 @@ Open = Callable[[], Awaitable[DurableStore]]
 @pytest.fixture(params=KINDS)
 async def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Open]:
     """One log, to be opened as often as a test needs."""
-    make = await opener(request.param, request, tmp_path)
-    opened: list[DurableStore] = []
-
-    async def open_again() -> DurableStore:
-        opened.append(await make())
-        return opened[-1]
-
-    yield open_again
-    for store in opened:
-        await store.close()
+    async with closing_all(await opener(request.param, request, tmp_path)) as open_again:
+        yield open_again
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.builders import a_fact, a_snapshot
-from tests.contract.logs import KINDS, opener
+from tests.contract.logs import KINDS, closing_all, opener
 from tests.nats import NatsServer
 from voda.domain.errors import Fenced, InvalidInput, VersionConflict, VodaError
 from voda.events.archived import ArchivedStore
@@ -38,15 +38,8 @@ async def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
         make = lambda: asyncio.sleep(0, timed)  # noqa: E731
     else:
         make = await opener(request.param, request, tmp_path)
-    opened: list[EventStore] = []
-
-    async def open_again() -> EventStore:
-        opened.append(await make())
-        return opened[-1]
-
-    yield open_again
-    for store in opened:
-        await store.close()
+    async with closing_all(make) as open_again:
+        yield open_again
 
 
 @pytest.fixture
@@ -289,10 +282,12 @@ async def test_log_when_opened_again_is_the_same(open_log: OpenLog) -> None:
     assert (await after.read(0, 10), await after.heads(), await after.position()) == (events, heads, 2)
 
 
-async def test_store_closed_twice_is_closed(store: EventStore) -> None:
+async def test_store_closed_twice_is_closed_and_its_log_as_it_was(open_log: OpenLog) -> None:
+    store = await open_log()
     await store.append("job.a", 0, [a_fact("1")])
     await store.close()
     await store.close()
+    assert await ids(await open_log()) == ["1"]
 
 
 # ---- tail
