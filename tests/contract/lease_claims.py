@@ -109,6 +109,7 @@ class LeaseClaims:
         await until_it_is(lambda: is_told(""))
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
+        assert (seen[0], seen[-1], set(seen)) == ("", "", {"", "a"})
 
 
 class EnforcedLeaseClaims(LeaseClaims):

@@ -69,20 +69,26 @@ def test_journal_when_what_was_refused_comes_later_then_it_is_noticed() -> None:
         told.committed(a_submit("a", "k1"))
 
 
-def test_journal_when_an_answer_was_lost_then_it_may_come_or_not() -> None:
+def test_journal_when_an_answer_was_lost_then_it_may_come_once_or_not() -> None:
     told = Told()
     told.answered("submit", "k1", 0)
     told.answered("submit", "k1", 409)
     told.committed(a_submit("a", "k1"))
     told.answered("submit", "k2", 0)
+    assert [answer.status for answer in told.journal.answers] == [0, 409, 0]
+    with pytest.raises(Broken, match="exactly once: submit k1 is recorded twice"):
+        told.committed(a_submit("a-2", "k1"))
 
 
 def test_journal_when_a_change_is_refused_after_the_end_then_it_may_be_there() -> None:
     told = Told()
     told.committed(JobCanceled(job_id="a"))
-    told.journal.sent("change", "100")
-    told.committed(JobChanged(job_id="a", priority=100))
+    for job_id, priority in (("a", 100), ("b", 101)):
+        told.journal.sent("change", str(priority))
+        told.committed(JobChanged(job_id=job_id, priority=priority))
     told.journal.answered(Answered(kind="change", tag="100", status=409))
+    with pytest.raises(Broken, match="refused: change 101 was refused"):
+        told.journal.answered(Answered(kind="change", tag="101", status=409))
 
 
 def test_journal_when_a_job_is_being_canceled_then_a_delete_need_not_be_there() -> None:
@@ -108,6 +114,9 @@ def test_journal_when_a_read_is_older_than_what_was_acknowledged_then_it_is_noti
 def test_journal_when_a_job_had_ended_then_a_read_need_not_show_what_came_later() -> None:
     told = Told()
     end = told.committed(JobCanceled(job_id="a"))
-    told.journal.sent("delete", "dst-1")
-    told.committed(JobCancelRequested(job_id="a", reason="dst-1"))
+    for job_id, tag in (("a", "dst-1"), ("b", "dst-2")):
+        told.journal.sent("delete", tag)
+        told.committed(JobCancelRequested(job_id=job_id, reason=tag))
     told.journal.read(Answered(kind="delete", tag="dst-1", status=202, job_id="a", position=2), end.position)
+    with pytest.raises(Broken, match="read your writes: delete dst-2 is at position 3, and was read at revision 1"):
+        told.journal.read(Answered(kind="delete", tag="dst-2", status=202, job_id="b", position=3), end.position)

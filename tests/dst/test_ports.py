@@ -30,6 +30,7 @@ from voda.domain.lease import LeaseStore
 from voda.domain.plan import HaltJob, StartJob
 from voda.domain.rng import rng_at
 from voda.events.store import EventStore
+from voda.events.types import WorkerExited, WorkerStarted
 
 store = store_claims.store
 globals().update(
@@ -143,8 +144,10 @@ class TestCluster(ClusterClaims):
             await bench.cluster.apply(StartJob(job_id="a", nodes=("n1", "n1")))
             await bench.cluster.apply(HaltJob(job_id="a"))
             await until(lambda: not bench.truth.workers)
-            await until(lambda: told == bench.notices())
+            await until(lambda: len(told) == len(bench.notices()))
             watching.cancel()
+        assert told == bench.notices()
+        assert {type(notice) for notice in told} == {WorkerStarted, WorkerExited}
 
     async def test_start_where_the_gpus_were_seen_held_is_a_sin(self, bench: SimulatedBench) -> None:
         await bench.cluster.observe()
