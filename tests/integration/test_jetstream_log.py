@@ -6,15 +6,16 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from tests import jetstream_logs
 from tests.builders import a_fact, a_snapshot
+from tests.jetstream_logs import SEGMENT, batches_of, ids, opened
 from tests.nats import NatsServer, serving
 from tests.waiting import until_it_is
 from voda.domain.errors import (
@@ -29,7 +30,6 @@ from voda.domain.errors import (
 from voda.events.codec import seal
 from voda.events.durable import Base
 from voda.events.envelope import ANY_VERSION, Event, Fact, Head
-from voda.events.group import GroupPlan, taken_over
 from voda.events.jetstream import state as state_module
 from voda.events.jetstream.connection import Connection
 from voda.events.jetstream.location import parsed
@@ -42,39 +42,12 @@ from voda.events.verify import verify_log
 
 pytestmark = pytest.mark.nats
 WAIT_S = 90
-SEGMENT = 40
-"""Events of a segment in tests that fill some."""
-
-
-@pytest.fixture
-async def url(nats_server: NatsServer) -> str:
-    url = nats_server.url()
-    await JetStreamStore.migrate(url)
-    return url
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncIterator[JetStreamStore]:
-    async with opened(url) as store:
-        yield store
-
-
-@asynccontextmanager
-async def opened(url: str, *, timeout_s: float = 10.0) -> AsyncIterator[JetStreamStore]:
-    store = await JetStreamStore.open(url, timeout_s=timeout_s)
-    try:
-        yield store
-    finally:
-        await store.close()
+url, store = jetstream_logs.url, jetstream_logs.store
 
 
 @pytest.fixture
 def short_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_module, "SEGMENT_EVENTS", SEGMENT)
-
-
-async def ids(store: JetStreamStore, *, stream: str | None = None) -> list[str]:
-    return [event.event_id for event in await store.read(0, 100_000, stream=stream)]
 
 
 async def taken(tail: AsyncIterator[Event], count: int) -> list[str]:
@@ -489,13 +462,6 @@ async def test_segments_that_are_lost_are_made_again_from_the_events(url: str) -
 
 
 # ---- copies and archive
-
-
-def batches_of(count: int, *, fails_at: int | None = None) -> Iterator[GroupPlan]:
-    for number in range(1, count + 1):
-        if number == fails_at:
-            raise LogDamaged("the input ends here")
-        yield taken_over([seal(a_fact(str(number)), stream=f"job.{number}", head=Head(), epoch=0, position=number)])
 
 
 async def test_import_that_fails_leaves_the_log_empty_and_usable(url: str, store: JetStreamStore) -> None:

@@ -1,15 +1,15 @@
 """A log in NATS JetStream, where something happens between two steps of something else."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from tests import jetstream_logs
 from tests.builders import a_fact
-from tests.integration.test_jetstream_log import SEGMENT, batches_of, ids, opened
-from tests.nats import NatsServer
+from tests.jetstream_logs import SEGMENT, batches_of, ids, opened
 from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable, StoreUnavailable
 from voda.events.durable import Base
 from voda.events.envelope import ANY_VERSION, Head
@@ -19,19 +19,7 @@ from voda.events.jetstream.store import JetStreamStore
 from voda.events.verify import verify_log
 
 pytestmark = pytest.mark.nats
-
-
-@pytest.fixture
-async def url(nats_server: NatsServer) -> str:
-    url = nats_server.url()
-    await JetStreamStore.migrate(url)
-    return url
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncIterator[JetStreamStore]:
-    async with opened(url) as store:
-        yield store
+url, store = jetstream_logs.url, jetstream_logs.store
 
 
 async def test_id_that_comes_in_while_ids_are_looked_up_is_known(
