@@ -18,16 +18,7 @@ class Asked(Protocol):
 
     loop: Any
 
-    async def ask(  # noqa: PLR0913 - a request has its parts
-        self,
-        method: str,
-        path: str,
-        *,
-        replica: str = "",
-        body: Any = None,
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float = 30.0,
-    ) -> Answer:
+    async def ask(self, method: str, path: str, *, body: Any) -> Answer:
         """See World.ask."""
         ...
 
