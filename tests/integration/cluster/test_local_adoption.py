@@ -3,18 +3,23 @@
 import asyncio
 import json
 import os
+import select
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from tests.local_jobs import FOREVER, Ground, a_torch_job, an_mpi_job
-from tests.waiting import is_alive, until
+from tests.waiting import is_alive, until, wait_until
+from voda.cluster.local import job as local_job
+from voda.cluster.local import replica
 from voda.cluster.local.blueprint import Blueprint
 from voda.cluster.local.folder import Folder
 from voda.cluster.local.processes import start_of
@@ -213,6 +218,50 @@ async def test_program_when_its_owner_is_killed_at_any_moment_runs_once(tmp_path
         await asyncio.sleep(0.2)
         assert ground.log().count("\n") == 1
         assert is_alive(int(ground.log()))
+
+
+class Dead(BaseException):
+    """Of an owner that gets no further."""
+
+
+async def test_program_when_the_shim_of_a_dead_owner_comes_very_late_runs_once_and_can_be_halted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, jobs = an_mpi_job("a", f"echo $$$$; {FOREVER}"), tmp_path / "jobs"
+    late: list[Callable[[], replica.Replica]] = []
+
+    def dies(*arguments: Any) -> replica.Replica:
+        late.append(partial(replica.start, *arguments))
+        raise Dead
+
+    owner = Ground(folder=jobs)
+    await owner.open()
+    with monkeypatch.context() as patched:
+        patched.setattr(local_job, "start", dies)
+        with pytest.raises(Dead):
+            await owner.start(job)
+    await owner.cluster.close()
+    grant = Folder.grant
+
+    def just_after_it_came(self: Folder, name: str, run: int, devices: Sequence[str]) -> None:
+        if late and name == "launcher":
+            shim = late.pop()()
+            wait_until(lambda: is_readable(shim._pidfd) or (self.replicas / name / "process.json").exists())
+            shim.close()
+        grant(self, name, run, devices)
+
+    monkeypatch.setattr(Folder, "grant", just_after_it_came)
+    async with taken_over(jobs, job) as ground:
+        assert not late
+        await until(lambda: ground.log().endswith("\n"))
+        assert ground.log().count("\n") == 1
+        await ground.halt("a")
+        await ground.until_told(WorkerExited(job_id="a", workers=(0,)))
+        assert not is_alive(int(ground.log()))
+
+
+def is_readable(descriptor: int) -> bool:
+    return bool(select.select([descriptor], [], [], 0)[0])
 
 
 async def test_assignment_when_adopted_is_the_same(tmp_path: Path) -> None:

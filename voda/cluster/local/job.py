@@ -13,7 +13,7 @@ from voda.cluster.local.blueprint import Blueprint
 from voda.cluster.local.command import LAUNCHER, command_of
 from voda.cluster.local.ends import told, verdict
 from voda.cluster.local.folder import Folder
-from voda.cluster.local.processes import is_locked
+from voda.cluster.local.processes import locked
 from voda.cluster.local.record import Exit, Record, pause_s
 from voda.cluster.local.replica import Replica, Unclear, found, start
 from voda.cluster.local.site import Site
@@ -178,16 +178,13 @@ class LocalJob(Workers):
         return [blueprint.replica_of(index) for index in record.wanted if index not in record.done]
 
     def _start(self, name: str) -> None:
-        record, folder, blueprint = self.record, self._folder, self._blueprint()
-        if is_locked(folder.replicas / name / "lock"):
+        folder, blueprint = self._folder, self._blueprint()
+        if (run := self._next_run(name)) is None:
             # A shim that an earlier voda started a moment ago; it will write itself down, or go.
             self._look(name)
             return
-        run = record.runs[name] = max(record.runs.get(name, 0), folder.last_run(name)) + 1
-        folder.save(record)
-        folder.grant(name, run, ())
         try:
-            command = command_of(self._site, folder, blueprint, record, name)
+            command = command_of(self._site, folder, blueprint, self.record, name)
             self._watch(start(folder, name, run, command))
         except ValueError as error:
             self._fail(f"{name} could not run: its command line or environment is no such thing: {error}", None)
@@ -195,6 +192,20 @@ class LocalJob(Workers):
             if error.errno != errno.E2BIG:
                 raise
             self._fail(f"{name} could not run: its command line or environment is too long", None)
+
+    def _next_run(self, name: str) -> int | None:
+        """Return the number of a replica's next run, recorded and granted; None while a shim is at work."""
+        record, folder = self.record, self._folder
+        home = folder.replicas / name
+        home.mkdir(exist_ok=True)
+        # Held until the former run's grant is gone: a shim of it that comes this late finds the lock or no grant.
+        with locked(home / "lock") as is_ours:
+            if not is_ours:
+                return None
+            run = record.runs[name] = max(record.runs.get(name, 0), folder.last_run(name)) + 1
+            folder.grant(name, run, ())
+            folder.save(record)
+        return run
 
     def _watch(self, replica: Replica) -> None:
         self._replicas[replica.name] = replica

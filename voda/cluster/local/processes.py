@@ -7,8 +7,9 @@ import fcntl
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 _MARK = b"VODA_REPLICA="
 
@@ -64,11 +65,23 @@ def is_locked(path: Path) -> bool:
     except FileNotFoundError:
         return False
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+        return not _is_taken(file)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[bool]:
+    """Hold the lock on a file, made if need be, for the length of the block; yield False where another one has it."""
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb") as file:
+        yield _is_taken(file)
+
+
+def _is_taken(file: IO[bytes]) -> bool:
+    """Take the lock on a file until it is closed; False: another process has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def marked(folder: Path) -> Iterator[tuple[int, bytes]]:
