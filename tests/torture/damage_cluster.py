@@ -12,9 +12,9 @@ from random import Random
 from typing import Final
 
 from tests import nats
-from tests.torture.damage_judge import Report, Truth, a_damage, judged, write
+from tests.torture.damage_judge import Report, Truth, a_damage, filled, judged
 from voda.domain.rng import rng_at
-from voda.events.opening import migrate_log, open_store
+from voda.events.opening import open_store
 
 _EVENTS: Final = 200
 _LOG: Final = "log"
@@ -25,19 +25,10 @@ def torture(*, rounds: int, seed: int) -> Report:
     report = Report()
     with tempfile.TemporaryDirectory(prefix="voda-damage-") as folder, nats.serving(3, folder=Path(folder)) as server:
         url = server.url(_LOG)
-        truth = asyncio.run(_filled(url))
+        truth = asyncio.run(filled(url, _EVENTS))
         for number in range(rounds):
             _try(report, server, truth, number=number, rng=rng_at(seed, number))
     return report
-
-
-async def _filled(url: str) -> Truth:
-    await migrate_log(url)
-    store = await open_store(url)
-    try:
-        return await write(store, _EVENTS)
-    finally:
-        await store.close()
 
 
 def _try(report: Report, server: nats.NatsServer, truth: Truth, *, number: int, rng: Random) -> None:

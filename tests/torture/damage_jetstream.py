@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from tests import nats
-from tests.torture.damage_judge import Report, Truth, a_damage, judged, write
+from tests.torture.damage_judge import Report, Truth, a_damage, filled, judged
 from voda.domain.rng import rng_at
-from voda.events.opening import migrate_log, open_store
+from voda.events.opening import open_store
 
 _EVENTS: Final = 300
 _OPEN_S: Final = 5.0
@@ -50,7 +50,7 @@ def torture(*, rounds: int, seed: int, has_index: bool = True) -> Report:
         server.start()
         try:
             url = server.url("log")
-            truth = asyncio.run(_filled(url))
+            truth = asyncio.run(filled(url, _EVENTS))
             node.stop()
             kept = Path(folder) / "kept"
             shutil.copytree(node.store, kept, ignore=None if has_index else shutil.ignore_patterns("index.db"))
@@ -59,15 +59,6 @@ def torture(*, rounds: int, seed: int, has_index: bool = True) -> Report:
         finally:
             server.stop()
     return report
-
-
-async def _filled(url: str) -> Truth:
-    await migrate_log(url)
-    store = await open_store(url)
-    try:
-        return await write(store, _EVENTS)
-    finally:
-        await store.close()
 
 
 def _try(  # noqa: PLR0913 - one round's all

@@ -15,6 +15,7 @@ from voda.domain.errors import VodaError
 from voda.domain.rng import rng_at
 from voda.events.durable import DurableStore
 from voda.events.envelope import ANY_VERSION, Event, Head, Sealed
+from voda.events.opening import migrate_log, open_store
 from voda.events.verify import verify_log
 
 _STREAMS = 7
@@ -113,6 +114,16 @@ async def write(store: DurableStore, events: int) -> Truth:
             await store.save_snapshot(a_snapshot(_SNAPSHOT, number + 1, state, heads=await store.heads()))
     snapshots = [(found.name, found.position, found.state) async for found in store.snapshots()]
     return Truth(await store.read_sealed(0, _FAR), await store.heads(), snapshots)
+
+
+async def filled(url: str, events: int) -> Truth:
+    """Make a log on a server, and `write` to it."""
+    await migrate_log(url)
+    store = await open_store(url)
+    try:
+        return await write(store, events)
+    finally:
+        await store.close()
 
 
 async def judged(opened: Callable[[], Awaitable[DurableStore]], truth: Truth) -> tuple[Outcome, str]:

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from tests.postgres import Server, serving
-from tests.torture.damage_judge import Report, Truth, a_damage, judged, write
+from tests.torture.damage_judge import Report, Truth, a_damage, filled, judged
 from voda.domain.rng import rng_at
 from voda.events.opening import open_store
-from voda.events.sql.postgres import PostgresDatabase
 
 _EVENTS: Final = 400
 _FILES: Final = (
@@ -34,7 +33,7 @@ def torture(*, rounds: int, seed: int, has_checksums: bool) -> Report:
     report = Report()
     with serving() as server:
         url = server.create_database()
-        truth = asyncio.run(_filled(url))
+        truth = asyncio.run(filled(url, _EVENTS))
         files = _files_of(server, url)
         server.stop()
         try:
@@ -45,15 +44,6 @@ def torture(*, rounds: int, seed: int, has_checksums: bool) -> Report:
         finally:
             server.start()
     return report
-
-
-async def _filled(url: str) -> Truth:
-    await PostgresDatabase.migrate(url)
-    store = await open_store(url)
-    try:
-        return await write(store, _EVENTS)
-    finally:
-        await store.close()
 
 
 def _files_of(server: Server, url: str) -> Mapping[str, Path]:
