@@ -176,11 +176,11 @@ def test_task_that_never_waits_is_told_of() -> None:
     loop.circled = lambda: told.append(loop.steps)
 
     async def work() -> None:
-        while not told:  # noqa: ASYNC110 - just what is to be noticed
+        for _ in range(100_000):
             await asyncio.sleep(0)
 
     run(loop, work())
-    assert told
+    assert told[0] <= 20_001
     loop.close()
 
 
