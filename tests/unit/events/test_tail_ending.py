@@ -22,7 +22,7 @@ async def test_tail_when_cancelled_as_the_log_grows_ends(tmp_path: Path) -> None
             await asyncio.sleep(0.05)
             await store.append("job.a", ANY_VERSION, [a_fact()])
             reader.cancel()
-            done, _ = await asyncio.wait([reader], timeout=5.0)
-            assert done, "it goes on though it was cancelled"
+            await asyncio.wait([reader], timeout=60.0)
+            assert reader.cancelled(), "it goes on, or failed, though it was cancelled"
     finally:
         await store.close()
