@@ -13,6 +13,15 @@ def options(**fields: Any) -> Options:
     return Options(home=Path("home"), environment={}, **fields)
 
 
+def refusal(fields: dict[str, Any]) -> str:
+    """Return why such options are refused; empty where they are not."""
+    try:
+        refuse_contradictions(options(**fields))
+    except InvalidInput as error:
+        return str(error)
+    return ""
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.9.9.9"])
 def test_host_when_only_this_machine_reaches_it_is_loopback(host: str) -> None:
     assert is_loopback(host)
@@ -35,8 +44,7 @@ def test_host_when_others_may_reach_it_is_no_loopback(host: str) -> None:
     ],
 )
 def test_options_when_they_cannot_be_meant_are_refused_by_name(fields: dict[str, Any], named: str) -> None:
-    with pytest.raises(InvalidInput, match=named):
-        refuse_contradictions(options(**fields))
+    assert named in refusal(fields)
 
 
 @pytest.mark.parametrize(
@@ -50,4 +58,4 @@ def test_options_when_they_cannot_be_meant_are_refused_by_name(fields: dict[str,
     ],
 )
 def test_options_when_they_can_be_meant_pass(fields: dict[str, Any]) -> None:
-    refuse_contradictions(options(**fields))
+    assert refusal(fields) == ""
