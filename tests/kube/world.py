@@ -21,8 +21,9 @@ from tests.kube.objects import a_node, ready
 from tests.kube.operators.base import JOB_NAME, JOB_ROLE, REPLICA_TYPE, Operator, labelled, phase_of
 from tests.kube.operators.status import find_condition, has_condition
 
-DEADLINE_S = 120.0
-"""Far more than anything takes, even on a busy machine, whose Job controller waits 10, 20, 40 s after each conflict."""
+DEADLINE_S = 420.0
+"""Far more than anything takes, even on a busy machine, whose Job controller waits 10, 20, 40 s after each conflict,
+and five minutes for the pods of a Job whose name was used before."""
 _PAUSE_S = 0.02
 _numbers = count(1)
 

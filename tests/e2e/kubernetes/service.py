@@ -124,7 +124,8 @@ async def voda(
         "home": str(folder),
         "listen": {"host": "127.0.0.1", "port": 0},
         "cluster": {"defaultPool": ""},
-        "leader": {"namespace": world.namespace, "leaseSeconds": 4.0, "renewSeconds": 3.0, "retrySeconds": 0.5},
+        # A machine that stands still for some seconds ends no leadership.
+        "leader": {"namespace": world.namespace, "leaseSeconds": 15.0, "renewSeconds": 10.0, "retrySeconds": 0.5},
         "pools": pools or {"v100": dict(AT_ONCE)},
         **settings,
     }

@@ -17,7 +17,7 @@ from tests.e2e.kubernetes.service import refuse_unverified
 from tests.e2e.kubernetes.wishes import Wish
 from tests.kube import client as api
 from tests.kube.client import Object
-from tests.kube.world import World
+from tests.kube.world import DEADLINE_S, World
 from voda.api.submission import adoption_id
 from voda.cluster.kubernetes import names
 from voda.cluster.kubernetes.annotations import state_of
@@ -33,7 +33,7 @@ from voda.projections.roster import Roster
 
 _POOL = "v100"
 _STEPS = 60
-_CALM_S = 60.0
+_CALM_S = DEADLINE_S
 
 
 @pytest.fixture

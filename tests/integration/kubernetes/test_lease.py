@@ -21,6 +21,10 @@ from voda.events.memory import MemoryStore
 from voda.events.types import LEADERSHIP
 
 SHORT = Terms(duration_s=3.0, renew_deadline_s=2.0, retry_s=0.4)
+STEADY = Terms(duration_s=9.0, renew_deadline_s=7.0, retry_s=0.4)
+"""Of who waits for one to lapse, while a machine that stands still for some seconds ends no leadership."""
+PATIENT = Terms(duration_s=600.0, renew_deadline_s=400.0, retry_s=0.4)
+"""Of who waits for none to lapse within a test."""
 NAMESPACE = "leases"
 _names = (f"lease-{number}" for number in itertools.count())
 
@@ -28,12 +32,21 @@ _names = (f"lease-{number}" for number in itertools.count())
 class Replica:
     """A candidate with connections of its own."""
 
-    def __init__(self, api: Api, store: MemoryStore, lease: str, me: str, *, namespace: str = NAMESPACE) -> None:
+    def __init__(  # noqa: PLR0913 - who it is, and where
+        self,
+        api: Api,
+        store: MemoryStore,
+        lease: str,
+        me: str,
+        *,
+        namespace: str = NAMESPACE,
+        terms: Terms = SHORT,
+    ) -> None:
         self.api = api
         self.epochs: list[int] = []
         clock = SystemClock()
         client = LeaseClient(api, namespace, lease, clock=clock)
-        self.leadership = Leadership(client, Epochs(store, clock), me, terms=SHORT)
+        self.leadership = Leadership(client, Epochs(store, clock), me, terms=terms)
         self.task = asyncio.get_running_loop().create_task(self.leadership.run(self.lead))
 
     async def lead(self, epoch: int) -> None:
@@ -66,12 +79,12 @@ def a_client(api: Api, name: str = "") -> LeaseClient:
     return LeaseClient(api, NAMESPACE, name or next(_names), clock=SystemClock())
 
 
-async def two(plane: ControlPlane, lease: str) -> tuple[Replica, Replica, MemoryStore]:
+async def two(plane: ControlPlane, lease: str, terms: Terms = SHORT) -> tuple[Replica, Replica, MemoryStore]:
     """Return a leader and a standby."""
     store = MemoryStore()
-    first = Replica(await Api.open(plane.kubeconfig()), store, lease, "first")
+    first = Replica(await Api.open(plane.kubeconfig()), store, lease, "first", terms=terms)
     await until(lambda: first.epochs != [])
-    second = Replica(await Api.open(plane.kubeconfig()), store, lease, "second")
+    second = Replica(await Api.open(plane.kubeconfig()), store, lease, "second", terms=terms)
     await until(lambda: second.leadership.leader == "first")
     return first, second, store
 
@@ -156,12 +169,10 @@ async def anext_of(client: LeaseClient, news: AsyncIterator[object], version: st
 async def test_lease_when_its_leader_stops_is_led_by_the_standby_in_a_moment(
     control_plane: ControlPlane, hand: Client
 ) -> None:
-    first, second, store = await two(control_plane, next(_names))
-    loop = asyncio.get_running_loop()
-    began = loop.time()
+    # Long before the Lease of who stopped would have lapsed.
+    first, second, store = await two(control_plane, next(_names), PATIENT)
     await first.stop()
     await until(lambda: second.epochs != [])
-    assert loop.time() - began < 1.0
     assert (first.epochs, second.epochs) == ([1], [2])
     assert [event.epoch for event in await store.read(0, 10, stream=LEADERSHIP)] == [1, 2]
     await second.stop()
@@ -171,7 +182,7 @@ async def test_lease_when_deleted_cleared_or_given_away_by_hand_is_led_in_ever_h
     control_plane: ControlPlane, hand: Client
 ) -> None:
     name = next(_names)
-    first, second, store = await two(control_plane, name)
+    first, second, store = await two(control_plane, name, STEADY)
 
     def led() -> int:
         return len(first.epochs) + len(second.epochs)
@@ -210,10 +221,13 @@ async def test_leader_when_the_server_is_away_steps_down_in_time_and_leads_again
         replica = Replica(await Api.open(plane.kubeconfig()), MemoryStore(), "voda", "me")
         await until(lambda: replica.leadership.is_leading)
         loop = asyncio.get_running_loop()
-        began = loop.time()
         plane.kill("kube-apiserver")
-        await until(lambda: not replica.leadership.is_leading)
-        assert loop.time() - began <= SHORT.renew_deadline_s + 0.2
+        died_by, led_at = loop.time(), loop.time()
+        while replica.leadership.is_leading:
+            # The moment is looked up first: a machine that stands still makes no leader of anybody.
+            assert led_at - died_by <= SHORT.renew_deadline_s
+            led_at = loop.time()
+            await asyncio.sleep(0.01)
         assert replica.leadership.trouble.startswith("lease leases/voda: ")
         await asyncio.to_thread(plane.start_api_server)
         await until(lambda: replica.leadership.is_leading)

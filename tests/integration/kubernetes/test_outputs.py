@@ -194,7 +194,7 @@ class _followed:
     async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if kind is not None:
             self._task.cancel()
-        async with asyncio.timeout(30.0):
+        async with asyncio.timeout(60):
             await asyncio.wait([self._task])
 
 

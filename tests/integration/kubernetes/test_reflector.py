@@ -128,7 +128,7 @@ async def _following(api: Api, path: str = MAPS, **options: Any) -> AsyncIterato
     kept = Reflector(api, path, NamedObject, changed=lambda *pair: told.append(pair), clock=SystemClock(), **options)
     running_it = asyncio.create_task(kept.run())
     try:
-        async with asyncio.timeout(30.0):
+        async with asyncio.timeout(60):
             await kept.synced()
         yield kept, told
     finally:

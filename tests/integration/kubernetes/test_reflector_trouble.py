@@ -189,7 +189,7 @@ async def _following(
         kept = Reflector(api, PATH, kind, changed=tell, clock=SystemClock(), drifted=drift.append, **options)
         task = asyncio.create_task(kept.run())
         try:
-            async with asyncio.timeout(30.0):
+            async with asyncio.timeout(60):
                 await kept.synced()
             yield kept, told, drift
         finally:
