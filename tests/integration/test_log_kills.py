@@ -189,7 +189,7 @@ def test_copy_to_postgresql_killed_again_and_again_is_the_log(log: Path, postgre
         asyncio.run(PostgresDatabase.migrate(url))
         return url
 
-    _copy_to_servers(log, make)
+    _prove_copies_whole(log, make)
 
 
 @pytest.mark.nats
@@ -199,10 +199,10 @@ def test_copy_to_jetstream_killed_again_and_again_is_the_log(log: Path, nats_ser
         asyncio.run(JetStreamStore.migrate(url))
         return url
 
-    _copy_to_servers(log, make)
+    _prove_copies_whole(log, make)
 
 
-def _copy_to_servers(log: Path, make: Callable[[], str]) -> None:
+def _prove_copies_whole(log: Path, make: Callable[[], str]) -> None:
     whole, urls = events(log), dict[int, str]()
 
     def url(number: int) -> str:
