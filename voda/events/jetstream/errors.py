@@ -1,5 +1,6 @@
 """The errors of NATS in voda's words."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -29,11 +30,21 @@ def is_conflict(error: BaseException) -> bool:
 
 @asynccontextmanager
 async def explained(place: str) -> AsyncIterator[None]:
-    """Raise the errors of NATS and of the way to it as errors of voda that name the log."""
+    """Raise the errors of NATS and of the way to it as errors of voda that name the log.
+
+    A cancellation is heeded that nats-py swallows: up to Python 3.11 its `wait_for` does where the answer comes in the
+    same round of the loop, and whoever goes on for ever would do so although it was told to end.
+    """
+    task = asyncio.current_task()
+    cancelled_before = task.cancelling() if task is not None else 0
     try:
         yield
     except (nats.errors.Error, OSError, TimeoutError) as error:
+        if task is not None and task.cancelling() > cancelled_before:
+            raise asyncio.CancelledError from error
         raise explain(error, place) from error
+    if task is not None and task.cancelling() > cancelled_before:
+        raise asyncio.CancelledError
 
 
 def explain(error: Exception, place: str) -> VodaError:
