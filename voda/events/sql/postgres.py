@@ -66,7 +66,7 @@ class PostgresDatabase:
         try:
             await database._refuse_other_tables()
             if not read_only:
-                await database._refuse_loose(takes_any=True)
+                await database._refuse_loose()
         except BaseException:
             await database.close()
             raise
