@@ -123,7 +123,7 @@ class LogConnection:
     async def tail(self, after: int) -> AsyncIterator[Event]:
         """See EventStore.tail; as the real ones do, it goes on by itself once the log is back."""
         while True:
-            self._grown.clear()
+            grown = self._grown
             events: Sequence[Event] = ()
             try:
                 events = await self.read(after, _TAIL_PAGE)
@@ -134,7 +134,7 @@ class LogConnection:
                 after = event.position
                 yield event
             if len(events) < _TAIL_PAGE:
-                await self._grown.wait()
+                await grown.wait()
 
     async def position(self) -> int:
         """See EventStore.position."""
@@ -199,3 +199,5 @@ class LogConnection:
     def _hear(self) -> None:
         self._is_told = False
         self._grown.set()
+        # Another one for what comes next: there are several tails, of which none may take the word from the others.
+        self._grown = asyncio.Event()

@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 
-from tests.builders import a_node, a_spec
+from tests.builders import a_fact, a_node, a_spec
 from tests.contract import test_event_store as store_claims
 from tests.contract.cluster_claims import Bench, ClusterClaims, Quiet
 from tests.contract.lease_claims import LeaseClaims
 from tests.dst.cluster import Pace, TrueCluster
+from tests.dst.faults import Fault
 from tests.dst.lease import LeaseConnection, SharedLease
 from tests.dst.log import LogConnection, SharedLog
+from tests.dst.loop import SeededLoop, run
 from tests.dst.sight import ClusterConnection
 from tests.dst.training import Training
 from tests.dst.wire import Trouble
@@ -50,6 +52,27 @@ async def open_log() -> store_claims.OpenLog:
         return LogConnection(log, asyncio.get_running_loop(), rng_at(0), Trouble(), "test")
 
     return connect
+
+
+async def _seen_by_three(store: EventStore) -> list[list[str]]:
+    async with asyncio.timeout(3_600.0):
+        tails = [asyncio.ensure_future(store_claims.taken(store.tail(0), 10)) for _ in range(3)]
+        for number in range(10):
+            await store.append("job.a", number, [a_fact(str(number))])
+        return await asyncio.gather(*tails)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_tails_of_one_connection_when_answers_are_slow_all_see_the_last_event(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_claims, "WAIT_S", 3_600)  # virtual ones
+    loop, trouble = SeededLoop(rng_at(seed)), Trouble()
+    trouble.begin(Fault(at_s=0.0, kind="store_slow", share=0.5))
+    store = LogConnection(SharedLog(lambda events, by: None), loop, rng_at(seed, 1), trouble, "test")
+    assert run(loop, _seen_by_three(store)) == [[str(number) for number in range(10)]] * 3
+    loop.bury()
+    loop.close()
 
 
 class Bystander:
