@@ -7,7 +7,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from tests.dst.door import Answer, Unanswered
+from tests.dst.door import Unanswered
+from tests.service import Answer
 
 _TRIES: Final = 6
 _AGAIN_S: Final = 5.0

@@ -5,13 +5,13 @@ Rule: a caller learns the answer that came whole, or that the outcome is unknown
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 from aiohttp import web
 
 from tests.dst.loop import SeededLoop
+from tests.service import Answer
 from voda.api.backend import Limits
 from voda.api.connections import Connection
 
@@ -20,20 +20,6 @@ _HEAD_END: Final = b"\r\n\r\n"
 
 class Unanswered(Exception):
     """The outcome of a request is unknown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What came back."""
-
-    status: int
-    headers: Mapping[str, str]
-    """By name in lower case."""
-    body: bytes
-
-    def json(self) -> Any:
-        """Return the body as plain values."""
-        return msgspec.json.decode(self.body)
 
 
 class _Line(asyncio.Transport):
@@ -145,7 +131,7 @@ def request_of(method: str, path: str, *, body: Any = None, headers: Mapping[str
 
 
 def answer_of(said: bytes) -> Answer:
-    """Return what was answered.
+    """Return what was answered; its headers by name in lower case.
 
     Raises:
         Unanswered: it is not whole.

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from tests.dst.agents import Agents
 from tests.dst.chance import Chance
 from tests.dst.cluster import TrueCluster
-from tests.dst.door import Answer, Unanswered, answer_of, request_of
+from tests.dst.door import Unanswered, answer_of, request_of
 from tests.dst.faults import Fault
 from tests.dst.injection import Injection
 from tests.dst.lease import LeaseConnection, SharedLease
@@ -27,6 +27,7 @@ from tests.dst.service import Service
 from tests.dst.sight import ClusterConnection
 from tests.dst.training import Training, training_of
 from tests.dst.wire import Trouble
+from tests.service import Answer
 from voda.api.metrics.instruments import Metrics
 from voda.app.election import Terms
 from voda.domain.errors import VodaError
