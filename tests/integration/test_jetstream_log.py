@@ -41,7 +41,8 @@ from voda.events.transfer import export_log, import_log
 from voda.events.verify import verify_log
 
 pytestmark = pytest.mark.nats
-WAIT_S = 90
+WAIT_S = 240
+"""Far more than it takes: servers are started several times within."""
 url, store = jetstream_logs.url, jetstream_logs.store
 
 
@@ -165,8 +166,10 @@ async def test_append_while_the_server_is_away_says_so_and_may_be_repeated() -> 
     with serving() as server:
         url = server.url("log")
         await JetStreamStore.migrate(url)
-        async with opened(url, timeout_s=1.0) as store:
+        async with opened(url) as store:
             await store.append("job.a", 0, [a_fact("1")])
+            # How long it is tried, once nobody answers.
+            store._log.connection.timeout_s = 1.0
             tail = store.tail(1)
             waiting = asyncio.ensure_future(taken(tail, 1))
             await asyncio.to_thread(server.nodes[0].kill)
@@ -191,7 +194,7 @@ async def test_servers_that_lost_their_tail_are_found_out_by_who_has_read_it(tmp
     with serving() as server:
         node, url = server.nodes[0], server.url("log")
         await JetStreamStore.migrate(url)
-        async with opened(url, timeout_s=3.0) as store, opened(url, timeout_s=3.0) as other:
+        async with opened(url, timeout_s=8.0) as store, opened(url, timeout_s=8.0) as other:
             await store.append("job.a", 0, [a_fact("1")])
             await asyncio.to_thread(node.kill)
             shutil.copytree(node.store, tmp_path / "older")

@@ -65,8 +65,10 @@ async def test_group_answered_while_the_log_is_folded_anew_counts_once(
 async def test_append_that_may_still_arrive_is_not_said_to_be_refused(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with opened(url, timeout_s=1.0) as store:
+    async with opened(url) as store:
         await store.append("job.a", 0, [a_fact("1")])
+        # How long it is tried, once nobody answers.
+        store._log.connection.timeout_s = 1.0
         fates: Iterator[Exception] = iter([StoreUnavailable("no answer")])
 
         async def fails(*_: Any, **__: Any) -> int:
@@ -98,7 +100,8 @@ async def test_page_whose_first_message_was_lost_is_asked_for_again(
 
 
 async def test_append_that_always_loses_the_race_is_given_up_in_time(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with opened(url, timeout_s=1.0) as store:
+    async with opened(url) as store:
+        patience_s, store._log.connection.timeout_s = store._log.connection.timeout_s, 1.0
 
         async def loses(*_: Any) -> bool:
             await asyncio.sleep(0)
@@ -110,6 +113,7 @@ async def test_append_that_always_loses_the_race_is_given_up_in_time(url: str, m
             with pytest.raises(StoreUnavailable, match="others were faster again and again: nothing is recorded"):
                 await store.append("job.a", 0, [a_fact("1")])
         monkeypatch.setattr(store._writer, "_write", write)
+        store._log.connection.timeout_s = patience_s
         assert await store.append("job.a", 0, [a_fact("1")]) == 1
 
 
