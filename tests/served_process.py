@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.waiting import DEADLINE_S
 from voda import config
 
 PROGRAM = ("-c", "import voda.cli; voda.cli.main()")
@@ -66,7 +67,7 @@ class ServedProcess:
     def kill(self) -> None:
         """End it as a crash would."""
         self.process.kill()
-        self.process.wait(10.0)
+        self.process.wait(DEADLINE_S)
 
     def terminate(self) -> None:
         """Tell it to end, and do not wait."""

@@ -172,13 +172,13 @@ class ControlPlane:
                 process.wait(10.0)
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait(10.0)
+                process.wait(_WAIT_S)
 
     def kill(self, name: str) -> None:
         """End a part as a crash would."""
         process = self._processes.pop(name)
         process.kill()
-        process.wait(10.0)
+        process.wait(_WAIT_S)
 
     def pid(self, name: str) -> int:
         """Return the process of a part."""

@@ -154,14 +154,14 @@ async def test_a_watch_whose_line_never_ends_is_given_up() -> None:
 
 async def test_a_watch_whose_peer_falls_silent_for_longer_than_agreed_is_given_up() -> None:
     events = watched(line("ADDED", thing("a", 3)), 60.0)
-    async with Misbehaving(watch=[events]) as server, Speaking(server.url, timeout_s=0.2) as api:
+    async with Misbehaving(watch=[events]) as server, Speaking(server.url, timeout_s=1.5) as api:
         seen, failed = await _watched(api, {"timeoutSeconds": "1"})
     assert seen == ["a"]
     assert "it takes too long" in str(failed)
 
 
 async def test_a_server_that_never_answers_is_waited_for_no_longer_than_allowed() -> None:
-    async with Misbehaving(get=[silence], watch=[silence]) as server, Speaking(server.url, timeout_s=0.2) as api:
+    async with Misbehaving(get=[silence], watch=[silence]) as server, Speaking(server.url, timeout_s=1.5) as api:
         with pytest.raises(ClusterUnavailable, match="the API server does not answer \\(it takes too long\\)"):
             await api.get(f"{PATH}/a", NamedObject)
         _, failed = await _watched(api)
@@ -169,7 +169,7 @@ async def test_a_server_that_never_answers_is_waited_for_no_longer_than_allowed(
 
 
 async def test_a_body_that_stops_in_the_middle_is_waited_for_no_longer_than_allowed() -> None:
-    async with Misbehaving(get=[watched(b'{"metadata"', 60.0)]) as server, Speaking(server.url, timeout_s=0.2) as api:
+    async with Misbehaving(get=[watched(b'{"metadata"', 60.0)]) as server, Speaking(server.url, timeout_s=1.5) as api:
         with pytest.raises(ClusterUnavailable, match="broke off"):
             await api.get(f"{PATH}/a", NamedObject)
 
