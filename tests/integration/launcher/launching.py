@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.waiting import DEADLINE_S, wait_until
+from tests.waiting import wait_until
+
+_WAIT_S = 240.0
+"""Programs train meanwhile, and their frameworks wait for each other."""
 
 PROGRAM = """
 import os, signal, sys, time
@@ -66,7 +69,7 @@ class Run:
 
     def wait(self) -> int:
         """Wait for the end and return the exit code."""
-        return self.process.wait(DEADLINE_S)
+        return self.process.wait(_WAIT_S)
 
     def noted(self) -> list[str]:
         """Return the lines that the program wrote down."""
@@ -75,7 +78,9 @@ class Run:
     def until(self, *notes: str) -> None:
         """Wait until the program has written down all of these."""
         wait_until(
-            lambda: set(notes) <= set(self.noted()), lambda: f"{notes} in {self.noted()}\n{self.err.read_text()}"
+            lambda: set(notes) <= set(self.noted()),
+            lambda: f"{notes} in {self.noted()}\n{self.err.read_text()}",
+            within_s=_WAIT_S,
         )
 
 
