@@ -26,7 +26,7 @@ from tests.waiting import wait_until
 
 USER = "voda"
 PASSWORD = "opensesame"
-_WAIT_S = 60
+_WAIT_S = 120
 _ASK_S = 5.0
 _CONFIG = """
 server_name: {name}

@@ -23,7 +23,7 @@ from tests.waiting import is_alive, wait_until
 
 USER = "voda"
 PASSWORD = "opensesame"
-_WAIT_S = 60
+_WAIT_S = 120
 # PostgreSQL refuses to run as root, so root's tests run it as one of these.
 _OTHER_USERS = ("postgres", "nobody")
 

@@ -13,7 +13,7 @@ import yaml
 
 from benchmarks.served import Served, command, environment, start
 
-WAIT_S = 60.0
+WAIT_S = 240.0
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits-mpi"
 EPOCHS, PASSES = 12, 35
 

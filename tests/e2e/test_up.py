@@ -17,7 +17,7 @@ import pytest
 from benchmarks.served import Served, command, environment, manifest, start
 from tests.ports import free_port
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 # Counts to a number, a line each; goes on where it was when it is started again.
 COUNTING = """
 cd "$VODA_JOB_DIR"; n=$(cat count 2>/dev/null || echo 0)

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.served import command, environment, manifest
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 
 
 def voda(home: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -26,7 +26,7 @@ from voda.events.transfer import export_log, import_log
 from voda.events.verify import verify_log
 
 pytestmark = pytest.mark.postgres
-WAIT_S = 30
+WAIT_S = 120
 
 
 @pytest.fixture

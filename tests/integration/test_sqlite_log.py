@@ -30,7 +30,7 @@ from voda.events.sql.sqlite import SqliteDatabase
 from voda.events.sql.store import SqlStore
 from voda.events.verify import verify_log
 
-WAIT_S = 30
+WAIT_S = 120
 NOBODY = 65534
 
 # Appends until it is killed, and says what was acknowledged.
