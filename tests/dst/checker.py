@@ -62,6 +62,10 @@ class Checker:
         for job_id, workers in cluster.workers.items():
             if workers and job_id in plans.ends:
                 yield f"leak: job {job_id} ended at position {plans.ends[job_id]} and holds {len(workers)} workers"
+        for job_id, left in plans.workers.items():
+            if left and job_id in plans.ends:
+                which = ", ".join(map(str, sorted(left)))
+                yield f"leak: job {job_id} ended at position {plans.ends[job_id]}; the log has its workers {which}"
         believed = {name: node for name, past in plans.nodes.items() if (node := past.now) is not None}
         for name in sorted({*believed, *cluster.nodes}):
             if believed.get(name) != (really := cluster.nodes.get(name)):

@@ -33,7 +33,9 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
-    """One pool at one position of the log. Finished jobs are not in it: a decision costs O(live jobs)."""
+    """One pool at one position of the log. Of finished jobs only those are in it that still have workers: a decision
+    costs O(live jobs).
+    """
 
     pool: str
     position: int
@@ -42,6 +44,8 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     plan: Plan
     estimates: Mapping[str, Estimate]
     settings: Settings
+    outlived: Mapping[str, Job] = {}
+    """Jobs that have ended and of which the log still has workers."""
 
     @cached_property
     def capacity_gpus(self) -> int:

@@ -51,12 +51,14 @@ class Pool(Struct, kw_only=True):
     settings: Settings = Settings()
     undecided: dict[str, int] = {}
     """Jobs that no plan has considered yet -> position of their submission."""
+    outlived: dict[str, Job] = {}
+    """Jobs that have ended and whose workers have not all exited."""
 
 
 class LiveCluster:
     """Folds the log into the state that decisions read."""
 
-    FORMAT: ClassVar[str] = "cluster-1"
+    FORMAT: ClassVar[str] = "cluster-2"
 
     def __init__(self) -> None:
         self.position = 0
@@ -64,6 +66,7 @@ class LiveCluster:
         """Pools that the last event was about. Not part of the state."""
         self._pools: dict[str, Pool] = {}
         self._pool_of: dict[str, Pool] = {}
+        self._outlived_in: dict[str, Pool] = {}
         self._refused_by: dict[str, set[str]] = {}
         """Node -> jobs it refuses: an index of `Job.refusals`."""
 
@@ -107,6 +110,7 @@ class LiveCluster:
             plan=kept.plan,
             estimates=estimates or {},
             settings=kept.settings,
+            outlived=dict(kept.outlived),
         )
 
     def nodes(self, pool: str) -> Mapping[str, Node]:
@@ -125,6 +129,7 @@ class LiveCluster:
         """Replace the state by a dumped one."""
         self.position, self._pools = msgspec.msgpack.decode(state, type=tuple[int, dict[str, Pool]])
         self._pool_of = {job_id: pool for pool in self._pools.values() for job_id in pool.jobs}
+        self._outlived_in = {job_id: pool for pool in self._pools.values() for job_id in pool.outlived}
         self._refused_by = {}
         for pool in self._pools.values():
             for job_id, job in pool.jobs.items():
@@ -176,7 +181,11 @@ def _submitted(live: LiveCluster, event: Event, fact: JobSubmitted) -> None:
 def _ended(live: LiveCluster, event: Event, fact: JobCompleted | JobFailed | JobCanceled) -> None:
     if (pool := live._pool_of.pop(fact.job_id, None)) is not None:
         live.touched.add(pool.plan.pool)
-        _unindex(live, pool.jobs.pop(fact.job_id))
+        job = pool.jobs.pop(fact.job_id)
+        _unindex(live, job)
+        if job.workers:
+            pool.outlived[fact.job_id] = replace(job, phase=_PHASES[type(fact)])
+            live._outlived_in[fact.job_id] = pool
         pool.undecided.pop(fact.job_id, None)
         # A plan releases only what it placed, so the reason of a job that never was would stay for ever.
         if fact.job_id in pool.plan.reasons and fact.job_id not in pool.plan.placement:
@@ -209,11 +218,20 @@ def _refused(live: LiveCluster, event: Event, fact: WorkerRefused) -> None:
 def _worker_started(live: LiveCluster, event: Event, fact: WorkerStarted) -> None:
     if (job := live._job(fact.job_id)) is not None:
         live._keep(started(job, fact.workers, event.recorded_at))
+    elif (pool := live._outlived_in.get(fact.job_id)) is not None:
+        past = pool.outlived[fact.job_id]
+        pool.outlived[fact.job_id] = replace(past, workers={**past.workers, **fact.workers})
 
 
 def _worker_exited(live: LiveCluster, event: Event, fact: WorkerExited) -> None:
     if (job := live._job(fact.job_id)) is not None:
         live._keep(exited(job, fact.workers, fact.cause, event.recorded_at))
+    elif (pool := live._outlived_in.get(fact.job_id)) is not None:
+        past = pool.outlived.pop(fact.job_id)
+        if left := {index: node for index, node in past.workers.items() if index not in fact.workers}:
+            pool.outlived[fact.job_id] = replace(past, workers=left)
+        else:
+            del live._outlived_in[fact.job_id]
 
 
 def _progressed(live: LiveCluster, event: Event, fact: JobProgressed) -> None:
@@ -293,6 +311,7 @@ def _settings_changed(live: LiveCluster, event: Event, fact: PolicyChanged | Rat
     pool.settings = replace(pool.settings, **{name: value for name, value in given.items() if name in known})
 
 
+_PHASES: Final = {JobCompleted: Phase.COMPLETED, JobFailed: Phase.FAILED, JobCanceled: Phase.CANCELED}
 _FOLDS: Final[Mapping[type, Callable[[LiveCluster, Event, Any], None]]] = {
     JobSubmitted: _submitted,
     JobCompleted: _ended,

@@ -4,9 +4,10 @@ Rule: pure. It heals a log after a restart and whatever notice was missed; where
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from voda.cluster.port import Notice, Observed
-from voda.domain.job import Job
+from voda.domain.job import Job, Phase
 from voda.domain.node import Node
 from voda.domain.state import ClusterState
 from voda.events.types import (
@@ -22,6 +23,8 @@ from voda.events.types import (
     WorkerStarted,
 )
 
+_CAUSES: Final[Mapping[Phase, ExitCause]] = {Phase.COMPLETED: "finished", Phase.FAILED: "failed"}
+
 
 def overlooked(state: ClusterState, observed: Observed) -> tuple[Notice, ...]:
     """Return the facts that lead from what the log believes to what the cluster shows.
@@ -32,11 +35,14 @@ def overlooked(state: ClusterState, observed: Observed) -> tuple[Notice, ...]:
 
     Returns:
         Nodes first, then job by job: its object, its end, workers gone; then workers come, so that no node is ever
-        overfull in the log. Workers of jobs that are not live are the reconciler's business, which stops them.
+        overfull in the log. Workers of jobs that are not live are the reconciler's business, which stops them; that
+        they went is told here.
     """
     facts: list[Notice] = [*_nodes(state.nodes, observed.nodes)]
     for job_id in sorted(state.jobs):
         facts += _job(state, state.jobs[job_id], observed)
+    for job_id in sorted(state.outlived):
+        facts += _outlived(state.outlived[job_id], observed)
     return tuple(sorted(facts, key=lambda fact: isinstance(fact, WorkerStarted)))
 
 
@@ -91,6 +97,14 @@ def _gone(
             causes.setdefault(cause, []).append(index)
     for cause, indices in causes.items():
         yield WorkerExited(job_id=job.spec.job_id, workers=tuple(indices), cause=cause)
+
+
+def _outlived(past: Job, observed: Observed) -> Iterator[WorkerExited]:
+    """Yield that workers of a job that has ended are gone: whoever wrote down its end may have got no further."""
+    job_id = past.spec.job_id
+    seen = observed.workers.get(job_id, {})
+    if gone := tuple(index for index, node in sorted(past.workers.items()) if seen.get(index) != node):
+        yield WorkerExited(job_id=job_id, workers=gone, cause=_CAUSES.get(past.phase, "stopped"))
 
 
 def _ended_cause(end: JobCompleted | JobFailed | None) -> ExitCause | None:

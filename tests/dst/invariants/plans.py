@@ -22,6 +22,8 @@ from voda.events.types import (
     NodeJoined,
     NodeLeft,
     PlanAdopted,
+    WorkerExited,
+    WorkerStarted,
 )
 from voda.events.wishes import respecified
 
@@ -63,6 +65,8 @@ class Plans:
         """Pool -> the plan in force."""
         self._past_specs: dict[str, Past[JobSpec]] = {}
         self.nodes: dict[str, Past[Node | None]] = {}
+        self.workers: dict[str, set[int]] = {}
+        """Job id -> those of its workers that hold GPUs."""
         self._numbers: dict[str, int] = {}
         self._based_on: dict[str, int] = {}
 
@@ -83,6 +87,11 @@ class Plans:
                 self.ends.setdefault(event.data.job_id, event.position)
             case NodeJoined(node=node) | NodeChanged(node=node):
                 self.nodes.setdefault(node.name, Past()).note(event.position, node)
+            # What a former leader tells that stood still, after the job and its workers went, is of no consequence.
+            case WorkerStarted(job_id=job_id, workers=workers) if job_id not in self.ends or self.workers.get(job_id):
+                self.workers.setdefault(job_id, set()).update(workers)
+            case WorkerExited(job_id=job_id, workers=gone):
+                self.workers.setdefault(job_id, set()).difference_update(gone)
             case NodeLeft(name=name):
                 self.nodes.setdefault(name, Past()).note(event.position, None)
             case PlanAdopted():

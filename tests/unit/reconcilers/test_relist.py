@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -10,8 +11,11 @@ from tests.builders import Log, a_job, a_node, a_spec, a_state
 from voda.cluster.port import Observed
 from voda.domain.state import ClusterState
 from voda.events.types import (
+    ExitCause,
+    JobCanceled,
     JobCancelRequested,
     JobCompleted,
+    JobFailed,
     JobRegistered,
     JobSubmitted,
     NodeChanged,
@@ -102,6 +106,34 @@ def test_relist_when_one_job_has_what_another_left_tells_first_that_it_left() ->
         WorkerExited(job_id="b", workers=(0,), cause="stopped"),
         WorkerStarted(job_id="a", workers={0: "n1"}),
     )
+
+
+@pytest.mark.parametrize(
+    ("end", "cause"),
+    [
+        (JobCompleted(job_id="a"), "finished"),
+        (JobFailed(job_id="a", reason="it broke"), "failed"),
+        (JobCanceled(job_id="a"), "stopped"),
+    ],
+)
+def test_relist_when_a_job_ended_and_nobody_told_of_its_workers_tells_those_that_are_gone(
+    end: JobCompleted | JobFailed | JobCanceled, cause: ExitCause
+) -> None:
+    log, live = Log(), LiveCluster()
+
+    def missing(workers: Mapping[int, str]) -> tuple[object, ...]:
+        return overlooked(live.state("default"), showing({"a": workers} if workers else {}, nodes=()))
+
+    for fact in (JobSubmitted(spec=a_spec("a")), WorkerStarted(job_id="a", workers={0: "n1", 1: "n2", 2: "n2"}), end):
+        live.apply(log.add(fact, at=0))
+    first, last = (WorkerExited(job_id="a", workers=gone, cause=cause) for gone in ((0, 2), (1,)))
+    assert missing({1: "n2"}) == (first,)
+    live.load(live.dump())
+    live.apply(log.add(first, at=1))
+    assert missing({1: "n2"}) == ()
+    assert missing({}) == (last,)
+    live.apply(log.add(last, at=2))
+    assert (missing({}), live.state("default").outlived) == ((), {})
 
 
 def test_relist_when_a_job_is_not_live_leaves_its_workers_to_the_reconciler() -> None:

@@ -248,7 +248,6 @@ class Service:
             jobs=lambda: self.live_jobs().values(),
             job_pools=self._job_pools,
             past=self._past,
-            outlived=self._outlived,
             stall=self._stall,
             namespaces=self.options.cluster.namespaces,
             pools=tuple(self.options.pools),
@@ -273,10 +272,6 @@ class Service:
     def _stall(self, job_id: str) -> str:
         record = self.view.roster.job(job_id)
         return record.stall if record is not None else ""
-
-    def _outlived(self) -> Sequence[Job]:
-        records = self.view.roster.jobs().values()
-        return [record.job for record in records if not record.is_live and record.job.workers]
 
     def _has_ended(self, job_id: str) -> bool:
         return self._job(job_id) is None

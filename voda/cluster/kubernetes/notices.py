@@ -16,14 +16,12 @@ from voda.cluster.port import Notice
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
 from voda.events.types import (
-    ExitCause,
     JobCancelRequested,
     JobCompleted,
     JobFailed,
     NodeChanged,
     NodeJoined,
     NodeLeft,
-    WorkerExited,
     WorkerStarted,
 )
 
@@ -50,14 +48,8 @@ class Notices:
         self._objects: dict[str, str] = {}
         """Live job -> uid of its object, once it was seen. One that was never seen may have been made just now."""
 
-    def begin(self, jobs: Iterable[Job], outlived: Iterable[Job] = ()) -> None:
-        """Take all that is there for told: whoever begins looks for himself.
-
-        Args:
-            jobs: live.
-            outlived: ended jobs of which the log has workers still; of those that went meanwhile it is told here, for
-                nobody looks for them.
-        """
+    def begin(self, jobs: Iterable[Job]) -> None:
+        """Take all that is there of these live jobs for told: whoever begins looks for himself."""
         inventory = self._inventory
         found = {name: inventory.node(name) for name in inventory.nodes}
         self._nodes = {name: node for name, node in found.items() if node is not None}
@@ -68,8 +60,6 @@ class Notices:
         self.sizes.clear()
         for job in jobs:
             self._note(job)
-        for job in outlived:
-            self._settle(job)
 
     def forget_ended(self) -> None:
         """Forget what nobody will ask for any more."""
@@ -176,13 +166,6 @@ class Notices:
         exits = {index: self._exit(pod, None, end) for index, pod in gone.items()}
         for fact in told(job_id, was, {}, exits):
             self._tell(pool, fact)
-
-    def _settle(self, past: Job) -> None:
-        job_id, held = past.spec.job_id, self._inventory.held(past.spec.job_id)
-        gone = tuple(index for index, node in past.workers.items() if held.get(index) != node)
-        if gone:
-            cause: ExitCause = "finished" if past.phase is Phase.COMPLETED else "stopped"
-            self._tell(past.spec.pool, WorkerExited(job_id=job_id, workers=gone, cause=cause))
 
     def _pool_of(self, pods: Iterable[Pod]) -> str | None:
         nodes = (self._inventory.node(pod.spec.node_name) for pod in pods)

@@ -66,8 +66,6 @@ class Setup(Struct, frozen=True, kw_only=True):
     """All live jobs."""
     job_pools: Callable[[], Iterable[str]]
     """Pools that have live jobs; asked for several times per submit, so not to be found by looking at each job."""
-    outlived: Callable[[], Iterable[Job]] = tuple
-    """Jobs that have ended, and of which the log still has workers."""
     namespaces: Sequence[str] = ()
     """Where jobs are looked for; empty: everywhere."""
     pools: Sequence[str] = ()
@@ -201,7 +199,7 @@ class KubernetesSite:
         self._is_at_work = True
         self.inventory.dirty_jobs.clear()
         self.inventory.dirty_nodes.clear()
-        self._notices.begin(self._setup.jobs(), self._setup.outlived())
+        self._notices.begin(self._setup.jobs())
         # Whatever was left half done, and objects of jobs that ended meanwhile.
         self.inventory.dirty_jobs.update(self.inventory.claimed())
         self.inventory.dirty_jobs.update(self.inventory.working())

@@ -134,11 +134,11 @@ def test_workers_that_outlive_their_job_are_told_when_they_go(phase: Phase, caus
     assert told.look() == ()
 
 
-def test_workers_that_went_after_their_jobs_end_while_nobody_led_are_told_when_somebody_does() -> None:
+def test_workers_that_went_after_their_jobs_end_while_nobody_led_are_left_to_the_relist() -> None:
     told = Told()
     told.run(1)
     told.end(Phase.COMPLETED, {0: "n1", 1: "n1"})
-    told.notices.begin([], told.past.values())
-    assert told.facts == [WorkerExited(job_id="a", workers=(0,), cause="finished")]
+    told.notices.begin([])
+    assert told.facts == []
     told.inventory.see_pod("ns/a-worker-1", None)
     assert told.look() == (WorkerExited(job_id="a", workers=(1,), cause="finished"),)
