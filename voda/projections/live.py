@@ -17,7 +17,8 @@ from voda.projections.learning import Learning
 class Live:
     """The projection behind the controller; snapshots are taken of it."""
 
-    FORMAT: ClassVar[str] = "live-1"
+    FORMAT: ClassVar[str] = "live-2"
+    """Of its snapshots; to be counted up whenever LiveCluster or Learning keep anything more, less or else."""
 
     def __init__(self) -> None:
         self.cluster = LiveCluster()

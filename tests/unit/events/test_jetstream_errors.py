@@ -6,7 +6,7 @@ import nats.errors
 import pytest
 
 from tests.waiting import DEADLINE_S
-from voda.domain.errors import StoreUnavailable
+from voda.domain.errors import ChangedMeanwhile, StoreUnavailable
 from voda.events.jetstream.errors import explained
 
 PLACE = "nats://127.0.0.1/log"
@@ -17,13 +17,16 @@ async def asks_again_and_again(answer: "asyncio.Future[None]") -> None:
         try:
             async with explained(PLACE):
                 # As nats-py waits for what it asked for.
-                await asyncio.wait_for(answer, DEADLINE_S)  # noqa: TID251
-        except StoreUnavailable:
+                try:
+                    await asyncio.wait_for(answer, DEADLINE_S)  # noqa: TID251
+                except ValueError as error:
+                    raise ChangedMeanwhile("somebody else was faster") from error
+        except (StoreUnavailable, ChangedMeanwhile):
             pass
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("error", [None, nats.errors.TimeoutError()], ids=["answer", "error"])
+@pytest.mark.parametrize("error", [None, nats.errors.TimeoutError(), ValueError()], ids=["answer", "error", "refusal"])
 async def test_cancellation_when_the_answer_comes_at_the_same_moment_is_heeded(error: Exception | None) -> None:
     answer = asyncio.get_running_loop().create_future()
     asking = asyncio.create_task(asks_again_and_again(answer))

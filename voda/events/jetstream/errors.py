@@ -39,10 +39,12 @@ async def explained(place: str) -> AsyncIterator[None]:
     cancelled_before = task.cancelling() if task is not None else 0
     try:
         yield
-    except (nats.errors.Error, OSError, TimeoutError) as error:
+    except Exception as error:
         if task is not None and task.cancelling() > cancelled_before:
             raise asyncio.CancelledError from error
-        raise explain(error, place) from error
+        if isinstance(error, nats.errors.Error | OSError | TimeoutError):
+            raise explain(error, place) from error
+        raise
     if task is not None and task.cancelling() > cancelled_before:
         raise asyncio.CancelledError
 

@@ -228,5 +228,6 @@ def is_led_by_most(cluster: Mapping[str, Any] | None) -> bool:
     if not cluster:
         return True
     others = cluster.get("replicas") or ()
-    heard = sum(bool(other.get("current")) and other.get("active", 0) < _LATELY_NS for other in others)
+    # Of one that was never heard of the server tells 0.
+    heard = sum(not other.get("offline") and 0 < other.get("active", 0) < _LATELY_NS for other in others)
     return bool(cluster.get("leader")) and 2 * (1 + heard) > 1 + len(others)
