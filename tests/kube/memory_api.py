@@ -40,6 +40,8 @@ class Wire:
     """How long they are to wait."""
     is_down: bool = False
     """Whether nobody answers."""
+    is_down_for: str = ""
+    """Method of the requests that nobody answers, such as DELETE."""
     asked: list[tuple[str, str]] = field(default_factory=list)
     """Method and path of each request that came to the server."""
     most_at_once: int = 0
@@ -175,7 +177,7 @@ class _MemoryTransport(Transport):
             yield msgspec.json.encode({"type": "ERROR", "object": refusal_body(refused)}) + b"\n"
 
     def _refuse_down(self, request: Request) -> None:
-        if self._wire.is_down:
+        if self._wire.is_down or self._wire.is_down_for == request.method:
             raise Unreachable(f"cannot {request.told}: nobody answers")
 
 

@@ -11,10 +11,9 @@ from contextlib import suppress
 from typing import Final
 
 from voda.clock import Clock
-from voda.cluster.kubernetes import names
 from voda.cluster.kubernetes.api import Api
 from voda.cluster.kubernetes.binding import Binder
-from voda.cluster.kubernetes.ends import worker_failures
+from voda.cluster.kubernetes.ends import counted_failures
 from voda.cluster.kubernetes.errors import Conflict
 from voda.cluster.kubernetes.inventory import Inventory, Seen
 from voda.cluster.kubernetes.objects import JobObject, Pod
@@ -244,9 +243,7 @@ class Actuator:
 
     async def _count_failures(self, pods: Sequence[Pod], at: Situation, seen: Seen) -> None:
         """Note on the object how many workers failed by themselves, before they are forgotten."""
-        failed = sum(not pod.status.reason for pod in pods)
-        if failed:
-            noted = {names.WORKER_FAILURES: str(worker_failures(seen) + failed)}
+        if noted := counted_failures(seen, pods, at.workers.values()):
             version = seen.object.metadata.resource_version
             await self._patch(at, {"metadata": {"annotations": noted, "resourceVersion": version}}, "")
 

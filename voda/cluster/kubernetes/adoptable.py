@@ -38,6 +38,7 @@ _WRITTEN: Final = frozenset(
         names.EXPLANATION,
         names.ESTIMATED_FINISH,
         names.WORKER_FAILURES,
+        names.COUNTED_FAILURES,
         WISHES_TAKEN,
     }
 )

@@ -3,11 +3,11 @@
 Rule: pure.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from voda.cluster.kubernetes import names
 from voda.cluster.kubernetes.inventory import Seen
-from voda.cluster.kubernetes.kinds.failures import exhausted
+from voda.cluster.kubernetes.kinds.failures import exhausted, lost
 from voda.cluster.kubernetes.objects import Pod
 from voda.events.types import JobCompleted, JobFailed
 
@@ -24,3 +24,26 @@ def worker_failures(seen: Seen) -> int:
     """Return how many workers of the object failed by themselves so far, as noted on it."""
     text = seen.object.metadata.annotations.get(names.WORKER_FAILURES, "0")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+
+
+def counted_failures(seen: Seen, over: Iterable[Pod], there: Iterable[Pod]) -> Mapping[str, str]:
+    """Return the annotations that count workers which failed by themselves, before their pods go.
+
+    A pod may outlive its being counted, by the time that its deletion takes to be heard of or by a crash in between.
+    So its uid is noted with the number for as long as it is there, and nobody counts it twice.
+
+    Args:
+        seen: the job's object.
+        over: pods of workers that are about to go.
+        there: all of its workers' pods.
+
+    Returns:
+        Empty where there is nothing to add.
+    """
+    before = set(seen.object.metadata.annotations.get(names.COUNTED_FAILURES, "").split())
+    counted = before & {pod.metadata.uid for pod in there}
+    failed = {pod.metadata.uid for pod in over if not lost(pod)} - counted
+    if not failed:
+        return {}
+    total = worker_failures(seen) + len(failed)
+    return {names.WORKER_FAILURES: str(total), names.COUNTED_FAILURES: " ".join(sorted(counted | failed))}

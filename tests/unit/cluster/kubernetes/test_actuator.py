@@ -172,6 +172,62 @@ async def test_failed_worker_when_deleted_is_counted_on_its_object_before() -> N
 
 
 @in_no_time
+async def test_failed_worker_when_its_pod_is_still_known_after_its_deletion_is_counted_once() -> None:
+    stage = Stage()
+    stage.add_job("a")
+    stage.add_node("n1")
+    stage.add_worker("a", 0, node="n1", phase="Failed")
+    await stage.actuator.want("a", Running(("n1",)))
+    # The object's watch may be faster than that of the pods.
+    await stage.actuator.converge(["a"])
+    assert stage.pods() == {}
+    assert _noted(stage) == "1"
+
+
+@in_no_time
+async def test_failed_worker_when_counted_by_a_leader_that_died_before_its_deletion_is_counted_once() -> None:
+    stage = Stage()
+    stage.add_job("a")
+    stage.add_node("n1")
+    stage.add_worker("a", 0, node="n1", phase="Failed")
+    stage.wire.is_down_for = "DELETE"
+    stage.actuator.desired["a"] = Running(("n1",))
+    await stage.actuator.converge(["a"])
+    assert (_noted(stage), stage.pods()) == ("1", {"a-worker-0": "n1"})
+    stage.actuator.stand_down()
+    stage.wire.is_down_for = ""
+    stage.watch()
+    await stage.actuator.want("a", Running(("n1",)))
+    assert (_noted(stage), stage.pods()) == ("1", {})
+
+
+@in_no_time
+async def test_failed_worker_when_its_successor_fails_too_is_counted_twice() -> None:
+    stage = Stage()
+    stage.add_job("a")
+    stage.add_node("n1")
+    for times in (1, 2):
+        stage.add_worker("a", 0, node="n1", phase="Failed")
+        await stage.actuator.want("a", Running(("n1",)))
+        stage.watch()
+        assert _noted(stage) == str(times)
+
+
+@in_no_time
+async def test_worker_when_drained_is_deleted_and_not_counted() -> None:
+    stage = Stage()
+    stage.add_job("a")
+    stage.add_node("n1")
+    stage.add_worker("a", 0, node="n1")
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    stage.set_status("a-worker-0", phase="Failed", conditions=[condition])
+    stage.watch()
+    await stage.actuator.want("a", Running(("n1",)))
+    assert stage.wire.asked == [("DELETE", WORKER)]
+    assert _noted(stage) is None
+
+
+@in_no_time
 async def test_failed_worker_when_its_object_changed_meanwhile_is_counted_once_nevertheless() -> None:
     stage = Stage()
     stage.add_job("a")

@@ -103,7 +103,13 @@ def test_variable_that_the_manifest_sets_itself_wins() -> None:
 
 
 def test_what_belongs_to_another_object_is_left_behind() -> None:
-    notes = {"voda.dev/state": "Running", "voda.dev/worker-failures": "6", "voda.dev/other": "", "team": "vision"}
+    notes = {
+        "voda.dev/state": "Running",
+        "voda.dev/worker-failures": "6",
+        "voda.dev/counted-failures": "u-9",
+        "voda.dev/other": "",
+        "team": "vision",
+    }
     of_another = {
         "uid": "u-1",
         "resourceVersion": "7",
