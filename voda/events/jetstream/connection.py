@@ -48,6 +48,7 @@ class Connection:
         self.place = location.place
         self.timeout_s = timeout_s
         self._client = Client()
+        self._transport = _Transport()  # type: ignore[no-untyped-call]
         self._has_client = False
         """Whether the client was ever connected; from then on it connects again by itself."""
         self._is_open = asyncio.Event()
@@ -185,16 +186,19 @@ class Connection:
     async def close(self) -> None:
         """Give the connection up. Safe to call twice."""
         self._is_closed = True
+        if not self._has_client:
+            return
         try:
             async with asyncio.timeout(_CLOSE_S):
                 await self._client.close()
         except (TimeoutError, OSError) as error:
             _log.debug("connection not closed cleanly place=%s reason=%s", self.place, error)
-        if isinstance(self._client._transport, _Transport):
-            await self._client._transport.drop()
+        await self._transport.give_up()
 
     async def _connect(self) -> None:
         where = self.location
+        # The client of before may still be trying.
+        await self._transport.give_up()
         failures: list[Exception] = []
 
         async def on_error(error: Exception) -> None:
@@ -223,13 +227,16 @@ class Connection:
         except (ImportError, FileNotFoundError) as error:
             raise InvalidInput(f"{self.place}: the credentials {where.creds} cannot be used: {error}") from error
         except BaseException as error:
-            await transport.drop()
+            await transport.give_up()
             if not isinstance(error, Exception):
                 raise
             raise _telling(failures, error, self.place) from error
         # From now on it tries for as long as it takes; the first time a wrong address should be told at once.
         client.options["max_reconnect_attempts"] = -1
-        self._client, self._has_client = client, True
+        self._client, self._transport, self._has_client = client, transport, True
+        if self._is_closed:
+            await self.close()
+            raise StoreUnavailable(f"{self.place} was closed")
         self._is_open.set()
         for wake in self._on_reconnect:
             wake()
@@ -249,6 +256,12 @@ class Connection:
 class _Transport(TcpTransport):
     """A TCP connection that is given up in time, and closed before the next is made."""
 
+    _is_given_up = False
+
+    def __bool__(self) -> bool:
+        """Say that there is one: nats-py replaces by its own what is not connected yet."""
+        return True
+
     async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
         """Connect, and let go of a connection on which the server said nothing."""
         await self.drop()
@@ -259,14 +272,24 @@ class _Transport(TcpTransport):
         self._abort()
         self._bare_io_reader = self._io_reader = reader
         self._bare_io_writer = self._io_writer = writer
+        if self._is_given_up:
+            await self.drop()
+            # Nothing else ends an attempt that has outlived its being cancelled.
+            raise asyncio.CancelledError
 
     async def wait_closed(self) -> None:
         """Wait until the connection is closed, or let go of it."""
         try:
             async with asyncio.timeout(_CLOSE_S):
-                await super().wait_closed()  # type: ignore[no-untyped-call]
+                # Shielded, because others wait for the same: whoever gives up would cancel it for them too.
+                await asyncio.shield(super().wait_closed())  # type: ignore[no-untyped-call]
         except TimeoutError:
             await self.drop()
+
+    async def give_up(self) -> None:
+        """Let go of the connection, and of all that are made from now on."""
+        self._is_given_up = True
+        await self.drop()
 
     async def drop(self) -> None:
         """Let go of the connection at once; of none, nothing."""
