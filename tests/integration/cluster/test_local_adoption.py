@@ -179,6 +179,31 @@ async def test_agents_when_one_died_meanwhile_are_told_apart(tmp_path: Path) -> 
         assert await ground.workers() == (0,)
 
 
+@pytest.mark.parametrize("comes_late", [False, True])
+async def test_agent_when_its_owner_died_before_telling_it_to_go_is_told_by_the_next(
+    tmp_path: Path, comes_late: bool
+) -> None:
+    job = a_torch_job("a", f"echo $$$$; {FOREVER}", min_replicas=1)
+    home = tmp_path / "jobs/a"
+    logs = [home / f"logs/worker-{index}.log" for index in range(2)]
+    async with an_owner(tmp_path / "jobs") as owner:
+        await owner.start(job, 2)
+        await until(lambda: all(log.exists() and log.read_text() for log in logs))
+        await owner.kill()
+    record = home / ".voda/record.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "leaving": [1]}))
+    process, aside = home / ".voda/replicas/worker-1/process.json", tmp_path / "process.json"
+    if comes_late:
+        process.rename(aside)
+    async with taken_over(tmp_path / "jobs", job) as ground:
+        if comes_late:
+            assert await ground.workers() == (0, 1)
+            aside.rename(process)
+        await ground.until_workers(0)
+        assert is_alive(int(logs[0].read_text()))
+        assert not is_alive(int(logs[1].read_text()))
+
+
 async def test_process_when_it_bears_a_dead_ones_id_is_not_taken_for_it(tmp_path: Path) -> None:
     job = an_mpi_job("a", f"echo $$$$; {FOREVER}", policy={"backoff_limit": 0})
     log = tmp_path / "jobs/a/logs/launcher.log"

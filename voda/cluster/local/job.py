@@ -7,6 +7,7 @@ time; nothing in it waits. A worker's devices are free, and its exit is told, on
 import errno
 import logging
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Final
 
 from voda.cluster.local.blueprint import Blueprint
@@ -139,11 +140,26 @@ class LocalJob(Workers):
         else:
             self._stop_surplus(self._replicas)
         if record.leaving:
+            self._press()
             self._release([index for index in sorted(record.leaving) if self._is_vacant(index)])
         if record.leaving:
             self._wait(_LEFT_AGAIN_S)
         if not record.devices:
             self._rest()
+
+    def _press(self) -> None:
+        """Tell agents to go that were not known when they were to be told.
+
+        An earlier voda may have died in between, and a shim may come to its lock late.
+        """
+        if self.record.kind != "torch":
+            return
+        names = self._names_of(self.record.leaving)
+        for name in names:
+            with suppress(Unclear):
+                # It is looked at again as long as it has not left.
+                self._see(name)
+        self._stop_surplus(names)
 
     def _rest(self) -> None:
         """Note that all is gone."""
@@ -222,14 +238,21 @@ class LocalJob(Workers):
         self.settle()
 
     def _look(self, name: str, status: int | None = None) -> None:
-        """Find out what became of a replica's newest run, and draw the conclusions."""
-        if not self._is_open or name in self._replicas:
-            return
+        """Find out what became of a replica's newest run, now or a little later, and draw the conclusions."""
         try:
-            seen = found(self._folder, name, self.record.runs.get(name, 0), status)
+            self._see(name, status)
         except Unclear:
             self._site.after(_LOOK_AGAIN_S, lambda: self._looked(name))
+
+    def _see(self, name: str, status: int | None = None) -> None:
+        """Find out what became of a replica's newest run, and draw the conclusions.
+
+        Raises:
+            Unclear: it cannot be told yet.
+        """
+        if not self._is_open or name in self._replicas:
             return
+        seen = found(self._folder, name, self.record.runs.get(name, 0), status)
         if isinstance(seen, Replica):
             self._watch(seen)
         elif seen is not None and self.record.judged.get(name) != seen.run:
