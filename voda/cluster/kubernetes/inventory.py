@@ -165,14 +165,14 @@ class Inventory:
 
     def pool(self, job_id: str) -> str | None:
         """Return the pool of a job: as the log has it, else that of a node where a worker of it is."""
-        if (job := self.job(job_id)) is not None:
+        if (job := self.known(job_id)) is not None:
             return job.spec.pool
         nodes = (self.nodes.get(name) for name in self.held(job_id).values())
         return next((pool for node in nodes if node is not None and (pool := pool_of(node, self.rule))), None)
 
     def gpus_per_replica(self, job_id: str) -> int:
         """Return the GPUs of each worker of a job that has worker pods."""
-        if (job := self.job(job_id)) is not None:
+        if (job := self.known(job_id)) is not None:
             return job.spec.gpus_per_replica
         return max(1, *(-(-self._takes(pod) // 1000) for pod in self.workers(job_id).values()))
 

@@ -81,6 +81,14 @@ def kept_of_pods(inventory: Inventory) -> Any:
     return {**found, "loads": loads, "_on_node": {name: pods for name, pods in found["_on_node"].items() if pods}}
 
 
+def test_ended_job_whose_workers_linger_is_of_its_own_pool_whatever_their_node_says_by_now() -> None:
+    past = {"a": a_job("a", name="a", namespace="ns", pool="a100", gpus_per_replica=2)}
+    inventory = Inventory(PoolRule(), lambda job_id: None, past.get)
+    inventory.see_node("n1", a_node_object("n1", labels={"vodascheduler/accelerator": "v100"}))
+    inventory.see_pod("ns/a-worker-0", a_pod("a-worker-0", uid="p", version=1, node="n1", phase="Running", gpus="1"))
+    assert (inventory.pool("a"), inventory.gpus_per_replica("a")) == ("a100", 2)
+
+
 class Watched(RuleBasedStateMachine):
     """Objects that come, change and go, beside an inventory that is told of it."""
 
