@@ -42,6 +42,14 @@ def replicas(stage: Stage) -> int:
     return int(found["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"])
 
 
+def with_a_failed_worker(wire: Wire | None = None) -> Stage:
+    stage = Stage(wire)
+    stage.add_job("a")
+    stage.add_node("n1")
+    stage.add_worker("a", 0, node="n1", phase="Failed")
+    return stage
+
+
 def attempts(stage: Stage) -> list[int]:
     return [fact.attempt for fact in stage.told if isinstance(fact, ActionFailed)]
 
@@ -161,10 +169,7 @@ async def test_wishes_when_leadership_ends_are_forgotten() -> None:
 
 @in_no_time
 async def test_failed_worker_when_deleted_is_counted_on_its_object_before() -> None:
-    stage = Stage()
-    stage.add_job("a")
-    stage.add_node("n1")
-    stage.add_worker("a", 0, node="n1", phase="Failed")
+    stage = with_a_failed_worker()
     await stage.actuator.want("a", Running(("n1",)))
     assert stage.wire.asked == [("PATCH", OBJECT), ("DELETE", WORKER)]
     assert _noted(stage) == "1"
@@ -173,10 +178,7 @@ async def test_failed_worker_when_deleted_is_counted_on_its_object_before() -> N
 
 @in_no_time
 async def test_failed_worker_when_its_pod_is_still_known_after_its_deletion_is_counted_once() -> None:
-    stage = Stage()
-    stage.add_job("a")
-    stage.add_node("n1")
-    stage.add_worker("a", 0, node="n1", phase="Failed")
+    stage = with_a_failed_worker()
     await stage.actuator.want("a", Running(("n1",)))
     # The object's watch may be faster than that of the pods.
     await stage.actuator.converge(["a"])
@@ -186,10 +188,7 @@ async def test_failed_worker_when_its_pod_is_still_known_after_its_deletion_is_c
 
 @in_no_time
 async def test_failed_worker_when_counted_by_a_leader_that_died_before_its_deletion_is_counted_once() -> None:
-    stage = Stage()
-    stage.add_job("a")
-    stage.add_node("n1")
-    stage.add_worker("a", 0, node="n1", phase="Failed")
+    stage = with_a_failed_worker()
     stage.wire.is_down_for = "DELETE"
     stage.actuator.desired["a"] = Running(("n1",))
     await stage.actuator.converge(["a"])
@@ -229,10 +228,7 @@ async def test_worker_when_drained_is_deleted_and_not_counted() -> None:
 
 @in_no_time
 async def test_failed_worker_when_its_object_changed_meanwhile_is_counted_once_nevertheless() -> None:
-    stage = Stage()
-    stage.add_job("a")
-    stage.add_node("n1")
-    stage.add_worker("a", 0, node="n1", phase="Failed")
+    stage = with_a_failed_worker()
     stage.change_job("a", {"metadata": {"labels": {"team": "vision"}}})
     await stage.actuator.want("a", Running(("n1",)))
     assert stage.pods() == {"a-worker-0": "n1"}
@@ -245,10 +241,7 @@ async def test_failed_worker_when_its_object_changed_meanwhile_is_counted_once_n
 
 @in_no_time
 async def test_job_when_it_changed_during_a_step_that_met_a_conflict_is_looked_at_again() -> None:
-    stage = Stage(Wire(longest_s=1.0))
-    stage.add_job("a")
-    stage.add_node("n1")
-    stage.add_worker("a", 0, node="n1", phase="Failed")
+    stage = with_a_failed_worker(Wire(longest_s=1.0))
     async with asyncio.TaskGroup() as group:
         group.create_task(stage.actuator.want("a", Running(("n1",))))
         await asyncio.sleep(0)
