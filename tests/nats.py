@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -37,8 +37,13 @@ jetstream {{ store_dir: "{folder}/store", sync_interval: "{sync}" }}
 authorization {{ user: {user}, password: {password} }}
 """
 _CLUSTER = """
-cluster {{ name: voda, listen: 127.0.0.1:{cluster}, routes: [{routes}], no_advertise: true }}
+cluster {{ name: voda, listen: 127.0.0.1:{cluster}, routes: [{routes}], no_advertise: true{advertise} }}
 """
+_NOWHERE = ', advertise: "127.0.0.1:1"'
+"""Who hears of a node from a third one is not to find a way to it that nobody can cut."""
+
+Between = Callable[[Mapping[str, int]], Mapping[str, Mapping[str, int]]]
+"""(name -> port that the node listens on for the others) -> name -> the others' names -> ports to reach them by."""
 
 
 class Node:
@@ -49,17 +54,18 @@ class Node:
         folder: where it keeps everything; made by the caller.
         name: of the server.
         peers: ports that the nodes of its cluster listen on for each other; empty = a server alone.
+        routes: ports by which it reaches the others, where those are not the ones they listen on.
         sync: what to set `sync_interval` to.
-        prefix: words to start the server with, such as those of a network namespace.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a server's settings
         self,
         binary: Path,
         folder: Path,
         *,
         name: str = "n1",
         peers: Mapping[str, int] | None = None,
+        routes: Mapping[str, int] | None = None,
         sync: str = "always",
     ) -> None:
         self.name = name
@@ -67,6 +73,7 @@ class Node:
         self.port, self.monitor_port = free_port(), free_port()
         self._binary = binary
         self._peers = peers or {}
+        self._routes = routes
         self._sync = sync
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -165,8 +172,10 @@ class Node:
             password=PASSWORD,
         )
         if self._peers:
-            routes = ", ".join(f'"nats://127.0.0.1:{port}"' for name, port in self._peers.items() if name != self.name)
-            text += _CLUSTER.format(cluster=self._peers[self.name], routes=routes)
+            ports = self._routes or {name: port for name, port in self._peers.items() if name != self.name}
+            routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports.values())
+            advertise = _NOWHERE if self._routes else ""
+            text += _CLUSTER.format(cluster=self._peers[self.name], routes=routes, advertise=advertise)
         return text
 
 
@@ -230,13 +239,16 @@ class NatsServer:
 
 
 @contextmanager
-def serving(nodes: int = 1, *, sync: str = "always", folder: Path | None = None) -> Iterator[NatsServer]:
+def serving(
+    nodes: int = 1, *, sync: str = "always", folder: Path | None = None, between: Between | None = None
+) -> Iterator[NatsServer]:
     """Run one server, or a cluster, for the length of the block.
 
     Args:
         nodes: how many.
         sync: what to set `sync_interval` to.
         folder: where they keep their data; by default a temporary one.
+        between: lays other ways between them than the direct ones.
 
     Raises:
         RuntimeError: there is no binary.
@@ -246,9 +258,12 @@ def serving(nodes: int = 1, *, sync: str = "always", folder: Path | None = None)
     home = Path(tempfile.mkdtemp(prefix="voda-nats-", dir=folder))
     names = [f"n{number}" for number in range(1, nodes + 1)]
     peers = {name: free_port() for name in names} if nodes > 1 else {}
+    routes = between(peers) if between is not None else {}
     for name in names:
         (home / name).mkdir()
-    server = NatsServer([Node(found, home / name, name=name, peers=peers, sync=sync) for name in names])
+    server = NatsServer(
+        [Node(found, home / name, name=name, peers=peers, routes=routes.get(name), sync=sync) for name in names]
+    )
     try:
         server.start()
         yield server

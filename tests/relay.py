@@ -27,6 +27,10 @@ class Relay:
         self._is_closed = True
         self.cut()
 
+    def open(self) -> None:
+        """Let new connections be made again."""
+        self._is_closed = False
+
     def cut(self) -> None:
         """Cut all connections; new ones may be made."""
         for writer in tuple(self._open):
@@ -42,18 +46,22 @@ class Relay:
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one connection until one side ends it."""
-        if self._is_closed:
+        try:
+            far_reader, far_writer = await asyncio.open_connection(*self._there)
+        except ConnectionError:
             writer.transport.abort()
             return
-        with suppress(ConnectionError):
-            far_reader, far_writer = await asyncio.open_connection(*self._there)
-            self._open |= {writer, far_writer}
-            try:
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self._pour(reader, far_writer, is_answer=False))
-                    group.create_task(self._pour(far_reader, writer, is_answer=True))
-            finally:
-                self._open -= {writer, far_writer}
+        if self._is_closed:
+            writer.transport.abort()
+            far_writer.transport.abort()
+            return
+        self._open |= {writer, far_writer}
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._pour(reader, far_writer, is_answer=False))
+                group.create_task(self._pour(far_reader, writer, is_answer=True))
+        finally:
+            self._open -= {writer, far_writer}
 
     async def _pour(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_answer: bool) -> None:
         with suppress(ConnectionError):
