@@ -56,7 +56,11 @@ def place(tmp_path: Path) -> Iterator[Place]:
 def run(served: Served, name: str) -> None:
     """Submit a job and wait for its end."""
     served.ask("POST", "/api/v1/jobs", manifest(name, "true"))
-    wait_until(lambda: served.get(f"/api/v1/jobs/{name}")["phase"] == "Completed", within_s=WAIT_S)
+    until_it_is(served, name, "Completed")
+
+
+def until_it_is(served: Served, name: str, phase: str) -> None:
+    wait_until(lambda: served.get(f"/api/v1/jobs/{name}")["phase"] == phase, within_s=WAIT_S)
 
 
 def positions(served: Served) -> list[int]:
@@ -95,6 +99,7 @@ def test_service_without_the_archive_works_and_says_what_it_lacks(place: Place) 
     first = place.up()
     run(first, "old")
     first.ask("POST", "/api/v1/jobs", manifest("waits", "true", least=3, most=3))
+    until_it_is(first, "waits", "Waiting")
     first.stop()
     place.voda("log", "archive", place.log, place.archive, "--before", 1_000_000)
     place.archive.rename(place.folder / "elsewhere")
