@@ -56,6 +56,7 @@ class Node:
         peers: ports that the nodes of its cluster listen on for each other; empty = a server alone.
         routes: ports by which it reaches the others, where those are not the ones they listen on.
         sync: what to set `sync_interval` to.
+        more: settings beside those.
     """
 
     def __init__(  # noqa: PLR0913 - a server's settings
@@ -67,6 +68,7 @@ class Node:
         peers: Mapping[str, int] | None = None,
         routes: Mapping[str, int] | None = None,
         sync: str = "always",
+        more: str = "",
     ) -> None:
         self.name = name
         self.folder = folder
@@ -75,6 +77,7 @@ class Node:
         self._peers = peers or {}
         self._routes = routes
         self._sync = sync
+        self._more = more
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -176,7 +179,7 @@ class Node:
             routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports.values())
             advertise = _NOWHERE if self._routes else ""
             text += _CLUSTER.format(cluster=self._peers[self.name], routes=routes, advertise=advertise)
-        return text
+        return text + self._more
 
 
 class NatsServer:
@@ -240,7 +243,12 @@ class NatsServer:
 
 @contextmanager
 def serving(
-    nodes: int = 1, *, sync: str = "always", folder: Path | None = None, between: Between | None = None
+    nodes: int = 1,
+    *,
+    sync: str = "always",
+    folder: Path | None = None,
+    between: Between | None = None,
+    more: str = "",
 ) -> Iterator[NatsServer]:
     """Run one server, or a cluster, for the length of the block.
 
@@ -249,6 +257,7 @@ def serving(
         sync: what to set `sync_interval` to.
         folder: where they keep their data; by default a temporary one.
         between: lays other ways between them than the direct ones.
+        more: settings of each, as in a server's configuration.
 
     Raises:
         RuntimeError: there is no binary.
@@ -261,9 +270,11 @@ def serving(
     routes = between(peers) if between is not None else {}
     for name in names:
         (home / name).mkdir()
-    server = NatsServer(
-        [Node(found, home / name, name=name, peers=peers, routes=routes.get(name), sync=sync) for name in names]
-    )
+    made = [
+        Node(found, home / name, name=name, peers=peers, routes=routes.get(name), sync=sync, more=more)
+        for name in names
+    ]
+    server = NatsServer(made)
     try:
         server.start()
         yield server

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.served import command, environment, manifest
+from tests.certificates import a_certificate
 
 WAIT_S = 120.0
 
@@ -21,21 +22,10 @@ def voda(home: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def a_certificate(folder: Path, name: str) -> tuple[Path, Path]:
-    """Return a certificate that names one host, and its key."""
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    asked = f"req -x509 -newkey rsa:2048 -nodes -keyout {key} -out {cert} -days 2 -subj /CN={name}"
-    words = ["openssl", *asked.split(), "-addext", f"subjectAltName=DNS:{name}"]
-    made = subprocess.run(words, check=False, capture_output=True, timeout=WAIT_S)
-    if made.returncode:
-        pytest.skip(f"openssl made no certificate: {made.stderr[-200:]!r}")
-    return cert, key
-
-
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
     """The data folder of a voda that speaks TLS with a certificate for the network's name of this machine."""
-    cert, key = a_certificate(tmp_path, "login-1.example")
+    cert, key = a_certificate(tmp_path, "DNS:login-1.example")
     home = tmp_path / "home"
     options = ["--port", "0", "--slots", "1", "--ratelimit", "0", "--halt-on-exit"]
     with (tmp_path / "up.log").open("wb") as log:

@@ -107,7 +107,9 @@ def left_open() -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", range(3))
-async def test_connection_when_closed_leaves_nothing_open_whatever_the_server_did(batch: int) -> None:
+async def test_connection_when_closed_leaves_nothing_open_whatever_the_server_did(
+    batch: int, caplog: pytest.LogCaptureFixture
+) -> None:
     before = asyncio.all_tasks()
     async with asyncio.TaskGroup() as group:
         for seed in range(40):
@@ -117,6 +119,8 @@ async def test_connection_when_closed_leaves_nothing_open_whatever_the_server_di
         while left := {task for task in left if not task.done()}:
             await asyncio.wait(left, timeout=0.1)
     assert left_open() == []
+    # Such as an exception in a task that nobody waits for.
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 @pytest.mark.nats

@@ -4,9 +4,8 @@ import asyncio
 import contextlib
 import socket
 import ssl
-import subprocess
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
@@ -15,6 +14,7 @@ import uvloop
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
+from tests.certificates import a_certificate
 from tests.service import START, a_backend, a_manifest, a_service
 from voda.api.access import Access
 from voda.api.backend import Limits
@@ -372,36 +372,20 @@ async def test_operations_are_told_apart_by_name_and_all_have_a_summary() -> Non
     assert all(one.summary and one.tag for one in found)
 
 
-@contextmanager
-def certificate(folder: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield a certificate for 127.0.0.1 and its key."""
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    asked = f"-x509 -newkey rsa:2048 -nodes -keyout {key} -out {cert} -days 2 -subj /CN=127.0.0.1"
-    made = subprocess.run(
-        ["openssl", "req", *asked.split(), "-addext", "subjectAltName=IP:127.0.0.1"],
-        check=False,
-        capture_output=True,
-        timeout=60,
-    )
-    if made.returncode:
-        pytest.skip(f"openssl made no certificate: {made.stderr[-200:]!r}")
-    yield cert, key
-
-
 async def test_tls_when_a_certificate_is_given_is_spoken_from_version_1_2_on(tmp_path: Path) -> None:
-    with certificate(tmp_path) as (cert, key):
-        async with a_backend() as backend, serving(application(backend), "127.0.0.1", 0, tls=(cert, key)) as url:
-            assert url.startswith("https://127.0.0.1:")
-            trusting = ssl.create_default_context(cafile=str(cert))
-            async with aiohttp.ClientSession() as session:
-                answer = await session.get(f"{url}/api/v1/jobs", ssl=trusting)
-                assert answer.status == 200
-            old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
-            with pytest.warns(DeprecationWarning, match="TLSv1_1"):
-                old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
-            with pytest.raises((ssl.SSLError, ConnectionError)):
-                await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]), ssl=old)
+    cert, key = a_certificate(tmp_path, "IP:127.0.0.1")
+    async with a_backend() as backend, serving(application(backend), "127.0.0.1", 0, tls=(cert, key)) as url:
+        assert url.startswith("https://127.0.0.1:")
+        trusting = ssl.create_default_context(cafile=str(cert))
+        async with aiohttp.ClientSession() as session:
+            answer = await session.get(f"{url}/api/v1/jobs", ssl=trusting)
+            assert answer.status == 200
+        old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+        with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+            old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]), ssl=old)
 
 
 async def test_tls_when_the_files_are_no_certificate_is_one_clear_sentence(tmp_path: Path) -> None:

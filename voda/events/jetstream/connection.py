@@ -5,7 +5,7 @@ Rule: every request has an end, and what fails is told in voda's words; nothing 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Self
 from urllib.parse import ParseResult
 
@@ -18,7 +18,7 @@ from nats.js import JetStreamContext
 from nats.js.errors import APIError
 
 from voda.domain.errors import InvalidInput, StoreUnavailable
-from voda.events.jetstream.errors import explain, explained
+from voda.events.jetstream.errors import NotSecret, explain, explained
 from voda.events.jetstream.location import Location
 
 API = "$JS.API."
@@ -28,6 +28,8 @@ _BETWEEN_ATTEMPTS_S = 0.1
 _PING_S = 2
 _PINGS = 2
 _CLOSE_S = 1.0
+_FLUSH_S = 0.01
+_FLUSHES = 50
 _ANSWER_S = 2.5
 """Longest wait for one answer, where the question may be asked again."""
 _NO_LIMIT = 0
@@ -47,8 +49,8 @@ class Connection:
         self.location = location
         self.place = location.place
         self.timeout_s = timeout_s
-        self._client = Client()
-        self._transport = _Transport()  # type: ignore[no-untyped-call]
+        self._client = _Client()
+        self._transport = _Transport(is_secret=False)
         self._has_client = False
         """Whether the client was ever connected; from then on it connects again by itself."""
         self._is_open = asyncio.Event()
@@ -206,9 +208,10 @@ class Connection:
             del failures[:-20]
             _log.debug("nats place=%s reason=%s", self.place, repr(error))
 
-        client = Client()
+        client = _Client()
         # The client's own waits for what a frozen server has not read yet, for ever.
-        client._transport = transport = _Transport()  # type: ignore[no-untyped-call]
+        tls = where.tls()
+        client._transport = transport = _Transport(is_secret=tls is not None)
         try:
             await client.connect(
                 where.servers,
@@ -221,7 +224,7 @@ class Connection:
                 max_reconnect_attempts=1,
                 ping_interval=_PING_S,
                 max_outstanding_pings=_PINGS,
-                tls=where.tls(),
+                tls=tls,
                 **_identity(where),
             )
         except (ImportError, FileNotFoundError) as error:
@@ -253,10 +256,34 @@ class Connection:
             wake()
 
 
-class _Transport(TcpTransport):
-    """A TCP connection that is given up in time, and closed before the next is made."""
+class _Client(Client):
+    """A client that makes one connection at a time.
 
-    _is_given_up = False
+    nats-py begins to connect anew while it still connects, where a server breaks off in between: both attempts share
+    what they find out, and the one that it cancels may go on, because up to Python 3.11 `wait_for` can swallow that.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._attempting = asyncio.Lock()
+
+    async def _attempt_reconnect(self) -> None:
+        async with self._attempting:
+            await super()._attempt_reconnect()
+
+
+class _Transport(TcpTransport):
+    """A TCP connection that is given up in time, and closed before the next is made.
+
+    Args:
+        is_secret: nothing is to be written before TLS is spoken. nats-py goes by what the server says, and would send
+            the password in the open to whoever says that there is no TLS.
+    """
+
+    def __init__(self, *, is_secret: bool) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._is_secret = is_secret
+        self._is_given_up = False
 
     def __bool__(self) -> bool:
         """Say that there is one: nats-py replaces by its own what is not connected yet."""
@@ -268,8 +295,6 @@ class _Transport(TcpTransport):
         # Not wait_for, as nats-py has it: up to Python 3.11 it may lose a connection made as the time runs out.
         async with asyncio.timeout(connect_timeout):
             reader, writer = await asyncio.open_connection(uri.hostname, uri.port, limit=buffer_size)
-        # nats-py may be trying twice at once: an attempt that it cancels can outlive that.
-        self._abort()
         self._bare_io_reader = self._io_reader = reader
         self._bare_io_writer = self._io_writer = writer
         if self._is_given_up:
@@ -277,14 +302,27 @@ class _Transport(TcpTransport):
             # Nothing else ends an attempt that has outlived its being cancelled.
             raise asyncio.CancelledError
 
+    def write(self, payload: bytes) -> None:
+        """Write, but no secret in the open.
+
+        Raises:
+            NotSecret: the server did not ask for TLS.
+        """
+        if self._is_secret and self._io_writer is self._bare_io_writer:
+            raise NotSecret("the server does not speak TLS")
+        super().write(payload)  # type: ignore[no-untyped-call]
+
     async def wait_closed(self) -> None:
-        """Wait until the connection is closed, or let go of it."""
-        try:
-            async with asyncio.timeout(_CLOSE_S):
-                # Shielded, because others wait for the same: whoever gives up would cancel it for them too.
-                await asyncio.shield(super().wait_closed())  # type: ignore[no-untyped-call]
-        except TimeoutError:
-            await self.drop()
+        """Wait until all is written, for a moment at most, and let go of the connection.
+
+        Not for asyncio's word that it is closed: where TLS failed that never comes, and whoever gives up waiting for it
+        cancels it for all who wait.
+        """
+        for _ in range(_FLUSHES):
+            if not any(writer.transport.get_write_buffer_size() for writer in self._writers()):
+                break
+            await asyncio.sleep(_FLUSH_S)
+        await self.drop()
 
     async def give_up(self) -> None:
         """Let go of the connection, and of all that are made from now on."""
@@ -298,9 +336,11 @@ class _Transport(TcpTransport):
         await asyncio.sleep(0)
 
     def _abort(self) -> None:
-        for writer in (self._io_writer, self._bare_io_writer):
-            if writer is not None:
-                writer.transport.abort()
+        for writer in self._writers():
+            writer.transport.abort()
+
+    def _writers(self) -> Sequence[asyncio.StreamWriter]:
+        return [writer for writer in (self._io_writer, self._bare_io_writer) if writer is not None]
 
 
 def _identity(where: Location) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The errors of NATS in voda's words."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -21,6 +22,10 @@ _NOT_WITH_THESE_SERVERS = (10005, 10074)
 _TOO_LARGE = (10054,)
 _SEALED = (10109,)
 _DENIED = ("authorization", "permissions", "authentication")
+
+
+class NotSecret(nats.errors.Error):
+    """A server that was to speak TLS does not."""
 
 
 def is_conflict(error: BaseException) -> bool:
@@ -57,6 +62,16 @@ def explain(error: Exception, place: str) -> VodaError:
     if any(word in said.lower() for word in _DENIED):
         return InvalidInput(f"{place} refuses the user, password or token, or what they ask for: {said}")
     match error:
+        case NotSecret():
+            return InvalidInput(
+                f"{place}: the server does not speak TLS: give it a certificate (tls: in its settings), or begin the"
+                " URL with nats://, where anybody on the way can read"
+            )
+        case ssl.SSLCertVerificationError():
+            return InvalidInput(
+                f"{place}: the server's certificate is not trusted ({error.verify_message}): name who signed it"
+                " (ca=FILE), and the server as its certificate does"
+            )
         case nats.errors.MaxPayloadError():
             return InvalidInput(f"{place}: a message is larger than the server takes (max_payload)")
         case nats.errors.NoRespondersError() | NoStreamResponseError():
