@@ -4,7 +4,7 @@ What every adapter promises (tests/contract/test_cluster.py): an action can be r
 on a job that is gone does nothing; what `observe` shows is what holds GPUs now, wished for or not.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -31,6 +31,8 @@ class Observed(Struct, frozen=True, kw_only=True):
     """job id -> worker index -> why it holds nothing any more, of the workers of which the cluster still tells it."""
     objects: Mapping[str, str] | None = None
     """job id -> uid of its object; None where the cluster keeps no objects of jobs."""
+    starting: Collection[str] = ()
+    """Ids of the jobs that the cluster was told to run and that hold no GPUs yet: their workers wait for room."""
     sizes: Mapping[str, int] = {}
     """job id -> workers that the cluster was told to keep of it, as far as others can tell it so too."""
 

@@ -37,7 +37,8 @@ def diff(state: ClusterState, observed: Observed) -> tuple[Action, ...]:
         (step.shrinks if size > len(planned) else step.grows).append(ResizeJob(job_id=job_id, nodes=planned))
     for action in ends:
         step.ends.append(action)
-        step.coming.update(_gpus_on(observed.workers[action.job_id].values(), observed.gpus_per_replica[action.job_id]))
+        if workers := observed.workers.get(action.job_id):
+            step.coming.update(_gpus_on(workers.values(), observed.gpus_per_replica[action.job_id]))
     gaps = [_shrunk(gap, step) if gap.is_surplus else gap for gap in gaps]
     waiting = [gap for gap in gaps if gap.moves and not step.move(gap)]
     for gap in gaps:
@@ -147,11 +148,11 @@ class _Step:
 
 
 def _ends(state: ClusterState, observed: Observed) -> list[HaltJob | StopJob]:
-    """Return the ends of all that holds workers and shall have none."""
+    """Return the ends of all that holds workers, or is about to, and shall have none."""
     ends: list[HaltJob | StopJob] = []
-    for job_id in sorted(observed.workers):
+    for job_id in sorted({*observed.workers, *observed.starting}):
         job = state.jobs.get(job_id)
-        if not observed.workers[job_id]:
+        if not observed.workers.get(job_id) and job_id not in observed.starting:
             continue
         if job is None:
             ends.append(StopJob(job_id=job_id, reason="unknown"))

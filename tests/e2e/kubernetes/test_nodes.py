@@ -93,12 +93,25 @@ async def test_foreign_pods_when_they_come_and_go_take_and_return_gpus(world: Wo
 
 
 async def test_worker_when_its_cpus_are_not_free_waits_with_the_reason_told(world: World, tmp_path: Path) -> None:
-    await world.add_nodes(a_node("small", 4, cpu="1"), a_node("big", 2, cpu="64"))
-    ns = world.namespace
+    await world.add_nodes(a_node("small", 4, cpu="1"))
     async with voda(world, tmp_path) as it:
-        greedy = an_mpijob("a", ns, workers=2, least=2, most=2, resources={"requests": {"cpu": "4"}})
-        await world.submit(greedy)
+        greedy = {"requests": {"cpu": "4"}}
+        await world.submit(an_mpijob("a", world.namespace, workers=2, least=2, most=2, resources=greedy))
+
+        async def is_told() -> bool:
+            refused = await it.facts(WorkerRefused, it.id("a"))
+            return any(fact.node == "small" and "CPU" in fact.reason for fact in refused)
+
+        async def is_at_rest() -> bool:
+            return await world.has_condition("a", "Suspended") and not await world.pods_of("a")
+
+        await it.until(is_told)
+        await it.until(is_at_rest)
+        waiting = await world.job("a")
+        await world.add_nodes(a_node("big", 2, cpu="64"))
         await on(it, "a", ["big"] * 2)
+        # It was resumed, once: nobody had kept at starting it in vain.
+        assert (await world.job("a"))["metadata"]["generation"] == waiting["metadata"]["generation"] + 1
 
 
 async def test_worker_when_the_kubelet_refuses_it_is_placed_elsewhere(world: World, tmp_path: Path) -> None:

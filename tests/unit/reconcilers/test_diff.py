@@ -72,6 +72,20 @@ def test_diff_when_a_job_is_being_canceled_then_it_is_stopped_although_planned()
     assert diff(state, seen({}, [a_node("n1")])) == ()
 
 
+def test_diff_when_a_job_waits_for_room_and_has_no_place_any_more_then_it_is_halted() -> None:
+    observed = replace(seen({"a": at("n1")}, [a_node("n1")]), starting=["b", "c", "ended"])
+    assert diff(wanted({"a": ("n1",), "b": ("n1",)}, canceled="b"), observed) == (
+        StopJob(job_id="b", reason="canceled"),
+        HaltJob(job_id="c"),
+        StopJob(job_id="ended", reason="unknown"),
+    )
+
+
+def test_diff_when_a_job_waits_for_room_at_its_place_then_it_is_told_so_again() -> None:
+    observed = replace(seen({}, [a_node("n1")]), starting=["a"])
+    assert diff(wanted({"a": ("n1",)}), observed) == (StartJob(job_id="a", nodes=("n1",)),)
+
+
 def test_diff_when_a_job_has_ended_and_the_log_does_not_know_yet_then_it_is_not_started_again() -> None:
     ended = replace(seen({}, [a_node("n1")]), ended={"a": JobCompleted(job_id="a")})
     assert diff(wanted({"a": ("n1",), "b": ("n1",)}), ended) == (StartJob(job_id="b", nodes=("n1",)),)

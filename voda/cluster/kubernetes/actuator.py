@@ -118,6 +118,11 @@ class Actuator:
         """Return the jobs that time alone may let go on: pods of theirs leave, or wait for a node."""
         return [job_id for job_id in self.desired if any(map(_is_passing, self._pods(job_id).values()))]
 
+    def starting(self) -> Sequence[str]:
+        """Return the jobs that shall run and of which no worker holds anything yet."""
+        held = self._inventory.held
+        return [job_id for job_id, wish in self.desired.items() if isinstance(wish, Running) and not held(job_id)]
+
     def nodes(self, job_id: str) -> Mapping[int, str]:
         """Return worker index -> node, as wanted."""
         desired = self.desired.get(job_id)

@@ -53,6 +53,7 @@ class KubernetesCluster:
             ended={job_id: end for job_id, end in self._noted.ends.items() if inventory.pool(job_id) == pool},
             exits=_Exits(inventory),
             objects=_Objects(inventory),
+            starting=[job_id for job_id in self._actuator.starting() if inventory.pool(job_id) == pool],
             sizes={job_id: size for job_id, size in self._noted.sizes.items() if inventory.pool(job_id) == pool},
         )
 

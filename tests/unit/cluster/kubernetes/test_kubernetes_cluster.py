@@ -4,7 +4,7 @@ from tests.kube.acting import Stage
 from tests.virtual_time import virtually
 from voda.cluster.kubernetes.cluster import KubernetesCluster
 from voda.cluster.kubernetes.notices import Notices
-from voda.domain.plan import MigrateWorkers, ResizeJob
+from voda.domain.plan import HaltJob, MigrateWorkers, ResizeJob, StartJob
 
 
 async def _trust(pool: str) -> None:
@@ -31,5 +31,27 @@ def test_move_when_a_new_leader_knows_of_gaps_moves_and_leaves_the_gaps_to_the_r
         assert stage.pods() == dict.fromkeys(("a-worker-0", "a-worker-1", "a-worker-2"), "n2")
         # Its size was never in question: the operator was asked for nothing.
         assert not [path for method, path in stage.wire.asked if method == "PATCH"]
+
+    virtually(act())
+
+
+def test_job_whose_workers_wait_for_room_is_shown_as_starting_until_they_have_some_or_it_is_halted() -> None:
+    async def act() -> None:
+        stage = Stage()
+        notices = Notices(stage.inventory, lambda pool, fact: None)
+        cluster = KubernetesCluster("v100", stage.inventory, notices, stage.actuator, _trust)
+        stage.add_node("n1", cpu="1")
+        stage.add_job("a", workers=1)
+        stage.add_job("b", workers=1, pool="other")
+        stage.add_worker("a", 0, cpu="4")
+        for job_id in "ab":
+            await cluster.apply(StartJob(job_id=job_id, nodes=("n1",)))
+        assert (await cluster.observe()).starting == ["a"]
+        await cluster.apply(HaltJob(job_id="a"))
+        assert (await cluster.observe()).starting == []
+        await cluster.apply(StartJob(job_id="a", nodes=("n1",)))
+        stage.remove_pod("a-worker-0")
+        stage.add_worker("a", 0, node="n1", phase="Running")
+        assert (await cluster.observe()).starting == []
 
     virtually(act())
