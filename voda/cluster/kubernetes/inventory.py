@@ -106,9 +106,6 @@ class Inventory:
         if now is not None:
             self.objects[uid] = Seen(kind, now)
             self._mark(uid, now, is_there=True)
-        after = self.objects.get(uid)
-        if (either := after or before) is not None and _is_suspended(before) != _is_suspended(after):
-            self._touch_under(either.object.metadata.key)
 
     def hear_pod(self, key: str, now: Pod) -> None:
         """Take in a pod as an answer has it: one that went meanwhile stays gone, only the watch tells of new ones."""
@@ -210,7 +207,9 @@ class Inventory:
         found = self.nodes.get(name)
         if found is None or (pool := pool_of(found, self.rule)) is None:
             return None
-        foreign = {key: pod for key, pod in self._on_node.get(name, _EMPTY).items() if self._is_foreign(pod, pool)}
+        foreign = {
+            key: pod for key, pod in self._on_node.get(name, _EMPTY).items() if not self._is_worker_in(pod, pool)
+        }
         self._foreign[name] = frozenset(foreign)
         taken = sum(map(self._takes, foreign.values()))
         return as_node(found, self.rule, foreign_milli=taken)
@@ -260,14 +259,8 @@ class Inventory:
         """Note that others may hold more of a node; workers of its own pool are no others."""
         found = self.nodes.get(node)
         pool = pool_of(found, self.rule) if found is not None else None
-        if pool is None or self._is_foreign(pod, pool):
+        if pool is None or not self._is_worker_in(pod, pool):
             self._touch(node)
-
-    def _touch_under(self, object_key: str) -> None:
-        """Note that other pods than before may count as others' where the pods of a job object are."""
-        for pod in self._of_object.get(object_key, _EMPTY).values():
-            if node := pod.takes_from:
-                self._touch(node)
 
     def _touch(self, name: str) -> None:
         self.dirty_nodes.add(name)
@@ -295,25 +288,10 @@ class Inventory:
         uids = self._named.get(owner_key(pod), ())
         return self.objects[min(uids)] if uids else None
 
-    def _is_foreign(self, pod: Pod, pool: str) -> bool:
-        return not self._is_worker_in(pod, pool) and not self._is_taken_away(pod)
-
-    def _is_taken_away(self, pod: Pod) -> bool:
-        """Say whether a replica's operator is about to delete it, because its object is suspended.
-
-        Who submits a job that is not suspended finds pods of it placed before voda takes it in. What they hold is as
-        good as free: others need not shrink for a moment's sake, and binding waits until it is.
-        """
-        owners = (self.objects.get(reference.uid) for reference in pod.metadata.owner_references)
-        key = owner_key(pod)
-        return index(pod) is not None and any(
-            _is_suspended(owner) and owner.object.metadata.key == key for owner in owners if owner is not None
-        )
-
     def _is_worker_in(self, pod: Pod, pool: str) -> bool:
         if not (job_id := self._workers.has(pod)):
             return False
-        job = self.job(job_id)
+        job = self.known(job_id)
         return job is None or job.spec.pool == pool
 
     def _takes(self, pod: Pod) -> int:
@@ -331,10 +309,6 @@ def _put(index: defaultdict[str, set[str]], key: str, uid: str, *, is_there: boo
     index[key].discard(uid)
     if not index[key]:
         del index[key]
-
-
-def _is_suspended(seen: Seen | None) -> bool:
-    return seen is not None and seen.object.spec.run_policy.suspend
 
 
 def _is_older(meta: Metadata, than: Metadata) -> bool:

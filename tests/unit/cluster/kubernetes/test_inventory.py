@@ -24,15 +24,13 @@ LIVE: Mapping[str, Job] = {
 """c is a job that the log does not know."""
 JOBS = ("a", "b", "c")
 NODES = ("n1", "n2", "n3")
-OBJECTS = ("object-1", "object-2", "object-3", "object-4")
 
 
 def a_pod(name: str, *, uid: str, version: int, **fields: Any) -> Pod:
     job, _, role = name.partition("-")
     labels = {"training.kubeflow.org/job-name": job} if job in JOBS else {}
-    notes = {"voda.dev/job-id": job} if "worker" in role and fields.get("is_placed", True) else {}
-    owner = {"ownerReferences": [{"uid": fields.get("owner", "")}]}
-    metadata = {"name": name, "namespace": "ns", "uid": uid, "resourceVersion": str(version), **owner}
+    notes = {"voda.dev/job-id": job} if "worker" in role else {}
+    metadata = {"name": name, "namespace": "ns", "uid": uid, "resourceVersion": str(version)}
     requests = {"nvidia.com/gpu": fields["gpus"], "cpu": "500m"}
     spec = {
         "nodeName": fields["node"],
@@ -43,11 +41,10 @@ def a_pod(name: str, *, uid: str, version: int, **fields: Any) -> Pod:
     return msgspec.convert({**whole, "status": {"phase": fields["phase"]}}, Pod)
 
 
-def an_object(job: str, uid: str, version: int, *, is_claimed: bool = False, is_suspended: bool = False) -> JobObject:
+def an_object(job: str, uid: str, version: int, *, is_claimed: bool) -> JobObject:
     notes = {"voda.dev/job-id": job} if is_claimed else {}
     metadata = {"name": job, "namespace": "ns", "uid": uid, "resourceVersion": str(version)}
-    spec = {"runPolicy": {"suspend": is_suspended}}
-    return msgspec.convert({"metadata": {**metadata, "annotations": notes}, "spec": spec}, JobObject)
+    return msgspec.convert({"metadata": {**metadata, "annotations": notes}}, JobObject)
 
 
 def shown(inventory: Inventory) -> Any:
@@ -90,22 +87,10 @@ def test_ended_job_whose_workers_linger_is_of_its_own_pool_whatever_their_node_s
     inventory.see_node("n1", a_node_object("n1", labels={"vodascheduler/accelerator": "v100"}))
     inventory.see_pod("ns/a-worker-0", a_pod("a-worker-0", uid="p", version=1, node="n1", phase="Running", gpus="1"))
     assert (inventory.pool("a"), inventory.gpus_per_replica("a")) == ("a100", 2)
-
-
-def test_pods_that_a_suspended_job_has_left_are_no_others_and_its_launcher_is() -> None:
-    inventory = Inventory(PoolRule(), lambda job_id: None)
-    inventory.see_node("n1", a_node_object("n1", labels={"vodascheduler/accelerator": "v100"}))
-    # Before voda takes a job in, kube-scheduler places its pods, which then have no annotation of voda's.
-    for name in ("a-worker-0", "a-worker-1", "a-launcher"):
-        pod = a_pod(name, uid=name, version=1, owner="object-1", node="n1", phase="Running", gpus="1", is_placed=False)
-        inventory.see_pod(f"ns/{name}", pod)
-    taken = []
-    for version, is_suspended in enumerate((False, True, False)):
-        inventory.see_object("object-1", KIND, an_object("a", "object-1", version, is_suspended=is_suspended))
-        node = inventory.node("n1")
-        assert node is not None
-        taken.append(node.foreign_gpus)
-    assert taken == [3, 1, 3]
+    # For the pool that the node is in by now, they are others'.
+    node = inventory.node("n1")
+    assert node is not None
+    assert node.foreign_gpus == 1
 
 
 class Watched(RuleBasedStateMachine):
@@ -137,19 +122,18 @@ class Watched(RuleBasedStateMachine):
 
     @rule(
         name=st.sampled_from(["a-worker-0", "a-worker-1", "b-worker-0", "c-worker-10", "a-launcher", "other"]),
-        owner=st.sampled_from(["", *OBJECTS]),
         node=st.sampled_from(["", *NODES]),
         phase=st.sampled_from(["Pending", "Running", "Failed", "Succeeded"]),
         gpus=st.sampled_from(["1", "2", "odd"]),
         is_new=st.booleans(),
     )
-    def pod_changes(self, name: str, owner: str, node: str, phase: str, gpus: str, is_new: bool) -> None:  # noqa: PLR0913
+    def pod_changes(self, name: str, node: str, phase: str, gpus: str, is_new: bool) -> None:
         key, version = f"ns/{name}", self.next_version()
         before = self.pods.get(key)
         if before is not None:
             self.former.append(before)
         uid = f"pod-{version}" if before is None or is_new else before.metadata.uid
-        self.pods[key] = a_pod(name, uid=uid, version=version, owner=owner, node=node, phase=phase, gpus=gpus)
+        self.pods[key] = a_pod(name, uid=uid, version=version, node=node, phase=phase, gpus=gpus)
         self.inventory.see_pod(key, self.pods[key])
 
     @precondition(lambda self: self.pods)
@@ -168,19 +152,20 @@ class Watched(RuleBasedStateMachine):
         if now is not None and now.metadata.uid == old.metadata.uid:
             self.inventory.see_pod(old.metadata.key, old)
 
-    @rule(job=st.sampled_from(JOBS), uid=st.sampled_from(OBJECTS), is_claimed=st.booleans(), is_suspended=st.booleans())
-    def object_changes(self, job: str, uid: str, is_claimed: bool, is_suspended: bool) -> None:
+    @rule(job=st.sampled_from(JOBS), number=st.integers(1, 4), is_claimed=st.booleans())
+    def object_changes(self, job: str, number: int, is_claimed: bool) -> None:
+        uid = f"object-{number}"
         before = self.objects.get(uid)
         name = before.metadata.name if before is not None else job
-        self.objects[uid] = an_object(name, uid, self.next_version(), is_claimed=is_claimed, is_suspended=is_suspended)
+        self.objects[uid] = an_object(name, uid, self.next_version(), is_claimed=is_claimed)
         self.inventory.see_object(uid, KIND, self.objects[uid])
         if before is not None:
             self.inventory.see_object(uid, KIND, before)
 
-    @rule(uid=st.sampled_from(OBJECTS))
-    def object_goes(self, uid: str) -> None:
-        self.objects.pop(uid, None)
-        self.inventory.see_object(uid, KIND, None)
+    @rule(number=st.integers(1, 4))
+    def object_goes(self, number: int) -> None:
+        self.objects.pop(f"object-{number}", None)
+        self.inventory.see_object(f"object-{number}", KIND, None)
 
     @invariant()
     def is_as_read_anew(self) -> None:
