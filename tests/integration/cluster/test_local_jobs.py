@@ -3,6 +3,7 @@
 import os
 import subprocess
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,11 @@ from msgspec.structs import replace
 
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
 from tests.waiting import is_alive, until
+from voda.cluster.local import job as local_job
+from voda.cluster.local import replica
+from voda.cluster.local.folder import Folder
+from voda.cluster.local.processes import locked
+from voda.cluster.local.record import Exit
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.plan import StartJob
 from voda.events.types import JobCompleted, JobFailed, WorkerExited, WorkerStarted
@@ -54,6 +60,40 @@ async def test_end_when_the_log_has_not_heard_of_it_is_observed_until_it_has(gro
     assert (await ground.cluster.observe()).ended == {"a": JobCompleted(job_id="a")}
     del ground.blueprints["a"]
     assert (await ground.cluster.observe()).ended == {}
+
+
+async def test_launcher_when_somebody_looks_at_its_lock_just_then_is_started_all_the_same(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([False])
+
+    @contextmanager
+    def taken_once(path: Path) -> Iterator[bool]:
+        with locked(path) as is_ours:
+            yield next(answers, is_ours)
+
+    monkeypatch.setattr(local_job, "locked", taken_once)
+    await ground.start(an_mpi_job("a", "exit 0"))
+    await ground.until_told(JobCompleted(job_id="a"))
+
+
+async def test_shim_that_has_its_lock_and_does_not_say_who_it_is_is_looked_at_by_few_timers(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+
+    def found(folder: Folder, name: str, run: int, status: int | None = None) -> replica.Replica | Exit | None:
+        looks.append(name)
+        return replica.found(folder, name, run, status)
+
+    monkeypatch.setattr(local_job, "found", found)
+    home = ground.folder / "a/.voda/replicas/launcher"
+    home.mkdir(parents=True)
+    with locked(home / "lock"):
+        await ground.start(an_mpi_job("a", "exit 0"))
+        await until(lambda: len(looks) > 40)
+        assert len(ground.cluster._site.timers) < 4
+    await ground.until_told(JobCompleted(job_id="a"))
 
 
 async def test_hosts_when_resized_are_rewritten_and_workers_told(ground: Ground) -> None:

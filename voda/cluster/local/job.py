@@ -37,6 +37,8 @@ class LocalJob(Workers):
         super().__init__(site, folder, record)
         self._looks_at = 0.0
         """Loop time of the next look that is due."""
+        self._unclear: set[str] = set()
+        """Replicas that are looked at again in a moment."""
 
     # ---- what is asked
 
@@ -196,8 +198,10 @@ class LocalJob(Workers):
     def _start(self, name: str) -> None:
         folder, blueprint = self._folder, self._blueprint()
         if (run := self._next_run(name)) is None:
-            # A shim that an earlier voda started a moment ago; it will write itself down, or go.
+            # A shim that an earlier voda started a moment ago; it will write itself down, or go. Or somebody who only
+            # looked whether there is one, and is gone without a word.
             self._look(name)
+            self._wait(_LOOK_AGAIN_S)
             return
         try:
             command = command_of(self._site, folder, blueprint, self.record, name)
@@ -242,7 +246,9 @@ class LocalJob(Workers):
         try:
             self._see(name, status)
         except Unclear:
-            self._site.after(_LOOK_AGAIN_S, lambda: self._looked(name))
+            if name not in self._unclear:
+                self._unclear.add(name)
+                self._site.after(_LOOK_AGAIN_S, lambda: self._looked(name))
 
     def _see(self, name: str, status: int | None = None) -> None:
         """Find out what became of a replica's newest run, and draw the conclusions.
@@ -259,6 +265,7 @@ class LocalJob(Workers):
             self._judge(name, seen)
 
     def _looked(self, name: str) -> None:
+        self._unclear.discard(name)
         self._look(name)
         self.settle()
 
