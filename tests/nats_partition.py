@@ -5,7 +5,7 @@ Rule: the relays live on a loop and a thread of their own, because servers are s
 
 import asyncio
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 
 from tests.nats import NatsServer, serving
@@ -28,18 +28,25 @@ class Ways:
 
     def isolate(self, node: str) -> None:
         """Cut all ways to and from a node, and keep them cut."""
-        for ends, relay in self._relays.items():
-            if node in ends:
-                self._loop.call_soon_threadsafe(relay.close)
+        self._have(Relay.close, node)
 
     def heal(self) -> None:
         """Let the nodes find each other again."""
-        for relay in self._relays.values():
-            self._loop.call_soon_threadsafe(relay.open)
+        self._have(Relay.open)
 
     def close(self) -> None:
         """Cut them all for good."""
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(_WAIT_S)
+
+    def _have(self, act: Callable[[Relay], None], node: str = "") -> None:
+        """Act on the ways to and from a node, or on all, and return when that is done."""
+
+        async def on_each() -> None:
+            for ends, relay in self._relays.items():
+                if not node or node in ends:
+                    act(relay)
+
+        asyncio.run_coroutine_threadsafe(on_each(), self._loop).result(_WAIT_S)
 
     async def _close(self) -> None:
         await self._stack.aclose()

@@ -32,7 +32,8 @@ class Observed(Struct, frozen=True, kw_only=True):
     objects: Mapping[str, str] | None = None
     """job id -> uid of its object; None where the cluster keeps no objects of jobs."""
     starting: Collection[str] = ()
-    """Ids of the jobs that the cluster was told to run and that hold no GPUs yet: their workers wait for room."""
+    """Ids of the live jobs that the cluster was told to run and that hold no GPUs, as far as `workers` cannot tell of
+    them: their workers wait for room, or for each other."""
     sizes: Mapping[str, int] = {}
     """job id -> workers that the cluster was told to keep of it, as far as others can tell it so too."""
 

@@ -53,9 +53,14 @@ class KubernetesCluster:
             ended={job_id: end for job_id, end in self._noted.ends.items() if inventory.pool(job_id) == pool},
             exits=_Exits(inventory),
             objects=_Objects(inventory),
-            starting=[job_id for job_id in self._actuator.starting() if inventory.pool(job_id) == pool],
+            starting=[job_id for job_id in self._actuator.starting() if self._is_live(job_id)],
             sizes={job_id: size for job_id, size in self._noted.sizes.items() if inventory.pool(job_id) == pool},
         )
+
+    def _is_live(self, job_id: str) -> bool:
+        """Say whether a job of this pool goes on, for the log and for its operator."""
+        job = self._inventory.job(job_id)
+        return job is not None and job.spec.pool == self.pool and job_id not in self._noted.ends
 
     async def apply(self, action: Action) -> None:
         """See Cluster.apply."""

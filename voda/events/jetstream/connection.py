@@ -5,11 +5,12 @@ Rule: every request has an end, and what fails is told in voda's words; nothing 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 from urllib.parse import ParseResult
 
 import msgspec
+import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
@@ -56,6 +57,8 @@ class Connection:
         self._is_open = asyncio.Event()
         self._connecting = asyncio.Lock()
         self._is_closed = False
+        self._grumbled = ""
+        """Why the connection is not made again, as it was told last."""
         self._on_reconnect: list[Callable[[], None]] = []
 
     @classmethod
@@ -83,12 +86,12 @@ class Connection:
             StoreUnavailable: there is none within the timeout.
             InvalidInput: see open.
         """
-        if self._is_closed:
-            raise StoreUnavailable(f"{self.place} was closed")
+        self._refuse_closed()
         if not self._client.is_connected:
             async with explained(self.place), asyncio.timeout(self.timeout_s), self._connecting:
                 # A client that the server has shown the door never comes back by itself.
                 if not self._has_client or self._client.is_closed:
+                    self._refuse_closed()
                     await self._connect()
                 await self._is_open.wait()
         return self._client
@@ -193,9 +196,10 @@ class Connection:
         try:
             async with asyncio.timeout(_CLOSE_S):
                 await self._client.close()
-        except (TimeoutError, OSError) as error:
+        except (TimeoutError, OSError, nats.errors.Error) as error:
             _log.debug("connection not closed cleanly place=%s reason=%s", self.place, error)
-        await self._transport.give_up()
+        finally:
+            await self._transport.give_up()
 
     async def _connect(self) -> None:
         where = self.location
@@ -206,11 +210,11 @@ class Connection:
         async def on_error(error: Exception) -> None:
             failures.append(error)
             del failures[:-20]
-            _log.debug("nats place=%s reason=%s", self.place, repr(error))
+            self._grumble(error)
 
         client = _Client()
-        # The client's own waits for what a frozen server has not read yet, for ever.
         tls = where.tls()
+        # The client's own waits for what a frozen server has not read yet, for ever.
         client._transport = transport = _Transport(is_secret=tls is not None)
         try:
             await client.connect(
@@ -239,10 +243,22 @@ class Connection:
         self._client, self._transport, self._has_client = client, transport, True
         if self._is_closed:
             await self.close()
-            raise StoreUnavailable(f"{self.place} was closed")
+            self._refuse_closed()
         self._is_open.set()
         for wake in self._on_reconnect:
             wake()
+
+    def _grumble(self, error: Exception) -> None:
+        """Tell why the connection is not made again, where that will not change by itself; once for each reason."""
+        told = explain(error, self.place)
+        if self._has_client and isinstance(told, InvalidInput) and str(told) != self._grumbled:
+            self._grumbled = str(told)
+            _log.warning("not connected again reason=%s", told)
+        _log.debug("nats place=%s reason=%s", self.place, repr(error))
+
+    def _refuse_closed(self) -> None:
+        if self._is_closed:
+            raise StoreUnavailable(f"{self.place} was closed")
 
     async def _disconnected(self) -> None:
         self._is_open.clear()
@@ -251,6 +267,7 @@ class Connection:
 
     async def _reconnected(self) -> None:
         self._is_open.set()
+        self._grumbled = ""
         _log.info("connected again place=%s", self.place)
         for wake in self._on_reconnect:
             wake()
@@ -269,7 +286,9 @@ class _Client(Client):
 
     async def _attempt_reconnect(self) -> None:
         async with self._attempting:
-            await super()._attempt_reconnect()
+            # Whoever was before may have connected although it was cancelled.
+            if not self.is_connected:
+                await super()._attempt_reconnect()
 
 
 class _Transport(TcpTransport):
@@ -292,15 +311,13 @@ class _Transport(TcpTransport):
     async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
         """Connect, and let go of a connection on which the server said nothing."""
         await self.drop()
+        self._end_if_given_up()
         # Not wait_for, as nats-py has it: up to Python 3.11 it may lose a connection made as the time runs out.
         async with asyncio.timeout(connect_timeout):
             reader, writer = await asyncio.open_connection(uri.hostname, uri.port, limit=buffer_size)
         self._bare_io_reader = self._io_reader = reader
         self._bare_io_writer = self._io_writer = writer
-        if self._is_given_up:
-            await self.drop()
-            # Nothing else ends an attempt that has outlived its being cancelled.
-            raise asyncio.CancelledError
+        self._end_if_given_up()
 
     def write(self, payload: bytes) -> None:
         """Write, but no secret in the open.
@@ -308,9 +325,13 @@ class _Transport(TcpTransport):
         Raises:
             NotSecret: the server did not ask for TLS.
         """
-        if self._is_secret and self._io_writer is self._bare_io_writer:
-            raise NotSecret("the server does not speak TLS")
+        self._refuse_open()
         super().write(payload)  # type: ignore[no-untyped-call]
+
+    def writelines(self, payload: Iterable[bytes]) -> None:
+        """Write several; see write."""
+        self._refuse_open()
+        super().writelines(payload)  # type: ignore[no-untyped-call]
 
     async def wait_closed(self) -> None:
         """Wait until all is written, for a moment at most, and let go of the connection.
@@ -335,12 +356,24 @@ class _Transport(TcpTransport):
         # The loop closes the socket in its next round.
         await asyncio.sleep(0)
 
+    def _end_if_given_up(self) -> None:
+        """End an attempt that has outlived its being cancelled: nothing else does."""
+        if self._is_given_up:
+            self._abort()
+            raise asyncio.CancelledError
+
+    def _refuse_open(self) -> None:
+        if self._is_secret and self._io_writer is self._bare_io_writer:
+            raise NotSecret("the server does not speak TLS")
+
     def _abort(self) -> None:
         for writer in self._writers():
             writer.transport.abort()
 
     def _writers(self) -> Sequence[asyncio.StreamWriter]:
-        return [writer for writer in (self._io_writer, self._bare_io_writer) if writer is not None]
+        # Up to Python 3.11, TLS that is broken off while it begins leaves a writer without a transport.
+        writers = (self._io_writer, self._bare_io_writer)
+        return [writer for writer in writers if writer is not None and writer.transport is not None]
 
 
 def _identity(where: Location) -> dict[str, Any]:

@@ -69,8 +69,8 @@ def explain(error: Exception, place: str) -> VodaError:
             )
         case ssl.SSLCertVerificationError():
             return InvalidInput(
-                f"{place}: the server's certificate is not trusted ({error.verify_message}): name who signed it"
-                " (ca=FILE), and the server as its certificate does"
+                f"{place}: the server's certificate is not trusted ({error.verify_message}): it has to be valid, signed"
+                " by whom ca=FILE names, and for the host that the URL names"
             )
         case nats.errors.MaxPayloadError():
             return InvalidInput(f"{place}: a message is larger than the server takes (max_payload)")
