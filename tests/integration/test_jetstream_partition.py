@@ -44,7 +44,7 @@ async def ways_to(server: NatsServer, *nodes: Node) -> AsyncIterator[tuple[str, 
         yield url, first, second
 
 
-async def test_leader_that_is_cut_off_is_not_taken_for_one_that_lost_events() -> None:
+async def test_leader_that_is_cut_off_is_taken_neither_for_the_log_nor_for_one_that_lost_events() -> None:
     with partible() as (server, partition):
         await JetStreamStore.migrate(server.url("log"))
         old = server.leader("log")
@@ -64,7 +64,7 @@ async def test_leader_that_is_cut_off_is_not_taken_for_one_that_lost_events() ->
             await until_it_is(lambda: has_read(moving, 2), within_s=_WAIT_S)
             to_old.open()
             to_other.close()
-            # What it has read is not there: not yet, for all that anybody can know here.
+            # What it has read is not there: not yet, for all that anybody can know here. Nor is that the log's end.
             for _ in range(3):
                 with pytest.raises(StoreUnavailable, match="try again"):
                     await moving.read(0, 10)

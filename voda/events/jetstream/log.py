@@ -208,7 +208,9 @@ class Log:
         while (end := await self.stream.last_sequence()) < self._assembly.sequence:
             # A leader that was just elected may not have caught up with itself.
             if loop.time() > deadline:
-                raise await self._gone_back()
+                await self.stream.prove_led()
+                if await self.stream.last_sequence() < self._assembly.sequence:
+                    raise self._gone_back()
             await asyncio.sleep(_PAUSE_S)
         return end
 
@@ -226,19 +228,15 @@ class Log:
         # What is in the archive need not be there.
         await self.read_record()
         if not await self._stands(self.state):
-            raise await self._gone_back()
+            await self.stream.prove_led()
+            if not await self._stands(self.state):
+                raise self._gone_back()
         self._is_proven = True
 
     def _doubt(self) -> None:
         self._is_proven = self._state is None
 
-    async def _gone_back(self) -> LogDamaged | StoreUnavailable:
-        """Return what it means that the stream does not hold what was read from it."""
-        if not await self.stream.is_led():
-            return StoreUnavailable(
-                f"{self.place}: the server that answers is cut off from the others, and knows less of the log than"
-                " was read before; try again"
-            )
+    def _gone_back(self) -> LogDamaged:
         position = self.state.position
         return LogDamaged(
             f"{self.place}: position {position}: the log does not hold any more what stood there: the servers have lost"

@@ -35,6 +35,8 @@ class Reading:
         self._lookup = lookup
         # The group that a page ended in: the next begins there.
         self._last: Group | None = None
+        self._seen = 0
+        """The last position that was ever read here."""
 
     async def sealed(self, after: int, limit: int, *, to_end: bool = True) -> list[Sealed]:
         """Return up to `limit` events behind a position.
@@ -49,7 +51,20 @@ class Reading:
             LogDamaged: one is missing, or cannot be read.
         """
         # What is known to be there before the stream is asked for its end must be found.
-        known = self._log.state.position if self._log.is_loaded else 0
+        known = min(max(self._log.state.position if self._log.is_loaded else 0, self._seen), after + limit)
+        found = await self._page(after, limit, to_end)
+        if to_end and after + len(found) < known:
+            await self._refuse_archived(after)
+            # Whoever was cut off from the others without knowing it is not to be taken for one that lost events.
+            await self._log.stream.prove_led()
+            found = await self._page(after, limit, to_end)
+            if after + len(found) < known:
+                raise _missing(after + len(found) + 1)
+        if found:
+            self._seen = max(self._seen, after + len(found))
+        return found
+
+    async def _page(self, after: int, limit: int, to_end: bool) -> list[Sealed]:
         found: list[Sealed] = []
         try:
             async for group in self._from(after, limit, to_end):
@@ -68,9 +83,6 @@ class Reading:
                 raise
             expected = after + len(found) + 1
             raise LogDamaged(f"position {expected}: {error}", expected) from error
-        if to_end and after + len(found) < known:
-            await self._refuse_archived(after)
-            raise _missing(after + len(found) + 1)
         return found
 
     async def of_stream(self, stream: str, after: int, limit: int) -> list[Sealed]:

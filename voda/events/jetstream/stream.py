@@ -25,8 +25,10 @@ _STATUS = "Status"
 _END_OF_BATCH = "204"
 _NOT_FOUND = "404"
 _MESSAGE_NOT_FOUND = 10037
-_LATELY_NS = 5_000_000_000
-"""They hear of each other every second."""
+_LATELY_NS = 4_000_000_000
+"""They hear of each other every second, and elect another leader after four without a word at the earliest."""
+_SURE_S = 5.0
+"""Whoever still leads so long after it has said something led when it said it."""
 _ATTEMPT_S = 2.0
 """Longest wait for the next message of a page; a lost one is asked for again."""
 _SHORTEST_PAUSE_S = 0.001
@@ -70,17 +72,36 @@ class Stream:
         except APIError as error:
             raise explain(error, self._connection.place) from error
 
-    async def is_led(self) -> bool:
-        """Return whether who tells of the stream leads it, and has lately heard of most of those who keep it.
+    async def state(self) -> dict[str, Any]:
+        """Return how far the stream reaches, as its leader knows: first_seq, last_seq, messages, num_deleted.
 
         A leader that is cut off from the others stays one for up to 20 s, and tells of the stream even then.
-        """
-        return is_led_by_most((await self.api("INFO")).get("cluster"))
 
-    async def state(self) -> dict[str, Any]:
-        """Return how far the stream reaches, as its leader knows: first_seq, last_seq, messages, num_deleted."""
-        found: dict[str, Any] = (await self.api("INFO"))["state"]
-        return found
+        Raises:
+            StoreUnavailable: whoever answers has not heard of most of those who keep the stream, for the timeout.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._connection.timeout_s
+        while True:
+            info = await self.api("INFO")
+            if is_led_by_most(info.get("cluster")):
+                found: dict[str, Any] = info["state"]
+                return found
+            if loop.time() > deadline:
+                raise StoreUnavailable(
+                    f"{self._connection.place}: the server that answers is cut off from the others that keep the log;"
+                    " try again"
+                )
+            await asyncio.sleep(_PAUSE_S)
+
+    async def prove_led(self) -> None:
+        """Return once it is sure that whoever told of the stream just now led it: what it did not know is lost.
+
+        Raises:
+            StoreUnavailable: it is cut off; see state.
+        """
+        await asyncio.sleep(_SURE_S)
+        await self.state()
 
     async def last_sequence(self) -> int:
         """Return the sequence of the last message; 0 where none was ever written."""
