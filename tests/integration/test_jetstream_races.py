@@ -15,6 +15,7 @@ from voda.events.durable import Base
 from voda.events.envelope import ANY_VERSION, Head
 from voda.events.group import GroupPlan
 from voda.events.jetstream import state as state_module
+from voda.events.jetstream import stream as stream_module
 from voda.events.jetstream.store import JetStreamStore
 from voda.events.verify import verify_log
 
@@ -97,6 +98,32 @@ async def test_page_whose_first_message_was_lost_is_asked_for_again(
     monkeypatch.setattr(store._log.stream, "_batch", less_the_first)
     assert await ids(store) == ["0", "1", "2"]
     assert lost
+
+
+async def test_end_that_is_told_too_early_is_neither_the_end_nor_a_loss_until_it_is_told_again(
+    url: str, store: JetStreamStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_module, "_SURE_S", 0.01)
+    for event_id in ("1", "2", "3"):
+        await store.append("job.a", ANY_VERSION, [a_fact(event_id)])
+    async with opened(url) as reader:
+        for each in (store, reader):
+            assert len(await each.read(0, 2)) == 2
+            stream = each._log.stream
+            whole, is_behind = stream.all_behind, iter([True])
+
+            async def sometimes(sequence: int, **limits: int) -> list[Any]:
+                return [] if next(is_behind, False) else await whole(sequence, **limits)  # noqa: B023 - called within
+
+            monkeypatch.setattr(stream, "all_behind", sometimes)
+            assert await ids(each) == ["1", "2", "3"]
+
+            async def never(sequence: int, **limits: int) -> list[Any]:
+                return []
+
+            monkeypatch.setattr(stream, "all_behind", never)
+            with pytest.raises(LogDamaged, match="position 1: the event is missing"):
+                await each.read(0, 2)
 
 
 async def test_append_that_always_loses_the_race_is_given_up_in_time(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
 from tests.waiting import is_alive, until
 from voda.cluster.local import job as local_job
-from voda.cluster.local import replica
+from voda.cluster.local import processes, replica
 from voda.cluster.local.folder import Folder
 from voda.cluster.local.processes import locked
 from voda.cluster.local.record import Exit
@@ -75,6 +75,20 @@ async def test_launcher_when_somebody_looks_at_its_lock_just_then_is_started_all
     monkeypatch.setattr(local_job, "locked", taken_once)
     await ground.start(an_mpi_job("a", "exit 0"))
     await ground.until_told(JobCompleted(job_id="a"))
+
+
+async def test_launcher_when_somebody_looks_at_its_lock_as_it_ends_is_not_run_again(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([True])
+
+    def taken_at_its_end(path: Path) -> bool:
+        return next(answers, False) if path.with_name("exit.json").exists() else processes.is_locked(path)
+
+    monkeypatch.setattr(replica, "is_locked", taken_at_its_end)
+    await ground.start(an_mpi_job("a", "echo ran; exit 0"))
+    await ground.until_told(JobCompleted(job_id="a"))
+    assert ground.log() == "ran\n"
 
 
 async def test_shim_that_has_its_lock_and_does_not_say_who_it_is_is_looked_at_by_few_timers(

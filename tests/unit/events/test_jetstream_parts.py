@@ -244,6 +244,8 @@ def _other(active_s: float, *, offline: bool = False) -> dict[str, Any]:
         ({"leader": "n1"}, True),
         ({"leader": "n1", "replicas": [_other(0.2), _other(1.1)]}, True),
         ({"leader": "n1", "replicas": [_other(0.2), _other(8.0)]}, True),
+        ({"leader": "n1", "replicas": [_other(3.9), _other(8.0)]}, True),
+        ({"leader": "n1", "replicas": [_other(4.1), _other(8.0)]}, False),
         ({"leader": "n1", "replicas": [_other(8.0), _other(8.0)]}, False),
         ({"leader": "n1", "replicas": [_other(1.0, offline=True), _other(0.0)]}, False),
         ({"replicas": [_other(0.2), _other(0.2)]}, False),

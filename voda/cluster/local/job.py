@@ -37,8 +37,8 @@ class LocalJob(Workers):
         super().__init__(site, folder, record)
         self._looks_at = 0.0
         """Loop time of the next look that is due."""
-        self._unclear: set[str] = set()
-        """Replicas that are looked at again in a moment."""
+        self._unclear: dict[str, int | None] = {}
+        """Replicas that are looked at again in a moment -> exit status of their shim, where it was our child."""
 
     # ---- what is asked
 
@@ -175,7 +175,7 @@ class LocalJob(Workers):
 
     def _start_missing(self) -> None:
         record = self.record
-        names = [name for name in self._names() if name not in self._replicas]
+        names = [name for name in self._names() if name not in self._replicas and name not in self._unclear]
         if not names:
             return
         if (pause := record.not_before - self._site.now()) > 0:
@@ -183,7 +183,9 @@ class LocalJob(Workers):
             self._wait(min(pause, pause_s(record.failures)))
             return
         for name in names:
-            self._start(name)
+            # An end that is learned of on the way may be the job's.
+            if not record.ended:
+                self._start(name)
 
     def _names(self) -> Sequence[str]:
         """Return the replicas that shall run."""
@@ -199,7 +201,7 @@ class LocalJob(Workers):
         folder, blueprint = self._folder, self._blueprint()
         if (run := self._next_run(name)) is None:
             # A shim that an earlier voda started a moment ago; it will write itself down, or go. Or somebody who only
-            # looked whether there is one, and is gone without a word.
+            # looked whether there is one, and is gone without a word. Or an end that nobody has drawn conclusions from.
             self._look(name)
             self._wait(_LOOK_AGAIN_S)
             return
@@ -214,13 +216,14 @@ class LocalJob(Workers):
             self._fail(f"{name} could not run: its command line or environment is too long", None)
 
     def _next_run(self, name: str) -> int | None:
-        """Return the number of a replica's next run, recorded and granted; None while a shim is at work."""
+        """Return the number of a replica's next run, recorded and granted; None where the last is not done with."""
         record, folder = self.record, self._folder
         home = folder.replicas / name
         home.mkdir(exist_ok=True)
         # Held until the former run's grant is gone: a shim of it that comes this late finds the lock or no grant.
         with locked(home / "lock") as is_ours:
-            if not is_ours:
+            last = record.runs.get(name, 0)
+            if not is_ours or (record.judged.get(name) != last and folder.exit(name, last) is not None):
                 return None
             run = record.runs[name] = max(record.runs.get(name, 0), folder.last_run(name)) + 1
             folder.grant(name, run, ())
@@ -233,11 +236,15 @@ class LocalJob(Workers):
 
     def _on_end(self, replica: Replica, status: int | None) -> None:
         self._replicas.pop(replica.name, None)
+        self._learn(replica.name, status)
+
+    def _learn(self, name: str, status: int | None) -> None:
+        """Find out what became of a replica, and go on from there."""
         try:
-            self._look(replica.name, status)
+            self._look(name, status)
         except OSError as error:
-            _log.warning("job_id=%s replica=%s cannot be looked at: %s", self.record.job_id, replica.name, error)
-            self._site.after(TRY_AGAIN_S, lambda: self._on_end(replica, status))
+            _log.warning("job_id=%s replica=%s cannot be looked at: %s", self.record.job_id, name, error)
+            self._site.after(TRY_AGAIN_S, lambda: self._learn(name, status))
             return
         self.settle()
 
@@ -247,8 +254,8 @@ class LocalJob(Workers):
             self._see(name, status)
         except Unclear:
             if name not in self._unclear:
-                self._unclear.add(name)
-                self._site.after(_LOOK_AGAIN_S, lambda: self._looked(name))
+                self._site.after(_LOOK_AGAIN_S, lambda: self._learn(name, self._unclear.pop(name, None)))
+                self._unclear[name] = status
 
     def _see(self, name: str, status: int | None = None) -> None:
         """Find out what became of a replica's newest run, and draw the conclusions.
@@ -263,11 +270,6 @@ class LocalJob(Workers):
             self._watch(seen)
         elif seen is not None and self.record.judged.get(name) != seen.run:
             self._judge(name, seen)
-
-    def _looked(self, name: str) -> None:
-        self._unclear.discard(name)
-        self._look(name)
-        self.settle()
 
     # ---- ends
 

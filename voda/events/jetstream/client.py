@@ -31,8 +31,14 @@ class OneAtATime(Client):
     async def _attempt_reconnect(self) -> None:
         async with self._attempting:
             # Whoever was before may have connected although it was cancelled.
-            if not self.is_connected:
+            if self.is_connected:
+                return
+            try:
                 await super()._attempt_reconnect()
+            except Exception as error:  # what nats-py does not expect would end all attempts, and nobody would know
+                await self._error_cb(error)
+                # Whoever asks for a connection next finds this one at its end, and makes another.
+                await self.close()
 
 
 class OwnTransport(TcpTransport):

@@ -241,6 +241,7 @@ class Connection:
         if self._is_closed:
             await self.close()
             self._refuse_closed()
+        self._grumbled = ""
         self._is_open.set()
         for wake in self._on_reconnect:
             wake()
@@ -248,7 +249,8 @@ class Connection:
     def _grumble(self, error: Exception) -> None:
         """Tell why the connection is not made again, where that will not change by itself; once for each reason."""
         told = explain(error, self.place)
-        if self._has_client and isinstance(told, InvalidInput) and str(told) != self._grumbled:
+        is_lost = self._has_client and not self._is_open.is_set()
+        if is_lost and isinstance(told, InvalidInput) and str(told) != self._grumbled:
             self._grumbled = str(told)
             _log.warning("not connected again reason=%s", told)
         _log.debug("nats place=%s reason=%s", self.place, repr(error))

@@ -205,11 +205,13 @@ class Log:
         """Return the stream's last sequence, as its leader knows it; never less than what was read before."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.connection.timeout_s
-        while (end := await self.stream.last_sequence()) < self._assembly.sequence:
+        # Of this instant: what this process writes meanwhile may be behind the end that is told.
+        known = self._assembly.sequence
+        while (end := await self.stream.last_sequence()) < known:
             # A leader that was just elected may not have caught up with itself.
             if loop.time() > deadline:
                 await self.stream.prove_led()
-                if await self.stream.last_sequence() < self._assembly.sequence:
+                if await self.stream.last_sequence() < known:
                     raise self._gone_back()
             await asyncio.sleep(_PAUSE_S)
         return end

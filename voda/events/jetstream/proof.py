@@ -26,6 +26,10 @@ async def refuse_cut(log: Log, kinds: Sequence[str]) -> None:
     await _refuse_holes(log)
     position = (await log.sync()).position
     if reached > position:
+        # A leader that was just elected may not have caught up with itself.
+        await log.stream.prove_led()
+        position = (await log.sync()).position
+    if reached > position:
         raise LogDamaged(
             f"{log.place}: position {position + 1}: the log ends at {position} but once reached {reached}:"
             " its tail is cut; restore it from a copy",

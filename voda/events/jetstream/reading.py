@@ -59,6 +59,7 @@ class Reading:
             await self._log.stream.prove_led()
             found = await self._page(after, limit, to_end)
             if after + len(found) < known:
+                await self._refuse_archived(after)
                 raise _missing(after + len(found) + 1)
         if found:
             self._seen = max(self._seen, after + len(found))

@@ -31,6 +31,8 @@ _SURE_S = 5.0
 """Whoever still leads so long after it has said something led when it said it."""
 _ATTEMPT_S = 2.0
 """Longest wait for the next message of a page; a lost one is asked for again."""
+_SHARE = 0.8
+"""Of the timeout, after which it is said why nothing was learned."""
 _SHORTEST_PAUSE_S = 0.001
 _PAUSE_S = 0.05
 
@@ -72,16 +74,20 @@ class Stream:
         except APIError as error:
             raise explain(error, self._connection.place) from error
 
-    async def state(self) -> dict[str, Any]:
+    async def state(self, *, until: float | None = None) -> dict[str, Any]:
         """Return how far the stream reaches, as its leader knows: first_seq, last_seq, messages, num_deleted.
 
-        A leader that is cut off from the others stays one for up to 20 s, and tells of the stream even then.
+        A leader that is cut off from the others stays one for up to 20 s, and tells of the stream even then; one that
+        still hears of some learns from these within a second that there is another.
+
+        Args:
+            until: time of the loop after which it is not asked again; None = in the connection's timeout.
 
         Raises:
-            StoreUnavailable: whoever answers has not heard of most of those who keep the stream, for the timeout.
+            StoreUnavailable: whoever answers has not heard of most of those who keep the stream, for that long.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._connection.timeout_s
+        deadline = loop.time() + self._connection.timeout_s if until is None else until
         while True:
             info = await self.api("INFO")
             if is_led_by_most(info.get("cluster")):
@@ -95,7 +101,8 @@ class Stream:
             await asyncio.sleep(_PAUSE_S)
 
     async def prove_led(self) -> None:
-        """Return once it is sure that whoever told of the stream just now led it: what it did not know is lost.
+        """Return once nobody who was cut off from the others can still lead the stream: ask again then, what it does
+        not know by then is lost.
 
         Raises:
             StoreUnavailable: it is cut off; see state.
@@ -199,11 +206,12 @@ class Stream:
             StoreUnavailable: the leader says that there are more, but nobody has them.
         """
         pause_s = _SHORTEST_PAUSE_S
+        until = asyncio.get_running_loop().time() + _SHARE * self._connection.timeout_s
         async with explained(self._connection.place), asyncio.timeout(self._connection.timeout_s):
             while True:
                 if page := await self._try_page(sequence, messages, most_bytes):
                     return page
-                state = await self.state()
+                state = await self.state(until=until)
                 if int(state["last_seq"]) < sequence or not state["messages"]:
                     return []
                 # A follower that lags behind the leader by an instant.
