@@ -4,7 +4,7 @@ Rule: every wait has a deadline; what is not well long after the last ill is a f
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from tests.torture.journal import now
 from tests.torture.programs import Clients, admin_token
 from tests.torture.replica import Replica
 from tests.torture.servers import Servers
+from tests.torture.unended import traces
 
 _READY_S = 180.0
 _CALM_S = 45.0
@@ -25,6 +26,7 @@ _END_S = 90.0
 _ANSWER_S = 5.0
 _POLL_S = 0.2
 _RATELIMIT_S = 0.5
+_MOST_TOLD = 3
 _ODD_ENDS = 3
 """Of one replica: after so many there is no use in starting it again."""
 
@@ -72,7 +74,7 @@ class Scene:
             await self._restart_everything()
             await self._until_ready()
         live = await self._until_quiet()
-        trouble = [f"{live} jobs have not ended {_QUIET_S:g} s after everything was well again"] if live else []
+        trouble = await self._unended(live) if live else []
         for replica in self._replicas:
             await replica.end(_END_S)
             trouble += replica.odd_ends
@@ -147,6 +149,19 @@ class Scene:
                 found = await self._get(replica, "/api/v1/jobs?phase=live&limit=1")
                 live = found["total"] if found is not None else live
         return live
+
+    async def _unended(self, live: int) -> list[str]:
+        """Say how many jobs have not ended, and of some what can be seen."""
+        told = [f"{live} jobs have not ended {_QUIET_S:g} s after everything was well again"]
+        for replica in self._replicas:
+            found = await self._get(replica, f"/api/v1/jobs?phase=live&limit={_MOST_TOLD}")
+            if found is not None:
+                return told + [self._story(job) for job in found["items"]]
+        return told
+
+    def _story(self, job: Mapping[str, Any]) -> str:
+        seen = traces(self._folder / "home", job["job_id"])
+        return f"{job['job_id']} is {job['phase']} on {job['replicas']} ({job['reason']}): {seen}"
 
     async def _get(self, replica: Replica, path: str) -> Any:
         timeout = aiohttp.ClientTimeout(total=_ANSWER_S)

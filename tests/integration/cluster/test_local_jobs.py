@@ -1,5 +1,6 @@
 """Local jobs as real processes: starting, growing, shrinking, ending, and those that misbehave."""
 
+import asyncio
 import os
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
 from tests.waiting import is_alive, until
+from voda.clock import SystemClock
 from voda.cluster.local import job as local_job
 from voda.cluster.local import processes, replica
 from voda.cluster.local.folder import Folder
@@ -218,6 +220,38 @@ async def test_job_when_its_deadline_passes_fails(ground: Ground) -> None:
     await ground.start(an_mpi_job("a", FOREVER, policy={"active_deadline_s": 0.3}))
     await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="failed"))
     assert JobFailed(job_id="a", reason="was active for more than 0.3 s (activeDeadlineSeconds)") in ground.told
+
+
+@pytest.fixture
+async def early_timers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let timers come a moment before their time, as those of uvloop do."""
+    loop = asyncio.get_running_loop()
+    call_later = loop.call_later
+    monkeypatch.setattr(loop, "call_later", lambda pause_s, *rest: call_later(max(0.0, pause_s - 0.005), *rest))
+
+
+@pytest.mark.usefixtures("early_timers")
+async def test_restart_when_its_timer_comes_early_is_not_forgotten(ground: Ground) -> None:
+    await ground.start(an_mpi_job("a", "echo up; exit 3", policy={"backoff_limit": 1}))
+    await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="failed", exit_code=3))
+    assert ground.log().count("up") == 2
+
+
+@pytest.mark.usefixtures("early_timers")
+async def test_deadline_when_its_timer_comes_early_is_not_forgotten(ground: Ground) -> None:
+    await ground.start(an_mpi_job("a", FOREVER, policy={"active_deadline_s": 0.3}))
+    await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="failed"))
+
+
+async def test_deadline_when_the_job_was_halted_meanwhile_counts_anew(ground: Ground) -> None:
+    await ground.start(an_mpi_job("a", f"echo up; {FOREVER}", policy={"active_deadline_s": 2.0}))
+    await ground.until_logged("up")
+    await ground.halt("a")
+    await ground.until_workers()
+    resumed_at = SystemClock().now()
+    await ground.resize("a", 1)
+    await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="failed"))
+    assert SystemClock().now() >= resumed_at + 2.0
 
 
 async def test_output_when_it_outgrows_its_cap_keeps_its_end(tmp_path: Path) -> None:

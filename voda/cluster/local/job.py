@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Final
 
+from voda.cluster.local.alarm import Alarm
 from voda.cluster.local.blueprint import Blueprint
 from voda.cluster.local.command import LAUNCHER, command_of
 from voda.cluster.local.ends import told, verdict
@@ -35,8 +36,8 @@ class LocalJob(Workers):
 
     def __init__(self, site: Site, folder: Folder, record: Record) -> None:
         super().__init__(site, folder, record)
-        self._looks_at = 0.0
-        """Loop time of the next look that is due."""
+        self._next_look = Alarm(site, self.settle)
+        self._deadline = Alarm(site, self._check_deadline)
         self._unclear: dict[str, int | None] = {}
         """Replicas that are looked at again in a moment -> exit status of their shim, where it was our child."""
 
@@ -145,7 +146,7 @@ class LocalJob(Workers):
             self._press()
             self._release([index for index in sorted(record.leaving) if self._is_vacant(index)])
         if record.leaving:
-            self._wait(_LEFT_AGAIN_S)
+            self._next_look.set(_LEFT_AGAIN_S)
         if not record.devices:
             self._rest()
 
@@ -180,7 +181,7 @@ class LocalJob(Workers):
             return
         if (pause := record.not_before - self._site.now()) > 0:
             # Not longer than a restart ever waits, should the clock have been set back.
-            self._wait(min(pause, pause_s(record.failures)))
+            self._next_look.set(min(pause, pause_s(record.failures)))
             return
         for name in names:
             # An end that is learned of on the way may be the job's.
@@ -203,7 +204,7 @@ class LocalJob(Workers):
             # A shim that an earlier voda started a moment ago; it will write itself down, or go. Or somebody who only
             # looked whether there is one, and is gone without a word. Or an end that nobody has drawn conclusions from.
             self._look(name)
-            self._wait(_LOOK_AGAIN_S)
+            self._next_look.set(_LOOK_AGAIN_S)
             return
         try:
             command = command_of(self._site, folder, blueprint, self.record, name)
@@ -349,7 +350,7 @@ class LocalJob(Workers):
         if blueprint is None or blueprint.policy.active_deadline_s is None or self.record.state != "running":
             return
         due = self.record.resumed_at + blueprint.policy.active_deadline_s
-        self._site.after(due - self._site.now(), self._check_deadline)
+        self._deadline.set(due - self._site.now())
 
     def _check_deadline(self) -> None:
         record, blueprint = self.record, self._known_blueprint()
@@ -358,13 +359,9 @@ class LocalJob(Workers):
         limit_s = blueprint.policy.active_deadline_s
         if limit_s is not None and self._site.now() >= record.resumed_at + limit_s:
             self._fail(f"was active for more than {limit_s:g} s (activeDeadlineSeconds)", None)
-
-    def _wait(self, pause_s: float) -> None:
-        """Look again after a pause; a look that is to come sooner is kept."""
-        due = self._now() + pause_s
-        if self._looks_at <= self._now() or due < self._looks_at:
-            self._looks_at = due
-            self._site.after(pause_s, self.settle)
+        else:
+            # It was halted meanwhile and counts anew, or the timer came a moment early.
+            self._arm_deadline()
 
     def _index(self, blueprint: Blueprint, name: str) -> int | None:
         return next((index for index in self.record.devices if blueprint.replica_of(index) == name), None)
