@@ -214,16 +214,8 @@ async def test_failed_worker_when_its_successor_fails_too_is_counted_twice() -> 
 
 @in_no_time
 async def test_worker_when_drained_is_deleted_and_not_counted() -> None:
-    stage = Stage()
-    stage.add_job("a")
-    stage.add_node("n1")
-    stage.add_worker("a", 0, node="n1")
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
-    stage.set_status("a-worker-0", phase="Failed", conditions=[condition])
-    stage.watch()
-    await stage.actuator.want("a", Running(("n1",)))
-    assert stage.wire.asked == [("DELETE", WORKER)]
-    assert _noted(stage) is None
+    await _is_deleted_and_not_counted(conditions=[condition])
 
 
 @in_no_time
@@ -255,11 +247,15 @@ async def test_job_when_it_changed_during_a_step_that_met_a_conflict_is_looked_a
 
 @in_no_time
 async def test_worker_when_evicted_is_deleted_and_not_counted() -> None:
+    await _is_deleted_and_not_counted(reason="Evicted")
+
+
+async def _is_deleted_and_not_counted(**status: object) -> None:
     stage = Stage()
     stage.add_job("a")
     stage.add_node("n1")
     stage.add_worker("a", 0, node="n1")
-    stage.set_status("a-worker-0", phase="Failed", reason="Evicted")
+    stage.set_status("a-worker-0", phase="Failed", **status)
     stage.watch()
     await stage.actuator.want("a", Running(("n1",)))
     assert stage.wire.asked == [("DELETE", WORKER)]
