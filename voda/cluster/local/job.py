@@ -19,7 +19,7 @@ from voda.cluster.local.processes import locked
 from voda.cluster.local.record import Exit, Record, pause_s
 from voda.cluster.local.replica import Replica, Unclear, found, start
 from voda.cluster.local.site import Site
-from voda.cluster.local.workers import SPARE_S, TRY_AGAIN_S, Workers
+from voda.cluster.local.workers import TRY_AGAIN_S, Workers
 from voda.cluster.local.workplace import last_lines, take
 from voda.domain.errors import ActionRefused
 from voda.domain.plan import StopReason
@@ -93,18 +93,10 @@ class LocalJob(Workers):
         """Take over what an earlier voda left: running processes, and ends nobody has heard of."""
         record = self.record
         if record.boot_id != self._site.boot_id:
-            # No process outlives its machine's boot; the plan will start the job again.
-            self._causes.update(dict.fromkeys(record.devices, ("node_lost", None)))
-            record.boot_id = self._site.boot_id
-            for name, run in tuple(record.runs.items()):
-                if (ended := self._folder.exit(name, run)) is not None and record.judged.get(name) != run:
-                    self._judge(name, ended)
-            record.leaving = set(record.devices)
-            if record.state == "running" and not record.ended:
-                record.state = "halting"
-            record.judged |= record.runs
-        for index in record.leaving:
-            self._leave_by[index] = self._now() + SPARE_S + record.grace_s
+            self._survive_boot()
+        elif record.leaving:
+            # What the earlier voda did of it after it was recorded is not known.
+            self._leave(record.leaving)
         for name in tuple(record.runs):
             self._look(name)
         if record.ended and record.wanted:
@@ -114,6 +106,20 @@ class LocalJob(Workers):
             self._furnish()
         self._arm_deadline()
         self.settle()
+
+    def _survive_boot(self) -> None:
+        """Let all workers go, as no process outlives its machine's boot; the plan will start the job again."""
+        record = self.record
+        for name, run in tuple(record.runs.items()):
+            if (ended := self._folder.exit(name, run)) is not None and record.judged.get(name) != run:
+                self._judge(name, ended)
+        record.judged |= record.runs
+        if record.state == "running" and not record.ended:
+            record.state = "halting"
+            self._causes = dict.fromkeys(record.devices, ("node_lost", None))
+        # Written with all else: a voda that dies before it finds the same again.
+        record.boot_id = self._site.boot_id
+        self._leave(record.devices)
 
     def close(self) -> None:
         """Look no longer; the processes go on."""
@@ -289,6 +295,9 @@ class LocalJob(Workers):
         if name == LAUNCHER and self._now() < self._forgiven_until and not ended.problem:
             # Open MPI's mpirun even ends well when one of its daemons is killed.
             self._save()
+        elif ended.was_told:
+            # By nobody here: a machine that shuts down tells its processes to end. Even one that ends well is not done.
+            self._cut_off(index, ended)
         elif judged.outcome == "completed":
             self._complete(others)
         elif judged.outcome == "failed":
@@ -331,6 +340,13 @@ class LocalJob(Workers):
         self._save()
         _log.warning("job_id=%s %s %s; failures=%d", record.job_id, name, told(ended), record.failures)
 
+    def _cut_off(self, index: int | None, ended: Exit) -> None:
+        """Let a replica that others told to end run again; it did not fail."""
+        if index is not None:
+            self.record.leaving.add(index)
+            self._causes[index] = ("evicted", ended.exit_code)
+        self._save()
+
     def _let_all_go(self) -> None:
         if self._is_open:
             self._leave(set(self.record.devices))
@@ -338,8 +354,8 @@ class LocalJob(Workers):
 
     def _end_all(self, state: str) -> None:
         record = self.record
+        # Written together with who is to leave: between two files a crash would leave a job that ends and nobody goes.
         record.state = "halting" if state == "halting" else "stopping"
-        self._save()
         self._leave(set(record.devices))
         self.settle()
 

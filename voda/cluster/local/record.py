@@ -79,6 +79,8 @@ class Exit(Struct, frozen=True, kw_only=True):
     code: int = 0
     """-1 where a signal ended it."""
     signal: int = 0
+    was_told: bool = False
+    """It was told to end: by voda, or by who clears up a machine before it shuts down."""
     ended_at: float = 0.0
     problem: str = ""
     """Why the program could not be started, one sentence."""

@@ -50,9 +50,11 @@ def main(words: list[str]) -> int:
         os.write(2, f"voda: {folder} cannot be written: {error.strerror}\n".encode())
         return CANNOT_WRITE
     pid, problem = start(words[words.index("--") + 1 :], cwd)
-    ending = watch(pid, float(grace_s), Log(log, int(log_bytes)))
+    ending, was_told = watch(pid, float(grace_s), Log(log, int(log_bytes)))
     code, killer = (os.waitstatus_to_exitcode(ending), 0) if not os.WIFSIGNALED(ending) else (-1, os.WTERMSIG(ending))
-    write_exit(folder, f'{{"run":{run},"code":{code},"signal":{killer},"ended_at":{now()},"problem":"{problem}"}}')
+    told = "true" if was_told else "false"
+    ended = f'"code":{code},"signal":{killer},"was_told":{told},"ended_at":{now()},"problem":"{problem}"'
+    write_exit(folder, f'{{"run":{run},{ended}}}')
     kill_descendants()
     return 0
 
@@ -118,13 +120,14 @@ class Log:
             return
 
 
-def watch(pid: int, grace_s: float, log: Log) -> int:
-    """Wait for the program's end, heed the signals meanwhile, and return its wait status."""
+def watch(pid: int, grace_s: float, log: Log) -> tuple[int, bool]:
+    """Wait for the program's end, and heed the signals meanwhile; return its wait status, and if it was told to end."""
     kill_at = float("inf")
     while True:
         ended = reaped(pid)
         if ended is not None:
-            return ended
+            # A machine that shuts down tells all at once, and the program may have been faster.
+            return ended, kill_at < float("inf") or signal.SIGTERM in signal.sigpending()
         log.trim()
         heard = signal.sigtimedwait(HEARD, max(0.0, min(1.0, kill_at - time.monotonic())))  # noqa: TID251 - stands alone
         number = heard.si_signo if heard else 0
