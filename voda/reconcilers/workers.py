@@ -7,6 +7,7 @@ actions are begun in the order of the difference, those of one job after each ot
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -75,6 +76,8 @@ class WorkerReconciler:
         self.is_settled = False
         """Whether the last step found everything as planned, nothing waiting for GPUs to become free."""
         self._setbacks: dict[str, _Setback] = {}
+        self._resume_at = math.inf
+        """Of the jobs that the last step left alone, the earliest instant at which one is tried again."""
 
     async def step(self, current: Callable[[], Awaitable[ClusterState]]) -> int:
         """Apply what can be done now, and return the number of actions the cluster accepted.
@@ -86,6 +89,7 @@ class WorkerReconciler:
         Raises:
             ClusterUnavailable: the cluster could not be observed; nothing was done.
         """
+        self._resume_at = math.inf
         observed = await self._observe()
         state = await current()
         actions = diff(state, observed)
@@ -99,9 +103,11 @@ class WorkerReconciler:
         return await self._work_together(deque(actions), wanted)
 
     def resume_at(self) -> float | None:
-        """Return the instant at which the first paused job is tried again; None when none is paused."""
-        now = self._clock.now()
-        return min((setback.until for setback in self._setbacks.values() if setback.until > now), default=None)
+        """Return the instant at which the first paused job is tried again; None when none is paused.
+
+        It may be over already: what the step left alone a moment ago must not wait for another reason to look.
+        """
+        return None if self._resume_at == math.inf else self._resume_at
 
     async def _work_together(self, todo: deque[Action], wanted: Mapping[str, Sequence[Action]]) -> int:
         busy: dict[str, deque[Action]] = {}
@@ -143,7 +149,10 @@ class WorkerReconciler:
 
     def _is_paused(self, job_id: str, wanted: Sequence[Action]) -> bool:
         setback = self._setbacks.get(job_id)
-        return setback is not None and setback.wanted == wanted and self._clock.now() < setback.until
+        if setback is None or setback.wanted != wanted or self._clock.now() >= setback.until:
+            return False
+        self._resume_at = min(self._resume_at, setback.until)
+        return True
 
     async def _observe(self) -> Observed:
         try:
@@ -179,7 +188,9 @@ class WorkerReconciler:
         before = self._setbacks.get(action.job_id)
         attempt = before.attempts + 1 if before else 1
         pause_s = self._pause_s(action.job_id, attempt, error)
-        self._setbacks[action.job_id] = _Setback(wanted, attempt, self._clock.now() + pause_s)
+        until = self._clock.now() + pause_s
+        self._setbacks[action.job_id] = _Setback(wanted, attempt, until)
+        self._resume_at = min(self._resume_at, until)
         failed = ActionFailed(
             job_id=action.job_id,
             action=type(action).__name__,

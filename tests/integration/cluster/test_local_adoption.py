@@ -18,6 +18,7 @@ import pytest
 
 from tests.local_jobs import FOREVER, Ground, a_torch_job, an_mpi_job
 from tests.waiting import is_alive, until, wait_until
+from voda.clock import SystemClock
 from voda.cluster.local import job as local_job
 from voda.cluster.local import replica
 from voda.cluster.local.blueprint import Blueprint
@@ -190,8 +191,7 @@ async def test_agent_when_its_owner_died_before_telling_it_to_go_is_told_by_the_
         await owner.start(job, 2)
         await until(lambda: all(log.exists() and log.read_text() for log in logs))
         await owner.kill()
-    record = home / ".voda/record.json"
-    record.write_text(json.dumps({**json.loads(record.read_text()), "leaving": [1]}))
+    _rewritten(tmp_path / "jobs", leaving=[1])
     process, aside = home / ".voda/replicas/worker-1/process.json", tmp_path / "process.json"
     if comes_late:
         process.rename(aside)
@@ -202,6 +202,35 @@ async def test_agent_when_its_owner_died_before_telling_it_to_go_is_told_by_the_
         await ground.until_workers(0)
         assert is_alive(int(logs[0].read_text()))
         assert not is_alive(int(logs[1].read_text()))
+
+
+async def test_job_that_ends_when_its_record_tells_nobody_to_go_is_ended_all_the_same(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs"
+    async with an_owner(jobs) as owner:
+        await owner.start(an_mpi_job("a", FOREVER), 2)
+        await owner.kill()
+    _rewritten(jobs, state="halting")
+    async with taken_over(jobs, an_mpi_job("a", FOREVER)) as ground:
+        await ground.until_told(WorkerExited(job_id="a", workers=(0, 1)))
+
+
+async def test_launcher_when_a_worker_was_killed_under_it_by_the_former_owner_is_forgiven(tmp_path: Path) -> None:
+    jobs, job = tmp_path / "jobs", an_mpi_job("a", "echo up; until [ -e go ]; do sleep 0.02; done")
+    async with an_owner(jobs) as owner:
+        await owner.start(job, 2)
+        await owner.kill()
+    _rewritten(jobs, forgiven_until=SystemClock().now() + 60.0)
+    (jobs / "a/go").touch()
+    await until((jobs / "a/.voda/replicas/launcher/exit.json").exists)
+    (jobs / "a/go").unlink()
+    async with taken_over(jobs, job) as ground:
+        await until(lambda: ground.log().count("up") == 2)
+        assert (await ground.cluster.observe()).ended == {}
+
+
+def _rewritten(jobs: Path, **changes: Any) -> None:
+    record = jobs / "a/.voda/record.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), **changes}))
 
 
 async def test_process_when_it_bears_a_dead_ones_id_is_not_taken_for_it(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
 from tests.waiting import until
 from voda.cluster.local import processes
 from voda.cluster.local.blueprint import Blueprint
+from voda.cluster.local.folder import Folder
 from voda.cluster.local.processes import marked
 from voda.events.types import JobCompleted, JobFailed, WorkerExited
 
@@ -85,6 +86,11 @@ async def test_launcher_when_others_tell_it_to_end_runs_again_and_did_not_fail(g
     await ground.until_logged("up")
     _tell_all(ground, signal.SIGTERM)
     await until(lambda: ground.log().count("up") == 2)
+    record = Folder(ground.folder, "a").load()
+    assert record is not None
+    assert (record.cuts, record.failures) == (1, 0)
+    # Not at once: who told it may be about to tell the next one, too.
+    assert record.not_before > record.resumed_at
     assert not any(isinstance(notice, JobCompleted | JobFailed) for notice in ground.notices())
 
 
@@ -96,3 +102,17 @@ async def test_agent_when_others_tell_it_to_end_is_told_as_evicted(ground: Groun
             os.kill(pid, signal.SIGTERM)
     await ground.until_told(WorkerExited(job_id="a", workers=(1,), cause="evicted", exit_code=0))
     assert await ground.workers() == (0,)
+
+
+async def test_deadline_when_all_workers_were_taken_away_waits_with_the_job(ground: Ground) -> None:
+    await ground.start(a_torch_job("a", _CHECKPOINTS, policy={"active_deadline_s": 60.0}))
+    await ground.until_logged("up", replica="worker-0")
+    _tell_all(ground, signal.SIGTERM)
+    await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="evicted", exit_code=0))
+    job = ground.cluster._jobs["a"]
+    job.record.resumed_at -= 60.0
+    job._check_deadline()
+    assert not any(isinstance(notice, JobFailed) for notice in ground.notices())
+    await ground.resize("a", 1)
+    job._check_deadline()
+    assert (await ground.cluster.observe()).ended == {}

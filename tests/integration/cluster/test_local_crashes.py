@@ -19,6 +19,7 @@ from tests.local_jobs import FOREVER, Ground, a_torch_job, an_mpi_job
 from tests.waiting import until
 from voda.cluster.local import processes
 from voda.cluster.local.blueprint import Blueprint
+from voda.cluster.local.folder import Folder
 from voda.cluster.local.processes import kill_marked, marked
 from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
 from voda.events.types import JobCompleted, JobFailed, Observation, WorkerExited
@@ -27,6 +28,7 @@ _STEPS = (
     *((os, name) for name in ("mkdir", "rename", "replace", "unlink", "posix_spawn", "kill")),
     (signal, "pidfd_send_signal"),
 )
+_ALONE = f'exec 9>"running-${{VODA_REPLICA##*/}}"; flock -n 9 || touch doubled; {FOREVER.replace("0.05", "0.05 9>&-")}'
 _START = StartJob(job_id="a", nodes=("n1",) * 2)
 
 
@@ -70,15 +72,21 @@ def dying(after: int) -> Iterator[asyncio.Event]:
 async def test_action_when_voda_dies_at_any_step_of_it_is_finished_by_the_third(
     tmp_path: Path, a_job: Callable[..., Blueprint], before: Action | None, action: Action, workers: tuple[int, ...]
 ) -> None:
-    job = a_job("a", FOREVER)
+    job = a_job("a", _ALONE)
     programs = len(workers) if job.kind == "torch" else bool(workers)
+    held = None if isinstance(action, StopJob) else workers
     for steps in count():
         async with a_voda(tmp_path / str(steps), job) as ground:
             if before is not None:
                 await ground.apply(before)
                 await until(lambda: bool(_programs(ground.folder)))
+
+            def is_done() -> bool:
+                return _held(ground) == held and len(_programs(ground.folder)) == programs
+
             with dying(steps) as death:
                 await ground.apply(action)
+                await until(lambda: death.is_set() or is_done())
             if not death.is_set():
                 return
             await ground.cluster.close()
@@ -86,8 +94,8 @@ async def test_action_when_voda_dies_at_any_step_of_it_is_finished_by_the_third(
                 await _goes_on(ground, action, workers)
             await ground.cluster.close()
             await _goes_on(ground, action, workers)
-            await ground.until_workers(*workers)
-            await until(lambda: len(_programs(ground.folder)) == programs)
+            await until(is_done)
+            assert not (ground.folder / "a/doubled").exists()
 
 
 async def test_boot_when_voda_dies_at_any_step_of_taking_over_is_finished_by_the_next(
@@ -161,9 +169,25 @@ async def a_voda(home: Path, job: Blueprint) -> AsyncIterator[Ground]:
         await ground.end()
 
 
+def _held(ground: Ground) -> tuple[int, ...] | None:
+    """Return the workers that the job has by its record and that are not to leave; None where it is forgotten."""
+    record = Folder(ground.folder, "a").load()
+    if record is None:
+        return None
+    return record.wanted if record.state in ("running", "halted") and not record.leaving else (-1,)
+
+
 def _programs(jobs: Path) -> list[int]:
-    """Return the shells that run for the job: one is its launcher's, or one each worker's."""
-    return [pid for pid, _ in marked(jobs / "a") if _command_of(pid).startswith("/bin/sh")]
+    """Return the shells that run for the job, not what they start: one is its launcher's, or one each worker's."""
+    shells = [pid for pid, _ in marked(jobs / "a") if _command_of(pid).startswith("/bin/sh")]
+    return [pid for pid in shells if _group_of(pid) == pid]
+
+
+def _group_of(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
 
 
 def _command_of(pid: int) -> str:

@@ -1,6 +1,7 @@
 """Local jobs as real processes: starting, growing, shrinking, ending, and those that misbehave."""
 
 import asyncio
+import errno
 import os
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -12,9 +13,8 @@ from msgspec.structs import replace
 
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
 from tests.waiting import is_alive, until
-from voda.clock import SystemClock
 from voda.cluster.local import job as local_job
-from voda.cluster.local import processes, replica
+from voda.cluster.local import processes, replica, workplace
 from voda.cluster.local.folder import Folder
 from voda.cluster.local.processes import locked
 from voda.cluster.local.record import Exit
@@ -244,14 +244,50 @@ async def test_deadline_when_its_timer_comes_early_is_not_forgotten(ground: Grou
 
 
 async def test_deadline_when_the_job_was_halted_meanwhile_counts_anew(ground: Ground) -> None:
-    await ground.start(an_mpi_job("a", f"echo up; {FOREVER}", policy={"active_deadline_s": 2.0}))
-    await ground.until_logged("up")
+    await ground.start(an_mpi_job("a", f"echo up; {FOREVER}", policy={"active_deadline_s": 60.0}))
+    job = ground.cluster._jobs["a"]
+    job.record.resumed_at -= 60.0
     await ground.halt("a")
     await ground.until_workers()
-    resumed_at = SystemClock().now()
     await ground.resize("a", 1)
+    # As the timer of the first start does.
+    job._check_deadline()
+    assert (await ground.cluster.observe()).ended == {}
+    job.record.resumed_at -= 60.0
+    job._check_deadline()
     await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="failed"))
-    assert SystemClock().now() >= resumed_at + 2.0
+
+
+_FIRST_FAILS = """
+if [ "${VODA_REPLICA##*/}" = worker-0 ]; then [ -e failed ] || { touch failed; exit 1; }; exit 0; fi
+until [ -e go ]; do sleep 0.01; done
+"""
+
+
+async def test_job_when_one_worker_is_to_run_again_is_not_completed_by_the_other(ground: Ground) -> None:
+    await ground.start(a_torch_job("a", _FIRST_FAILS), workers=2)
+    await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="failed", exit_code=1))
+    (ground.folder / "a/go").touch()
+    await until(lambda: ground.cluster._jobs["a"].record.done == {1})
+    assert JobCompleted(job_id="a") not in ground.notices()
+    await ground.resize("a", 2)
+    await ground.until_told(JobCompleted(job_id="a"))
+
+
+async def test_start_when_it_is_refused_half_way_leaves_no_claim_to_the_next_voda(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(workplace, "furnish", full)
+        with pytest.raises(ClusterUnavailable):
+            await ground.start(an_mpi_job("a", FOREVER), workers=2)
+    await ground.start(an_mpi_job("b", FOREVER), workers=4)
+    await ground.cluster.close()
+    await ground.open()
+    assert (await ground.cluster.observe()).workers.keys() == {"b"}
 
 
 async def test_output_when_it_outgrows_its_cap_keeps_its_end(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_devices_when_too_few_are_free_are_all_left() -> None:
 def test_devices_when_released_are_taken_again() -> None:
     slots = Slots(cpu_slots(2))
     taken = slots.take("a", [0, 1], 1, barred=(), node="n1")
-    slots.release(taken[0])
+    slots.release("a", 0, taken[0])
     assert slots.take("b", [0], 1, barred=(), node="n1") == {0: taken[0]}
     assert slots.visible(taken[0]) == ()
 
@@ -133,6 +133,7 @@ def test_end_when_one_of_several_agents_succeeds_completes_only_an_elastic_job()
 
 def test_end_when_a_master_is_there_is_decided_by_it() -> None:
     assert verdict(_with_master(), "worker-0", _DONE, failures=0, unfinished=["master-0"]).outcome == "done"
+    assert verdict(_with_master(), "worker-0", _DONE, failures=0, unfinished=[]).outcome == "done"
     assert verdict(_with_master(), "master-0", _DONE, failures=0, unfinished=["worker-0"]).outcome == "completed"
 
 

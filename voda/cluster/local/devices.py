@@ -67,10 +67,11 @@ class Slots:
             self.hold(job_id, index, names)
         return taken
 
-    def release(self, names: Iterable[str]) -> None:
-        """Note that these devices are free."""
+    def release(self, job_id: str, index: int, names: Iterable[str]) -> None:
+        """Note that a worker holds these devices no more; one that another worker holds is not free."""
         for name in names:
-            self._holders.pop(name, None)
+            if self._holders.get(name) == (job_id, index):
+                del self._holders[name]
 
     def held(self) -> frozenset[str]:
         """Return the devices that workers hold."""

@@ -31,7 +31,7 @@ def verdict(blueprint: Blueprint, replica: str, ended: Exit, *, failures: int, u
         replica: whose program ended.
         ended: how.
         failures: of the job before this one.
-        unfinished: the job's other replicas that have not ended well.
+        unfinished: the job's other replicas that have not ended well, those included that are to be started again.
     """
     role = blueprint.role_of(replica)
     if ended.is_success:
@@ -61,8 +61,8 @@ def told(ended: Exit) -> str:
 
 
 def _after_success(blueprint: Blueprint, role: str, unfinished: Collection[str]) -> Verdict:
-    if blueprint.kind == "mpi" or role == "master" or not unfinished:
-        return Verdict(outcome="completed")
-    if blueprint.elastic is not None and not blueprint.has_master:
+    if blueprint.has_master:
+        return Verdict(outcome="completed" if role == "master" else "done")
+    if blueprint.kind == "mpi" or blueprint.elastic is not None or not unfinished:
         return Verdict(outcome="completed")
     return Verdict(outcome="done")

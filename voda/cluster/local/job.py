@@ -21,7 +21,7 @@ from voda.cluster.local.replica import Replica, Unclear, found, start
 from voda.cluster.local.site import Site
 from voda.cluster.local.workers import TRY_AGAIN_S, Workers
 from voda.cluster.local.workplace import last_lines, take
-from voda.domain.errors import ActionRefused
+from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.domain.plan import StopReason
 from voda.events.types import JobCompleted, JobFailed, WorkerStarted
 
@@ -56,15 +56,32 @@ class LocalJob(Workers):
         blueprint = self._blueprint()
         new = [index for index in range(size) if index not in record.devices]
         gone = {index for index in record.devices if index >= size} - record.leaving
-        if not new and not gone:
-            return self.settle()
+        before, record.size = record.size, size
         if gone:
             self._leave(gone)
+        elif not new and before != size:
+            self._save()
         if new:
-            take(self._site, self._folder, record, blueprint, new)
+            self._take(blueprint, new, before)
             self._arm_deadline()
             self._site.tell(WorkerStarted(job_id=record.job_id, workers=dict.fromkeys(new, self._site.node)))
         self.settle()
+
+    def _take(self, blueprint: Blueprint, new: Sequence[int], before: int) -> None:
+        """Take devices for new workers; where that is refused, go back to the size before."""
+        try:
+            take(self._site, self._folder, self.record, blueprint, new)
+        except ActionRefused:
+            self.record.size = before
+            raise
+        except ClusterUnavailable:
+            self.record.size = before
+            if self._folder.load() is not None:
+                # Part of it may be written there: a claim on devices, and grants.
+                for name in self._names_of(new):
+                    self._revoke(name)
+                self._save()
+            raise
 
     def halt(self) -> None:
         """Take all workers away; the folder stays, so that the job can go on."""
@@ -111,12 +128,13 @@ class LocalJob(Workers):
         """Let all workers go, as no process outlives its machine's boot; the plan will start the job again."""
         record = self.record
         for name, run in tuple(record.runs.items()):
-            if (ended := self._folder.exit(name, run)) is not None and record.judged.get(name) != run:
+            ended = self._folder.exit(name, run)
+            if ended is not None and not ended.was_told and record.judged.get(name) != run:
                 self._judge(name, ended)
         record.judged |= record.runs
         if record.state == "running" and not record.ended:
             record.state = "halting"
-            self._causes = dict.fromkeys(record.devices, ("node_lost", None))
+            self._causes = {**dict.fromkeys(record.devices, ("node_lost", None)), **self._causes}
         # Written with all else: a voda that dies before it finds the same again.
         record.boot_id = self._site.boot_id
         self._leave(record.devices)
@@ -142,6 +160,8 @@ class LocalJob(Workers):
 
     def _settle(self) -> None:
         record = self.record
+        if record.state in ("halting", "stopping") and record.wanted and not record.succeeded_at:
+            self._leave(record.wanted)
         if record.state == "running" and not record.ended:
             self._start_missing()
         elif record.ended and not self._replicas and record.wanted:
@@ -173,7 +193,8 @@ class LocalJob(Workers):
     def _rest(self) -> None:
         """Note that all is gone."""
         record = self.record
-        if record.state == "halting":
+        # Without workers it only waits, and its deadline waits with it.
+        if record.state == "halting" or (record.state == "running" and not record.ended):
             record.state = "halted"
             self._save()
         elif record.state == "stopping" and not self._replicas:
@@ -187,7 +208,7 @@ class LocalJob(Workers):
             return
         if (pause := record.not_before - self._site.now()) > 0:
             # Not longer than a restart ever waits, should the clock have been set back.
-            self._next_look.set(min(pause, pause_s(record.failures)))
+            self._next_look.set(min(pause, pause_s(max(record.failures, record.cuts))))
             return
         for name in names:
             # An end that is learned of on the way may be the job's.
@@ -289,15 +310,15 @@ class LocalJob(Workers):
         if record.ended or record.state != "running" or blueprint is None or (index in record.leaving):
             self._save()
             return
-        finished = {blueprint.replica_of(done) for done in record.done}
-        others = [other for other in self._names() if other != name and other not in finished]
+        expected = {blueprint.replica_of(other) for other in record.expected if other not in record.done}
+        others = sorted(expected - {name})
         judged = verdict(blueprint, name, ended, failures=record.failures, unfinished=others)
-        if name == LAUNCHER and self._now() < self._forgiven_until and not ended.problem:
+        if name == LAUNCHER and self._site.now() < record.forgiven_until and not ended.problem:
             # Open MPI's mpirun even ends well when one of its daemons is killed.
             self._save()
         elif ended.was_told:
             # By nobody here: a machine that shuts down tells its processes to end. Even one that ends well is not done.
-            self._cut_off(index, ended)
+            self._cut_off(name, index, ended)
         elif judged.outcome == "completed":
             self._complete(others)
         elif judged.outcome == "failed":
@@ -340,11 +361,15 @@ class LocalJob(Workers):
         self._save()
         _log.warning("job_id=%s %s %s; failures=%d", record.job_id, name, told(ended), record.failures)
 
-    def _cut_off(self, index: int | None, ended: Exit) -> None:
-        """Let a replica that others told to end run again; it did not fail."""
+    def _cut_off(self, name: str, index: int | None, ended: Exit) -> None:
+        """Have a replica that others told to end started again after a pause; it did not fail."""
+        record = self.record
         if index is not None:
-            self.record.leaving.add(index)
+            record.leaving.add(index)
             self._causes[index] = ("evicted", ended.exit_code)
+        if index is not None or name == LAUNCHER:
+            record.count_cut(self._site.now())
+            _log.warning("job_id=%s %s was told to end, not by voda; it is started again", record.job_id, name)
         self._save()
 
     def _let_all_go(self) -> None:

@@ -31,6 +31,8 @@ class Record(Struct, kw_only=True, omit_defaults=True):
     kind: Literal["mpi", "torch"] = "mpi"
     grace_s: float = 30.0
     gpus_per_replica: int = 1
+    size: int = 0
+    """Workers it was to have last; of those that are missing, the plan starts some again."""
     devices: dict[int, tuple[str, ...]] = {}
     """worker index -> devices it holds, ending workers too."""
     leaving: set[int] = set()
@@ -44,8 +46,12 @@ class Record(Struct, kw_only=True, omit_defaults=True):
     port: int = 0
     """Where the agents of a PyTorchJob meet."""
     failures: int = 0
+    cuts: int = 0
+    """How often others told a replica to end since the job was started from a halt."""
     not_before: float = 0.0
     """Instant before which nothing is started again after a failure."""
+    forgiven_until: float = 0.0
+    """Instant until which an end of the launcher says nothing, because a worker was killed under it."""
     resumed_at: float = 0.0
     """Instant of the last start from a halt; the deadline counts from here."""
     ended: Ended = ""
@@ -65,11 +71,22 @@ class Record(Struct, kw_only=True, omit_defaults=True):
         causes: dict[str, ExitCause] = {"completed": "finished", "failed": "failed"}
         return causes.get(self.ended, "stopped")
 
+    @property
+    def expected(self) -> tuple[int, ...]:
+        """Indices of the workers that shall run, or run again; not those that a shrink takes away."""
+        return tuple(sorted({*self.wanted, *range(self.size)}))
+
     def count_failure(self, now: float) -> None:
         """Count a failure, and put the restart off; replicas that fail together fail once."""
         if now >= self.not_before:
             self.failures += 1
             self.not_before = now + pause_s(self.failures)
+
+    def count_cut(self, now: float) -> None:
+        """Put the restart off after others told a replica to end, as after a failure; it counts for nothing else."""
+        if now >= self.not_before:
+            self.cuts += 1
+            self.not_before = now + pause_s(self.cuts)
 
 
 class Exit(Struct, frozen=True, kw_only=True):

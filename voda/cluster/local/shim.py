@@ -26,6 +26,8 @@ PR_SET_CHILD_SUBREAPER = 36
 RESERVED_BYTES = 2048
 KEPT_BYTES = 1 << 20
 """Of an output that outgrew its cap."""
+TOLD_TOO_S = 0.05
+"""How much later than its program a shim may be told to end by who tells all processes of a machine."""
 HEARD = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD})
 
 
@@ -126,8 +128,8 @@ def watch(pid: int, grace_s: float, log: Log) -> tuple[int, bool]:
     while True:
         ended = reaped(pid)
         if ended is not None:
-            # A machine that shuts down tells all at once, and the program may have been faster.
-            return ended, kill_at < float("inf") or signal.SIGTERM in signal.sigpending()
+            # A machine that shuts down tells all at once, and the program may have been told first.
+            return ended, kill_at < float("inf") or signal.sigtimedwait({signal.SIGTERM}, TOLD_TOO_S) is not None
         log.trim()
         heard = signal.sigtimedwait(HEARD, max(0.0, min(1.0, kill_at - time.monotonic())))  # noqa: TID251 - stands alone
         number = heard.si_signo if heard else 0

@@ -40,7 +40,6 @@ class Workers:
         self._leave_by: dict[int, float] = {}
         """Loop time at which a leaving worker of a launcher is killed."""
         self._causes: dict[int, tuple[ExitCause, int | None]] = {}
-        self._forgiven_until = 0.0
         self._is_open = True
 
     def _save(self, *, durably: bool = False) -> None:
@@ -106,7 +105,8 @@ class Workers:
         if not is_used(self._site, folder, record, index):
             return True
         if self._now() >= self._leave_by.get(index, 0.0):
-            self._forgiven_until = self._now() + _FORGIVEN_S
+            record.forgiven_until = self._site.now() + _FORGIVEN_S
+            self._save()
             kill_marked(home_of(folder, index))
         return False
 
@@ -115,7 +115,7 @@ class Workers:
         record = self.record
         by_cause: dict[tuple[ExitCause, int | None], list[int]] = {}
         for index in indices:
-            self._site.slots.release(record.devices.pop(index))
+            self._site.slots.release(record.job_id, index, record.devices.pop(index))
             record.leaving.discard(index)
             self._leave_by.pop(index, None)
             by_cause.setdefault(self._causes.pop(index, (record.cause, None)), []).append(index)

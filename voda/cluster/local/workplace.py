@@ -19,7 +19,7 @@ def take(site: Site, folder: Folder, record: Record, blueprint: Blueprint, new: 
 
     Raises:
         ActionRefused: there are too few.
-        ClusterUnavailable: the folder cannot be written.
+        ClusterUnavailable: the folder cannot be written; what of it was written is still there.
     """
     per_worker = blueprint.spec.gpus_per_replica
     taken = site.slots.take(record.job_id, new, per_worker, barred=site.barred, node=site.node)
@@ -31,6 +31,7 @@ def take(site: Site, folder: Folder, record: Record, blueprint: Blueprint, new: 
         if before != "running":
             record.resumed_at = site.now()
             record.done.clear()
+            record.cuts = 0
         record.kind, record.gpus_per_replica = blueprint.kind, per_worker
         record.grace_s, record.boot_id = blueprint.grace_s, site.boot_id
         record.devices |= taken
@@ -39,7 +40,7 @@ def take(site: Site, folder: Folder, record: Record, blueprint: Blueprint, new: 
         furnish(site, folder, record, blueprint)
     except OSError as error:
         for index, names in taken.items():
-            site.slots.release(names)
+            site.slots.release(record.job_id, index, names)
             record.devices.pop(index, None)
         record.state = before
         raise ClusterUnavailable(f"job {record.job_id}: its folder cannot be written: {error}") from error
