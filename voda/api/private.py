@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from voda.domain.errors import InvalidInput, StoreNotWritable
+from voda.events.folders import sync_folder
 
 Stamp = tuple[int, int, int]
 """Changes whenever the file does."""
@@ -100,6 +101,7 @@ def _beside(file: Path, content: bytes) -> Iterator[Path]:
                 stream.flush()
                 os.fsync(handle)
             yield draft
+            sync_folder(file.parent)
         finally:
             draft.unlink(missing_ok=True)
     except OSError as error:

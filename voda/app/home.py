@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from voda.domain.errors import AlreadyExists, InvalidInput, StoreNotWritable
+from voda.events.folders import sync_folder
 
 
 class Server(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -147,11 +148,14 @@ def _kept(path: Path, new: Callable[[], str]) -> str:
             file.flush()
             os.fsync(file.fileno())
         _publish_first(draft, path)
+    else:
+        # Whoever wrote it may have died before it was sure to last, and the log will rest on it.
+        sync_folder(path.parent)
     return path.read_text(encoding="utf-8").strip()
 
 
 def _publish_first(draft: Path, path: Path) -> None:
-    """Give a draft its name, unless another one has it; either is on the disk then: the log will rest on it."""
+    """Give a draft its name, unless another one has it; either is on the disk then."""
     try:
         os.link(draft, path)
     except FileExistsError:
@@ -160,8 +164,4 @@ def _publish_first(draft: Path, path: Path) -> None:
         # A file system without hard links.
         draft.replace(path)
     draft.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)

@@ -11,6 +11,7 @@ from tests.kube.objects import a_pytorchjob, an_mpijob
 from tests.kube.registry import Died, Mortal, Registry, a_registry
 from tests.kube.world import World
 from voda.api.backend import Limits
+from voda.domain.errors import ClusterUnavailable
 from voda.domain.job import JobSpec, Phase
 from voda.events.memory import MemoryStore
 from voda.events.types import (
@@ -364,6 +365,37 @@ async def test_running_object_whose_manifest_is_applied_again_gets_back_what_its
 
         await world.until_it_is(is_refitted)
         assert (await world.job("digits"))["spec"]["runPolicy"]["suspend"] is False
+
+
+async def test_object_whose_manifest_is_applied_again_while_nobody_leads_gets_back_what_its_pods_need(
+    world: World,
+) -> None:
+    wrote, store = a_job(world, suspend=True), MemoryStore()
+    await world.submit(wrote)
+    async with a_registry(world, store) as registry:
+        await registry.settle(lambda: bool(registry.uid(f"{world.namespace}_digits")))
+        await world.until_it_is(lambda: registry.note("digits", "voda.dev/job-id"))
+        assert await _told_its_job(world) is True
+    applied = {"spec": {"mpiReplicaSpecs": wrote["spec"]["mpiReplicaSpecs"]}}
+    await world.client.patch(client.MPIJOBS, (world.namespace, "digits"), applied)
+    assert await _told_its_job(world) is False
+    async with a_registry(world, store) as registry:
+        await registry.step()
+        assert await _told_its_job(world) is True
+
+
+async def test_creation_that_fails_is_tried_again_after_its_pause_and_not_at_the_next_sweep(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_arguments: object, **_named: object) -> None:
+        raise ClusterUnavailable("the API server is away")
+
+    async with a_registry(world) as registry:
+        await registry.submit(an_unmanaged(world))
+        with monkeypatch.context() as patched:
+            patched.setattr(registry.api, "create", away)
+            again_at = await registry.registrar.step()
+        assert again_at <= registry.backend.clock.now() + 1.0
 
 
 # ---- deaths

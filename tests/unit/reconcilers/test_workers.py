@@ -112,6 +112,22 @@ async def test_step_when_a_pause_is_over_and_the_action_succeeds_then_nothing_is
     assert stage.reconciler.resume_at() is None
 
 
+async def test_pause_when_it_ends_during_the_step_that_left_its_job_alone_is_not_forgotten(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply = stage.cluster.apply
+
+    async def late(action: Action) -> None:
+        stage.clock.move_to(1005.0)
+        await apply(action)
+
+    stage.cluster.refuses = (StartJob,)
+    await stage.step({"a": ("n1",)})
+    monkeypatch.setattr(stage.cluster, "apply", late)
+    assert await stage.step({"a": ("n1",), "b": ("n1",)}) == 1
+    assert stage.reconciler.resume_at() == 1001.0
+
+
 async def test_step_when_a_paused_job_shall_do_something_else_then_that_is_done_at_once(stage: Stage) -> None:
     await stage.step({"a": ("n1",)})
     stage.cluster.refuses = (ResizeJob,)

@@ -1,6 +1,7 @@
 """Whether the leader still reaches the log: one that cannot read or write it decides nothing, and keeps others from it.
 
-Rule: only what lasts counts; spans are measured on the event loop's steady clock.
+Rule: only what lasts counts, from one failure to another without a success between; that nobody appended since a
+failure tells nothing. Spans are measured on the event loop's steady clock.
 """
 
 import asyncio
@@ -12,6 +13,8 @@ from voda.events.store import EventStore
 
 _ASK_S: Final = 3.0
 _FAILURES: Final = frozenset({"unavailable", "not_writable"})
+_ANSWERS: Final = frozenset({"ok", "conflict", "fenced"})
+"""What only a log that is reached says; of an append that was broken off nothing is known."""
 
 
 class Reach:
@@ -30,14 +33,20 @@ class Reach:
         self._unwritten_at = -math.inf
         """When the last one failed."""
 
+    @property
+    def _unwritten_s(self) -> float:
+        """For how long appends failed."""
+        return self._unwritten_at - self._unwritten_since
+
     def appended(self, outcome: str) -> None:
         """Take note of what became of an append (see TimedStore)."""
-        if outcome not in _FAILURES:
+        if outcome in _ANSWERS:
             self._unwritten_since = math.inf
+        if outcome not in _FAILURES:
             return
         now = _now()
-        # Failures of long ago tell nothing of today.
-        is_new = now - self._unwritten_at > self._patience_s
+        # Failures of long ago tell nothing of today; an append that hangs may itself take as long as patience lasts.
+        is_new = now - self._unwritten_at > 2 * self._patience_s
         self._unwritten_since = now if is_new else min(self._unwritten_since, now)
         self._unwritten_at = now
 
@@ -51,8 +60,8 @@ class Reach:
                 unread_since = math.inf
             except (StoreUnavailable, StoreNotWritable, TimeoutError):
                 unread_since = min(unread_since, _now())
-            for since, what in ((unread_since, "read"), (self._unwritten_since, "written")):
-                if _now() - since >= self._patience_s:
+            for lasted_s, what in ((_now() - unread_since, "read"), (self._unwritten_s, "written")):
+                if lasted_s >= self._patience_s:
                     return f"the log could not be {what} for {self._patience_s:g} s"
             await asyncio.sleep(self._patience_s / 5)
 

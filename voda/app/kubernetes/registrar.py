@@ -6,6 +6,7 @@ and then; whoever fails is left alone for a while, and nobody waits for it; only
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -91,6 +92,8 @@ class Registrar:
         """Jobs that may have no object."""
         self._pauses = Pauses(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
         self._sweep_at = 0.0
+        self._retry_at = math.inf
+        """When the first of what failed in this step is tried again."""
         self._is_following = False
         """Whether what comes is taken note of: who does not lead would only collect it."""
         self._wake = asyncio.Event()
@@ -179,6 +182,7 @@ class Registrar:
             # What others appended before this leader's time must be known before anything is done twice.
             await backend.view.reached(await backend.store.position())
             self._sweep()
+        self._retry_at = math.inf
         due, next_at = self._due(backend.clock.now())
         queue = iter(due)
 
@@ -189,13 +193,16 @@ class Registrar:
         async with asyncio.TaskGroup() as group:
             for _ in range(min(_AT_ONCE, len(due))):
                 group.create_task(work())
-        return next_at
+        return min(next_at, self._retry_at)
 
     def _sweep(self) -> None:
         """Look at everything again."""
         now, live = self._backend.clock.now(), self._backend.view.live.cluster
-        self._sweep_at, self._is_following = now + _SWEEP_S, True
         self._objects = {job.metadata.uid: (kind, job) for kind, job in self._site.jobs()}
+        if not self._is_following:
+            # What somebody applied while nobody took note of it is not known.
+            self._touched = {uid for uid, (_, job) in self._objects.items() if names.JOB_ID in job.metadata.annotations}
+        self._sweep_at, self._is_following = now + _SWEEP_S, True
         self._jobs = {job_id: None for pool in live.pools() for job_id, job in live.jobs(pool).items() if not job.uid}
         self._pauses.forget_before(now - _LONGEST_PAUSE_S - _SWEEP_S)
 
@@ -257,15 +264,31 @@ class Registrar:
         return "", None
 
     async def _refit(self, kind: JobKind, job: JobObject, job_id: str) -> None:
-        await self._adoption.refit(kind, job, job_id)
-        self._touched.discard(job.metadata.uid)
+        uid = job.metadata.uid
+        # Before the work: what is changed during it is to be looked at again.
+        self._touched.discard(uid)
+        try:
+            await self._adoption.refit(kind, job, job_id)
+        except BaseException:
+            self._touched.add(uid)
+            raise
 
     async def _see_to(self, job: JobObject, key: str, work: _Work) -> None:
         """Do what is to be done about an object; done, it is looked at again when it changes."""
         if await self._guarded(key, work):
             seen = self._objects.get(job.metadata.uid)
             if seen is not None and seen[1] is job:
-                del self._objects[job.metadata.uid]
+                self._have_done(key, *seen)
+
+    def _have_done(self, key: str, kind: JobKind, job: JobObject) -> None:
+        """Look at an object no more, unless something else is to be done about it."""
+        other = key
+        with survived("looking at an object", job.metadata.key):
+            other, _ = self._duty(kind, job)
+        if other in ("", key):
+            del self._objects[job.metadata.uid]
+        else:
+            self._wake.set()
 
     async def _guarded(self, key: str, work: _Work, *, job_id: str = "") -> bool:
         """Do some work, and return whether it is done; only what makes a leader stop is raised."""
@@ -292,6 +315,7 @@ class Registrar:
         else:
             self._pauses.done(key)
             return True
+        self._retry_at = min(self._retry_at, self._pauses.until(key))
         return False
 
     async def _report(self, job_id: str, error: VodaError, attempt: int) -> None:

@@ -99,6 +99,7 @@ class Log:
         """Grows whenever the log is folded again from another beginning."""
         self._turn = asyncio.Lock()
         self._is_proven = True
+        self._doubts = 0
         connection.on_reconnect(self._doubt)
 
     # ---- the state
@@ -227,15 +228,18 @@ class Log:
 
     async def _prove(self) -> None:
         """After a connection was lost: refuse a stream that has lost what this process has read."""
+        doubts = self._doubts
         # What is in the archive need not be there.
         await self.read_record()
         if not await self._stands(self.state):
             await self.stream.prove_led()
             if not await self._stands(self.state):
                 raise self._gone_back()
-        self._is_proven = True
+        # A connection that was lost during this look asks for another one.
+        self._is_proven = doubts == self._doubts
 
     def _doubt(self) -> None:
+        self._doubts += 1
         self._is_proven = self._state is None
 
     def _gone_back(self) -> LogDamaged:

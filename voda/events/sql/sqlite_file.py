@@ -13,6 +13,7 @@ from urllib.parse import quote
 from sqlalchemy import StaticPool, create_engine, event
 
 from voda.domain.errors import InvalidInput, LogDamaged, NotALog, StoreNotWritable
+from voda.events.folders import sync_folder
 from voda.events.sql import schema
 from voda.events.sql.migrate import upgrade
 from voda.events.sql.sqlite_errors import explained
@@ -178,11 +179,7 @@ def _publish(new: Path, path: Path) -> None:
         if path.exists():
             return
         new.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)
 
 
 def _refuse_read_only(writer: sqlite3.Connection) -> None:

@@ -84,6 +84,36 @@ def test_log_that_is_read_but_cannot_be_written_is_given_up(outcome: str) -> Non
     assert PATIENCE_S <= after_s <= PATIENCE_S + 5.0
 
 
+def test_log_that_nobody_writes_after_one_failure_is_not_given_up() -> None:
+    async def story() -> float | None:
+        reach = Reach(Distant(), patience_s=PATIENCE_S)
+        asyncio.get_running_loop().call_later(3.0, reach.appended, "unavailable")
+        return await given_up_after(reach)
+
+    assert virtually(story()) is None
+
+
+def test_log_whose_appends_hang_or_are_broken_off_is_given_up() -> None:
+    async def story() -> float | None:
+        reach = Reach(Distant(), patience_s=PATIENCE_S)
+
+        async def write() -> None:
+            while True:
+                await asyncio.sleep(PATIENCE_S + 2.0)
+                reach.appended("unavailable")
+                reach.appended("failed")
+
+        writing = asyncio.create_task(write())
+        try:
+            return await given_up_after(reach)
+        finally:
+            writing.cancel()
+
+    after_s = virtually(story())
+    assert after_s is not None
+    assert after_s <= 3 * PATIENCE_S
+
+
 def test_appends_that_fail_now_and_then_do_not_add_up() -> None:
     async def story() -> float | None:
         reach = Reach(Distant(), patience_s=PATIENCE_S)

@@ -68,6 +68,26 @@ async def test_job_when_wanted_by_several_at_once_is_converged_by_one_of_them() 
 
 
 @in_no_time
+async def test_start_when_the_operator_made_the_launcher_of_former_templates_has_it_made_anew() -> None:
+    stage = Stage()
+    stage.add_job("a", suspend=True)
+    stage.add_launcher_job("a", {})
+    await stage.actuator.want("a", Running(("n1",)))
+    assert stage.launcher_jobs() == []
+    assert not is_suspended(stage)
+
+
+@in_no_time
+async def test_start_when_the_launcher_was_made_of_the_objects_own_templates_keeps_it() -> None:
+    stage = Stage()
+    stage.add_job("a", suspend=True)
+    stage.add_launcher_job("a", {"voda.dev/job-id": "a"})
+    await stage.actuator.want("a", Running(("n1",)))
+    assert stage.launcher_jobs() == ["a-launcher"]
+    assert not is_suspended(stage)
+
+
+@in_no_time
 async def test_wish_when_another_is_being_fulfilled_is_fulfilled_next() -> None:
     stage = Stage(Wire(longest_s=1.0))
     stage.add_job("a", suspend=True)
