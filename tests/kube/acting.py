@@ -3,7 +3,7 @@
 Rule: nobody acts beside the test and the actuator: operators' and kubelets' parts are played by the test.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -99,11 +99,17 @@ class Stage:
         metadata = {"name": f"{job_id}-launcher-x", "labels": labels}
         self._add_pod(metadata, {"containers": [{"name": "launcher"}]}, "n1", phase)
 
-    def add_launcher_job(self, job_id: str, annotations: Mapping[str, str]) -> None:
-        """Do as mpi-operator does, with a template of these annotations."""
-        template = {"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "launcher"}]}}
-        body = {"metadata": {"name": f"{job_id}-launcher"}, "spec": {"suspend": True, "template": template}}
+    def add_launcher_job(
+        self, job_id: str, *, owner: str, env: Sequence[Object] = (), status: Mapping[str, int] | None = None
+    ) -> None:
+        """Do as mpi-operator does, or as somebody does whose own Job bears such a name."""
+        template = {"spec": {"containers": [{"name": "launcher", "env": list(env)}]}}
+        owners = [{"kind": "MPIJob", "name": job_id, "uid": owner, "controller": True}]
+        name = f"{job_id}-launcher"
+        body = {"metadata": {"name": name, "ownerReferences": owners}, "spec": {"suspend": True, "template": template}}
         self._ask("POST", JOBS.path(NAMESPACE), body)
+        if status:
+            self._ask("PATCH", JOBS.path(NAMESPACE, name, "status"), {"status": status})
 
     def launcher_jobs(self) -> list[str]:
         """Return the names of the Jobs of launchers."""

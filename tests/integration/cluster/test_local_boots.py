@@ -104,6 +104,18 @@ async def test_agent_when_others_tell_it_to_end_is_told_as_evicted(ground: Groun
     assert await ground.workers() == (0,)
 
 
+async def test_agents_when_others_tell_them_to_end_again_and_again_wait_longer_each_time(ground: Ground) -> None:
+    await ground.start(a_torch_job("a", _CHECKPOINTS, **_ONCE))
+    for cuts in (1, 2):
+        await ground.until_logged("up\nsaved\n" * (cuts - 1) + "up", replica="worker-0")
+        _tell_all(ground, signal.SIGTERM)
+        await ground.until_workers()
+        record = Folder(ground.folder, "a").load()
+        assert record is not None
+        assert record.cuts == cuts
+        await ground.resize("a", 1)
+
+
 async def test_deadline_when_all_workers_were_taken_away_waits_with_the_job(ground: Ground) -> None:
     await ground.start(a_torch_job("a", _CHECKPOINTS, policy={"active_deadline_s": 60.0}))
     await ground.until_logged("up", replica="worker-0")

@@ -3,9 +3,10 @@
 import asyncio
 import errno
 import os
+import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -271,6 +272,31 @@ async def test_job_when_one_worker_is_to_run_again_is_not_completed_by_the_other
     await until(lambda: ground.cluster._jobs["a"].record.done == {1})
     assert JobCompleted(job_id="a") not in ground.notices()
     await ground.resize("a", 2)
+    await ground.until_told(JobCompleted(job_id="a"))
+
+
+async def test_job_when_it_was_shrunk_to_what_has_ended_well_is_completed(ground: Ground) -> None:
+    await ground.start(a_torch_job("a", _FIRST_FAILS), workers=2)
+    (ground.folder / "a/go").touch()
+    await until(lambda: ground.cluster._jobs["a"].record.done == {1})
+    await ground.until_workers(1)
+    # The plan gave the first one's GPU to others, and renumbers.
+    await ground.resize("a", 1)
+    await ground.until_told(WorkerExited(job_id="a", workers=(1,)))
+    await ground.until_told(JobCompleted(job_id="a"))
+
+
+async def test_size_when_the_plan_gave_a_lost_worker_up_is_observed_until_it_is_told(ground: Ground) -> None:
+    await ground.start(a_torch_job("a", "until [ -e go ]; do sleep 0.01; done"), workers=2)
+    await until(lambda: "worker-1" in ground.cluster._jobs["a"]._replicas)
+    for pid, _ in processes.marked(ground.folder / "a/.voda/replicas/worker-1"):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    await ground.until_workers(0)
+    assert (await ground.cluster.observe()).sizes == {"a": 2}
+    await ground.resize("a", 1)
+    assert (await ground.cluster.observe()).sizes == {"a": 1}
+    (ground.folder / "a/go").touch()
     await ground.until_told(JobCompleted(job_id="a"))
 
 

@@ -384,6 +384,37 @@ async def test_object_whose_manifest_is_applied_again_while_nobody_leads_gets_ba
         assert await _told_its_job(world) is True
 
 
+async def test_object_that_is_ready_is_not_suspended_again_by_who_knows_it_from_before(world: World) -> None:
+    await world.submit(a_job(world, suspend=True))
+    job_id = f"{world.namespace}_digits"
+    async with a_registry(world) as registry:
+        await registry.step()
+        # The watch has not told of what adoption made of the object, which was let go meanwhile.
+        ((kind, stale),) = registry.site.jobs()
+        assert await registry.note("digits", "voda.dev/job-id") == job_id
+        await _let_go(world)
+        await registry.registrar.step()
+        await registry.registrar._adoption.prepare(kind, stale, job_id)
+        assert (await world.job("digits"))["spec"]["runPolicy"]["suspend"] is False
+
+
+async def test_bounds_of_a_running_object_stay_as_its_agents_were_told(world: World) -> None:
+    job, store = a_pytorchjob("torch", world.namespace, pool=POOL, suspend=True), MemoryStore()
+    await world.submit(job)
+    job_id, key = f"{world.namespace}_torch", (world.namespace, "torch")
+    async with a_registry(world, store) as registry:
+        await registry.settle(lambda: bool(registry.uid(job_id)))
+        await world.until_it_is(lambda: registry.note("torch", "voda.dev/job-id", "PyTorchJob"))
+        told = (await world.job("torch", "PyTorchJob"))["spec"]["elasticPolicy"]
+        plan = {"pool": POOL, "number": 1, "based_on": 0, "policy": "fifo", "placer": "steady", "cause": "tick"}
+        await registry.happens(PlanAdopted(**plan, placed={job_id: ("n1",)}))  # type: ignore[arg-type]
+        await world.client.patch(client.PYTORCHJOBS, key, {"spec": {"runPolicy": {"suspend": False}}})
+        await registry.happens(JobChanged(job_id=job_id, max_replicas=told["maxReplicas"] + 4))
+    async with a_registry(world, store) as registry:
+        await registry.step()
+        assert (await world.job("torch", "PyTorchJob"))["spec"]["elasticPolicy"] == told
+
+
 async def test_creation_that_fails_is_tried_again_after_its_pause_and_not_at_the_next_sweep(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,7 @@ _log = logging.getLogger(__name__)
 Announce = Callable[[Announcement], None]
 Adopted = Callable[[Literal["adopted", "refused"]], None]
 """Told of each object what became of it."""
+_OF_A_START: Final = frozenset({"runPolicy", "elasticPolicy"})
 _MOST_TRIES: Final = 3
 """Of one patch, each lost to somebody who changed the object at the same moment."""
 _MOST_WARNINGS: Final = 5
@@ -147,7 +148,8 @@ class Adoption:
         if found is None or spec is None:
             return
         body = dict(kind.adopted(found, spec, self._fitting.site, self._fitting.environment(spec)).body)
-        lacking = {name: value for name, value in body.get("spec", {}).items() if name != "runPolicy"}
+        # Bounds are set before a start alone: agents that run were told those of before.
+        lacking = {name: value for name, value in body.get("spec", {}).items() if name not in _OF_A_START}
         if lacking:
             known = {"uid": job.metadata.uid, "resourceVersion": found["metadata"]["resourceVersion"]}
             await self._patched(kind, job.metadata, {"spec": lacking}, known)
@@ -167,7 +169,9 @@ class Adoption:
                 return
 
     async def _fit(self, kind: JobKind, meta: Metadata, found: Mapping[str, Any], job_id: str) -> None:
-        if (spec := self._spec(job_id)) is None:
+        noted = found["metadata"].get("annotations") or {}
+        if (spec := self._spec(job_id)) is None or noted.get(names.JOB_ID) == job_id:
+            # It is ready, and may have been let go since.
             return
         body = kind.adopted(found, spec, self._fitting.site, self._fitting.environment(spec)).body
         # What was read is what is patched: lists are replaced as a whole.

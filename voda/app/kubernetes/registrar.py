@@ -7,7 +7,7 @@ and then; whoever fails is left alone for a while, and nobody waits for it; only
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -44,6 +44,7 @@ _log = logging.getLogger(__name__)
 _SWEEP_S: Final = 30.0
 _AT_ONCE: Final = 16
 """Objects worked on at a time."""
+_TOUCHED: Final = " touched"
 _MOST_A_STEP: Final = 500
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 120.0
@@ -254,14 +255,24 @@ class Registrar:
             return "", None
         if meta.annotations.get(names.JOB_ID) != job_id:
             return meta.uid, partial(self._adoption.prepare, kind, job, job_id)
+        duties = self._duties_of_ready(kind, job, record)
+        now = self._backend.clock.now()
+        # What fails again and again must not hide what comes after it.
+        due = (duty for duty in duties if self._pauses.until(duty[0]) <= now)
+        return next(due, duties[0] if duties else ("", None))
+
+    def _duties_of_ready(self, kind: JobKind, job: JobObject, record: JobRecord) -> Sequence[tuple[str, _Work]]:
+        """Return all that is to be done about an object that was made ready."""
+        meta, job_id = job.metadata, record.spec.job_id
+        duties: list[tuple[str, _Work]] = []
         if meta.uid in self._touched:
-            return f"{meta.uid} touched", partial(self._refit, kind, job, job_id)
+            duties.append((f"{meta.uid}{_TOUCHED}", partial(self._refit, kind, job, job_id)))
         if is_at_rest(record) and not job.spec.run_policy.suspend and not has_finished(job):
-            return f"{meta.uid} held", partial(self._adoption.hold, kind, job, job_id)
+            duties.append((f"{meta.uid} held", partial(self._adoption.hold, kind, job, job_id)))
         if self._wishes.differ(job, record):
             key = f"{meta.uid} {wishes_text(meta.annotations)}"
-            return key, partial(self._wishes.take, kind, job, record)
-        return "", None
+            duties.append((key, partial(self._wishes.take, kind, job, record)))
+        return duties
 
     async def _refit(self, kind: JobKind, job: JobObject, job_id: str) -> None:
         uid = job.metadata.uid
@@ -281,8 +292,12 @@ class Registrar:
                 self._have_done(key, *seen)
 
     def _have_done(self, key: str, kind: JobKind, job: JobObject) -> None:
-        """Look at an object no more, unless something else is to be done about it."""
+        """Look at an object no more, unless something else was to be done about it besides."""
         other = key
+        if not key.endswith(_TOUCHED):
+            # What is known of the object is from before this work, and says nothing of what else there is to do.
+            del self._objects[job.metadata.uid]
+            return
         with survived("looking at an object", job.metadata.key):
             other, _ = self._duty(kind, job)
         if other in ("", key):

@@ -39,6 +39,7 @@ from voda.app.process import last_at, spare_the_collector
 from voda.app.settings import Beginning, Wish, settle
 from voda.app.snapshots import Snapshots
 from voda.clock import SystemClock
+from voda.cluster.kubernetes import names
 from voda.cluster.kubernetes.api import Api
 from voda.cluster.kubernetes.lease import LeaseClient
 from voda.cluster.kubernetes.objects import NamedObject
@@ -142,7 +143,7 @@ class Service:
     def environment(self, spec: JobSpec) -> Mapping[str, str]:
         """Return what the processes of a job are told of us."""
         return {
-            "VODA_JOB_ID": spec.job_id,
+            names.JOB_ID_VARIABLE: spec.job_id,
             "VODA_JOB_NAME": spec.name or spec.job_id,
             "VODA_API_URL": self.options.api.url
             or f"http://voda.{self.around.namespace}.svc:{self.options.listen.port}",

@@ -11,13 +11,13 @@ from contextlib import suppress
 from typing import Final
 
 from voda.clock import Clock
-from voda.cluster.kubernetes import names
 from voda.cluster.kubernetes.api import Api
 from voda.cluster.kubernetes.binding import Binder
 from voda.cluster.kubernetes.ends import counted_failures
 from voda.cluster.kubernetes.errors import Conflict
 from voda.cluster.kubernetes.inventory import Inventory, Seen
-from voda.cluster.kubernetes.objects import JobObject, Made, Pod
+from voda.cluster.kubernetes.launcher_job import LauncherJob
+from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.cluster.kubernetes.ownership import index
 from voda.cluster.kubernetes.paths import object_path, pod_path
 from voda.cluster.kubernetes.steps import (
@@ -209,7 +209,7 @@ class Actuator:
             case PatchObject(patch):
                 await self._patch(at, patch.body, patch.subresource)
             case DeleteOutdated(paths):
-                await together(self._delete_outdated(path, at.job_id) for path in paths)
+                await together(self._delete_outdated(path, at) for path in paths)
             case DeleteObject():
                 assert at.seen is not None, "what is deleted was seen"
                 meta = at.seen.object.metadata
@@ -238,9 +238,10 @@ class Actuator:
         now = await self._api.patch(path, {**body, "metadata": known}, JobObject)
         self._inventory.hear_object(uid, at.seen.kind, now)
 
-    async def _delete_outdated(self, path: str, job_id: str) -> None:
-        made = await self._api.get(path, Made)
-        if made is not None and made.spec.template.metadata.annotations.get(names.JOB_ID) != job_id:
+    async def _delete_outdated(self, path: str, at: Situation) -> None:
+        assert at.seen is not None, "what has templates was seen"
+        made = await self._api.get(path, LauncherJob)
+        if made is not None and made.is_outdated(at.seen.object.metadata.uid, at.job_id):
             await self._api.delete(path, uid=made.metadata.uid)
 
     async def _delete_pods(self, step: DeletePods, at: Situation) -> None:

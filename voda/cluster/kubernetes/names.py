@@ -8,6 +8,8 @@ from typing import Final
 MANAGED: Final = "voda.dev/managed"
 """Label: "true" on a job object that voda shall run, and on every worker pod of it."""
 JOB_ID: Final = "voda.dev/job-id"
+JOB_ID_VARIABLE: Final = "VODA_JOB_ID"
+"""Environment variable of every container of a job."""
 """Annotation of the job object and, by the template, of its worker pods. An id may be too long for a label."""
 STATE: Final = "voda.dev/state"
 EXPLANATION: Final = "voda.dev/explanation"

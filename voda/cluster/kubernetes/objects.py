@@ -279,21 +279,6 @@ class JobObject(_Object, frozen=True):
     status: JobStatus = JobStatus()
 
 
-class PodTemplate(_Object, frozen=True):
-    metadata: Metadata = Metadata()
-
-
-class MadeSpec(_Object, frozen=True):
-    template: PodTemplate = PodTemplate()
-
-
-class Made(_Object, frozen=True):
-    """What an operator made of a job's templates: a Job of batch/v1."""
-
-    metadata: Metadata
-    spec: MadeSpec = MadeSpec()
-
-
 class ListMetadata(_Object, frozen=True):
     resource_version: str = ""
     continue_: str = field(default="", name="continue")

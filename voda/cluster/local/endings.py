@@ -14,7 +14,7 @@ from voda.cluster.local.ends import told, verdict
 from voda.cluster.local.folder import Folder
 from voda.cluster.local.record import Exit, Record
 from voda.cluster.local.site import Site
-from voda.cluster.local.workers import Workers
+from voda.cluster.local.workers import FORGIVEN_S, Workers
 from voda.cluster.local.workplace import last_lines
 from voda.events.types import JobCompleted, JobFailed
 
@@ -44,7 +44,8 @@ class Endings(Workers, ABC):
         expected = {blueprint.replica_of(other) for other in record.expected if other not in record.done}
         others = sorted(expected - {name})
         judged = verdict(blueprint, name, ended, failures=record.failures, unfinished=others)
-        if name == LAUNCHER and self._site.now() < record.forgiven_until and not ended.problem:
+        forgiven_s = record.forgiven_until - self._site.now()
+        if name == LAUNCHER and 0 < forgiven_s <= FORGIVEN_S and not ended.problem:
             # Open MPI's mpirun even ends well when one of its daemons is killed.
             self._save()
         elif ended.was_told:
@@ -60,6 +61,13 @@ class Endings(Workers, ABC):
             self._save()
         else:
             self._again(name, index, ended)
+
+    def _complete_if_done(self, blueprint: Blueprint) -> None:
+        """Complete a job of which only those are missing that it is not to have any more."""
+        record = self.record
+        is_for_all = blueprint.kind == "torch" and not blueprint.has_master
+        if is_for_all and record.done and record.done.issuperset(record.expected):
+            self._complete(())
 
     def _complete(self, others: Collection[str]) -> None:
         record = self.record

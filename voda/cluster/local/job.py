@@ -58,12 +58,14 @@ class LocalJob(Endings):
         before, record.size = record.size, size
         if gone:
             self._leave(gone)
+            before = size
         elif not new and before != size:
             self._save()
         if new:
             self._take(blueprint, new, before)
             self._arm_deadline()
             self._site.tell(WorkerStarted(job_id=record.job_id, workers=dict.fromkeys(new, self._site.node)))
+        self._complete_if_done(blueprint)
         self.settle()
 
     def _take(self, blueprint: Blueprint, new: Sequence[int], before: int) -> None:
@@ -85,6 +87,7 @@ class LocalJob(Endings):
     def halt(self) -> None:
         """Take all workers away; the folder stays, so that the job can go on."""
         if self.record.state == "running" and not self.record.ended:
+            self.record.cuts = 0
             self._end_all("halting")
 
     def stop(self, reason: StopReason) -> None:

@@ -23,7 +23,7 @@ from voda.events.types import ExitCause, WorkerExited
 TRY_AGAIN_S: Final = 1.0
 SPARE_S: Final = 5.0
 """On top of a job's grace: what an elastic launcher needs to notice that a worker is to go."""
-_FORGIVEN_S: Final = 10.0
+FORGIVEN_S: Final = 10.0
 """A launcher that fails so soon after a worker was taken from it did not fail by itself."""
 _log = logging.getLogger(__name__)
 
@@ -105,10 +105,16 @@ class Workers:
         if not is_used(self._site, folder, record, index):
             return True
         if self._now() >= self._leave_by.get(index, 0.0):
-            record.forgiven_until = self._site.now() + _FORGIVEN_S
-            self._save()
+            self._forgive()
             kill_marked(home_of(folder, index))
         return False
+
+    def _forgive(self) -> None:
+        """Note, before a worker is killed, that its launcher is not to be blamed for what comes of it."""
+        until = self._site.now() + FORGIVEN_S
+        if until > self.record.forgiven_until + 1.0:
+            self.record.forgiven_until = until
+            self._save()
 
     def _release(self, indices: Sequence[int]) -> None:
         """Free the devices of workers that are gone, and tell."""

@@ -31,7 +31,6 @@ def take(site: Site, folder: Folder, record: Record, blueprint: Blueprint, new: 
         if before != "running":
             record.resumed_at = site.now()
             record.done.clear()
-            record.cuts = 0
         record.kind, record.gpus_per_replica = blueprint.kind, per_worker
         record.grace_s, record.boot_id = blueprint.grace_s, site.boot_id
         record.devices |= taken

@@ -63,15 +63,17 @@ def test_log_that_is_away_for_moments_is_not_given_up() -> None:
     assert virtually(story()) is None
 
 
-@pytest.mark.parametrize("outcome", ["unavailable", "not_writable"])
-def test_log_that_is_read_but_cannot_be_written_is_given_up(outcome: str) -> None:
+def given_up_with(*appends: tuple[float, str]) -> float | None:
+    """Return when a log is given up whose appends come to this, again and again: (seconds later, outcome)."""
+
     async def story() -> float | None:
         reach = Reach(Distant(), patience_s=PATIENCE_S)
 
         async def write() -> None:
             while True:
-                await asyncio.sleep(1.0)
-                reach.appended(outcome)
+                for pause_s, outcome in appends:
+                    await asyncio.sleep(pause_s)
+                    reach.appended(outcome)
 
         writing = asyncio.create_task(write())
         try:
@@ -79,58 +81,26 @@ def test_log_that_is_read_but_cannot_be_written_is_given_up(outcome: str) -> Non
         finally:
             writing.cancel()
 
-    after_s = virtually(story())
+    return virtually(story())
+
+
+@pytest.mark.parametrize("outcome", ["unavailable", "not_writable"])
+def test_log_that_is_read_but_cannot_be_written_is_given_up(outcome: str) -> None:
+    after_s = given_up_with((1.0, outcome))
     assert after_s is not None
     assert PATIENCE_S <= after_s <= PATIENCE_S + 5.0
 
 
 def test_log_that_nobody_writes_after_one_failure_is_not_given_up() -> None:
-    async def story() -> float | None:
-        reach = Reach(Distant(), patience_s=PATIENCE_S)
-        asyncio.get_running_loop().call_later(3.0, reach.appended, "unavailable")
-        return await given_up_after(reach)
-
-    assert virtually(story()) is None
+    assert given_up_with((3.0, "unavailable"), (3_600.0, "ok")) is None
 
 
 def test_log_whose_appends_hang_or_are_broken_off_is_given_up() -> None:
-    async def story() -> float | None:
-        reach = Reach(Distant(), patience_s=PATIENCE_S)
-
-        async def write() -> None:
-            while True:
-                await asyncio.sleep(PATIENCE_S + 2.0)
-                reach.appended("unavailable")
-                reach.appended("failed")
-
-        writing = asyncio.create_task(write())
-        try:
-            return await given_up_after(reach)
-        finally:
-            writing.cancel()
-
-    after_s = virtually(story())
+    after_s = given_up_with((PATIENCE_S + 2.0, "unavailable"), (0.0, "failed"))
     assert after_s is not None
     assert after_s <= 3 * PATIENCE_S
 
 
 def test_appends_that_fail_now_and_then_do_not_add_up() -> None:
-    async def story() -> float | None:
-        reach = Reach(Distant(), patience_s=PATIENCE_S)
-
-        async def write() -> None:
-            while True:
-                reach.appended("unavailable")
-                await asyncio.sleep(4.0)
-                reach.appended("ok")
-                reach.appended("unavailable")
-                await asyncio.sleep(4.0)
-                reach.appended("conflict")
-
-        writing = asyncio.create_task(write())
-        try:
-            return await given_up_after(reach)
-        finally:
-            writing.cancel()
-
-    assert virtually(story()) is None
+    appends = ((0.0, "unavailable"), (4.0, "ok"), (0.0, "unavailable"), (4.0, "conflict"))
+    assert given_up_with(*appends) is None

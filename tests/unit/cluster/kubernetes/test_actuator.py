@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from tests.kube.acting import MPIJOBS_V1, Stage
 from tests.kube.memory_api import Wire
 from tests.virtual_time import now_s, virtually
+from voda.cluster.kubernetes.kinds.base import Site
+from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
 from voda.cluster.kubernetes.steps import Halted, Running, Stopped
 from voda.domain.errors import ClusterUnavailable
 from voda.events.types import ActionFailed, JobRegistered
@@ -70,21 +72,48 @@ async def test_job_when_wanted_by_several_at_once_is_converged_by_one_of_them() 
 @in_no_time
 async def test_start_when_the_operator_made_the_launcher_of_former_templates_has_it_made_anew() -> None:
     stage = Stage()
-    stage.add_job("a", suspend=True)
-    stage.add_launcher_job("a", {})
+    stage.add_launcher_job("a", owner=stage.add_job("a", suspend=True))
     await stage.actuator.want("a", Running(("n1",)))
     assert stage.launcher_jobs() == []
     assert not is_suspended(stage)
 
 
 @in_no_time
-async def test_start_when_the_launcher_was_made_of_the_objects_own_templates_keeps_it() -> None:
+async def test_start_when_the_launcher_was_made_of_what_voda_makes_of_the_templates_keeps_it() -> None:
     stage = Stage()
-    stage.add_job("a", suspend=True)
-    stage.add_launcher_job("a", {"voda.dev/job-id": "a"})
+    uid = stage.add_job("a", suspend=True)
+    manifest = {"metadata": {"name": "a"}, "spec": {"mpiReplicaSpecs": {"Launcher": a_role(), "Worker": a_role()}}}
+    patch = MPIJobV2().adopted(manifest, stage.jobs["a"].spec, Site(), {"VODA_JOB_ID": "a"})
+    launcher = patch.body["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
+    stage.add_launcher_job("a", owner=uid, env=launcher["env"])
     await stage.actuator.want("a", Running(("n1",)))
     assert stage.launcher_jobs() == ["a-launcher"]
     assert not is_suspended(stage)
+
+
+@pytest.mark.parametrize("status", [{"active": 1}, {"failed": 1}, {"succeeded": 1}])
+def test_launcher_that_has_begun_is_never_made_anew(status: dict[str, int]) -> None:
+    @in_no_time
+    async def story() -> None:
+        stage = Stage()
+        stage.add_launcher_job("a", owner=stage.add_job("a", suspend=True), status=status)
+        await stage.actuator.want("a", Running(("n1",)))
+        assert stage.launcher_jobs() == ["a-launcher"]
+
+    story()
+
+
+@in_no_time
+async def test_job_of_somebody_else_that_is_called_like_a_launcher_is_left_alone() -> None:
+    stage = Stage()
+    stage.add_job("a", suspend=True)
+    stage.add_launcher_job("a", owner="somebody")
+    await stage.actuator.want("a", Running(("n1",)))
+    assert stage.launcher_jobs() == ["a-launcher"]
+
+
+def a_role() -> dict[str, Any]:
+    return {"replicas": 1, "template": {"spec": {"containers": [{"name": "main", "image": "none"}]}}}
 
 
 @in_no_time

@@ -66,9 +66,9 @@ class JobKind(Protocol):
         ...
 
     def outdated(self, namespace: str, name: str) -> Sequence[str]:
-        """Return the paths of what the operator makes of an object's templates, in pod templates, and never changes.
+        """Return the paths of the Jobs that the operator makes of an object's templates, and never changes.
 
-        To be deleted where it was made before the object was made ready; the operator makes it again.
+        To be deleted where they were made before the object was made ready; the operator makes them again.
         """
         ...
 
