@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import os
-import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
@@ -275,29 +274,49 @@ async def test_job_when_one_worker_is_to_run_again_is_not_completed_by_the_other
     await ground.until_told(JobCompleted(job_id="a"))
 
 
-async def test_job_when_it_was_shrunk_to_what_has_ended_well_is_completed(ground: Ground) -> None:
-    await ground.start(a_torch_job("a", _FIRST_FAILS), workers=2)
+async def test_job_when_the_plan_gave_up_the_worker_that_it_waited_for_is_completed(ground: Ground) -> None:
+    await ground.start(a_torch_job("a", "until [ -e go ]; do sleep 0.01; done"), workers=2)
+    await _worker_1_is_killed(ground)
     (ground.folder / "a/go").touch()
-    await until(lambda: ground.cluster._jobs["a"].record.done == {1})
-    await ground.until_workers(1)
-    # The plan gave the first one's GPU to others, and renumbers.
+    await until(lambda: ground.cluster._jobs["a"].record.done == {0})
+    assert JobCompleted(job_id="a") not in ground.notices()
+    await ground.resize("a", 1)
+    await ground.until_told(JobCompleted(job_id="a"))
+
+
+async def test_job_when_a_worker_is_sent_away_beside_one_that_has_ended_well_is_not_completed(ground: Ground) -> None:
+    await ground.start(a_torch_job("a", f'[ "${{VODA_REPLICA##*/}}" = worker-0 ] && exit 0; {FOREVER}'), workers=2)
+    await until(lambda: ground.cluster._jobs["a"].record.done == {0})
+    # For a while only: the plan has two, and the other's GPU is not free yet.
     await ground.resize("a", 1)
     await ground.until_told(WorkerExited(job_id="a", workers=(1,)))
-    await ground.until_told(JobCompleted(job_id="a"))
+    await ground.resize("a", 1)
+    assert (await ground.cluster.observe()).ended == {}
+    assert await ground.workers() == (0,)
 
 
 async def test_size_when_the_plan_gave_a_lost_worker_up_is_observed_until_it_is_told(ground: Ground) -> None:
     await ground.start(a_torch_job("a", "until [ -e go ]; do sleep 0.01; done"), workers=2)
-    await until(lambda: "worker-1" in ground.cluster._jobs["a"]._replicas)
-    for pid, _ in processes.marked(ground.folder / "a/.voda/replicas/worker-1"):
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    await ground.until_workers(0)
+    await _worker_1_is_killed(ground)
     assert (await ground.cluster.observe()).sizes == {"a": 2}
     await ground.resize("a", 1)
     assert (await ground.cluster.observe()).sizes == {"a": 1}
     (ground.folder / "a/go").touch()
     await ground.until_told(JobCompleted(job_id="a"))
+
+
+async def _worker_1_is_killed(ground: Ground) -> None:
+    program = "/bin/sh"
+    folder = ground.folder / "a/.voda/replicas/worker-1"
+    await until(lambda: any(_runs(pid, program) for pid, _ in processes.marked(folder)))
+    processes.kill_marked(folder)
+    await ground.until_workers(0)
+
+
+def _runs(pid: int, program: str) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text().startswith(program)
+    return False
 
 
 async def test_start_when_it_is_refused_half_way_leaves_no_claim_to_the_next_voda(

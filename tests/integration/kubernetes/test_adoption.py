@@ -398,6 +398,15 @@ async def test_object_that_is_ready_is_not_suspended_again_by_who_knows_it_from_
         assert (await world.job("digits"))["spec"]["runPolicy"]["suspend"] is False
 
 
+async def test_adoption_of_a_copy_that_bears_the_id_it_gets_makes_it_ready(world: World) -> None:
+    copied = a_job(world, suspend=True)
+    copied["metadata"].setdefault("annotations", {})["voda.dev/job-id"] = f"{world.namespace}_digits"
+    await world.submit(copied)
+    async with a_registry(world) as registry:
+        await registry.settle(lambda: bool(registry.uid(f"{world.namespace}_digits")))
+        await world.until_it_is(lambda: _told_its_job(world))
+
+
 async def test_bounds_of_a_running_object_stay_as_its_agents_were_told(world: World) -> None:
     job, store = a_pytorchjob("torch", world.namespace, pool=POOL, suspend=True), MemoryStore()
     await world.submit(job)

@@ -34,7 +34,8 @@ _log = logging.getLogger(__name__)
 Announce = Callable[[Announcement], None]
 Adopted = Callable[[Literal["adopted", "refused"]], None]
 """Told of each object what became of it."""
-_OF_A_START: Final = frozenset({"runPolicy", "elasticPolicy"})
+_KEPT: Final = frozenset({"runPolicy"})
+_KEPT_UNSEEN: Final = frozenset({"runPolicy", "elasticPolicy"})
 _MOST_TRIES: Final = 3
 """Of one patch, each lost to somebody who changed the object at the same moment."""
 _MOST_WARNINGS: Final = 5
@@ -113,7 +114,8 @@ class Adoption:
             self._adopted("adopted")
             _log.info("adopted job_id=%s object=%s uid=%s", submitted.record.spec.job_id, meta.key, meta.uid)
         self._warn(kind, meta, warnings)
-        await self._make_ready(kind, meta, found, submitted.record.spec.job_id)
+        # Whatever it is told to be by now: it may be a copy of an object that was ready elsewhere.
+        await self._make_ready(kind, meta, found, submitted.record.spec.job_id, is_new=True)
 
     def _refuse_namesake(self, kind: JobKind, meta: Metadata) -> None:
         """Raise where a live job of another kind has the object's name: the pods of both would be named alike."""
@@ -139,24 +141,34 @@ class Adoption:
             known = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}
             await self._patched(kind, job.metadata, kind.halted().body, known)
 
-    async def refit(self, kind: JobKind, job: JobObject, job_id: str) -> None:
+    async def refit(self, kind: JobKind, job: JobObject, job_id: str, *, was_seen: bool) -> None:
         """Give an object back what somebody took from its templates, and let it run on: new pods need it.
 
         Whoever applies a manifest again replaces its containers as a whole.
+
+        Args:
+            kind: of the job.
+            job: its object.
+            job_id: of the job.
+            was_seen: whether somebody was seen to change it. If not, its bounds stay: they may be those that the agents
+                that run were told, and others are set before a start alone.
         """
         found, spec = await self._found(kind, job.metadata), self._spec(job_id)
         if found is None or spec is None:
             return
         body = dict(kind.adopted(found, spec, self._fitting.site, self._fitting.environment(spec)).body)
-        # Bounds are set before a start alone: agents that run were told those of before.
-        lacking = {name: value for name, value in body.get("spec", {}).items() if name not in _OF_A_START}
+        kept = _KEPT if was_seen else _KEPT_UNSEEN
+        lacking = {name: value for name, value in body.get("spec", {}).items() if name not in kept}
         if lacking:
             known = {"uid": job.metadata.uid, "resourceVersion": found["metadata"]["resourceVersion"]}
             await self._patched(kind, job.metadata, {"spec": lacking}, known)
 
-    async def _make_ready(self, kind: JobKind, meta: Metadata, found: Mapping[str, Any] | None, job_id: str) -> None:
+    async def _make_ready(
+        self, kind: JobKind, meta: Metadata, found: Mapping[str, Any] | None, job_id: str, *, is_new: bool = False
+    ) -> None:
         for tries_left in reversed(range(_MOST_TRIES)):
-            if found is None:
+            if found is None or (not is_new and _is_noted(found, job_id)):
+                # It is gone; or it is ready, and may have been let go since.
                 return
             try:
                 await self._fit(kind, meta, found, job_id)
@@ -169,9 +181,7 @@ class Adoption:
                 return
 
     async def _fit(self, kind: JobKind, meta: Metadata, found: Mapping[str, Any], job_id: str) -> None:
-        noted = found["metadata"].get("annotations") or {}
-        if (spec := self._spec(job_id)) is None or noted.get(names.JOB_ID) == job_id:
-            # It is ready, and may have been let go since.
+        if (spec := self._spec(job_id)) is None:
             return
         body = kind.adopted(found, spec, self._fitting.site, self._fitting.environment(spec)).body
         # What was read is what is patched: lists are replaced as a whole.
@@ -242,3 +252,7 @@ def is_at_rest(record: JobRecord) -> bool:
 
 def _path(kind: JobKind, meta: Metadata) -> str:
     return object_path(Seen(kind, JobObject(metadata=meta)))
+
+
+def _is_noted(found: Mapping[str, Any], job_id: str) -> bool:
+    return (found["metadata"].get("annotations") or {}).get(names.JOB_ID) == job_id

@@ -87,8 +87,8 @@ class Registrar:
         self._wishes = WishesTaken(site=site, backend=backend, announce=announce)
         self._objects: dict[str, SeenJob] = {}
         """uid -> object about which there may be something to do."""
-        self._touched: set[str] = set()
-        """uids of objects whose spec somebody else changed."""
+        self._touched: dict[str, bool] = {}
+        """uid of an object whose spec somebody else may have changed -> whether that was seen."""
         self._jobs: dict[str, None] = {}
         """Jobs that may have no object."""
         self._pauses = Pauses(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
@@ -106,11 +106,11 @@ class Registrar:
             return
         if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
             self._objects.pop(before.metadata.uid, None)
-            self._touched.discard(before.metadata.uid)
+            self._touched.pop(before.metadata.uid, None)
             self._name_is_free(before)
         if now is not None:
             if before is not None and self._is_touched(kind, before, now):
-                self._touched.add(now.metadata.uid)
+                self._touched[now.metadata.uid] = True
             self._objects[now.metadata.uid] = (kind, now)
             self._wake.set()
 
@@ -202,7 +202,8 @@ class Registrar:
         self._objects = {job.metadata.uid: (kind, job) for kind, job in self._site.jobs()}
         if not self._is_following:
             # What somebody applied while nobody took note of it is not known.
-            self._touched = {uid for uid, (_, job) in self._objects.items() if names.JOB_ID in job.metadata.annotations}
+            ours = (uid for uid, (_, job) in self._objects.items() if names.JOB_ID in job.metadata.annotations)
+            self._touched = dict.fromkeys(ours, False)
         self._sweep_at, self._is_following = now + _SWEEP_S, True
         self._jobs = {job_id: None for pool in live.pools() for job_id, job in live.jobs(pool).items() if not job.uid}
         self._pauses.forget_before(now - _LONGEST_PAUSE_S - _SWEEP_S)
@@ -255,11 +256,13 @@ class Registrar:
             return "", None
         if meta.annotations.get(names.JOB_ID) != job_id:
             return meta.uid, partial(self._adoption.prepare, kind, job, job_id)
-        duties = self._duties_of_ready(kind, job, record)
-        now = self._backend.clock.now()
         # What fails again and again must not hide what comes after it.
-        due = (duty for duty in duties if self._pauses.until(duty[0]) <= now)
-        return next(due, duties[0] if duties else ("", None))
+        return min(self._duties_of_ready(kind, job, record), key=self._due_at, default=("", None))
+
+    def _due_at(self, duty: tuple[str, _Work]) -> float:
+        """Return when a duty may be done: its pause counts only while it lasts."""
+        until = self._pauses.until(duty[0])
+        return until if until > self._backend.clock.now() else 0.0
 
     def _duties_of_ready(self, kind: JobKind, job: JobObject, record: JobRecord) -> Sequence[tuple[str, _Work]]:
         """Return all that is to be done about an object that was made ready."""
@@ -277,11 +280,11 @@ class Registrar:
     async def _refit(self, kind: JobKind, job: JobObject, job_id: str) -> None:
         uid = job.metadata.uid
         # Before the work: what is changed during it is to be looked at again.
-        self._touched.discard(uid)
+        was_seen = self._touched.pop(uid, False)
         try:
-            await self._adoption.refit(kind, job, job_id)
+            await self._adoption.refit(kind, job, job_id, was_seen=was_seen)
         except BaseException:
-            self._touched.add(uid)
+            self._touched[uid] = was_seen or self._touched.get(uid, False)
             raise
 
     async def _see_to(self, job: JobObject, key: str, work: _Work) -> None:

@@ -89,7 +89,7 @@ class LocalCluster:
                 for job_id, record in jobs.items()
                 if record.devices
             },
-            sizes={job_id: record.size for job_id, record in jobs.items() if record.devices and record.size},
+            sizes={job_id: record.size for job_id, record in jobs.items() if record.is_sized},
             gpus_per_replica={job_id: record.gpus_per_replica for job_id, record in jobs.items() if record.devices},
             ended={job_id: _ended(record) for job_id, record in jobs.items() if record.ended},
         )

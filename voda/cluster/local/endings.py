@@ -63,10 +63,11 @@ class Endings(Workers, ABC):
             self._again(name, index, ended)
 
     def _complete_if_done(self, blueprint: Blueprint) -> None:
-        """Complete a job of which only those are missing that it is not to have any more."""
+        """Complete a job that waited for workers only which it is not to have any more."""
         record = self.record
         is_for_all = blueprint.kind == "torch" and not blueprint.has_master
-        if is_for_all and record.done and record.done.issuperset(record.expected):
+        is_at_rest = not self._replicas and not record.leaving and not record.ended and record.state == "running"
+        if is_for_all and is_at_rest and record.done and record.done.issuperset(record.expected):
             self._complete(())
 
     def _complete(self, others: Collection[str]) -> None:

@@ -58,14 +58,13 @@ class LocalJob(Endings):
         before, record.size = record.size, size
         if gone:
             self._leave(gone)
-            before = size
         elif not new and before != size:
             self._save()
+            self._complete_if_done(blueprint)
         if new:
-            self._take(blueprint, new, before)
+            self._take(blueprint, new, size if gone else before)
             self._arm_deadline()
             self._site.tell(WorkerStarted(job_id=record.job_id, workers=dict.fromkeys(new, self._site.node)))
-        self._complete_if_done(blueprint)
         self.settle()
 
     def _take(self, blueprint: Blueprint, new: Sequence[int], before: int) -> None:
@@ -141,6 +140,7 @@ class LocalJob(Endings):
             if ended is not None and not ended.was_told and record.judged.get(name) != run:
                 self._judge(name, ended)
         record.judged |= record.runs
+        record.cuts = 0
         if record.state == "running" and not record.ended:
             record.state = "halting"
             self._causes = {**dict.fromkeys(record.devices, ("node_lost", None)), **self._causes}

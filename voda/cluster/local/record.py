@@ -47,7 +47,7 @@ class Record(Struct, kw_only=True, omit_defaults=True):
     """Where the agents of a PyTorchJob meet."""
     failures: int = 0
     cuts: int = 0
-    """How often others told a replica to end since the job was started from a halt."""
+    """How often others told a replica to end since the job was last halted, or the machine was started."""
     not_before: float = 0.0
     """Instant before which nothing is started again after a failure."""
     forgiven_until: float = 0.0
@@ -70,6 +70,11 @@ class Record(Struct, kw_only=True, omit_defaults=True):
         """Why a worker goes of which nothing else is known."""
         causes: dict[str, ExitCause] = {"completed": "finished", "failed": "failed"}
         return causes.get(self.ended, "stopped")
+
+    @property
+    def is_sized(self) -> bool:
+        """Whether it runs, and can be told another size."""
+        return bool(self.devices) and self.size > 0 and self.state == "running" and not self.ended
 
     @property
     def expected(self) -> tuple[int, ...]:
