@@ -241,7 +241,7 @@ class Actuator:
     async def _delete_outdated(self, path: str, at: Situation) -> None:
         assert at.seen is not None, "what has templates was seen"
         made = await self._api.get(path, LauncherJob)
-        if made is not None and made.is_outdated(at.seen.object.metadata.uid, at.job_id):
+        if made is not None and made.is_outdated(at.seen.object.metadata.uid):
             await self._api.delete(path, uid=made.metadata.uid)
 
     async def _delete_pods(self, step: DeletePods, at: Situation) -> None:

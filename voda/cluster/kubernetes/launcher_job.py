@@ -15,7 +15,6 @@ class _Part(Struct, frozen=True, kw_only=True):
 
 class _Variable(_Part, frozen=True):
     name: str = ""
-    value: str = ""
 
 
 class _Container(_Part, frozen=True):
@@ -35,9 +34,7 @@ class _JobSpec(_Part, frozen=True):
 
 
 class _JobStatus(_Part, frozen=True):
-    active: int = 0
     succeeded: int = 0
-    failed: int = 0
 
 
 class LauncherJob(_Part, frozen=True):
@@ -47,14 +44,13 @@ class LauncherJob(_Part, frozen=True):
     spec: _JobSpec = _JobSpec()
     status: _JobStatus = _JobStatus()
 
-    def is_outdated(self, uid: str, job_id: str) -> bool:
-        """Say whether it was made of the templates of an MPIJob as they were before, and has done nothing yet.
+    def is_outdated(self, uid: str) -> bool:
+        """Say whether it was made of the templates of an MPIJob as they were before, and has not reached its end.
 
         Args:
-            uid: of the MPIJob; somebody else's Job may bear the name.
-            job_id: that its program should be told.
+            uid: of the MPIJob, which is suspended; somebody else's Job may bear the name.
         """
         is_own = any(owner.uid == uid for owner in self.metadata.owner_references)
-        has_begun = self.status.active or self.status.succeeded or self.status.failed
-        told = _Variable(name=names.JOB_ID_VARIABLE, value=job_id)
-        return is_own and not has_begun and not any(told in each.env for each in self.spec.template.spec.containers)
+        # By its name alone: what a container sets itself wins.
+        told = {variable.name for each in self.spec.template.spec.containers for variable in each.env}
+        return is_own and not self.status.succeeded and names.JOB_ID_VARIABLE not in told
