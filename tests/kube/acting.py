@@ -3,13 +3,13 @@
 Rule: nobody acts beside the test and the actuator: operators' and kubelets' parts are played by the test.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from tests.builders import a_job
-from tests.kube.client import JOBS, MPIJOBS, MPIJOBS_V1, NODES, PODS, Object, Resource, key_of
+from tests.kube.client import MPIJOBS, MPIJOBS_V1, NODES, PODS, Object, Resource, key_of
 from tests.kube.memory_api import MemoryApi, Wire
 from tests.kube.memory_server import Change, MemoryServer
 from tests.kube.memory_world import CountingClock, wall_s
@@ -40,7 +40,7 @@ class Stage:
 
     def __init__(self, wire: Wire | None = None, resource: Resource = MPIJOBS) -> None:
         self.wire = wire or Wire()
-        self.server = MemoryServer(wall_s, [resource, JOBS])
+        self.server = MemoryServer(wall_s, [resource])
         self.server.on_change = self._changed
         self.jobs: dict[str, Job] = {}
         self.told: list[Notice] = []
@@ -64,7 +64,7 @@ class Stage:
                 self.inventory.see_node(name[1], _read(now, NodeObject))
             elif change.resource == PODS:
                 self.inventory.see_pod("/".join(name), _read(now, Pod))
-            elif change.resource == self._resource:
+            else:
                 self.inventory.see_object(change.object["metadata"]["uid"], self._kind, _read(now, JobObject))
 
     def add_node(self, name: str, **fields: Any) -> None:
@@ -98,22 +98,6 @@ class Stage:
         labels = {"training.kubeflow.org/job-name": job_id, "training.kubeflow.org/job-role": "launcher"}
         metadata = {"name": f"{job_id}-launcher-x", "labels": labels}
         self._add_pod(metadata, {"containers": [{"name": "launcher"}]}, "n1", phase)
-
-    def add_launcher_job(
-        self, job_id: str, *, owner: str, env: Sequence[Object] = (), status: Mapping[str, int] | None = None
-    ) -> None:
-        """Do as mpi-operator does, or as somebody does whose own Job bears such a name."""
-        template = {"spec": {"containers": [{"name": "launcher", "env": list(env)}]}}
-        owners = [{"kind": "MPIJob", "name": job_id, "uid": owner, "controller": True}]
-        name = f"{job_id}-launcher"
-        body = {"metadata": {"name": name, "ownerReferences": owners}, "spec": {"suspend": True, "template": template}}
-        self._ask("POST", JOBS.path(NAMESPACE), body)
-        if status:
-            self._ask("PATCH", JOBS.path(NAMESPACE, name, "status"), {"status": status})
-
-    def launcher_jobs(self) -> list[str]:
-        """Return the names of the Jobs of launchers."""
-        return [name for _, name in self.server.objects[JOBS]]
 
     def set_status(self, pod: str, **status: Any) -> None:
         """Do as the kubelet does."""

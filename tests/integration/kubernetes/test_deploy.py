@@ -47,7 +47,7 @@ NEEDED = (
         for verb in ("get", "list", "watch", "create", "patch", "delete")
     ),
     Right("patch", "pytorchjobs/scale", JOBS),
-    *(Right(verb, "jobs", "batch") for verb in ("get", "delete")),
+    Right("delete", "jobs", "batch"),
     Right("create", "events"),
     Right("create", "leases", "coordination.k8s.io", is_at_home=True),
     *(

@@ -189,6 +189,8 @@ class Adoption:
         now = await self._patched(kind, meta, body, known, annotations={names.JOB_ID: job_id})
         if not now["spec"].get("runPolicy", {}).get("suspend"):
             raise Refused(too_old(kind))
+        for path in kind.outdated(meta.namespace, meta.name):
+            await self._site.api.delete(path)
 
     def _spec(self, job_id: str) -> JobSpec | None:
         """Return the spec of a live job, manifest included."""

@@ -16,14 +16,12 @@ from voda.cluster.kubernetes.binding import Binder
 from voda.cluster.kubernetes.ends import counted_failures
 from voda.cluster.kubernetes.errors import Conflict
 from voda.cluster.kubernetes.inventory import Inventory, Seen
-from voda.cluster.kubernetes.launcher_job import LauncherJob
 from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.cluster.kubernetes.ownership import index
 from voda.cluster.kubernetes.paths import object_path, pod_path
 from voda.cluster.kubernetes.steps import (
     BindPods,
     DeleteObject,
-    DeleteOutdated,
     DeletePods,
     Desired,
     PatchObject,
@@ -208,8 +206,6 @@ class Actuator:
         match step:
             case PatchObject(patch):
                 await self._patch(at, patch.body, patch.subresource)
-            case DeleteOutdated(paths):
-                await together(self._delete_outdated(path, at) for path in paths)
             case DeleteObject():
                 assert at.seen is not None, "what is deleted was seen"
                 meta = at.seen.object.metadata
@@ -237,12 +233,6 @@ class Actuator:
         known = {"uid": uid, **(metadata if isinstance(metadata, Mapping) else {})}
         now = await self._api.patch(path, {**body, "metadata": known}, JobObject)
         self._inventory.hear_object(uid, at.seen.kind, now)
-
-    async def _delete_outdated(self, path: str, at: Situation) -> None:
-        assert at.seen is not None, "what has templates was seen"
-        made = await self._api.get(path, LauncherJob)
-        if made is not None and made.is_outdated(at.seen.object.metadata.uid):
-            await self._api.delete(path, uid=made.metadata.uid)
 
     async def _delete_pods(self, step: DeletePods, at: Situation) -> None:
         there = {**at.pods, **at.workers}

@@ -69,15 +69,6 @@ class PatchObject(Struct, frozen=True):
     patch: Patch
 
 
-class DeleteOutdated(Struct, frozen=True):
-    """Delete what the operator made of the object's templates before they were made ready, if it did; it makes it anew.
-
-    Before every start, as nobody knows when the operator saw which templates.
-    """
-
-    paths: tuple[str, ...]
-
-
 class DeleteObject(Struct, frozen=True):
     """Delete the job object, and by that all it owns."""
 
@@ -104,7 +95,7 @@ class BindPods(Struct, frozen=True):
     """key -> node."""
 
 
-Step = PatchObject | DeleteOutdated | DeleteObject | Unregister | DeletePods | BindPods
+Step = PatchObject | DeleteObject | Unregister | DeletePods | BindPods
 
 
 def steps(desired: Desired, at: Situation) -> Sequence[Step]:
@@ -152,9 +143,6 @@ def _resume(nodes: Sequence[str], at: Situation, seen: Seen) -> Iterator[Step]:
     if at.workers or any(_is_at_work(pod) for pod in at.pods.values()):
         yield from _halt(at)
     elif at.spec is not None:
-        meta = seen.object.metadata
-        if paths := tuple(seen.kind.outdated(meta.namespace, meta.name)):
-            yield DeleteOutdated(paths)
         yield PatchObject(seen.kind.resumed(seen.object, at.spec, len(nodes)))
 
 

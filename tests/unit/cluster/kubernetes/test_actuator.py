@@ -12,8 +12,6 @@ from msgspec.structs import replace
 from tests.kube.acting import MPIJOBS_V1, Stage
 from tests.kube.memory_api import Wire
 from tests.virtual_time import now_s, virtually
-from voda.cluster.kubernetes.kinds.base import Site
-from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
 from voda.cluster.kubernetes.steps import Halted, Running, Stopped
 from voda.domain.errors import ClusterUnavailable
 from voda.events.types import ActionFailed, JobRegistered
@@ -67,55 +65,6 @@ async def test_job_when_wanted_by_several_at_once_is_converged_by_one_of_them() 
             group.create_task(stage.actuator.converge(["a"]))
     assert stage.wire.most_at_once == 1
     assert replicas(stage) == 3
-
-
-@in_no_time
-async def test_start_when_the_operator_made_the_launcher_of_former_templates_has_it_made_anew() -> None:
-    stage = Stage()
-    stage.add_launcher_job("a", owner=stage.add_job("a", suspend=True))
-    await stage.actuator.want("a", Running(("n1",)))
-    assert stage.launcher_jobs() == []
-    assert not is_suspended(stage)
-
-
-@in_no_time
-async def test_start_when_the_launcher_was_made_of_what_voda_makes_of_the_templates_keeps_it() -> None:
-    stage = Stage()
-    uid = stage.add_job("a", suspend=True)
-    manifest = {"metadata": {"name": "a"}, "spec": {"mpiReplicaSpecs": {"Launcher": a_role(), "Worker": a_role()}}}
-    patch = MPIJobV2().adopted(manifest, stage.jobs["a"].spec, Site(), {"VODA_JOB_ID": "a"})
-    launcher = patch.body["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
-    stage.add_launcher_job("a", owner=uid, env=launcher["env"])
-    await stage.actuator.want("a", Running(("n1",)))
-    assert stage.launcher_jobs() == ["a-launcher"]
-    assert not is_suspended(stage)
-
-
-@pytest.mark.parametrize(("status", "is_kept"), [("active", False), ("failed", False), ("succeeded", True)])
-def test_launcher_of_former_templates_that_ran_before_voda_came_is_kept_only_with_its_result(
-    *, status: str, is_kept: bool
-) -> None:
-    @in_no_time
-    async def story() -> None:
-        stage = Stage()
-        stage.add_launcher_job("a", owner=stage.add_job("a", suspend=True), status={status: 1})
-        await stage.actuator.want("a", Running(("n1",)))
-        assert bool(stage.launcher_jobs()) is is_kept
-
-    story()
-
-
-@in_no_time
-async def test_job_of_somebody_else_that_is_called_like_a_launcher_is_left_alone() -> None:
-    stage = Stage()
-    stage.add_job("a", suspend=True)
-    stage.add_launcher_job("a", owner="somebody")
-    await stage.actuator.want("a", Running(("n1",)))
-    assert stage.launcher_jobs() == ["a-launcher"]
-
-
-def a_role() -> dict[str, Any]:
-    return {"replicas": 1, "template": {"spec": {"containers": [{"name": "main", "image": "none"}]}}}
 
 
 @in_no_time

@@ -17,7 +17,6 @@ from voda.cluster.kubernetes.steps import (
     FORCE_AFTER_S,
     BindPods,
     DeleteObject,
-    DeleteOutdated,
     DeletePods,
     Desired,
     Halted,
@@ -90,8 +89,7 @@ def body(step: Step) -> Any:
 
 
 def test_run_when_suspended_without_pods_resumes_with_the_size_in_one_patch() -> None:
-    outdated, step = todo(Running(("n1", "n2", "n3")), an_object(suspend=True))
-    assert outdated == DeleteOutdated(("/apis/batch/v1/namespaces/ns/jobs/a-launcher",))
+    [step] = todo(Running(("n1", "n2", "n3")), an_object(suspend=True))
     assert body(step)["spec"]["runPolicy"]["suspend"] is False
     assert body(step)["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] == 3
 

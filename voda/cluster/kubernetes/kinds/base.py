@@ -66,9 +66,9 @@ class JobKind(Protocol):
         ...
 
     def outdated(self, namespace: str, name: str) -> Sequence[str]:
-        """Return the paths of the Jobs that the operator makes of an object's templates, and never changes.
+        """Return the paths of what the operator made of an object's templates and keeps as it was made.
 
-        To be deleted where they were made before the object was made ready; the operator makes them again.
+        To be deleted once an object of a user's own was made ready; the operator makes it again.
         """
         ...
 
