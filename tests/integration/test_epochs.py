@@ -9,15 +9,15 @@ import pytest
 from tests.builders import a_node, a_spec
 from voda.clock import SystemClock
 from voda.controller.controller import Controller
-from voda.controller.epochs import Epochs
+from voda.controller.leader_epochs import Epochs
 from voda.domain.errors import Fenced, InvalidInput
-from voda.events.durable import Base, DurableStore
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.opening import open_store
-from voda.events.sql.postgres import PostgresDatabase
-from voda.events.store import EventStore
 from voda.events.types import AnyFact, JobSubmitted, NodeJoined
-from voda.events.verify import Walk
+from voda.log.archive.verify import Walk
+from voda.log.durable_store import Base, DurableStore
+from voda.log.factory import open_store
+from voda.log.postgres.database import PostgresDatabase
+from voda.log.store import EventStore
 from voda.placement.registry import placer
 from voda.policies.registry import policy
 

@@ -14,23 +14,23 @@ from voda.domain.estimate import Estimate
 from voda.domain.job import Phase
 from voda.domain.state import Settings
 from voda.events.envelope import Fact
-from voda.events.memory import MemoryStore
-from voda.events.opening import open_log
-from voda.events.store import EventStore
 from voda.events.types import JobSubmitted
+from voda.log.factory import open_log
+from voda.log.memory import MemoryStore
+from voda.log.store import EventStore
 from voda.placement.registry import placer
 from voda.policies.registry import policies
 from voda.projections.live import Live
 from voda.simulator.engine import simulate
 from voda.simulator.run import Options
 from voda.simulator.whatif.outlook import expected_start
-from voda.simulator.whatif.trial import Choice, compare_with
+from voda.simulator.whatif.what_if import Choice, compare_with
 from voda.simulator.workloads.catalogue import load
 from voda.timetravel.explanation import explain_live
+from voda.timetravel.job_explanation import explain
 from voda.timetravel.moment import At, BeforeLast, Instant, Place, SinceFirst, find, parsed, rfc3339
-from voda.timetravel.past import live_at
-from voda.timetravel.scene import scene, scenes
-from voda.timetravel.witness import explain
+from voda.timetravel.replay import live_at
+from voda.timetravel.snapshot_tables import scene, scenes
 
 LOGS = Path(__file__).parent / "logs"
 

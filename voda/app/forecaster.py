@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from voda.api.view import View
 from voda.app.forecast_process import HEADER, Question, framed
+from voda.application.read_model import View
 from voda.clock import Clock, stopwatch
 from voda.events.envelope import Event
 from voda.simulator.whatif.forecast import Forecast

@@ -28,8 +28,8 @@ from voda.app.election import (
     next_epoch,
     seen,
 )
-from voda.app.failures import single
-from voda.controller.epochs import Epochs
+from voda.app.exception_groups import single
+from voda.controller.leader_epochs import Epochs
 from voda.domain.errors import (
     ChangedMeanwhile,
     ClusterUnavailable,

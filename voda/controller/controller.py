@@ -11,11 +11,10 @@ from typing import Final, Protocol
 
 from voda.clock import Clock, stopwatch
 from voda.controller.follower import catch_up, restore
-from voda.domain.catalogue import first_known
 from voda.domain.errors import Fenced, VersionConflict
+from voda.domain.plugins import first_known
 from voda.domain.state import ClusterState
 from voda.events.envelope import ANY_VERSION, Event, Fact
-from voda.events.store import EventStore
 from voda.events.types import (
     AnyFact,
     JobCanceled,
@@ -24,8 +23,9 @@ from voda.events.types import (
     JobProgressed,
     LeaderElected,
 )
+from voda.log.store import EventStore
 from voda.placement.base import Placer
-from voda.planner import changes, decide
+from voda.planner.decide import changes, decide
 from voda.policies.base import Policy, has_queues
 from voda.projections.live import Live
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from voda.domain.job import JobSpec
 from voda.events.envelope import Event
+from voda.events.spec_changes import respecified
 from voda.events.types import (
     JobCanceled,
     JobChanged,
@@ -21,8 +22,7 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.events.wishes import respecified
-from voda.projections.tenure import Tenure
+from voda.projections.worker_changes import Tenure
 
 Outcome = Literal["completed", "failed", "canceled"]
 

@@ -26,9 +26,9 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.projections.beliefs import History, believed, is_material
-from voda.projections.measured import Epochs, Mean, Pace
+from voda.projections.estimates import History, believed, is_material
 from voda.projections.restarts import Stretch
+from voda.projections.running_means import Epochs, Mean, Pace
 from voda.projections.scaling import Scaling
 
 _LEAST_EPOCH_S: Final = 1e-6

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from voda.domain.job import Job, JobSpec, Phase
 from voda.events.types import ExitCause, JobProgressed, PlanAdopted
-from voda.projections.accounts import counted, exited, started
-from voda.projections.tenure import Tenure
+from voda.projections.job_folds import counted, exited, started
+from voda.projections.worker_changes import Tenure
 
 _MOST_REPORTS: Final = 1_000
 """Newest ones kept of a job; some 75 bytes each, packed."""

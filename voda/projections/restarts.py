@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from voda.projections.measured import Epochs
+from voda.projections.running_means import Epochs
 
 _ONE_CHANGE_S: Final = 5.0
 """Worker events closer together than this are one change, seen pod by pod."""

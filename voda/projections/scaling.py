@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from voda.projections.measured import Point
+from voda.projections.running_means import Point
 
 _PULL_A = 1e-5
 _PULL_B = 1e-3

@@ -12,17 +12,17 @@ from msgspec.structs import replace
 
 from voda.controller.follower import catch_up
 from voda.domain.errors import StoreNotWritable
-from voda.events.transfer import export_log
+from voda.log.archive.export import export_log
 from voda.placement.registry import placer as chosen_placer
 from voda.policies.registry import policies as known_policies
 from voda.policies.registry import policy as chosen_policy
 from voda.projections.history import History
 from voda.projections.timeline import Timeline
 from voda.simulator.engine import simulate
-from voda.simulator.ideal import IdealTimes
+from voda.simulator.ideal_times import IdealTimes
 from voda.simulator.metrics import Execution, measure
 from voda.simulator.profile import Workload
-from voda.simulator.report.outcome import RunOutcome
+from voda.simulator.report.run_summary import RunOutcome
 from voda.simulator.run import Options, Progress, Run
 
 

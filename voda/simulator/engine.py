@@ -13,9 +13,6 @@ from voda.domain.errors import InvalidInput
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.group import taken_over
-from voda.events.memory import MemoryStore
-from voda.events.store import Snapshot
 from voda.events.types import (
     AnyFact,
     JobChanged,
@@ -28,6 +25,9 @@ from voda.events.types import (
     Observation,
     WorkerExited,
 )
+from voda.log.append_plan import taken_over
+from voda.log.memory import MemoryStore
+from voda.log.store import Snapshot
 from voda.placement.base import Placer
 from voda.placement.registry import placer
 from voda.policies.base import Policy

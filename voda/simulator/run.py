@@ -11,8 +11,8 @@ from msgspec.structs import asdict
 from voda.domain.job import Job
 from voda.domain.state import Settings
 from voda.events.envelope import Sealed
-from voda.events.store import EventStore
 from voda.events.types import AnyFact, Intent, NodeChanged, NodeJoined, NodeLeft, PolicyChanged, RatelimitChanged
+from voda.log.store import EventStore
 from voda.simulator.failures import FailureRates
 from voda.simulator.profile import Workload
 from voda.simulator.training import EpochEnd, Training, exact_end

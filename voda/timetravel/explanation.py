@@ -12,7 +12,7 @@ from voda.domain.job import Job, JobSpec, Phase
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState
 from voda.placement.base import Placer
-from voda.planner import decide
+from voda.planner.decide import decide
 from voda.policies.base import Policy
 from voda.projections.history import FinishedJob
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests.integration.cli.conftest import LINES
 from tests.served import Server, served
-from voda.cli._client import connected
-from voda.cli._live import followed
-from voda.cli._options import Where
+from voda.cli.http.client import connected
+from voda.cli.http.sse import followed
+from voda.cli.options import Where
 from voda.domain.errors import InvalidInput, NotAllowed, NotFound, TransientError
 from voda.events.types import JobProgressed
 
@@ -128,7 +128,7 @@ def test_command_when_the_server_is_gone_says_so_and_may_be_tried_again(tmp_path
 
 
 def test_command_without_a_token_is_refused(tmp_path: Path) -> None:
-    from voda.api.access import Access
+    from voda.auth.tokens import Access
     from voda.clock import SystemClock
 
     (tmp_path / "access").mkdir()

@@ -10,10 +10,9 @@ from tests.kube.client import Object
 from tests.kube.objects import a_pytorchjob, an_mpijob
 from tests.kube.registry import Died, Mortal, Registry, a_registry
 from tests.kube.world import World
-from voda.api.backend import Limits
+from voda.application.backend import Limits
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.job import JobSpec, Phase
-from voda.events.memory import MemoryStore
 from voda.events.types import (
     JobCanceled,
     JobCancelRequested,
@@ -24,6 +23,7 @@ from voda.events.types import (
     JobSubmitted,
     PlanAdopted,
 )
+from voda.log.memory import MemoryStore
 
 POOL = "v100"
 

@@ -8,8 +8,7 @@ from tests.kube import client
 from tests.kube.objects import an_mpijob
 from tests.kube.registry import Registry, a_registry
 from tests.kube.world import World
-from voda.cluster.kubernetes.objects import JobObject
-from voda.events.memory import MemoryStore
+from voda.cluster.kubernetes.resources.objects import JobObject
 from voda.events.types import (
     JobCompleted,
     JobFailed,
@@ -18,6 +17,7 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
+from voda.log.memory import MemoryStore
 from voda.simulator.whatif.forecast import Forecast
 
 NODES = ("n1", "n1")

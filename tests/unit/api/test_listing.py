@@ -3,12 +3,12 @@
 import pytest
 
 from tests.builders import Log, a_spec
-from voda.api.listing import JobsQuery, Listing
-from voda.api.view import View
+from voda.api.job_listing import JobsQuery, Listing
+from voda.application.read_model import View
 from voda.domain.errors import InvalidField
-from voda.events.memory import MemoryStore
 from voda.events.types import AnyFact, JobCompleted, JobSubmitted, WorkerStarted
-from voda.projections.roster import Roster
+from voda.log.memory import MemoryStore
+from voda.projections.job_registry import Roster
 
 
 class Scene:

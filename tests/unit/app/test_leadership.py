@@ -14,11 +14,11 @@ from tests.virtual_time import now_s, virtually
 from voda.app.leadership import Leadership
 from voda.cluster.kubernetes.lease import LeaseClient
 from voda.controller.controller import Controller
-from voda.controller.epochs import Epochs
+from voda.controller.leader_epochs import Epochs
 from voda.domain.errors import Fenced, LogDamaged, StoreUnavailable
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.memory import MemoryStore
 from voda.events.types import LEADERSHIP, LeaderElected
+from voda.log.memory import MemoryStore
 from voda.placement.registry import placer
 from voda.policies.registry import policy
 

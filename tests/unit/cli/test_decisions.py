@@ -1,8 +1,8 @@
 """Claims about what is told of plans, job by job."""
 
 from tests.builders import Log
-from voda.api.answers.events import shown
-from voda.cli._decisions import Changes
+from voda.api.presenters.events import shown
+from voda.cli.top.plan_changes import Changes
 from voda.events.types import JobCompleted, PlanAdopted
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from voda.cli._live import Message, Parser
+from voda.cli.http.sse import Message, Parser
 
 STREAM = (
     b': heartbeat\n\nid: 7\nevent: job.submitted\ndata: {"a":\ndata:1}\n\n'

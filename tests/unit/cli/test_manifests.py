@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from voda.cli._manifests import Document, documents, in_namespace, with_wishes, with_working_dir
+from voda.cli.manifests import Document, documents, in_namespace, with_wishes, with_working_dir
 from voda.domain.errors import InvalidField, InvalidInput
 
 TWO = """\

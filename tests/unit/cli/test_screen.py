@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from tests.wire import NOW, a_wire_job, a_wire_node, a_wire_pool, ago
-from voda.cli._decisions import Change
-from voda.cli._screen import Scene, frame
+from voda.cli.top.plan_changes import Change
+from voda.cli.top.screen import Scene, frame
 
 JOBS = [
     a_wire_job("digits-1", on=("n1", "n1"), epochs=20, epochs_done=12, submitted_at=ago(300)),

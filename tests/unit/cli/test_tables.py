@@ -6,7 +6,7 @@ import pytest
 
 from tests.wire import NOW, a_wire_job, a_wire_node, a_wire_pool, ago
 from voda.api.schemas import Job
-from voda.cli._tables import jobs_table, nodes_table, pools_table
+from voda.cli.render.tables import jobs_table, nodes_table, pools_table
 from voda.domain.job import Phase
 
 JOBS = [

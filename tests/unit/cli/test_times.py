@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from voda.cli._times import short, since, time_of_day, until
+from voda.cli.render.times import short, since, time_of_day, until
 
 NOW = datetime(2026, 1, 31, 14, 5, 9, tzinfo=timezone(timedelta(hours=1)))
 

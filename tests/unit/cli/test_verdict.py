@@ -3,8 +3,8 @@
 import pytest
 from rich.console import Console
 
-from voda.cli._verdict import verdict_tables
-from voda.simulator.whatif.verdict import Figures, Verdict
+from voda.cli.render.what_if import verdict_tables
+from voda.simulator.whatif.comparison import Figures, Verdict
 
 
 def figures(avg_jct_s: float) -> Figures:

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from tests.wire import NOW, a_wire_job, ago
-from voda.cli._words import forecast, ordinal, state, summary, waited_s
+from voda.cli.render.job_text import forecast, ordinal, state, summary, waited_s
 from voda.domain.job import Phase
 
 

@@ -1,6 +1,6 @@
 """The ledger remembers every job in little memory, also beyond the newest ones."""
 
-from voda.projections.ledger import Ledger
+from voda.projections.job_index import Ledger
 
 
 def filled(jobs: int) -> Ledger:

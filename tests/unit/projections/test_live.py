@@ -4,8 +4,8 @@ from tests.builders import Log, a_node, a_spec
 from voda.domain.job import Job
 from voda.domain.state import Settings
 from voda.events.types import AnyFact, JobCompleted, JobSubmitted, NodeJoined, WorkerExited, WorkerStarted
-from voda.projections.cluster import Pool
 from voda.projections.live import Live
+from voda.projections.live_cluster import Pool
 
 _KEPT = {"live-2": (("plan", "jobs", "nodes", "settings", "undecided", "outlived"), 21, 9)}
 """Format -> what snapshots of it keep of a pool, and how many fields of a job and of the settings: whoever changes that

@@ -23,10 +23,10 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.projections.cluster import LiveCluster
 from voda.projections.history import History
+from voda.projections.job_registry import Roster
+from voda.projections.live_cluster import LiveCluster
 from voda.projections.records import JobRecord
-from voda.projections.roster import Roster
 
 
 def folded(log: Log, roster: Roster | None = None) -> Roster:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from voda.projections.measured import Point
+from voda.projections.running_means import Point
 from voda.projections.scaling import Law, fitted, scaling_of
 
 

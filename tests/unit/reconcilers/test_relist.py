@@ -24,8 +24,8 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.projections.cluster import LiveCluster
-from voda.reconcilers.relist import overlooked
+from voda.projections.live_cluster import LiveCluster
+from voda.reconcilers.resync import overlooked
 
 _JOBS = ("a", "b")
 _NODES = ("n1", "n2")

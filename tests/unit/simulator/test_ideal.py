@@ -3,7 +3,7 @@
 import pytest
 
 from tests.builders import a_node, a_spec
-from voda.simulator.ideal import IdealTimes, packed
+from voda.simulator.ideal_times import IdealTimes, packed
 from voda.simulator.profile import Arrival, Costs, Workload
 
 

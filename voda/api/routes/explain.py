@@ -7,16 +7,16 @@ from typing import Annotated
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from voda.api.answers.explanations import explanation_of
-from voda.api.asked import answered, query_of
-from voda.api.backend import Backend
-from voda.api.lookup import spec_of
 from voda.api.operation import Answer, Operation
+from voda.api.presenters.explanations import explanation_of
+from voda.api.requests import answered, query_of
 from voda.api.schemas import Explanation, Who
+from voda.application.backend import Backend
+from voda.application.job_lookup import spec_of
 from voda.domain.errors import InvalidField, InvalidInput
 from voda.timetravel.explanation import Explanation as Told
+from voda.timetravel.job_explanation import explain, explain_in
 from voda.timetravel.moment import Place, find, parsed
-from voda.timetravel.witness import explain, explain_in
 
 _AT_ONCE = 2
 """Explanations worked on at a time: each keeps a core busy while it asks policies."""

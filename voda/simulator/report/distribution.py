@@ -6,7 +6,7 @@ import numpy as np
 
 from voda.projections.timeline import Floats
 from voda.simulator.report.colours import line_class
-from voda.simulator.report.outcome import RunOutcome, labels
+from voda.simulator.report.run_summary import RunOutcome, labels
 from voda.simulator.report.svg import Box, element, log_ticks, picture, px, text
 from voda.simulator.report.units import span
 

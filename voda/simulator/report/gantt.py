@@ -11,9 +11,9 @@ from voda.projections.history import FinishedJob
 from voda.projections.timeline import Segment
 from voda.simulator.report.bins import edges, occupancy
 from voda.simulator.report.colours import OCCUPANCY, JobColours
+from voda.simulator.report.heatmap_png import data_uri
 from voda.simulator.report.lanes import Bar, lay
-from voda.simulator.report.outcome import RunOutcome
-from voda.simulator.report.raster import data_uri
+from voda.simulator.report.run_summary import RunOutcome
 from voda.simulator.report.svg import Box, element, px, rectangle_path, text
 from voda.simulator.report.units import span
 

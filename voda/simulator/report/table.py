@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from voda.simulator.report.columns import ALL, COSTS, FAIRNESS, TIMES, Column, best
-from voda.simulator.report.outcome import RunOutcome, about, labels, warnings
+from voda.simulator.report.run_summary import RunOutcome, about, labels, warnings
 
 _LAYOUTS: Sequence[Sequence[Sequence[Column]]] = (
     (ALL,),

@@ -12,12 +12,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.domain.state import Settings
-from voda.projections.beliefs import History, believed
-from voda.projections.measured import Epochs, Mean
+from voda.projections.estimates import History, believed
+from voda.projections.running_means import Epochs, Mean
 from voda.projections.scaling import Scaling
 from voda.simulator.profile import Costs
-from voda.simulator.whatif.pace import Means, Pace, Prices, paced, timed_weights, weight_of, with_untimed
-from voda.simulator.whatif.watched import Size, Watched
+from voda.simulator.whatif.epoch_times import Means, Pace, Prices, paced, timed_weights, weight_of, with_untimed
+from voda.simulator.whatif.measured_epochs import Size, Watched
 
 _UNKNOWN_WORK_S: Final = 3600.0
 """On one replica: of a job that never ran, of a kind that never ran either."""

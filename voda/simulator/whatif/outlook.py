@@ -6,7 +6,7 @@ Rule: only what was known at the position is used, unlike in a what-if, which kn
 from typing import Final
 
 from voda.controller.follower import catch_up, restore
-from voda.events.store import EventStore
+from voda.log.store import EventStore
 from voda.projections.live import Live
 from voda.simulator.whatif.forecast import Budget, forecast
 

@@ -18,9 +18,9 @@ from voda.domain.errors import InvalidInput
 from voda.domain.rng import rng_at
 from voda.simulator.data import PHILLY, find_file, find_folder, intact
 from voda.simulator.profile import Arrival, Workload
-from voda.simulator.workloads.drawn import TracedJob, draw_scaling, drawn_jobs
 from voda.simulator.workloads.nodes import parse_nodes
 from voda.simulator.workloads.request import WorkloadOptions, WorkloadRequest
+from voda.simulator.workloads.synthetic import TracedJob, draw_scaling, drawn_jobs
 
 DEFAULT_NODES = "128x8"
 """The trace keeps 374 GPUs busy on average, and 1,243 at its peak."""

@@ -1,8 +1,6 @@
 """What events come to, in counters: starts, resizes and preemptions, each counted once."""
 
 from tests.builders import Log, a_spec
-from voda.api.metrics.instruments import Metrics
-from voda.api.metrics.trail import Trail
 from voda.events.types import (
     AnyFact,
     JobCanceled,
@@ -13,7 +11,9 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.projections.roster import Roster
+from voda.projections.job_registry import Roster
+from voda.telemetry.instruments import Metrics
+from voda.telemetry.job_counters import Trail
 
 
 class Told:

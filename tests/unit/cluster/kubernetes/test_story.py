@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.builders import Log, a_spec
-from voda.cluster.kubernetes.story import Story
+from voda.cluster.kubernetes.reporting.event_messages import Story
 from voda.events.types import (
     ActionFailed,
     AnyFact,
@@ -23,7 +23,7 @@ from voda.events.types import (
     WorkerRefused,
     WorkerStarted,
 )
-from voda.projections.roster import Roster
+from voda.projections.job_registry import Roster
 
 BEGIN: Sequence[AnyFact] = (
     JobSubmitted(spec=a_spec("a", min_replicas=1, max_replicas=4, user="ann")),

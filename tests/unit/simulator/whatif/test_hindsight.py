@@ -18,8 +18,8 @@ from voda.events.types import (
 from voda.simulator.profile import Costs
 from voda.simulator.profiles.speedup import SpeedupProfile, speedup_law
 from voda.simulator.whatif.hindsight import Hindsight, HindsightProfile
-from voda.simulator.whatif.rehearsal import Rehearsal
-from voda.simulator.whatif.watched import Watch
+from voda.simulator.whatif.job_replay import Rehearsal
+from voda.simulator.whatif.measured_epochs import Watch
 
 
 def profile_of(log: Log, job_id: str = "a") -> HindsightProfile:

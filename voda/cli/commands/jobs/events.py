@@ -1,0 +1,215 @@
+"""`voda events`: what happened, one line per event; from the server, or from a log."""
+
+import os
+import sys
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from voda.cli.completion import all_jobs
+from voda.cli.log.open import EMPTY, MOMENT, Output, is_log, opened, place_of
+from voda.cli.options import Where, asks_server
+
+if TYPE_CHECKING:
+    from voda.cli.http.client import Client
+    from voda.cli.http.remote_log import Seen, ServerLog
+    from voda.events.envelope import Event
+    from voda.log.store import EventStore
+
+_LAST = 100
+"""Events shown of a server's log where nothing was asked for."""
+_NOTHING = "No such event in this part of the log."
+_HELP = """
+Tell what happened, a line per event: position, time, whom it concerns, what.
+
+Without a log the server is asked, for the last 100 if nothing else is said.
+
+\b
+Examples:
+  voda events
+  voda events --watch
+  voda events resnet-7
+  voda events voda.db --job resnet-7 --relative
+  voda events voda.db --type plan.adopted --from -1h -o json
+  voda events voda.db --from 2026-01-31T12:00:00Z --to 2026-01-31T13:00:00Z
+  voda events out/mine/elastic-fifo/log.jsonl
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """Which part of the log was asked for, as the user wrote it."""
+
+    job: str
+    types: Sequence[str]
+    begin: str
+    end: str
+    follow: bool
+    relative: bool
+    output: Output
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("events", help=_HELP)(asks_server(events))
+
+
+def events(  # noqa: PLR0913 - a command's options are its parameters
+    where: Where,
+    log: Annotated[
+        str,
+        typer.Argument(
+            metavar="[LOG|JOB]",
+            help="An SQLite file, an exported .jsonl file, or a postgresql:// or nats:// URL; else a job.",
+            autocompletion=all_jobs,
+        ),
+    ] = "",
+    job: Annotated[
+        str, typer.Option("--job", "-j", help="Only events about this job, plans included.", autocompletion=all_jobs)
+    ] = "",
+    kind: Annotated[
+        list[str] | None, typer.Option("--type", "-t", help="Only events of this type; repeatable.")
+    ] = None,
+    begin: Annotated[str, typer.Option("--from", help=f"Begin at {MOMENT}.")] = "",
+    end: Annotated[str, typer.Option("--to", help="End there; as --from.")] = "",
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", "--watch", "-w", help="Go on with events to come, until interrupted."),
+    ] = False,
+    relative: Annotated[bool, typer.Option("--relative", "-r", help="Times since the log's first event.")] = False,
+    output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TABLE,
+) -> None:
+    """Print the events asked for."""
+    from voda.domain.errors import InvalidInput
+    from voda.domain.plugins import chosen
+    from voda.events.event_text import TYPES
+
+    types = [chosen(one, TYPES, what="event type").TYPE for one in kind or ()]
+    if follow and end:
+        raise InvalidInput("--follow and --to exclude each other: either there is an end, or there is none")
+    if log and job and not is_log(log):
+        raise InvalidInput(f"{log[:200]!r} is no log: there is no such file; leave it out to ask the server")
+    part = _Part(
+        job=job or ("" if is_log(log) else log),
+        types=types,
+        begin=begin,
+        end=end,
+        follow=follow,
+        relative=relative,
+        output=output,
+    )
+    try:
+        _print(where, log if is_log(log) else "", part)
+    except BrokenPipeError:
+        # The reader has seen enough, as `head` does; what is still buffered must not be written either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _print(where: Where, log: str, part: _Part) -> None:
+    import asyncio
+
+    from voda.cli.http.client import answered
+
+    if log:
+        asyncio.run(_print_recorded(log, part))
+    else:
+        answered(where, lambda client: _print_asked(client, part))
+
+
+async def _print_recorded(log: str, part: _Part) -> None:
+    from voda.events.event_text import describe, jobs_of, subject_of
+    from voda.timetravel.job_explanation import unknown_job
+    from voda.timetravel.moment import recorded_at, rfc3339
+
+    count = 0
+    async with opened(log) as store:
+        if part.job and not part.follow and not (await store.head(f"job.{part.job}")).version:
+            raise await unknown_job(store, part.job)
+        begins_at = await recorded_at(store, 1) if part.relative else None
+        async for event in _recorded(store, part):
+            if (part.types and event.type not in part.types) or (part.job and part.job not in jobs_of(event.data)):
+                continue
+            count += 1
+            if part.output is Output.JSON:
+                print(_as_json(event), flush=True)
+            else:
+                time = _elapsed(event.recorded_at, begins_at) or rfc3339(event.recorded_at, decimals=3)
+                print(f"{event.position:>6} {time} {subject_of(event)}: {describe(event)}", flush=True)
+        if not count:
+            print(_NOTHING if await store.position() else EMPTY, file=sys.stderr)
+
+
+async def _recorded(store: "EventStore", part: _Part) -> "AsyncIterator[Event]":
+    from voda.domain.errors import InvalidInput
+    from voda.log.memory import MemoryStore
+    from voda.timetravel.moment import find, parsed
+    from voda.timetravel.replay import events_between
+
+    after = (await find(store, parsed(part.begin), before=True)).position if part.begin else 0
+    if part.follow:
+        if isinstance(store, MemoryStore):
+            raise InvalidInput("--follow needs a log that grows: this is an exported file, name the database instead")
+        async for event in store.tail(after):
+            yield event
+    async for event in events_between(store, after=after, until=(await place_of(store, part.end)).position):
+        yield event
+
+
+async def _print_asked(client: "Client", part: _Part) -> None:
+    from voda.cli.http.client import path
+    from voda.cli.http.remote_log import ServerLog
+    from voda.cli.render.stdout import plain, print_bytes, say
+    from voda.cli.render.times import full, now
+    from voda.timetravel.moment import recorded_at
+
+    filters: dict[str, str | int | list[str]] = {"type": list(part.types)} if part.types else {}
+    if part.job:
+        # A name stands for the latest job of that name, and an unknown one is an error.
+        await client.get(path("jobs", part.job))
+        filters["job"] = part.job
+    log, present, count = ServerLog(client, filters), now(), 0
+    begins_at = await recorded_at(log, 1) if part.relative else None
+    async for seen in _asked(log, part, is_filtered=bool(filters)):
+        count += 1
+        if part.output is Output.JSON:
+            print_bytes(seen.raw)
+        else:
+            at = seen.event.recorded_at
+            time = _elapsed(at.timestamp(), begins_at) or full(at, present)
+            print(plain(f"{seen.event.position:>6} {time} {seen.subject}: {seen.what}"), flush=True)
+    if not count:
+        say(_NOTHING)
+
+
+async def _asked(log: "ServerLog", part: _Part, *, is_filtered: bool) -> "AsyncIterator[Seen]":
+    from voda.timetravel.moment import find, parsed
+
+    last = await log.position()
+    until = (await find(log, parsed(part.end))).position if part.end else last
+    if part.begin:
+        after = (await find(log, parsed(part.begin), before=True)).position
+    else:
+        after = 0 if is_filtered or part.end else max(0, last - _LAST)
+    if part.follow:
+        async for seen in log.tail(after):
+            yield seen
+    async for seen in log.between(after, until):
+        yield seen
+
+
+def _elapsed(at: float, begins_at: float | None) -> str:
+    from voda.timetravel.moment import elapsed
+
+    return "" if begins_at is None else elapsed(at - begins_at)
+
+
+def _as_json(event: "Event") -> str:
+    import msgspec
+
+    from voda.events.event_text import describe
+    from voda.timetravel.moment import rfc3339
+
+    fields = {**msgspec.structs.asdict(event), "recorded_at": rfc3339(event.recorded_at), "what": describe(event)}
+    return msgspec.json.encode(fields).decode()

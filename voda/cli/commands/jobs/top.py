@@ -1,0 +1,36 @@
+"""`voda top`: a live screen of GPUs, jobs, queue and the last decisions."""
+
+from typing import Annotated
+
+import typer
+
+from voda.cli.completion import pools as complete_pools
+from voda.cli.options import Where, asks_server
+
+_HELP = """
+Show live who holds which GPU, who trains, who waits, and what was decided.
+
+Each GPU is a sign of the job that holds it; `.` is free, `#` is in use by
+others. q quits. Where the output is no terminal, it is shown once.
+
+\b
+Examples:
+  voda top
+  voda top --pool a100
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("top", help=_HELP)(asks_server(top))
+
+
+def top(
+    where: Where,
+    pool: Annotated[str, typer.Option("--pool", help="This pool alone.", autocompletion=complete_pools)] = "",
+) -> None:
+    """Show the screen."""
+    from voda.cli.http.client import answered
+    from voda.cli.top.loop import Top
+
+    answered(where, Top(pool).run)

@@ -1,0 +1,78 @@
+"""What the shell completes: names of jobs, nodes, pools and policies.
+
+Rule: it never fails and never keeps the user waiting: who does not answer within a moment completes nothing.
+"""
+
+from pathlib import Path
+
+import typer
+
+from voda.cli.options import Where
+from voda.domain.errors import VodaError
+
+_LIMIT_S = 1.0
+
+
+def live_jobs(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the live jobs whose names begin so."""
+    return _asked(ctx, "/jobs", "job_id", incomplete, phase="live")
+
+
+def all_jobs(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the jobs, ended ones too, whose names begin so."""
+    return _asked(ctx, "/jobs", "job_id", incomplete, sort="-submitted_at")
+
+
+def things(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return what `voda get` can list: its kinds, or after one of them the things of that kind."""
+    kind = next(iter(ctx.params.get("what") or ()), "")
+    if kind.startswith("node"):
+        return _asked(ctx, "/nodes", "name", incomplete)
+    if kind.startswith("pool"):
+        return _asked(ctx, "/pools", "name", incomplete)
+    kinds = [] if kind else [word for word in ("jobs", "nodes", "pools") if word.startswith(incomplete)]
+    return [*kinds, *all_jobs(ctx, incomplete)]
+
+
+def pools(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the pools whose names begin so."""
+    return _asked(ctx, "/pools", "name", incomplete)
+
+
+def policies(incomplete: str) -> list[str]:
+    """Return the policies whose names begin so."""
+    from voda.policies.registry import policies
+
+    return [name for name in policies() if name.startswith(incomplete)]
+
+
+def _asked(ctx: typer.Context, path: str, field: str, incomplete: str, **params: str) -> list[str]:
+    import asyncio
+
+    try:
+        found = asyncio.run(_names(_where(ctx), path, field, params))
+    except (VodaError, TimeoutError, OSError, ValueError, KeyError, TypeError):
+        return []
+    return [name for name in found if name.startswith(incomplete)]
+
+
+def _where(ctx: typer.Context) -> Where:
+    home, ca = ctx.params.get("home"), ctx.params.get("ca")
+    return Where(
+        server=ctx.params.get("server") or "",
+        token=ctx.params.get("token") or "",
+        home=Path(home) if home else None,
+        ca=Path(ca) if ca else None,
+    )
+
+
+async def _names(where: Where, path: str, field: str, params: dict[str, str]) -> list[str]:
+    import asyncio
+
+    import msgspec
+
+    from voda.cli.http.client import connected
+
+    async with asyncio.timeout(_LIMIT_S), connected(where) as client:
+        body = await client.get(path, params)
+    return [str(item[field]) for item in msgspec.json.decode(body)["items"]]

@@ -1,0 +1,75 @@
+"""What a job's replicas print, asked of the server.
+
+Rule: the bytes come out as they went in; lines are counted, never read.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from voda.cli.http.client import Client, decoded, path
+from voda.cli.render.stdout import say
+
+_LINE_BYTES = 200
+"""Of a line, as a first guess."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which part of the output."""
+
+    replica: str = ""
+    """Empty = the most telling one."""
+    tail: int = -1
+    """Lines from the end; -1 = all."""
+    follow: bool = False
+
+
+async def replicas(client: Client, job: str) -> Sequence[str]:
+    """Return the replicas that have printed something, the most telling one first."""
+    return decoded(await client.get(path("jobs", job, "logs", "replicas")), list[str])
+
+
+async def print_output(client: Client, job: str, wanted: Wanted) -> None:
+    """Print the output, until its end or the job's."""
+    where = path("jobs", job, "logs")
+    query: dict[str, str | int] = {"replica": wanted.replica} if wanted.replica else {}
+    if wanted.tail < 0:
+        printed = await _pour(client, where, {**query, **({"follow": "true"} if wanted.follow else {})})
+    else:
+        last = await _last_lines(client, where, query, wanted.tail)
+        printed = len(last)
+        if wanted.follow:
+            # What is printed between the two requests moves the beginning; nothing new is missed.
+            printed = await _pour(client, where, {**query, "follow": "true", "tail_bytes": len(last)})
+        else:
+            _write(last)
+    if not printed and not wanted.follow and wanted.tail:
+        say(f"{job} has printed nothing yet")
+
+
+async def _pour(client: Client, where: str, query: dict[str, str | int]) -> int:
+    printed = 0
+    # A program may think for hours before its next line, so silence has no limit here.
+    async for piece in client.stream(where, params=query, idle_s=None):
+        _write(piece)
+        printed += len(piece)
+    return printed
+
+
+async def _last_lines(client: Client, where: str, query: dict[str, str | int], lines: int) -> bytes:
+    """Return the last lines, asking for more bytes until there are enough of them."""
+    size = max(4_096, (lines + 1) * _LINE_BYTES)
+    while True:
+        pieces = [piece async for piece in client.stream(where, params={**query, "tail_bytes": size}, idle_s=30.0)]
+        text = b"".join(pieces)
+        found = text.splitlines(keepends=True)
+        # The server begins at a line's beginning, so a full answer may be shorter than asked for by a line.
+        if len(found) > lines or len(text) < size // 2:
+            return b"".join(found[-lines:]) if lines else b""
+        size *= 4
+
+
+def _write(piece: bytes) -> None:
+    sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()

@@ -1,0 +1,79 @@
+"""Asks the server for what may go wrong on the way: lost answers, several things at once, changes that others make too.
+
+Rules: only what may be asked twice is asked again, and the user is told why it takes so long; one thing that fails
+does not spare the others; a change is made to what the user was shown.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from voda.cli.http.client import Answer, Client, NoAnswer
+from voda.cli.render.stdout import say
+from voda.domain.errors import StoreUnavailable, VersionConflict, VodaError
+
+T = TypeVar("T")
+
+RETRY_S = 20.0
+"""How long a lost answer is asked for again."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 3.0
+_CHANGES = 5
+"""Attempts to change what somebody else changes at the same time."""
+
+
+async def persistently(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Return what the attempt comes to, made again while the server is away; for what may be asked twice."""
+    loop = asyncio.get_running_loop()
+    gives_up_at, pause_s, is_told = loop.time() + RETRY_S, _FIRST_PAUSE_S, False
+    while True:
+        try:
+            return await attempt()
+        except (NoAnswer, StoreUnavailable) as error:
+            if loop.time() + pause_s > gives_up_at:
+                raise
+            if not is_told:
+                say(f"{str(error).removesuffix('; try again')}; trying again for {RETRY_S:g} s")
+                is_told = True
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+async def each(things: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:
+    """Act on one after the other.
+
+    Raises:
+        VodaError: the last failure; those before it have been told.
+    """
+    failure: VodaError | None = None
+    for thing in things:
+        try:
+            await act(thing)
+        except VodaError as error:
+            if failure is not None:
+                say(str(failure))
+            failure = error
+    if failure is not None:
+        raise failure
+
+
+async def patched(client: Client, path: str, change: Mapping[str, object]) -> tuple[Answer, Answer]:
+    """Return the resource before and after the change, a JSON merge patch.
+
+    Raises:
+        VersionConflict: it changed each time between being read and being written.
+    """
+    body = msgspec.json.encode(change)
+
+    async def attempt() -> tuple[Answer, Answer]:
+        before = await client.ask("GET", path)
+        headers = {"If-Match": before.etag, "Content-Type": "application/merge-patch+json"}
+        return before, await client.ask("PATCH", path, body=body, headers=headers)
+
+    for _ in range(_CHANGES - 1):
+        try:
+            return await persistently(attempt)
+        except VersionConflict:
+            continue
+    return await persistently(attempt)

@@ -1,0 +1,182 @@
+"""The page: one HTML file that needs nothing beside it, runs no script, and reads well by day and night.
+
+Rule: job, policy and workload names are hostile until they have passed through `text` or `element`.
+"""
+
+from collections.abc import Iterable, Sequence
+from importlib import resources
+
+from msgspec import Struct
+
+from voda.simulator.report.colours import LINES_DARK, LINES_LIGHT, rules, variables
+from voda.simulator.report.columns import ALL, TIMES, Column, best
+from voda.simulator.report.distribution import jct_picture
+from voda.simulator.report.links import exploring
+from voda.simulator.report.pictures import RunPictures
+from voda.simulator.report.run_summary import RunOutcome, about, labels, warnings
+from voda.simulator.report.svg import element, text
+from voda.simulator.report.units import counted, percent, span
+
+# No script and no request, whatever a name contains that should have been escaped.
+_SECURITY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+class Origin(Struct, frozen=True, kw_only=True):
+    """How the page came to be, so that somebody else can make it again."""
+
+    command: str
+    seed: int
+    version: str
+
+
+def document(runs: Sequence[RunOutcome], origin: Origin, logs: Sequence[str | None]) -> str:
+    """Return the whole page.
+
+    Args:
+        runs: of one workload, at least one.
+        origin: how they were made.
+        logs: of each run, the path of its log relative to the page; None where it was not kept.
+    """
+    title = f"{runs[0].result.workload}: {counted(len(runs), 'run')} compared"
+    head = head_of(title)
+    body = (*_introduction(runs), _facts(runs, origin), _comparison(runs), *_distribution(runs), *_runs(runs, logs))
+    return "\n".join(
+        ("<!doctype html>", '<html lang="en">', "<head>", *head, "</head>", "<body>", *body, "</body></html>\n")
+    )
+
+
+def head_of(title: str) -> Sequence[str]:
+    """Return what stands in a page's head."""
+    return (
+        '<meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f'<meta http-equiv="Content-Security-Policy" content="{_SECURITY}">',
+        element("title", text(title)),
+        f"<style>{_style()}</style>",
+    )
+
+
+def _style() -> str:
+    sheet = resources.files("voda.simulator.report").joinpath("document.css").read_text(encoding="utf-8")
+    light, dark = variables(LINES_LIGHT), variables(LINES_DARK)
+    themes = f":root{{{light}}}@media (prefers-color-scheme: dark){{:root{{{dark}}}}}"
+    return "\n".join((sheet, themes, *rules()))
+
+
+def _introduction(runs: Sequence[RunOutcome]) -> Iterable[str]:
+    yield element("h1", text(runs[0].result.workload))
+    yield element("p", f"{about(runs)}, simulated with voda", class_="soft")
+    yield element("p", _verdict(runs), class_="lead")
+    for warning in warnings(runs):
+        yield element("p", text(warning), class_="warn")
+
+
+def _verdict(runs: Sequence[RunOutcome]) -> str:
+    """Say in one or two sentences what a hurried reader wants to know."""
+    names = dict(zip((id(run) for run in runs), labels(runs), strict=True))
+    by_jct = sorted(runs, key=lambda run: run.result.avg_jct_s)
+    first, last = by_jct[0], by_jct[-1]
+
+    def name(run: RunOutcome) -> str:
+        return element("strong", text(names[id(run)]))
+
+    average = span(first.result.avg_jct_s)
+    if first.result.avg_jct_s == last.result.avg_jct_s:
+        return f"Jobs took {average} on average, from submission to end."
+    saved = percent(1 - first.result.avg_jct_s / last.result.avg_jct_s)
+    shortest = min(runs, key=lambda run: run.result.makespan_s)
+    is_tied = len({span(run.result.makespan_s) for run in runs}) == 1
+    return (
+        f"{name(first)} has the shortest average job completion time, {average}: {saved} below {name(last)}"
+        f" ({span(last.result.avg_jct_s)}). The whole workload is done"
+        f" {'under each of them' if is_tied else f'first under {name(shortest)},'}"
+        f" after {span(shortest.result.makespan_s)}."
+    )
+
+
+def _facts(runs: Sequence[RunOutcome], origin: Origin) -> str:
+    placers = ", ".join(dict.fromkeys(run.result.placer for run in runs))
+    pairs = (
+        ("Source", text(runs[0].source)),
+        ("Placer", text(placers)),
+        ("Seed", str(origin.seed)),
+        ("Made by", element("code", text(origin.command)) + f" (voda {text(origin.version)})"),
+        ("Figures", '<a href="results.json">results.json</a>'),
+    )
+    return element("dl", *(element("dt", name) + element("dd", value) for name, value in pairs))
+
+
+def _comparison(runs: Sequence[RunOutcome]) -> str:
+    results = [run.result for run in runs]
+    champions = [best(column, results) for column in ALL]
+    heads = (element("th", text(c.head.replace("-\n", "").strip()), title=c.meaning, scope="col") for c in ALL)
+    rows = []
+    for number, (label, run) in enumerate(zip(labels(runs), runs, strict=True)):
+        link = element("a", text(label), href=f"#run{number}")
+        cells = (_cell(column, runs, run, champion) for column, champion in zip(ALL, champions, strict=True))
+        rows.append(element("tr", element("th", link, scope="row"), *cells))
+    marked = "The best of each column is marked. " if len(runs) > 1 else ""
+    caption = element("caption", f"{marked}JCT = job completion time. Point at a heading for its meaning.")
+    head = element("thead", element("tr", element("th", "policy", scope="col"), *heads))
+    table = element("table", caption, head, element("tbody", *rows))
+    title = "The policies compared" if len(runs) > 1 else "The run in figures"
+    return element("h2", title) + element("div", table, class_="scroll", tabindex="0")
+
+
+def _cell(column: Column, runs: Sequence[RunOutcome], run: RunOutcome, champion: str | None) -> str:
+    value = column.value(run.result)
+    words = text(column.text(value))
+    if column is TIMES[0]:
+        most = max(column.value(other.result) for other in runs) or 1.0
+        words += element("span", class_="bar", style=f"width:{value / most:.0%}")
+    return element("td", words, class_="best") if column.text(value) == champion else element("td", words)
+
+
+def _distribution(runs: Sequence[RunOutcome]) -> Iterable[str]:
+    if drawn := jct_picture(runs):
+        yield element("h2", "How long jobs took")
+        yield element(
+            "p",
+            "The further a line lies to the left, the sooner its jobs were done. Point at a line for its figures.",
+            class_="soft",
+        )
+        yield element("figure", drawn)
+
+
+def _runs(runs: Sequence[RunOutcome], logs: Sequence[str | None]) -> Iterable[str]:
+    pictures = RunPictures(runs)
+    yield element("h2", "Who had which GPU when")
+    yield element("p", _how_to_read(pictures), class_="soft")
+    if not pictures.is_map and (legend := pictures.colours.legend()):
+        yield element("ul", *(_legend_entry(name, category) for name, category in legend), class_="key-list soft")
+    for number, (label, run, log) in enumerate(zip(labels(runs), runs, logs, strict=True)):
+        yield element("h3", text(label), id=f"run{number}")
+        yield element("p", _summary(run), class_="soft")
+        yield element("figure", pictures.draw(run, label))
+        yield from exploring(run, log)
+
+
+def _how_to_read(pictures: RunPictures) -> str:
+    same = "Time and scales are the same in all pictures."
+    if pictures.is_map:
+        return f"One row per node. {same}"
+    colours = (
+        "Hues are kinds of jobs, shades tell jobs apart."
+        if pictures.colours.by_category
+        else "Colours tell jobs apart."
+    )
+    return f"{colours} Point at a job to see all of it and what became of it. {same}"
+
+
+def _legend_entry(name: str, category: str) -> str:
+    swatch = f'<svg viewBox="0 0 12 12" aria-hidden="true"><rect class="{name}" width="12" height="12" rx="2"/></svg>'
+    return element("li", swatch, text(category[:60]))
+
+
+def _summary(run: RunOutcome) -> str:
+    result = run.result
+    return (
+        f"Average JCT {span(result.avg_jct_s)}, of which {span(result.avg_queueing_s)} waiting; all done after"
+        f" {span(result.makespan_s)}; {percent(result.utilisation)} of the GPU time held;"
+        f" {result.restarts_per_job:.1f} restarts and {result.migrations_per_job:.1f} moves per job."
+    )
