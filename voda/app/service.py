@@ -38,8 +38,8 @@ from voda.log.durable_store import DurableStore
 from voda.log.factory import open_store, shown
 from voda.log.instrumented_store import TimedStore
 from voda.log.store import EventStore
+from voda.manifests.local_warnings import on_this_machine, refuse_unrunnable
 from voda.manifests.parsed import Omission
-from voda.manifests.warnings.local_warnings import on_this_machine, refuse_unrunnable
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
 from voda.telemetry.instruments import Metrics

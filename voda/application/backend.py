@@ -14,7 +14,7 @@ from voda.cluster.port import Outputs
 from voda.log.store import EventStore
 from voda.manifests.parse import ACCELERATOR
 from voda.manifests.parsed import Omission
-from voda.manifests.read.size_limits import MOST_BYTES
+from voda.manifests.size_limits import MOST_BYTES
 from voda.telemetry.instruments import Metrics
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from voda.domain.errors import InvalidField, InvalidInput
+from voda.manifests import text
 from voda.manifests.programs import WORKING_DIR
-from voda.manifests.read import text
 
 _MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 _MOST_BYTES = 20_000_000

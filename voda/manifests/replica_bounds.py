@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from voda.domain.errors import InvalidField
 from voda.domain.job import MOST_REPLICAS
-from voda.manifests.container import expanded_env
 from voda.manifests.programs import elastic_limits, env_pairs, main_container, replica_count
-from voda.manifests.read.schema import PyTorchJob, Shape
 from voda.manifests.resources import processes_per_replica
+from voda.manifests.schema import PyTorchJob, Shape
+from voda.manifests.variables import expanded_env
 
 _WHOLE = re.compile(r"[-+]?[0-9]{1,18}")
 # Wish -> its annotation and its variables, the newer name first.

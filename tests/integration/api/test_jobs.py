@@ -18,7 +18,7 @@ from voda.clock import VirtualClock
 from voda.domain.job import Phase
 from voda.events.types import JobCancelRequested, JobCompleted, JobProgressed, JobSubmitted, WorkerStarted
 from voda.log.memory import MemoryStore
-from voda.manifests.read.size_limits import MOST_BYTES
+from voda.manifests.size_limits import MOST_BYTES
 from voda.simulator.whatif.forecast import Forecast
 
 JOBS = "/api/v1/jobs"
@@ -82,7 +82,7 @@ async def test_submit_when_yaml_is_the_same_as_json() -> None:
 
 
 async def test_submit_when_the_cluster_does_not_honour_parts_warns_of_each() -> None:
-    from voda.manifests.warnings.local_warnings import on_this_machine
+    from voda.manifests.local_warnings import on_this_machine
 
     async with a_service(omissions=on_this_machine) as service:
         fields = [warned.field for warned in (await submit(service)).warnings]

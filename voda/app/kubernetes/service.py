@@ -57,8 +57,8 @@ from voda.log.factory import open_store, shown
 from voda.log.instrumented_store import TimedStore
 from voda.log.lease.factory import lease_of
 from voda.log.store import EventStore
+from voda.manifests.kubernetes_warnings import on_kubernetes, refuse_elsewhere
 from voda.manifests.parsed import Omission
-from voda.manifests.warnings.kubernetes_warnings import on_kubernetes, refuse_elsewhere
 from voda.placement.registry import placers
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher

@@ -16,7 +16,7 @@ from voda.app.kubernetes.options import KubernetesOptions, PoolSettings
 from voda.app.kubernetes.settings_mappings import terms
 from voda.domain.errors import InvalidInput
 from voda.manifests import names
-from voda.manifests.read.yaml_text import read
+from voda.manifests.yaml_text import read
 from voda.placement.registry import placer
 from voda.policies.registry import policy
 

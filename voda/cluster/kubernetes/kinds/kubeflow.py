@@ -15,8 +15,8 @@ from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import Pod
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
+from voda.manifests.ignored_fields import ANNOTATIONS
 from voda.manifests.versions import in_version
-from voda.manifests.warnings.ignored_fields import ANNOTATIONS
 
 _OURS: Final = "voda.dev/"
 _QUANTITIES: Final = ("limits", "requests")

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from voda.domain.errors import InvalidField
-from voda.manifests.read.type_errors import shape_error
+from voda.manifests.type_errors import shape_error
 
 Quantity = int | float | str
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from voda.manifests.parsed import Omission
 from voda.manifests.programs import known_value, main_container, wanted_container
-from voda.manifests.read.schema import MPIJob, PyTorchJob, Shape
 from voda.manifests.resources import is_gpu_count, is_gpu_share
+from voda.manifests.schema import MPIJob, PyTorchJob, Shape
 
 _OURS = "voda.dev/"
 ANNOTATIONS = tuple(

@@ -8,7 +8,7 @@ from typing import Final
 
 from voda.manifests.parsed import Omission
 from voda.manifests.programs import main_container
-from voda.manifests.read.schema import MPIJob
+from voda.manifests.schema import MPIJob
 
 _PROGRAM: Final = "horovodrun"
 # Both of --slots and --slots-per-host are the same option.

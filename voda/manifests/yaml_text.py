@@ -12,7 +12,7 @@ import yaml
 from msgspec import Struct
 
 from voda.domain.errors import InvalidInput
-from voda.manifests.read.size_limits import BIGGEST_INT, MOST_DEPTH, MOST_VALUES, SMALLEST_INT, refuse_odd_text
+from voda.manifests.size_limits import BIGGEST_INT, MOST_DEPTH, MOST_VALUES, SMALLEST_INT, refuse_odd_text
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _PLAIN = "tag:yaml.org,2002:"

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from voda.domain.errors import InvalidField
 from voda.domain.job import MOST_REPLICAS
 from voda.manifests.programs import torch_processes
-from voda.manifests.read.schema import Container, MPIJob, Policy, PyTorchJob, Replica, Shape
 from voda.manifests.resources import MOST_GPUS
+from voda.manifests.schema import Container, MPIJob, Policy, PyTorchJob, Replica, Shape
 
 _BIGGEST = 2**31 - 1
 _RESTART_V2 = ("Never", "OnFailure")

@@ -9,8 +9,8 @@ from typing import Any
 from voda.domain.errors import InvalidField
 from voda.manifests.parsed import Omission
 from voda.manifests.programs import known_value, main_container
-from voda.manifests.read.schema import Container, MPIJob, Shape, shape_of
 from voda.manifests.resources import is_gpu_count, is_gpu_share
+from voda.manifests.schema import Container, MPIJob, Shape, shape_of
 
 _ONE_MACHINE = "does not apply: every process runs on this machine"
 _NO_IMAGES = "not used: there are no images here"

@@ -10,12 +10,12 @@ import msgspec
 from msgspec import Struct
 
 from voda.domain.errors import InvalidField
+from voda.manifests.local_warnings import named
 from voda.manifests.parsed import Omission
 from voda.manifests.programs import wanted_container
-from voda.manifests.read.schema import Container, PyTorchJob, Shape
-from voda.manifests.read.type_errors import shape_error
 from voda.manifests.resources import is_gpu_count
-from voda.manifests.warnings.local_warnings import named
+from voda.manifests.schema import Container, PyTorchJob, Shape
+from voda.manifests.type_errors import shape_error
 
 _PLACED: Final = ("Master", "Worker")
 _BY_PLACER: Final = "not considered: voda's placement decides which nodes the replicas share"

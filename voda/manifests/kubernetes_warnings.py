@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from voda.domain.errors import InvalidField
+from voda.manifests.horovod import hints
 from voda.manifests.parsed import Omission
-from voda.manifests.read.schema import MPIJob, PyTorchJob, Shape, shape_of
+from voda.manifests.pod_scheduling import of_placed_pods, refuse_unmade
 from voda.manifests.replica_bounds import Limits, Wishes, limits_of
 from voda.manifests.resources import gpus_per_replica
+from voda.manifests.schema import MPIJob, PyTorchJob, Shape, shape_of
 from voda.manifests.versions import V1, in_version
-from voda.manifests.warnings.horovod import hints
-from voda.manifests.warnings.pod_scheduling import of_placed_pods, refuse_unmade
 
 _KUEUE: Final = "kueue.x-k8s.io/queue-name"
 _OWN_OPERATORS: Final = (None, "", "kubeflow.org/mpi-operator", "kubeflow.org/training-operator")

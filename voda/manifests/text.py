@@ -10,8 +10,8 @@ import re
 from typing import Any, NoReturn
 
 from voda.domain.errors import InvalidInput
-from voda.manifests.read import yaml_text
-from voda.manifests.read.size_limits import (
+from voda.manifests import yaml_text
+from voda.manifests.size_limits import (
     BIGGEST_INT,
     MOST_BYTES,
     MOST_DEPTH,
