@@ -1,54 +1,40 @@
-"""YAML as manifests use it: the parser's events, built into plain values one by one.
+"""YAML as manifests use it: PyYAML's C loader, with budgets, unique string keys and plain values only.
 
-Rule: nothing is built that was not counted first, so that a few lines of aliases cannot fill the memory; no tag
-makes an object; dates stay text, as in JSON.
+Rule: nothing is built before its cost is known, and a value that aliases repeat is counted each time, so that a few
+lines cannot fill the memory; no tag makes an object; dates stay text, as in JSON.
 """
 
 import math
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
-from msgspec import Struct
 
 from voda.domain.errors import InvalidInput
 from voda.manifests.size_limits import BIGGEST_INT, MOST_DEPTH, MOST_VALUES, SMALLEST_INT, refuse_odd_text
 
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_PLAIN = "tag:yaml.org,2002:"
-_NULL = frozenset({"", "~", "null", "Null", "NULL"})
-_TRUE = frozenset({"yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"})
-_FALSE = frozenset({"no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"})
-_WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9_]*|0[0-7_]+|0o[0-7_]+|0x[0-9a-fA-F_]+|0b[01_]+)")
-_FRACTION = re.compile(r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*|[0-9][0-9_]*(?=[eE]))(?:[eE][-+]?[0-9]+)?")
-_NO_NUMBER = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
-_MERGE = object()
+if TYPE_CHECKING:
+    from yaml import SafeLoader as _SafeLoader
+else:
+    _SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_TAG = "tag:yaml.org,2002:"
+_TEXT, _MERGE, _MAP, _SEQ = (f"{_TAG}{name}" for name in ("str", "merge", "map", "seq"))
+# The tag of an unquoted scalar is a type of Python's, which no text can name: a tag that a text has, such as !!int, is
+# none of those below.
+_TYPES: dict[str | None, Any] = {"null": type(None), "bool": bool, "int": int, "float": float, "merge": _MERGE}
+_UNQUOTED = re.compile(
+    r"(?P<null>|~|null|Null|NULL)"
+    r"|(?P<bool>yes|Yes|YES|true|True|TRUE|on|On|ON|no|No|NO|false|False|FALSE|off|Off|OFF)"
+    r"|(?P<int>[-+]?(?:0|[1-9][0-9_]*|0[0-7_]+|0o[0-7_]+|0x[0-9a-fA-F_]+|0b[01_]+))"
+    r"|(?P<float>[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*|[0-9][0-9_]*(?=[eE]))(?:[eE][-+]?[0-9]+)?"
+    r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))"
+    r"|(?P<merge><<)"
+)
 
 
 class NotYaml(InvalidInput):
     """The text breaks YAML's grammar."""
-
-
-class _Open(Struct):
-    """A collection whose end has not come yet."""
-
-    value: dict[str, Any] | list[Any]
-    line: int
-    anchor: str | None
-    counted: int
-    """Values counted before it began."""
-    height: int = 1
-    key: Any = None
-    has_key: bool = False
-    merged: list[dict[str, Any]] | None = None
-
-
-class _Anchored(Struct, frozen=True):
-    """What an anchor stands for, and what it costs to repeat it."""
-
-    value: Any
-    values: int
-    height: int
 
 
 def read(text: str) -> Any:
@@ -58,11 +44,14 @@ def read(text: str) -> Any:
         NotYaml: the text breaks YAML's grammar.
         InvalidInput: several documents, repeated keys, keys that are no strings, tags, too much or too deep.
     """
-    builder = _Builder()
     loader = _Loader(text)
+    documents = []
     try:
-        while loader.check_event():
-            builder.take(loader.get_event())
+        while loader.check_node():
+            node = loader.get_node()
+            loader.check_cost(node)
+            if (value := loader.construct_document(node)) is not None:
+                documents.append((node.start_mark.line + 1, value))
     except yaml.MarkedYAMLError as error:
         raise NotYaml(_grammar(error)) from None
     except yaml.reader.ReaderError as error:
@@ -71,166 +60,123 @@ def read(text: str) -> Any:
         raise NotYaml(f"no valid YAML: {' '.join(str(error).split())[:200]}") from None
     finally:
         loader.dispose()
-    return builder.document()
+    if not documents:
+        raise InvalidInput("the manifest is empty: expected YAML or JSON")
+    if len(documents) > 1:
+        listed = ", ".join(f"{_kind_of(value)} at line {line}" for line, value in documents[:5])
+        raise InvalidInput(
+            f"expected one YAML document, got {len(documents)} ({listed}): submit the job in a file of its own"
+        )
+    return documents[0][1]
 
 
-class _Builder:
-    """Builds values from events."""
+class _Loader(_SafeLoader):
+    """PyYAML's loader: its C code calls the first two methods around every node that it composes."""
 
-    def __init__(self) -> None:
-        self._documents: list[tuple[int, Any]] = []
-        self._open: list[_Open] = []
-        self._anchors: dict[str, _Anchored] = {}
-        self._counted = 0
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = 0
+        self._composed = 0
+        self._costs: dict[Any, tuple[int, int] | None] = {}
+        """Node -> its cost, None while that is counted; an alias is the very node that it repeats."""
 
-    def take(self, event: Any) -> None:
-        """Take the parser's next event."""
-        if isinstance(event, yaml.ScalarEvent):
-            self._count(event)
-            value = _scalar(event, is_key=self._awaits_key())
-            self._anchor(event.anchor, value, 1, 0)
-            self._put(value, event)
-        elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
-            self._begin(event)
-        elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
-            self._end(event)
-        elif isinstance(event, yaml.AliasEvent):
-            self._repeat(event)
-        elif isinstance(event, yaml.DocumentStartEvent):
-            self._anchors.clear()
+    def descend_resolver(self, current_node: Any, current_index: Any) -> None:
+        """Refuse a node that is too deep or too many, before the C code goes deeper."""
+        self._depth += 1
+        self._composed += 1
+        if self._depth > MOST_DEPTH + 1:
+            raise _too_deep(current_node)
+        if self._composed > MOST_VALUES:
+            raise _too_many(current_node)
 
-    def document(self) -> Any:
-        """Return the only document that is not empty."""
-        documents = [(line, value) for line, value in self._documents if value is not None]
-        if not documents:
-            raise InvalidInput("the manifest is empty: expected YAML or JSON")
-        if len(documents) > 1:
-            listed = ", ".join(f"{_kind_of(value)} at line {line}" for line, value in documents[:5])
-            raise InvalidInput(
-                f"expected one YAML document, got {len(documents)} ({listed}): submit the job in a file of its own"
-            )
-        return documents[0][1]
+    def ascend_resolver(self) -> None:
+        """Note that a node is complete."""
+        self._depth -= 1
 
-    def _begin(self, event: Any) -> None:
-        self._count(event)
-        if self._awaits_key():
-            raise _wrong(event, "a key is a collection, expected a string")
-        if len(self._open) >= MOST_DEPTH:
-            raise _wrong(event, f"the manifest is nested deeper than {MOST_DEPTH} levels")
-        value: dict[str, Any] | list[Any] = {} if isinstance(event, yaml.MappingStartEvent) else []
-        _refuse_tag(event, "map" if isinstance(value, dict) else "seq")
-        self._open.append(_Open(value, event.start_mark.line + 1, event.anchor, self._counted - 1))
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+        """Return the tag of a node that has none."""
+        if kind is not yaml.ScalarNode:
+            return _MAP if kind is yaml.MappingNode else _SEQ
+        match = _UNQUOTED.fullmatch(value) if implicit[0] else None
+        return _TEXT if match is None else _TYPES[match.lastgroup]
 
-    def _end(self, event: Any) -> None:
-        done = self._open.pop()
-        for other in done.merged or ():
-            for key, item in other.items():
-                done.value.setdefault(key, item)  # type: ignore[union-attr]  # only mappings merge
-        self._anchor(done.anchor, done.value, self._counted - done.counted, done.height)
-        self._put(done.value, event, done.height, done.line)
+    def check_cost(self, node: Any) -> tuple[int, int]:
+        """Return how many values a node holds, aliases counted each time, and its levels; or refuse it."""
+        if node in self._costs:
+            if (cost := self._costs[node]) is None:
+                raise _wrong(node, "an alias repeats a value within itself")
+            return cost
+        self._costs[node] = None
+        children: Any = () if isinstance(node, yaml.ScalarNode) else node.value
+        if isinstance(node, yaml.MappingNode):
+            _refuse_keys(node)
+            children = [each for pair in node.value for each in pair]
+        if children and node.tag not in (_MAP, _SEQ):
+            self.refuse_tag(node)
+        values, levels = 1, int(isinstance(node, yaml.CollectionNode))
+        for child in children:
+            more, below = self.check_cost(child)
+            values, levels = values + more, max(levels, 1 + below)
+            if values > MOST_VALUES:
+                raise _too_many(child)
+        if levels > MOST_DEPTH:
+            raise _too_deep(node)
+        self._costs[node] = values, levels
+        return values, levels
 
-    def _repeat(self, event: Any) -> None:
-        known = self._anchors.get(event.anchor)
-        if known is None:
-            raise _wrong(event, f"alias *{event.anchor[:60]} has no anchor before it")
-        self._count(event, known.values)
-        if len(self._open) + known.height > MOST_DEPTH:
-            raise _wrong(event, f"the manifest is nested deeper than {MOST_DEPTH} levels")
-        if self._awaits_key() and not isinstance(known.value, str):
-            raise _wrong(event, "a key is no string: quote it")
-        self._put(known.value, event, known.height)
-
-    def _put(self, value: Any, event: Any, height: int = 0, line: int = 0) -> None:
-        """Put a finished value into the collection that waits for it."""
-        if not self._open:
-            self._documents.append((line or event.start_mark.line + 1, value))
-            return
-        into = self._open[-1]
-        into.height = max(into.height, height + 1)
-        if isinstance(into.value, list):
-            into.value.append(value)
-        elif not into.has_key:
-            if value is not _MERGE and value in into.value:
-                raise _wrong(event, f"key {value[:80]!r} occurs twice in one mapping: keep one of them")
-            into.key, into.has_key = value, True
-        else:
-            self._put_pair(into, value, event)
-
-    def _put_pair(self, into: _Open, value: Any, event: Any) -> None:
-        into.has_key = False
-        if into.key is _MERGE:
-            into.merged = [*(into.merged or ()), *_mergeable(value, event)]
-        elif isinstance(into.value, dict):
-            into.value[into.key] = value
-
-    def _awaits_key(self) -> bool:
-        return bool(self._open) and isinstance(self._open[-1].value, dict) and not self._open[-1].has_key
-
-    def _anchor(self, name: str | None, value: Any, values: int, height: int) -> None:
-        if name is not None:
-            self._anchors[name] = _Anchored(value, values, height)
-
-    def _count(self, event: Any, values: int = 1) -> None:
-        self._counted += values
-        if self._counted > MOST_VALUES:
-            raise _wrong(event, f"the manifest holds more than {MOST_VALUES} values, repeated aliases counted")
-
-
-def _scalar(event: Any, *, is_key: bool) -> Any:
-    """Return the plain value of a scalar; what is quoted is text."""
-    text: str = event.value
-    is_plain = event.implicit[0] and event.tag is None
-    if not is_plain:
-        _refuse_tag(event, "str")
-    elif is_key and text == "<<":
-        return _MERGE
-    value = _resolved(text, event) if is_plain else text
-    if isinstance(value, str):
+    def text(self, node: Any) -> str:
+        """Return a text that can be stored."""
+        value: str = self.construct_scalar(node)
         refuse_odd_text(value)
-    elif is_key:
-        raise _wrong(event, f"key {text[:60]!r} is no string: quote it")
-    return value
+        return value
+
+    def whole(self, node: Any) -> int:
+        """Return an integer of 64 bits."""
+        try:
+            value: int = self.construct_yaml_int(node)
+        except ValueError:
+            # Python refuses to convert thousands of digits.
+            value = BIGGEST_INT + 1
+        if not SMALLEST_INT <= value <= BIGGEST_INT:
+            raise _wrong(node, f"the number {node.value[:30]} is too big: expected 64 bits")
+        return value
+
+    def fraction(self, node: Any) -> float:
+        """Return a finite number."""
+        value: float = self.construct_yaml_float(node)
+        if not math.isfinite(value):
+            raise _wrong(node, f"{node.value[:30]} is not a number that JSON knows, or is too big: quote it")
+        return value
+
+    def refuse_tag(self, node: Any) -> Any:
+        """Refuse a tag that no other method knows."""
+        raise _wrong(node, f"tag {node.tag.replace(_TAG, '!!')[:60]} is not supported: expected plain values")
+
+    yaml_constructors = {
+        _TEXT: text,
+        _MERGE: text,
+        type(None): lambda loader, node: None,
+        bool: lambda loader, node: node.value.lower() in ("yes", "true", "on"),
+        int: whole,
+        float: fraction,
+        _MAP: _SafeLoader.construct_yaml_map,
+        _SEQ: _SafeLoader.construct_yaml_seq,
+        None: refuse_tag,
+    }
 
 
-def _resolved(text: str, event: Any) -> Any:
-    if text in _NULL:
-        return None
-    if text in _TRUE or text in _FALSE:
-        return text in _TRUE
-    if _WHOLE.fullmatch(text):
-        return _whole(text, event)
-    if _FRACTION.fullmatch(text):
-        value = float(text.replace("_", ""))
-        if math.isfinite(value):
-            return value
-        raise _wrong(event, f"the number {text[:30]} is too big")
-    if _NO_NUMBER.fullmatch(text):
-        raise _wrong(event, f"{text} is not a number that JSON knows: leave it out or quote it")
-    return text
-
-
-def _whole(text: str, event: Any) -> int:
-    digits = text.replace("_", "").lower()
-    bare = digits.lstrip("+-")
-    base = 16 if bare[:2] == "0x" else 2 if bare[:2] == "0b" else 8 if bare[:1] == "0" and len(bare) > 1 else 10
-    # Python refuses to convert thousands of digits; none of them fits in 64 bits anyway.
-    value = int(digits, base) if len(bare) <= 70 else BIGGEST_INT + 1
-    if not SMALLEST_INT <= value <= BIGGEST_INT:
-        raise _wrong(event, f"the number {text[:30]} is too big: expected 64 bits")
-    return value
-
-
-def _refuse_tag(event: Any, allowed: str) -> None:
-    if event.tag not in (None, "!", _PLAIN + allowed):
-        tag = event.tag.replace(_PLAIN, "!!")[:60]
-        raise _wrong(event, f"tag {tag} is not supported: expected plain values")
-
-
-def _mergeable(value: Any, event: Any) -> list[dict[str, Any]]:
-    found = value if isinstance(value, list) else [value]
-    if not all(isinstance(each, dict) for each in found):
-        raise _wrong(event, "<< merges mappings only")
-    return found
+def _refuse_keys(mapping: Any) -> None:
+    """Refuse keys that are no strings, or occur twice."""
+    seen = set()
+    for key, _ in mapping.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise _wrong(key, "a key is a collection, expected a string")
+        if isinstance(key.tag, type):
+            raise _wrong(key, f"key {key.value[:60]!r} is no string: quote it")
+        if key.tag != _MERGE:
+            if key.value in seen:
+                raise _wrong(key, f"key {key.value[:80]!r} occurs twice in one mapping: keep one of them")
+            seen.add(key.value)
 
 
 def _kind_of(value: Any) -> str:
@@ -238,8 +184,16 @@ def _kind_of(value: Any) -> str:
     return kind[:60] if isinstance(kind, str) else "something without a kind"
 
 
-def _wrong(event: Any, sentence: str) -> InvalidInput:
-    mark = event.start_mark
+def _too_deep(node: Any) -> InvalidInput:
+    return _wrong(node, f"the manifest is nested deeper than {MOST_DEPTH} levels")
+
+
+def _too_many(node: Any) -> InvalidInput:
+    return _wrong(node, f"the manifest holds more than {MOST_VALUES} values, repeated aliases counted")
+
+
+def _wrong(node: Any, sentence: str) -> InvalidInput:
+    mark = node.start_mark
     return InvalidInput(f"line {mark.line + 1}, column {mark.column + 1}: {sentence}")
 
 
