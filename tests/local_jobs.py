@@ -23,7 +23,7 @@ from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
 from voda.events.types import Observation
-from voda.manifests.parsed import Program, RunPolicy
+from voda.manifests.programs import FailurePolicy, Program
 
 FOREVER = "while :; do sleep 0.05; done"
 
@@ -52,7 +52,7 @@ def _a_job(
         spec=JobSpec(job_id=job_id, name=job_id, **{"max_replicas": 4, **fields}),
         kind=kind,
         programs=programs,
-        policy=RunPolicy(**{"backoff_limit": 6, "restart_policy": {}, **(policy or {})}),
+        policy=FailurePolicy(**{"backoff_limit": 6, "restart_policy": {}, **(policy or {})}),
         **{"is_mpi_v2": kind == "mpi", **own},
     )
 

@@ -18,8 +18,7 @@ from voda.cluster.kubernetes.binding.binder import Binder
 from voda.cluster.kubernetes.convergence.actuator import Actuator
 from voda.cluster.kubernetes.convergence.hostfile_refresh import Poker
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
-from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.resources.objects import JobObject, NodeObject, Pod
 from voda.cluster.kubernetes.resources.observer import Unobserved
 from voda.cluster.kubernetes.state.inventory import Inventory

@@ -28,7 +28,7 @@ from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.paths import collection
 from voda.cluster.kubernetes.client.reflector import Reflector
 from voda.cluster.kubernetes.kinds.base import JobKind, Site
-from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.kinds.mpijob import MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.reporting.kube_events import Announcement
 from voda.cluster.kubernetes.resources.objects import JobObject, Pod

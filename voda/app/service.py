@@ -9,7 +9,6 @@ import logging
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
 
 from voda import __version__, config
 from voda.api.listener import serving
@@ -33,13 +32,14 @@ from voda.cluster.local.outputs import LocalOutputs
 from voda.controller.pool_loop import PoolLoop
 from voda.domain.job import Job, JobSpec
 from voda.events.envelope import Event
+from voda.kinds.base import FieldWarning
 from voda.log.archive.archive_backed_store import ArchivedStore
 from voda.log.durable_store import DurableStore
 from voda.log.factory import open_store, shown
 from voda.log.instrumented_store import TimedStore
 from voda.log.store import EventStore
-from voda.manifests.local_warnings import on_this_machine, refuse_unrunnable
-from voda.manifests.parsed import Omission
+from voda.manifests.local_warnings import local_warnings, refuse_unrunnable
+from voda.manifests.parse import ParsedManifest
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
 from voda.telemetry.instruments import Metrics
@@ -121,7 +121,7 @@ class Service:
             access=self.access,
             pools=self.pools,
             outputs=dict.fromkeys(self.pools, LocalOutputs(self.home.jobs.absolute())),
-            omissions=_honoured,
+            warnings=_warnings,
             not_ready=self.trouble,
             limits=Limits(jobs_per_user=self.options.jobs_per_user),
             metrics=self.metrics,
@@ -246,11 +246,11 @@ async def serving_from(options: Options, home: Home) -> AsyncIterator[tuple[Serv
         yield service, group
 
 
-def _honoured(manifest: Mapping[str, Any]) -> Sequence[Omission]:
-    """Return what of a manifest plain processes do not honour.
+def _warnings(parsed: ParsedManifest) -> Sequence[FieldWarning]:
+    """Return the fields of a manifest that plain processes ignore.
 
     Raises:
-        InvalidField: nothing of it could run here.
+        InvalidField: it cannot run on one machine.
     """
-    refuse_unrunnable(manifest)
-    return on_this_machine(manifest)
+    refuse_unrunnable(parsed)
+    return tuple(local_warnings(parsed))

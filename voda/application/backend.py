@@ -5,15 +5,14 @@ Rule: routes reach the world through this record alone.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from voda.application.read_model import View
 from voda.auth.tokens import Access
 from voda.clock import Clock
 from voda.cluster.port import Outputs
+from voda.kinds.base import FieldWarning
 from voda.log.store import EventStore
-from voda.manifests.parse import ACCELERATOR
-from voda.manifests.parsed import Omission
+from voda.manifests.parse import ACCELERATOR, ParsedManifest
 from voda.manifests.size_limits import MOST_BYTES
 from voda.telemetry.instruments import Metrics
 
@@ -35,8 +34,8 @@ class Limits:
     """A stream that has nothing to say says so this often, so that both sides learn when the other is gone."""
 
 
-def nothing_omitted(_manifest: Mapping[str, Any]) -> Sequence[Omission]:
-    """Tell of a cluster that honours every part of a manifest."""
+def no_warnings(_parsed: ParsedManifest) -> Sequence[FieldWarning]:
+    """Return the warnings of a cluster that honours every field of a manifest."""
     return ()
 
 
@@ -54,8 +53,8 @@ class Backend:
     """Of nodes: a job that selects its nodes by it goes to the pool of that name."""
     outputs: Mapping[str, Outputs] = field(default_factory=dict)
     """pool -> what its jobs print."""
-    omissions: Callable[[Mapping[str, Any]], Sequence[Omission]] = nothing_omitted
-    """What of a manifest the cluster behind does not honour."""
+    warnings: Callable[[ParsedManifest], Sequence[FieldWarning]] = no_warnings
+    """The fields of a manifest that the cluster ignores or changes; raises InvalidField on what it cannot run."""
     not_ready: Callable[[], str] = str
     """Why the service is not ready, one sentence; empty when it is."""
     limits: Limits = Limits()

@@ -8,7 +8,7 @@ share its name with a job whose object it follows.
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, Final
@@ -23,7 +23,7 @@ from voda.domain.errors import AlreadyExists, InvalidField, InvalidInput, Versio
 from voda.domain.job import JobSpec, validated
 from voda.events.envelope import Fact
 from voda.events.types import JobRegistered, JobSubmitted
-from voda.manifests.parse import parse
+from voda.manifests.parse import ParsedManifest, parse
 from voda.projections.records import JobRecord, submitted
 
 _MOST_TRIES: Final = 20
@@ -125,7 +125,7 @@ class Submits:
         parsed = parse(manifest, default_pool=self._backend.pools[0], pool_label=self._backend.pool_label)
         spec = replace(parsed.spec, user=who.user)
         self._refuse_unknown_pool(spec)
-        return spec, tuple(self._warnings(spec, [*self._backend.omissions(manifest), *parsed.omissions]))
+        return spec, tuple(self._warnings(parsed))
 
     async def _record(self, spec: JobSpec, event_id: str, *, uid: str = "") -> JobRecord:
         """Append the submission under the first id that is free, with the object it comes from, if any."""
@@ -221,18 +221,20 @@ class Submits:
                 f"user {who.user} has {live} live jobs, and {most} is the most: wait until some have ended"
             )
 
-    def _warnings(self, spec: JobSpec, omissions: Iterable[Any]) -> Iterator[Warned]:
-        """Yield what of the wish is not, or not now, honoured; each field once."""
-        told: set[str] = set()
-        for omission in omissions:
-            if omission.field not in told:
-                told.add(omission.field)
-                yield Warned(field=omission.field, message=omission.message)
+    def _warnings(self, parsed: ParsedManifest) -> Iterator[Warned]:
+        """Yield the fields that have no effect, each once, and whether the job has to wait for nodes."""
+        spec = parsed.spec
+        by_field: dict[str, str] = {}
+        for warning in (*self._backend.warnings(parsed), *parsed.warnings):
+            by_field.setdefault(warning.field, warning.message)
+        yield from (Warned(field=field, message=message) for field, message in by_field.items())
         # Sums over the nodes alone: a submit costs the same however many jobs there are.
         nodes = self._backend.view.live.cluster.nodes(spec.pool).values()
         room = sum(node.usable_gpus // spec.gpus_per_replica for node in nodes)
         if nodes and room < spec.min_replicas:
-            yield Warned(field=_wish_of(spec), message=_too_big(spec, room, sum(node.usable_gpus for node in nodes)))
+            yield Warned(
+                field=parsed.job.size_path, message=_too_big(spec, room, sum(node.usable_gpus for node in nodes))
+            )
 
 
 def adoption_id(uid: str) -> str:
@@ -250,10 +252,6 @@ def _event_id(user: str, key: str) -> str:
     if len(key) > _MOST_KEY or not key.isprintable():
         raise InvalidField("Idempotency-Key", f"Idempotency-Key: expected 1 to {_MOST_KEY} printable characters")
     return "submit-" + sha256(f"{user}\n{key}".encode()).hexdigest()[:32]
-
-
-def _wish_of(spec: JobSpec) -> str:
-    return "spec.pytorchReplicaSpecs" if spec.kind == "PyTorchJob" else "spec.mpiReplicaSpecs.Worker.replicas"
 
 
 def _too_big(spec: JobSpec, room: int, gpus: int) -> str:

@@ -1,36 +1,36 @@
-"""The environment and command line of one process: Kubernetes' `$(VAR)` rules.
+"""The environment of a container: which values can be known before its pod is there, and Kubernetes' `$(VAR)` rules.
 
 Rule: a reference is replaced once and from the left, so what a value brings in is never expanded again; a reference
-to what is not known stays as it was written, and `$$` stands for `$`.
+to an unknown name stays as it was written, and `$$` stands for `$`.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from voda.manifests.parsed import POD_NAME, Program
+from voda.kinds.pod_template import ContainerTemplate, EnvVar
 
+POD_NAME = "VODA_POD_NAME"
+"""Variable with the name of the replica's pod, such as digits-worker-0, which fieldRef metadata.name stands for."""
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
 
-def expanded(program: Program, base: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the command line and the environment of one process of a program.
-
-    Args:
-        program: as the manifest has it.
-        base: what the process is given besides; values may refer to it, and a variable of the program that has the
-            same name takes its place. VODA_POD_NAME should be there (the pod's name, which fieldRef metadata.name
-            stands for); without it, it is made from VODA_JOB_NAME and the role.
-
-    Returns:
-        argv (empty where the manifest leaves it to the image), and base with the program's variables.
-    """
-    pod_name = f"{base.get('VODA_JOB_NAME', 'job')}-{program.role}"
-    env = expanded_env(program.env, {POD_NAME: pod_name, **base})
-    return tuple(expanded_text(word, env) for word in program.argv), env
+def env_pairs(container: ContainerTemplate, namespace: str) -> tuple[tuple[str, str], ...]:
+    """Return the variables of a container whose values can be known."""
+    found = ((each.name, known_value(each, namespace)) for each in container.env or ())
+    return tuple((name, value) for name, value in found if value is not None)
 
 
-def expanded_env(pairs: tuple[tuple[str, str], ...], base: Mapping[str, str]) -> dict[str, str]:
-    """Return base and the pairs, each expanded from base and from the pairs before it; of two alike the later wins."""
+def known_value(variable: EnvVar, namespace: str) -> str | None:
+    """Return a variable's value before expansion; None where it lies in a secret or another object."""
+    if variable.value_from is None:
+        return variable.value or ""
+    field = variable.value_from.field_ref
+    known = {"metadata.namespace": namespace, "metadata.name": f"$({POD_NAME})"}
+    return known.get(field.field_path) if field is not None else None
+
+
+def expanded_env(pairs: Iterable[tuple[str, str]], base: Mapping[str, str]) -> dict[str, str]:
+    """Return base and the pairs, each expanded from base and the pairs before it; the later of two alike wins."""
     env = dict(base)
     for name, value in pairs:
         env[name] = expanded_text(value, env)
@@ -38,14 +38,12 @@ def expanded_env(pairs: tuple[tuple[str, str], ...], base: Mapping[str, str]) ->
 
 
 def expanded_text(text: str, env: Mapping[str, str]) -> str:
-    """Return the text with every `$(NAME)` of a known name replaced."""
+    """Return the text with every `$(NAME)` replaced whose name is known."""
     if "$" not in text:
         return text
-    return _REFERENCE.sub(lambda found: _replacement(found, env), text)
+    return _REFERENCE.sub(lambda match: _replacement(match, env), text)
 
 
-def _replacement(found: re.Match[str], env: Mapping[str, str]) -> str:
-    name = found[1]
-    if name is None:
-        return "$"
-    return env.get(name, found[0])
+def _replacement(match: re.Match[str], env: Mapping[str, str]) -> str:
+    name = match[1]
+    return "$" if name is None else env.get(name, match[0])

@@ -6,7 +6,7 @@ lines cannot fill the memory; no tag makes an object; dates stay text, as in JSO
 
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import yaml
 
@@ -48,7 +48,7 @@ def read(text: str) -> Any:
     documents = []
     try:
         while loader.check_node():
-            node = loader.get_node()
+            node: Any = loader.get_node()
             loader.check_cost(node)
             if (value := loader.construct_document(node)) is not None:
                 documents.append((node.start_mark.line + 1, value))
@@ -152,7 +152,7 @@ class _Loader(_SafeLoader):
         """Refuse a tag that no other method knows."""
         raise _wrong(node, f"tag {node.tag.replace(_TAG, '!!')[:60]} is not supported: expected plain values")
 
-    yaml_constructors = {
+    yaml_constructors: ClassVar[dict[Any, Any]] = {
         _TEXT: text,
         _MERGE: text,
         type(None): lambda loader, node: None,
@@ -171,7 +171,7 @@ def _refuse_keys(mapping: Any) -> None:
     for key, _ in mapping.value:
         if not isinstance(key, yaml.ScalarNode):
             raise _wrong(key, "a key is a collection, expected a string")
-        if isinstance(key.tag, type):
+        if not isinstance(key.tag, str):
             raise _wrong(key, f"key {key.value[:60]!r} is no string: quote it")
         if key.tag != _MERGE:
             if key.value in seen:

@@ -82,9 +82,9 @@ async def test_submit_when_yaml_is_the_same_as_json() -> None:
 
 
 async def test_submit_when_the_cluster_does_not_honour_parts_warns_of_each() -> None:
-    from voda.manifests.local_warnings import on_this_machine
+    from voda.manifests.local_warnings import local_warnings
 
-    async with a_service(omissions=on_this_machine) as service:
+    async with a_service(warnings=lambda parsed: tuple(local_warnings(parsed))) as service:
         fields = [warned.field for warned in (await submit(service)).warnings]
     assert any(field.endswith("image") for field in fields)
     assert len(fields) == len(set(fields))

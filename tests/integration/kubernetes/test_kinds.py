@@ -13,8 +13,7 @@ from tests.kube.control_plane import ControlPlane
 from tests.manifests import a_torch_job, an_mpi_job
 from voda.cluster.kubernetes.kinds.base import JobKind, Patch, Site
 from voda.cluster.kubernetes.kinds.merge_patch import merged
-from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
-from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.kinds.served_kinds import GROUP, served, version_paths
 from voda.cluster.kubernetes.resources.objects import JobObject

@@ -11,8 +11,7 @@ from tests.kube.client import PODS, Object, Resource
 from tests.kube.world import World
 from tests.manifests import a_torch_job, an_mpi_job
 from voda.cluster.kubernetes.kinds.base import JobKind, Patch, Site
-from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
-from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.resources.objects import JobObject, Pod
 from voda.domain.job import JobSpec

@@ -196,4 +196,4 @@ async def test_job_made_anew_says_so_on_its_new_object(world: World) -> None:
 
 
 def _replicas(job: JobObject) -> int | None:
-    return job.spec.mpi_replica_specs["Worker"].replicas if not job.spec.run_policy.suspend else None
+    return job.spec.roles("mpiReplicaSpecs")["Worker"].replicas if not job.spec.run_policy.suspend else None

@@ -14,7 +14,8 @@ from voda.cluster.local.processes.record import Exit, Record, pause_s
 from voda.cluster.local.run_spec import Blueprint, blueprint_of
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
-from voda.manifests.parsed import ElasticPolicy, Program
+from voda.kinds.pytorchjob import Rendezvous
+from voda.manifests.programs import Program
 
 GPUS = tuple(Device(name=str(index)) for index in range(8))
 _FAILED = Exit(run=1, code=3)
@@ -45,7 +46,7 @@ def test_devices_when_released_are_taken_again() -> None:
 
 
 def test_hosts_when_v2beta1_are_full_names_sorted_as_the_operator_sorts_pods() -> None:
-    job = an_mpi_job("digits", "", slots_per_worker=2, max_replicas=16)
+    job = an_mpi_job("digits", "", processes=2, max_replicas=16)
     hostfile, discovery = mpi.hosts(job, range(11), "remote")
     assert hostfile.splitlines()[1] == "digits-worker-1.digits.default.svc slots=2"
     shown = discovery.splitlines()
@@ -54,12 +55,12 @@ def test_hosts_when_v2beta1_are_full_names_sorted_as_the_operator_sorts_pods() -
 
 
 def test_hosts_when_v1_are_pods_with_slots() -> None:
-    job = an_mpi_job("digits", "", is_mpi_v2=False, slots_per_worker=2)
+    job = an_mpi_job("digits", "", is_mpi_v2=False, processes=2)
     assert mpi.hosts(job, [0], "remote") == ("digits-worker-0 slots=2\n", "#!/bin/sh\necho digits-worker-0:2\n")
 
 
 def test_hosts_when_there_are_no_hostnames_are_one_line_of_this_machine() -> None:
-    job = an_mpi_job("digits", "", slots_per_worker=2)
+    job = an_mpi_job("digits", "", processes=2)
     assert mpi.hosts(job, [0, 2], "rank") == ("localhost slots=4\n", "#!/bin/sh\necho localhost:4\n")
     assert mpi.hosts(job, [], "rank") == ("", "#!/bin/sh\n")
 
@@ -83,7 +84,7 @@ def test_hostname_when_the_name_is_long_stays_within_the_kernels_limit() -> None
 
 
 def test_torch_when_elastic_meets_at_the_first_agent_with_restarts_to_spare() -> None:
-    job = a_torch_job("t", "", elastic=ElasticPolicy(min_replicas=1, max_replicas=4, max_restarts=3))
+    job = a_torch_job("t", "", elastic=Rendezvous(min_replicas=1, max_replicas=4, max_restarts=3))
     first, second = (torch.environment(job, index, size=2, port=4711) for index in (0, 1))
     assert first["PET_RDZV_ENDPOINT"] == second["PET_RDZV_ENDPOINT"] == "127.0.0.1:4711"
     assert first["PET_NNODES"] == "1:4"
@@ -93,13 +94,13 @@ def test_torch_when_elastic_meets_at_the_first_agent_with_restarts_to_spare() ->
 
 
 def test_torch_when_the_job_is_narrower_than_its_policy_may_grow_within_the_policy() -> None:
-    policy = ElasticPolicy(min_replicas=1, max_replicas=4)
+    policy = Rendezvous(min_replicas=1, max_replicas=4)
     job = a_torch_job("t", "", elastic=policy, min_replicas=2, max_replicas=2)
     assert torch.environment(job, 0, size=2, port=4711)["PET_NNODES"] == "1:4"
 
 
 def test_torch_when_the_manifest_says_how_long_to_wait_is_obeyed() -> None:
-    elastic = ElasticPolicy(min_replicas=1, max_replicas=4, rdzv_conf=(("last_call_timeout", "60"),))
+    elastic = Rendezvous(min_replicas=1, max_replicas=4, conf=(("last_call_timeout", "60"),))
     env = torch.environment(a_torch_job("t", "", elastic=elastic), 0, size=2, port=4711)
     assert "last_call_timeout=60" in env["PET_RDZV_CONF"].split(",")
 
@@ -112,9 +113,11 @@ def test_torch_when_there_is_a_master_tells_ranks() -> None:
     assert [job.replica_of(index) for index in range(3)] == ["master-0", "worker-0", "worker-1"]
 
 
-@pytest.mark.parametrize(("said", "expected"), [("auto", "2"), ("gpu", "2"), ("4", "4")])
-def test_torch_when_asked_for_auto_starts_one_process_per_gpu_of_the_replica(said: str, expected: str) -> None:
-    job = a_torch_job("t", "", nproc_per_node=said, gpus_per_replica=2)
+@pytest.mark.parametrize(("processes", "expected"), [(None, "2"), (4, "4")])
+def test_torch_when_asked_for_auto_starts_one_process_per_gpu_of_the_replica(
+    processes: int | None, expected: str
+) -> None:
+    job = a_torch_job("t", "", processes=processes, gpus_per_replica=2)
     assert torch.environment(job, 0, size=1, port=1)["PET_NPROC_PER_NODE"] == expected
 
 
@@ -124,7 +127,7 @@ def test_end_when_the_launcher_succeeds_completes_the_job() -> None:
 
 
 def test_end_when_one_of_several_agents_succeeds_completes_only_an_elastic_job() -> None:
-    elastic = a_torch_job("a", "", elastic=ElasticPolicy(min_replicas=1, max_replicas=4))
+    elastic = a_torch_job("a", "", elastic=Rendezvous(min_replicas=1, max_replicas=4))
     rigid = a_torch_job("a", "", min_replicas=4)
     assert verdict(elastic, "worker-1", _DONE, failures=0, unfinished=["worker-0"]).outcome == "completed"
     assert verdict(rigid, "worker-1", _DONE, failures=0, unfinished=["worker-0"]).outcome == "done"

@@ -6,9 +6,9 @@ import pytest
 
 from tests.manifests import a_torch_job, an_mpi_job
 from voda.domain.errors import InvalidField
-from voda.manifests.kubernetes_warnings import on_kubernetes, refuse_elsewhere
+from voda.kinds.mpijob_versions import V1, V2
+from voda.manifests.kubernetes_warnings import kubernetes_warnings, refuse_elsewhere
 from voda.manifests.parse import parse
-from voda.manifests.versions import V1, V2
 
 GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
 ELASTIC = {"voda.dev/min-replicas": "1", "voda.dev/max-replicas": "4"}
@@ -19,9 +19,8 @@ _TORCH = "spec.pytorchReplicaSpecs.Worker.template.spec"
 
 def told(manifest: dict[str, Any], *, mpi: str = V2) -> dict[str, str]:
     """Return field -> message."""
-    parse(manifest)
-    found = on_kubernetes(manifest, {"MPIJob": mpi, "PyTorchJob": V1}, "nvidia.com/gpu")
-    return {omission.field: omission.message for omission in found}
+    found = kubernetes_warnings(parse(manifest), {"MPIJob": mpi, "PyTorchJob": V1}, "nvidia.com/gpu")
+    return {warning.field: warning.message for warning in found}
 
 
 def mpi(**changes: Any) -> dict[str, Any]:
@@ -44,7 +43,7 @@ def test_plain_manifest_is_honoured_as_a_whole(manifest: dict[str, Any]) -> None
 
 def test_kind_without_an_operator_is_refused() -> None:
     with pytest.raises(InvalidField, match="kind: PyTorchJob has no operator in this cluster, which runs MPIJob"):
-        on_kubernetes(torch(), {"MPIJob": V2}, "nvidia.com/gpu")
+        kubernetes_warnings(parse(torch()), {"MPIJob": V2}, "nvidia.com/gpu")
 
 
 @pytest.mark.parametrize(
@@ -165,7 +164,7 @@ def test_workers_that_ask_for_no_gpu_of_the_pool_are_told_what_they_count(contai
 
 def test_cores_that_count_as_gpus_may_be_requested() -> None:
     manifest = an_mpi_job(worker={"resources": {"requests": {"cpu": "1"}}})
-    assert on_kubernetes(manifest, {"MPIJob": V2}, "cpu") == ()
+    assert kubernetes_warnings(parse(manifest), {"MPIJob": V2}, "cpu") == ()
 
 
 # ---- elastic programs
@@ -173,8 +172,8 @@ def test_cores_that_count_as_gpus_may_be_requested() -> None:
 
 def horovod(*words: str, mpi_version: str = V2, **changes: Any) -> list[str]:
     manifest = mpi(launcher={"command": list(words), "args": None}, **({"annotations": ELASTIC} | changes))
-    found = on_kubernetes(manifest, {"MPIJob": mpi_version}, "nvidia.com/gpu")
-    return [omission.message.split(" to horovodrun")[0] for omission in found]
+    found = kubernetes_warnings(parse(manifest), {"MPIJob": mpi_version}, "nvidia.com/gpu")
+    return [warning.message.split(" to horovodrun")[0] for warning in found]
 
 
 def test_elastic_horovod_is_told_of_slots_and_of_hosts_that_come_back() -> None:
@@ -208,10 +207,10 @@ def test_elastic_torch_job_is_told_what_its_policy_lacks() -> None:
 def test_namespace_where_no_jobs_are_looked_for_is_refused() -> None:
     manifest = mpi()
     manifest["metadata"]["namespace"] = "elsewhere"
-    refuse_elsewhere(manifest, ())
-    refuse_elsewhere(manifest, ("elsewhere", "research"))
+    refuse_elsewhere(parse(manifest), ())
+    refuse_elsewhere(parse(manifest), ("elsewhere", "research"))
     with pytest.raises(InvalidField, match=r"where voda looks for jobs \(ml, research\), got 'elsewhere'"):
-        refuse_elsewhere(manifest, ("research", "ml"))
+        refuse_elsewhere(parse(manifest), ("research", "ml"))
     del manifest["metadata"]["namespace"]
     with pytest.raises(InvalidField, match="got 'default'"):
-        refuse_elsewhere(manifest, ("research",))
+        refuse_elsewhere(parse(manifest), ("research",))

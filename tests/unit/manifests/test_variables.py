@@ -2,8 +2,8 @@
 
 import pytest
 
-from voda.manifests.parsed import Program
-from voda.manifests.variables import expanded, expanded_text
+from voda.manifests.programs import Program, expanded
+from voda.manifests.variables import expanded_text
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from tests.manifests import a_torch_job, an_mpi_job
 from voda.domain.errors import InvalidField
-from voda.manifests.local_warnings import on_this_machine, refuse_unrunnable
+from voda.manifests.local_warnings import local_warnings, refuse_unrunnable
 from voda.manifests.parse import parse
 
 _LAUNCHER = "spec.mpiReplicaSpecs.Launcher.template.spec"
@@ -14,12 +14,11 @@ _WORKER = "spec.mpiReplicaSpecs.Worker.template.spec"
 
 
 def unread(manifest: dict[str, Any]) -> list[str]:
-    return [omission.field for omission in parse(manifest).omissions]
+    return [warning.field for warning in parse(manifest).warnings]
 
 
 def unmet(manifest: dict[str, Any]) -> list[str]:
-    parse(manifest)
-    return [omission.field for omission in on_this_machine(manifest)]
+    return [warning.field for warning in local_warnings(parse(manifest))]
 
 
 def without_images(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -116,17 +115,17 @@ def test_priority_classes_when_named_are_told_on_any_cluster() -> None:
 
 
 def test_annotation_when_mistyped_is_told_with_the_right_one() -> None:
-    (omission,) = parse(an_mpi_job(annotations={"voda.dev/min-replica": "1", "other/x": "y"})).omissions
-    assert omission.field == "metadata.annotations[voda.dev/min-replica]"
-    assert "did you mean voda.dev/min-replicas?" in omission.message
+    (warning,) = parse(an_mpi_job(annotations={"voda.dev/min-replica": "1", "other/x": "y"})).warnings
+    assert warning.field == "metadata.annotations[voda.dev/min-replica]"
+    assert "did you mean voda.dev/min-replicas?" in warning.message
 
 
 def test_parts_of_gpus_and_a_launchers_gpus_when_limited_are_told() -> None:
     worker = {"resources": {"limits": {"elasticgpu.io/gpu-core": 50}}}
     launcher = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
     assert unread(an_mpi_job(worker=worker, launcher=launcher)) == [
-        f"{_WORKER}.containers[0].resources.limits[elasticgpu.io/gpu-core]",
         f"{_LAUNCHER}.containers[0].resources.limits[nvidia.com/gpu]",
+        f"{_WORKER}.containers[0].resources.limits[elasticgpu.io/gpu-core]",
     ]
 
 
@@ -144,9 +143,9 @@ def test_torch_container_when_not_named_pytorch_is_told_and_the_first_is_taken()
 
 
 def test_command_when_left_to_the_image_cannot_run_here() -> None:
-    refuse_unrunnable(an_mpi_job())
+    refuse_unrunnable(parse(an_mpi_job()))
     with pytest.raises(InvalidField) as refusal:
-        refuse_unrunnable(an_mpi_job(launcher={"command": None, "args": None}))
+        refuse_unrunnable(parse(an_mpi_job(launcher={"command": None, "args": None})))
     assert refusal.value.field == f"{_LAUNCHER}.containers[0].command"
     with pytest.raises(InvalidField):
-        refuse_unrunnable(a_torch_job(masters=1, container={"command": [], "args": []}))
+        refuse_unrunnable(parse(a_torch_job(masters=1, container={"command": [], "args": []})))

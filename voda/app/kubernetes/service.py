@@ -10,7 +10,7 @@ import os
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from voda import config
 from voda.api.listener import serving
@@ -51,14 +51,15 @@ from voda.domain.job import Job, JobSpec
 from voda.domain.lease import LeaseStore
 from voda.events.envelope import Event
 from voda.events.types import JobFact
+from voda.kinds.base import FieldWarning
 from voda.log.archive.archive_backed_store import ArchivedStore
 from voda.log.durable_store import DurableStore
 from voda.log.factory import open_store, shown
 from voda.log.instrumented_store import TimedStore
 from voda.log.lease.factory import lease_of
 from voda.log.store import EventStore
-from voda.manifests.kubernetes_warnings import on_kubernetes, refuse_elsewhere
-from voda.manifests.parsed import Omission
+from voda.manifests.kubernetes_warnings import kubernetes_warnings, refuse_elsewhere
+from voda.manifests.parse import ParsedManifest
 from voda.placement.registry import placers
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
@@ -228,18 +229,18 @@ class Service:
             pools=self.pools,
             pool_label=self.options.cluster.pool_label,
             outputs=Everywhere(self.pools, outputs),
-            omissions=self._omissions,
+            warnings=self._warnings,
             not_ready=self.trouble,
             limits=Limits(jobs_per_user=self.options.jobs_per_user),
             metrics=self.metrics,
         )
 
-    def _omissions(self, manifest: Mapping[str, Any]) -> Sequence[Omission]:
+    def _warnings(self, parsed: ParsedManifest) -> Sequence[FieldWarning]:
         if not self.site.is_synced:
             raise ClusterUnavailable("this replica is still reading the cluster: try again in a moment")
-        refuse_elsewhere(manifest, self.options.cluster.namespaces)
+        refuse_elsewhere(parsed, self.options.cluster.namespaces)
         served = {name: kind.api_version for name, kind in self.site.kinds.items()}
-        return on_kubernetes(manifest, served, self.options.cluster.gpu_resource)
+        return kubernetes_warnings(parsed, served, self.options.cluster.gpu_resource)
 
     def _setup(self) -> Setup:
         return Setup(

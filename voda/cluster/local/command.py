@@ -13,8 +13,8 @@ from voda.cluster.local.processes.folder import Folder
 from voda.cluster.local.processes.record import Record
 from voda.cluster.local.processes.replica import Command
 from voda.cluster.local.run_spec import Blueprint
-from voda.manifests.parsed import POD_NAME, Program
-from voda.manifests.variables import expanded
+from voda.manifests.programs import Program, expanded
+from voda.manifests.variables import POD_NAME
 
 LAUNCHER = "launcher"
 

@@ -9,7 +9,7 @@ import pytest
 from tests.builders import a_spec
 from voda.cluster.kubernetes.convergence.stalls import Stall, stalled
 from voda.cluster.kubernetes.convergence.steps import Desired, Halted, Running, Situation
-from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.kinds.mpijob import MPIJobV2
 from voda.cluster.kubernetes.resources.objects import JobObject, Pod
 from voda.cluster.kubernetes.state.inventory import Seen
 

@@ -23,8 +23,7 @@ from voda.cluster.kubernetes.convergence.steps import (
     Unregister,
     steps,
 )
-from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
-from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.resources.objects import JobObject, Pod
 from voda.cluster.kubernetes.state.inventory import Seen

@@ -32,18 +32,25 @@ class Patch(Struct, frozen=True, kw_only=True):
 class JobKind(Protocol):
     """One served version of one kind."""
 
-    name: ClassVar[str]
-    """MPIJob or PyTorchJob."""
     api_version: ClassVar[str]
     """kubeflow.org/v2beta1 or kubeflow.org/v1."""
-    plural: ClassVar[str]
+
+    @property
+    def name(self) -> str:
+        """MPIJob or another kind."""
+        ...
+
+    @property
+    def plural(self) -> str:
+        """As the API server's paths have it."""
+        ...
 
     def created(self, spec: JobSpec, site: Site, environment: Mapping[str, str]) -> dict[str, Any]:
         """Return the object to create for a job that was submitted to the API: suspended, of the requested size.
 
         Worker templates (a PyTorchJob's Master's too) get schedulerName, label, annotation and tolerations; every
         container of every role gets `environment` (a variable the manifest sets itself wins). What the user wrote
-        stays otherwise; a manifest of MPIJob's other version is converted (voda.manifests.versions).
+        stays otherwise; a manifest of MPIJob's other version is converted (see JobManifest.in_version).
 
         Raises:
             ActionRefused: the job has no manifest, or one of another kind.

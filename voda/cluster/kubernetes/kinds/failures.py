@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from voda.cluster.kubernetes.resources.objects import JobCondition, JobObject, Pod, Terminated
-from voda.manifests.programs import DEFAULT_BACKOFF_LIMIT
+from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT
 
 _OWN_FAULT: Final = frozenset({"", "DeadlineExceeded"})
 """Reasons of a pod that failed by itself; any other is its kubelet's or its node's controller's."""

@@ -7,12 +7,13 @@ and not gigabytes; an object and its mappings are never changed.
 import math
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct, field
+from msgspec import Struct, defstruct, field
 from msgspec.structs import force_setattr
 
 from voda.cluster.kubernetes.resources.interning import interned, shared, shared_mapping
+from voda.kinds.registry import KINDS
 
 _OURS: Final = "voda.dev/"
 """What the annotations of pods and nodes begin with that are kept: those of others are long, and nobody reads them."""
@@ -266,9 +267,18 @@ class ElasticPolicy(_Object, frozen=True):
 
 class JobObjectSpec(_Object, frozen=True):
     run_policy: RunPolicy = RunPolicy()
-    mpi_replica_specs: Mapping[str, ReplicaSpec] = {}
-    pytorch_replica_specs: Mapping[str, ReplicaSpec] = {}
     elastic_policy: ElasticPolicy | None = None
+
+    def roles(self, field: str) -> Mapping[str, ReplicaSpec]:
+        """Return the roles in a field such as mpiReplicaSpecs."""
+        roles: Mapping[str, ReplicaSpec] = getattr(self, field)
+        return roles
+
+
+if not TYPE_CHECKING:
+    # Every kind has a field of its own for its roles.
+    _fields = [(kind.replica_specs, Mapping[str, ReplicaSpec], {}) for kind in KINDS.values()]
+    JobObjectSpec = defstruct("JobObjectSpec", _fields, bases=(JobObjectSpec,), frozen=True, kw_only=True)
 
 
 class JobObject(_Object, frozen=True):

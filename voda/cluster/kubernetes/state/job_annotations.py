@@ -16,7 +16,7 @@ from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobObject, Metadata
 from voda.domain.errors import InvalidField
 from voda.domain.job import MOST_REPLICAS
-from voda.manifests.replica_bounds import Wish, count
+from voda.manifests.replica_bounds import FieldText, whole_number
 
 USER: Final = "voda.dev/user"
 """Annotation or label: for whom the job runs; without it, the name of its namespace."""
@@ -133,7 +133,7 @@ def wishes_of(annotations: Mapping[str, str], taken: str) -> Mapping[str, int]:
     for name, (key, least, most) in _WISHES.items():
         value = annotations.get(key)
         if value is not None and value.strip()[:40] != before.get(name):
-            found[name] = count(Wish(value, f"metadata.annotations[{key}]"), least=least, most=most)
+            found[name] = whole_number(FieldText(value, f"metadata.annotations[{key}]"), least=least, most=most)
     return found
 
 

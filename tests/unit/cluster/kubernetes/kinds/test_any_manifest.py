@@ -10,8 +10,7 @@ from tests.manifests import a_torch_job, an_mpi_job
 from tests.unit.manifests.test_any_manifest import changed, paths_of
 from voda.cluster.kubernetes.kinds.base import JobKind, Site
 from voda.cluster.kubernetes.kinds.merge_patch import merged
-from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
-from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.domain.errors import InvalidInput
 from voda.manifests.parse import parse

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from tests.manifests import a_torch_job, an_mpi_job
 from voda.cluster.kubernetes.kinds.base import JobKind, Site
-from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
-from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from voda.cluster.kubernetes.kinds.managed_by import is_foreign
-from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
-from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.served_kinds import served, trouble, version_paths
 from voda.cluster.kubernetes.resources.objects import JobObject, JobObjectSpec, Metadata, RunPolicy
 

@@ -1,12 +1,13 @@
 """Halting, resuming and resizing: what each kind's operator understands, and what not to ask of it at once."""
 
+from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
-from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.pod_names import index
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.resources.objects import (
@@ -26,7 +27,7 @@ _META = Metadata(name="digits", namespace="default")
 
 def mpi(workers: int | None = 2) -> JobObject:
     roles = {"Launcher": ReplicaSpec(replicas=1), "Worker": ReplicaSpec(replicas=workers)}
-    return JobObject(metadata=_META, spec=JobObjectSpec(mpi_replica_specs=roles))
+    return JobObject(metadata=_META, spec=_spec({"mpiReplicaSpecs": roles}))
 
 
 def torch(masters: int = 0, workers: int | None = 2, elastic: tuple[int | None, int | None] | None = None) -> JobObject:
@@ -34,7 +35,11 @@ def torch(masters: int = 0, workers: int | None = 2, elastic: tuple[int | None, 
     if workers != 0:
         roles["Worker"] = ReplicaSpec(replicas=workers)
     policy = ElasticPolicy(min_replicas=elastic[0], max_replicas=elastic[1]) if elastic else None
-    return JobObject(metadata=_META, spec=JobObjectSpec(pytorch_replica_specs=roles, elastic_policy=policy))
+    return JobObject(metadata=_META, spec=_spec({"pytorchReplicaSpecs": roles, "elasticPolicy": policy}))
+
+
+def _spec(fields: Mapping[str, Any]) -> JobObjectSpec:
+    return msgspec.convert(fields, JobObjectSpec)
 
 
 def a_pod(name: str, **metadata: Any) -> Pod:

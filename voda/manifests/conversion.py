@@ -1,13 +1,18 @@
-"""Sentences about a field that has the wrong type: its path as a user would write it, expected, got, what to do.
+"""From a raw mapping to a typed manifest, and the message about a field of the wrong type.
 
-Rule: the path leads to the value that is wrong; values are shown short.
+Rule: the path in a message leads to the value that is wrong, and says what was expected, what was there and what to
+write instead; values are cut short.
 """
 
 import re
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from voda.domain.errors import InvalidField
+from voda.kinds.base import JobManifest
+from voda.kinds.registry import KINDS
 
 _STEP = re.compile(r"\.([A-Za-z0-9_]+)|\[(\d+)\]|(\[\.\.\.\])")
 _TYPES = {
@@ -20,8 +25,28 @@ _TYPES = {
 }
 
 
-def shape_error(manifest: Mapping[str, Any], report: str) -> InvalidField:
-    """Return the error for the user from what the decoder reported about a manifest."""
+def typed(manifest: Mapping[str, Any]) -> JobManifest:
+    """Return the typed view of a manifest; to be made once and handed on.
+
+    Raises:
+        InvalidField: another kind or version, or a field that is missing or of the wrong type.
+    """
+    name = manifest.get("kind")
+    kind = KINDS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise InvalidField("kind", f"kind: expected one of {', '.join(KINDS)}, got {_or_none(name)}")
+    version = manifest.get("apiVersion")
+    if version not in kind.versions:
+        expected = " or ".join(kind.versions)
+        raise InvalidField("apiVersion", f"apiVersion of kind {name}: expected {expected}, got {_or_none(version)}")
+    try:
+        return msgspec.convert(manifest, kind)
+    except msgspec.ValidationError as error:
+        raise type_error(manifest, str(error)) from None
+
+
+def type_error(manifest: Mapping[str, Any], report: str) -> InvalidField:
+    """Return the error for the user from what msgspec reports about a manifest."""
     complaint, _, where = report.partition(" - at ")
     path, value = _walked(manifest, where)
     if missing := re.search(r"missing required field `(\w+)`", complaint):
@@ -33,7 +58,7 @@ def shape_error(manifest: Mapping[str, Any], report: str) -> InvalidField:
         return InvalidField(path, f"{path}: expected at least one, got none")
     expected = _expected(complaint)
     advice = _advice(expected, value)
-    return InvalidField(path, f"{path or 'the manifest'}: expected {expected}, got {brief(value)}{advice}")
+    return InvalidField(path, f"{path or 'the manifest'}: expected {expected}, got {_brief(value)}{advice}")
 
 
 def _advice(expected: str, value: object) -> str:
@@ -44,7 +69,7 @@ def _advice(expected: str, value: object) -> str:
     return ""
 
 
-def brief(value: object) -> str:
+def _brief(value: object) -> str:
     """Return a value as a user wrote it, cut short; collections by what they are."""
     if isinstance(value, Mapping):
         return "a mapping"
@@ -88,3 +113,7 @@ def _first_odd(value: object) -> tuple[str, object]:
             if isinstance(item, bool) or not isinstance(item, allowed):
                 return str(key)[:80], item
     return "...", None
+
+
+def _or_none(value: object) -> str:
+    return "none" if value is None else repr(value)[:80]

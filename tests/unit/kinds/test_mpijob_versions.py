@@ -6,8 +6,14 @@ import pytest
 
 from tests.manifests import a_torch_job, an_mpi_job
 from voda.domain.errors import InvalidField
+from voda.kinds.base import ConvertedManifest
+from voda.kinds.mpijob_versions import V1, V2
+from voda.kinds.registry import KINDS
 from voda.manifests.parse import parse
-from voda.manifests.versions import V1, V2, in_version
+
+
+def in_version(manifest: dict[str, Any], version: str) -> ConvertedManifest:
+    return KINDS[manifest["kind"]].in_version(manifest, version)
 
 
 def v1(**changes: Any) -> dict[str, Any]:
@@ -26,7 +32,7 @@ def policies(manifest: Any) -> tuple[str, str]:
 
 
 def fields(manifest: dict[str, Any], version: str) -> list[str]:
-    return [omission.field for omission in in_version(manifest, version).omissions]
+    return [warning.field for warning in in_version(manifest, version).warnings]
 
 
 @pytest.mark.parametrize("manifest", [an_mpi_job(), v1(), a_torch_job()])

@@ -1,22 +1,19 @@
-"""An MPIJob of one version as one of the other: both share a name in a cluster, so only one of them is served.
+"""Converts an MPIJob of one version into the other: both share a name in a cluster, so it serves only one of them.
 
-Rule: what has an equivalent is written so that it means what it meant, the operators' defaults made explicit where
-they differ; what has none is named, never dropped without a word.
+Rule: a field with an equivalent keeps its meaning, and the operators' defaults are written out where they differ; a
+field without an equivalent is named in a warning, and never dropped silently.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from msgspec import Struct
-
-from voda.domain.errors import InvalidField
-from voda.manifests.parsed import Omission
-from voda.manifests.programs import DEFAULT_BACKOFF_LIMIT
+from voda.kinds.base import ConvertedManifest, FieldWarning
+from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT
 
 V1: Final = "kubeflow.org/v1"
 V2: Final = "kubeflow.org/v2beta1"
 _SPECS: Final = "spec.mpiReplicaSpecs"
-# Fields of v2beta1 that v1 does not know -> their defaults there, and what is told of any other value.
+# Fields of v2beta1 that v1 does not know -> their defaults there, and the warning about any other value.
 _ONLY_V2: Final = {
     "sshAuthMountPath": ("/root/.ssh", "not used: the v1 operator reaches workers by kubectl exec, not by ssh"),
     "runLauncherAsWorker": (False, "has no equivalent in v1: the launcher only launches"),
@@ -25,45 +22,26 @@ _ONLY_V2: Final = {
 }
 
 
-class Converted(Struct, frozen=True):
-    """A manifest in a version that a cluster serves."""
-
-    manifest: Mapping[str, Any]
-    omissions: tuple[Omission, ...] = ()
-
-
-def in_version(manifest: Mapping[str, Any], api_version: str) -> Converted:
-    """Return an accepted manifest in another version of its kind.
-
-    Args:
-        manifest: that `parse` accepted; it stays as it is.
-        api_version: wanted: kubeflow.org/v2beta1 or v1.
-
-    Raises:
-        InvalidField: its kind has no such version.
-    """
-    if manifest["apiVersion"] == api_version:
-        return Converted(manifest)
-    if manifest["kind"] != "MPIJob" or {manifest["apiVersion"], api_version} != {V1, V2}:
-        raise InvalidField("apiVersion", f"apiVersion: expected {api_version}, got {manifest['apiVersion']}")
+def in_other_version(manifest: Mapping[str, Any], api_version: str) -> ConvertedManifest:
+    """Return an accepted MPIJob of v1 as v2beta1, or one of v2beta1 as v1; the manifest itself stays as it is."""
     found = {**manifest, "apiVersion": api_version, "spec": _copied(manifest["spec"])}
-    told = _to_v2(found["spec"]) if api_version == V2 else _to_v1(found["spec"])
-    return Converted(found, tuple(told))
+    warnings = _to_v2(found["spec"]) if api_version == V2 else _to_v1(found["spec"])
+    return ConvertedManifest(found, tuple(warnings))
 
 
 def _copied(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a spec whose parts that a conversion changes are copies."""
+    """Return a spec in which those parts that a conversion changes are copies."""
     roles = {role: dict(each) for role, each in spec["mpiReplicaSpecs"].items() if isinstance(each, Mapping)}
     return {**spec, "mpiReplicaSpecs": roles, "runPolicy": dict(spec.get("runPolicy") or {})}
 
 
-def _to_v2(spec: dict[str, Any]) -> Iterator[Omission]:
+def _to_v2(spec: dict[str, Any]) -> Iterator[FieldWarning]:
     policy, roles = spec["runPolicy"], spec["mpiReplicaSpecs"]
     if clean := spec.pop("cleanPodPolicy", None):
         policy.setdefault("cleanPodPolicy", clean)
     if spec.pop("mainContainer", None):
         message = "has no equivalent in v2beta1: the first container of a worker runs sshd"
-        yield Omission(field="spec.mainContainer", message=message)
+        yield FieldWarning(field="spec.mainContainer", message=message)
     launcher = roles["Launcher"].get("restartPolicy") or "Never"
     if launcher == "Never" and policy.get("backoffLimit") is None:
         # In v1 a launcher that fails is the end; a v2beta1 launcher is a Job, which is tried again 6 times.
@@ -71,28 +49,32 @@ def _to_v2(spec: dict[str, Any]) -> Iterator[Omission]:
     roles["Launcher"]["restartPolicy"] = "Never" if launcher == "Never" else "OnFailure"
     if launcher in ("Always", "ExitCode"):
         message = f"{launcher} has no equivalent in v2beta1: OnFailure is used"
-        yield Omission(field=f"{_SPECS}.Launcher.restartPolicy", message=message)
+        yield FieldWarning(field=f"{_SPECS}.Launcher.restartPolicy", message=message)
     worker = roles["Worker"].get("restartPolicy") or "Never"
     # What ExitCode makes of a worker, voda makes of any: a failed one is made anew.
     roles["Worker"]["restartPolicy"] = "OnFailure" if worker in ("Always", "OnFailure") else "Never"
-    yield Omission(field="apiVersion", message=f"runs as {V2}: workers are reached by ssh, so images need sshd and ssh")
-    yield from _woken(roles["Worker"])
+    yield FieldWarning(
+        field="apiVersion", message=f"runs as {V2}: workers are reached by ssh, so images need sshd and ssh"
+    )
+    yield from _with_sshd(roles["Worker"])
 
 
-def _to_v1(spec: dict[str, Any]) -> Iterator[Omission]:
+def _to_v1(spec: dict[str, Any]) -> Iterator[FieldWarning]:
     policy, roles = spec["runPolicy"], spec["mpiReplicaSpecs"]
     for name, (default, message) in _ONLY_V2.items():
         if spec.pop(name, None) not in (None, default):
-            yield Omission(field=f"spec.{name}", message=message)
+            yield FieldWarning(field=f"spec.{name}", message=message)
     if policy.get("backoffLimit") is None:
         policy["backoffLimit"] = DEFAULT_BACKOFF_LIMIT
     # A v2beta1 launcher is tried again whatever its restartPolicy, unless backoffLimit forbids it.
     roles["Launcher"]["restartPolicy"] = "OnFailure" if policy["backoffLimit"] else "Never"
-    yield Omission(field="apiVersion", message=f"runs as {V1}: workers are reached by kubectl exec, and named by pod")
+    yield FieldWarning(
+        field="apiVersion", message=f"runs as {V1}: workers are reached by kubectl exec, and named by pod"
+    )
 
 
-def _woken(worker: dict[str, Any]) -> Iterator[Omission]:
-    """Have a worker run sshd that only sleeps, as workers of v1 do."""
+def _with_sshd(worker: dict[str, Any]) -> Iterator[FieldWarning]:
+    """Let a worker that only sleeps, as workers of v1 do, run sshd."""
     pod = dict(worker["template"]["spec"])
     first = dict(pod["containers"][0])
     words = [str(word) for name in ("command", "args") for word in first.get(name) or ()]
@@ -103,4 +85,4 @@ def _woken(worker: dict[str, Any]) -> Iterator[Omission]:
     pod["containers"] = [first, *pod["containers"][1:]]
     worker["template"] = {**worker["template"], "spec": pod}
     field = f"{_SPECS}.Worker.template.spec.containers[0].command"
-    yield Omission(field=field, message="left out: a worker that sleeps cannot be reached by ssh, so it runs sshd")
+    yield FieldWarning(field=field, message="left out: a worker that sleeps cannot be reached by ssh, so it runs sshd")
