@@ -164,16 +164,9 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
         Raises:
             InvalidField: the kind has no such version.
         """
-        if manifest["apiVersion"] == api_version:
-            return ConvertedManifest(manifest)
-        if not {manifest["apiVersion"], api_version} <= set(cls.versions):
+        if manifest["apiVersion"] != api_version:
             raise InvalidField("apiVersion", f"apiVersion: expected {api_version}, got {manifest['apiVersion']}")
-        return cls.converted(manifest, api_version)
-
-    @classmethod
-    def converted(cls, manifest: Mapping[str, Any], api_version: str) -> ConvertedManifest:
-        """Return a manifest in the kind's other version; kinds with several versions say how."""
-        raise NotImplementedError(f"{cls.name} has no conversion to {api_version}")
+        return ConvertedManifest(manifest)
 
 
 def listed(value: object, path: str, messages: Mapping[str, str]) -> Iterator[FieldWarning]:

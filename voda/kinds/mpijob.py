@@ -119,9 +119,11 @@ class MPIJob(JobManifest, frozen=True, rename="camel", kw_only=True):
             yield from self._horovod_hints(has_slots=is_v1)
 
     @classmethod
-    def converted(cls, manifest: Mapping[str, Any], api_version: str) -> ConvertedManifest:
-        """Return the manifest in the other version."""
-        return in_other_version(manifest, api_version)
+    def in_version(cls, manifest: Mapping[str, Any], api_version: str) -> ConvertedManifest:
+        """Return an accepted manifest in v1 or v2beta1."""
+        if {manifest["apiVersion"], api_version} == {V1, V2}:
+            return in_other_version(manifest, api_version)
+        return super().in_version(manifest, api_version)
 
     def _horovod_hints(self, *, has_slots: bool) -> Iterator[FieldWarning]:
         """Yield the options of horovodrun that an elastic job needs; a program of any other name may know better.

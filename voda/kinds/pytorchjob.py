@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from voda.domain.errors import InvalidField
 from voda.domain.job import JobSpec
@@ -31,38 +32,16 @@ class TorchElasticPolicy(Struct, frozen=True, rename="camel"):
     min_replicas: int | None = None
     max_replicas: int | None = None
     rdzv_backend: str | None = None
+    """c10d, etcd or etcd-v2; None: c10d."""
     rdzv_host: str | None = None
+    """None: the first worker."""
     rdzv_port: int | None = None
     rdzv_id: str | None = None
     rdzv_conf: tuple[RdzvConf, ...] | None = None
     standalone: bool | None = None
     max_restarts: int | None = None
+    """TorchElastic counts resizes against it too."""
     n_proc_per_node: int | None = None
-
-    def bounds(self, replicas: int) -> tuple[int, int]:
-        """Return the least and most replicas, where a missing one is as the other, or else `replicas`."""
-        least, most = self.min_replicas, self.max_replicas
-        if least is None:
-            least = replicas if most is None else most
-        return least, least if most is None else most
-
-
-class Rendezvous(Struct, frozen=True, kw_only=True):
-    """How the torch agents of an elastic PyTorchJob find each other, with the operator's defaults."""
-
-    min_replicas: int
-    """Of elasticPolicy alone; the job's own bounds are in its JobSpec."""
-    max_replicas: int
-    backend: str = "c10d"
-    """c10d, etcd or etcd-v2."""
-    host: str = ""
-    """Empty: the first worker."""
-    port: int = 0
-    """0: the port of the first worker."""
-    id: str = ""
-    conf: tuple[tuple[str, str], ...] = ()
-    max_restarts: int | None = None
-    """None: the manifest names none. TorchElastic counts resizes against it too."""
 
 
 class TorchReplicas(Struct, frozen=True, rename="pascal"):
@@ -119,7 +98,7 @@ class PyTorchJob(JobManifest, frozen=True, rename="camel", kw_only=True):
         elastic = self.spec.elastic_policy
         if elastic is None or (elastic.min_replicas is None and elastic.max_replicas is None):
             return None
-        least, most = elastic.bounds(1)
+        least, most = elastic_bounds(elastic.min_replicas, elastic.max_replicas, 1)
         return OwnBounds(
             min_replicas=least,
             min_path=f"spec.elasticPolicy.{'maxReplicas' if elastic.min_replicas is None else 'minReplicas'}",
@@ -127,22 +106,13 @@ class PyTorchJob(JobManifest, frozen=True, rename="camel", kw_only=True):
             max_path=f"spec.elasticPolicy.{'minReplicas' if elastic.max_replicas is None else 'maxReplicas'}",
         )
 
-    def rendezvous(self) -> Rendezvous | None:
-        """Return how the agents find each other; None without elasticPolicy."""
+    def elastic_policy(self) -> TorchElasticPolicy | None:
+        """Return elasticPolicy with both bounds, as the operator completes it; None without elasticPolicy."""
         elastic = self.spec.elastic_policy
         if elastic is None:
             return None
-        least, most = elastic.bounds(self.replica_count())
-        return Rendezvous(
-            min_replicas=least,
-            max_replicas=most,
-            backend=elastic.rdzv_backend or "c10d",
-            host=elastic.rdzv_host or "",
-            port=elastic.rdzv_port or 0,
-            id=elastic.rdzv_id or "",
-            conf=tuple((pair.key, pair.value) for pair in elastic.rdzv_conf or ()),
-            max_restarts=elastic.max_restarts,
-        )
+        least, most = elastic_bounds(elastic.min_replicas, elastic.max_replicas, self.replica_count())
+        return replace(elastic, min_replicas=least, max_replicas=most)
 
     def check(self) -> None:
         """Raise InvalidField on the first of a PyTorchJob's own fields that cannot be used."""
@@ -192,3 +162,10 @@ class PyTorchJob(JobManifest, frozen=True, rename="camel", kw_only=True):
         elastic = self.spec.elastic_policy
         deprecated = elastic.n_proc_per_node if elastic is not None else None
         return str(self.spec.nproc_per_node or deprecated or "auto")
+
+
+def elastic_bounds(least: int | None, most: int | None, replicas: int) -> tuple[int, int]:
+    """Return least and most replicas of an elasticPolicy: a missing one is as the other, or else `replicas`."""
+    if least is None:
+        least = replicas if most is None else most
+    return least, least if most is None else most

@@ -14,7 +14,7 @@ from voda.cluster.local.processes.record import Exit, Record, pause_s
 from voda.cluster.local.run_spec import Blueprint, blueprint_of
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
-from voda.kinds.pytorchjob import Rendezvous
+from voda.kinds.pytorchjob import RdzvConf, TorchElasticPolicy
 from voda.manifests.programs import Program
 
 GPUS = tuple(Device(name=str(index)) for index in range(8))
@@ -84,7 +84,7 @@ def test_hostname_when_the_name_is_long_stays_within_the_kernels_limit() -> None
 
 
 def test_torch_when_elastic_meets_at_the_first_agent_with_restarts_to_spare() -> None:
-    job = a_torch_job("t", "", elastic=Rendezvous(min_replicas=1, max_replicas=4, max_restarts=3))
+    job = a_torch_job("t", "", elastic=TorchElasticPolicy(min_replicas=1, max_replicas=4, max_restarts=3))
     first, second = (torch.environment(job, index, size=2, port=4711) for index in (0, 1))
     assert first["PET_RDZV_ENDPOINT"] == second["PET_RDZV_ENDPOINT"] == "127.0.0.1:4711"
     assert first["PET_NNODES"] == "1:4"
@@ -94,13 +94,13 @@ def test_torch_when_elastic_meets_at_the_first_agent_with_restarts_to_spare() ->
 
 
 def test_torch_when_the_job_is_narrower_than_its_policy_may_grow_within_the_policy() -> None:
-    policy = Rendezvous(min_replicas=1, max_replicas=4)
+    policy = TorchElasticPolicy(min_replicas=1, max_replicas=4)
     job = a_torch_job("t", "", elastic=policy, min_replicas=2, max_replicas=2)
     assert torch.environment(job, 0, size=2, port=4711)["PET_NNODES"] == "1:4"
 
 
 def test_torch_when_the_manifest_says_how_long_to_wait_is_obeyed() -> None:
-    elastic = Rendezvous(min_replicas=1, max_replicas=4, conf=(("last_call_timeout", "60"),))
+    elastic = TorchElasticPolicy(min_replicas=1, max_replicas=4, rdzv_conf=(RdzvConf("last_call_timeout", "60"),))
     env = torch.environment(a_torch_job("t", "", elastic=elastic), 0, size=2, port=4711)
     assert "last_call_timeout=60" in env["PET_RDZV_CONF"].split(",")
 
@@ -127,7 +127,7 @@ def test_end_when_the_launcher_succeeds_completes_the_job() -> None:
 
 
 def test_end_when_one_of_several_agents_succeeds_completes_only_an_elastic_job() -> None:
-    elastic = a_torch_job("a", "", elastic=Rendezvous(min_replicas=1, max_replicas=4))
+    elastic = a_torch_job("a", "", elastic=TorchElasticPolicy(min_replicas=1, max_replicas=4))
     rigid = a_torch_job("a", "", min_replicas=4)
     assert verdict(elastic, "worker-1", _DONE, failures=0, unfinished=["worker-0"]).outcome == "completed"
     assert verdict(rigid, "worker-1", _DONE, failures=0, unfinished=["worker-0"]).outcome == "done"

@@ -73,7 +73,7 @@ def refuse_or_use(manifest: dict[str, Any]) -> None:
             assert all(isinstance(word, str) for word in (*argv, *env, *env.values()))
     assert failure_policy(parsed.job).backoff_limit >= 0
     if isinstance(parsed.job, PyTorchJob):
-        parsed.job.rendezvous()
+        parsed.job.elastic_policy()
     assert processes_per_replica(parsed.job) >= 1
     warnings = [*parsed.warnings, *local_warnings(parsed)]
     for mpi in (V1, V2):

@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 
 from tests.manifests import a_torch_job, an_mpi_job
-from voda.kinds.pytorchjob import PyTorchJob, Rendezvous
+from voda.kinds.pytorchjob import PyTorchJob, TorchElasticPolicy
 from voda.manifests.conversion import typed
 from voda.manifests.programs import Program, failure_policy, program, working_dir_annotation
 
 
-def rendezvous(manifest: dict[str, Any]) -> Rendezvous | None:
+def elastic_policy(manifest: dict[str, Any]) -> TorchElasticPolicy | None:
     job = typed(manifest)
     assert isinstance(job, PyTorchJob)
-    return job.rendezvous()
+    return job.elastic_policy()
 
 
 def test_program_of_a_launcher_when_read_is_its_command_then_its_args() -> None:
@@ -90,12 +90,13 @@ def test_failure_policy_when_said_is_that() -> None:
     assert (policy.backoff_limit, policy.active_deadline_s) == (0, 60.0)
 
 
-def test_rendezvous_when_given_fills_in_defaults() -> None:
-    elastic = {"minReplicas": 1, "rdzvConf": [{"key": "timeout", "value": "900"}], "maxRestarts": 100}
-    assert rendezvous(a_torch_job(spec={"elasticPolicy": elastic})) == Rendezvous(
-        min_replicas=1, max_replicas=1, conf=(("timeout", "900"),), max_restarts=100
-    )
-    assert rendezvous(a_torch_job()) is None
+def test_elastic_policy_when_one_bound_is_missing_has_both() -> None:
+    for bound in ("minReplicas", "maxReplicas"):
+        elastic = elastic_policy(a_torch_job(spec={"elasticPolicy": {bound: 3}}))
+        assert elastic is not None
+        assert (elastic.min_replicas, elastic.max_replicas) == (3, 3)
+    assert elastic_policy(a_torch_job(replicas=2, spec={"elasticPolicy": {}})) == TorchElasticPolicy(2, 2)
+    assert elastic_policy(a_torch_job()) is None
 
 
 def test_counts_when_asked_are_the_manifests_own() -> None:

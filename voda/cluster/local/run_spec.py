@@ -9,7 +9,7 @@ from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.kinds.base import JobManifest
 from voda.kinds.mpijob import MPIJob
-from voda.kinds.pytorchjob import PyTorchJob, Rendezvous
+from voda.kinds.pytorchjob import PyTorchJob, TorchElasticPolicy
 from voda.manifests.conversion import typed
 from voda.manifests.programs import FailurePolicy, Program, failure_policy, program, working_dir_annotation
 
@@ -28,7 +28,7 @@ class Blueprint(Struct, frozen=True, kw_only=True):
     """MPIJob v2beta1: its launcher is a Kubernetes Job, which restarts whatever the pod's own restartPolicy says."""
     processes: int | None = None
     """Of one worker: an MPIJob's slots, or what a torch agent starts; None: one for each of its GPUs."""
-    elastic: Rendezvous | None = None
+    elastic: TorchElasticPolicy | None = None
     working_dir: str = ""
     """Of the annotation."""
 
@@ -81,7 +81,7 @@ def blueprint_of(spec: JobSpec) -> Blueprint:
         policy=failure_policy(job),
         is_mpi_v2=isinstance(job, MPIJob) and job.is_v2,
         processes=job.processes,
-        elastic=job.rendezvous() if isinstance(job, PyTorchJob) else None,
+        elastic=job.elastic_policy() if isinstance(job, PyTorchJob) else None,
         working_dir=working_dir_annotation(job),
     )
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
+from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.failures import is_limit, lost
-from voda.cluster.kubernetes.kinds.kubeflow import Kubeflow, roles_of
 from voda.cluster.kubernetes.resources.objects import JobCondition, JobObject, Pod, ReplicaStatus
 from voda.domain.job import JobSpec
 from voda.kinds.base import JobManifest
@@ -25,14 +25,14 @@ _INVALID: Final = "MPIJobFailedValidation"
 _NONE: Final = ReplicaStatus()
 
 
-class _AnyMPIJob(Kubeflow):
+class _AnyMPIJob(JobKind):
     """An MPIJob; the launcher's host discovery tells running programs of a resize, so any size will do."""
 
     kind: ClassVar[type[JobManifest]] = MPIJob
 
     def can_resize(self, job: JobObject, replicas: int) -> bool:
         """Return whether a running job can have that many replicas without a new start; see JobKind."""
-        return "Worker" in roles_of(self.kind, job)
+        return "Worker" in job.spec.roles(self.kind.replica_specs)
 
     def failed_pods(self, pods: Sequence[Pod]) -> Sequence[Pod]:
         """Return the launchers: only their end is the job's."""

@@ -8,18 +8,17 @@ failed pods anew as restartPolicy says; where it gave up, only pods that were lo
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Final
 
-from voda.cluster.kubernetes.kinds.base import Patch
-from voda.cluster.kubernetes.kinds.kubeflow import Kubeflow, roles_of
+from voda.cluster.kubernetes.kinds.base import JobKind, Patch
 from voda.cluster.kubernetes.resources.objects import JobObject
 from voda.domain.job import JobSpec
 from voda.kinds.base import JobManifest
-from voda.kinds.pytorchjob import PyTorchJob
+from voda.kinds.pytorchjob import PyTorchJob, elastic_bounds
 
 SPARE_RESTARTS: Final = 100
 """maxRestarts where an elastic job's manifest names none: torch counts a peer that leaves as a failure."""
 
 
-class PyTorchJobV1(Kubeflow):
+class PyTorchJobV1(JobKind):
     """PyTorchJob v1."""
 
     kind: ClassVar[type[JobManifest]] = PyTorchJob
@@ -28,24 +27,24 @@ class PyTorchJobV1(Kubeflow):
     def can_resize(self, job: JobObject, replicas: int) -> bool:
         """Say whether its agents were told of such a number; see JobKind."""
         elastic = job.spec.elastic_policy
-        if elastic is None or "Worker" not in roles_of(self.kind, job):
+        if elastic is None or "Worker" not in job.spec.roles(self.kind.replica_specs):
             return super().can_resize(job, replicas)
-        least, most = _bounds(elastic.min_replicas, elastic.max_replicas, self.replicas(job))
+        least, most = elastic_bounds(elastic.min_replicas, elastic.max_replicas, self.replicas(job))
         return least <= replicas <= most
 
     def resized(self, job: JobObject, replicas: int) -> Patch:
         """Return the patch that resizes, of /scale."""
-        counts = self._counts(roles_of(self.kind, job), replicas)
+        counts = self._counts(job.spec.roles(self.kind.replica_specs), replicas)
         return Patch(body={"spec": {"replicas": counts.get("Worker", 0)}}, subresource="scale")
 
     def resumed(self, job: JobObject, spec: JobSpec, replicas: int) -> Patch:
         """Return the patch that starts, with an elasticPolicy as wide as the job's bounds; see JobKind."""
         body = dict(super().resumed(job, spec, replicas).body["spec"])
         if (elastic := job.spec.elastic_policy) is not None:
-            least, most = _bounds(elastic.min_replicas, elastic.max_replicas, self.replicas(job))
+            least, most = elastic_bounds(elastic.min_replicas, elastic.max_replicas, self.replicas(job))
             body["elasticPolicy"] = _widened(least, most, spec)
         elif spec.is_elastic:
-            body["elasticPolicy"] = _elastic({}, spec, roles_of(self.kind, job), self.replicas(job))
+            body["elasticPolicy"] = _elastic({}, spec, job.spec.roles(self.kind.replica_specs), self.replicas(job))
         return Patch(body={"spec": body})
 
     def _adapt(self, job: dict[str, Any], spec: JobSpec) -> None:
@@ -70,7 +69,7 @@ def _elastic(own: Mapping[str, Any], spec: JobSpec, roles: Collection[str], aske
     """Return the elasticPolicy of a job: its own, as wide as the job's bounds."""
     found: dict[str, Any] = dict(own)
     if own:
-        found |= _widened(*_bounds(own.get("minReplicas"), own.get("maxReplicas"), asked), spec)
+        found |= _widened(*elastic_bounds(own.get("minReplicas"), own.get("maxReplicas"), asked), spec)
     else:
         found |= {"minReplicas": spec.min_replicas, "maxReplicas": spec.max_replicas, "rdzvBackend": "c10d"}
     if spec.is_elastic:
@@ -79,13 +78,6 @@ def _elastic(own: Mapping[str, Any], spec: JobSpec, roles: Collection[str], aske
         # By default agents meet at the first worker, which is not there while the Master is the only replica.
         found.setdefault("rdzvHost", f"{spec.name or spec.job_id}-master-0")
     return found
-
-
-def _bounds(least: int | None, most: int | None, asked: int) -> tuple[int, int]:
-    """Return least and most replicas of an elasticPolicy, with the operator's defaults."""
-    if least is None:
-        least = asked if most is None else most
-    return least, least if most is None else most
 
 
 def _widened(least: int, most: int, spec: JobSpec) -> dict[str, int]:
