@@ -57,7 +57,7 @@ class KubernetesBench:
             fields = {"name": job_id, "namespace": self.world.namespace, "pool": POOL, "manifest": manifest}
             spec = a_spec(job_id, max_replicas=4, **fields)
             kind = self.site.kinds["MPIJob"]
-            body = kind.created(spec, Site(), {})
+            body = kind.new_object(spec, Site(), {})
             made = await self.site.api.create(collection(kind, self.world.namespace), body, JobObject)
             self._happens(JobSubmitted(spec=spec))
             self._happens(JobRegistered(job_id=job_id, uid=made.metadata.uid, kind="MPIJob"))

@@ -169,7 +169,7 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
         return ConvertedManifest(manifest)
 
 
-def listed(value: object, path: str, messages: Mapping[str, str]) -> Iterator[FieldWarning]:
+def field_warnings(value: object, path: str, messages: Mapping[str, str]) -> Iterator[FieldWarning]:
     """Yield a warning for each field of a mapping that is not empty and has a message."""
     if isinstance(value, Mapping):
         for name, item in value.items():

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Literal
 from msgspec import Struct
 
 from voda.domain.job import JobSpec
-from voda.kinds.base import ConvertedManifest, FieldWarning, JobManifest, KindSpec, listed
+from voda.kinds.base import ConvertedManifest, FieldWarning, JobManifest, KindSpec, field_warnings
 from voda.kinds.mpijob_versions import V1, V2, in_other_version
 from voda.kinds.pod_template import MOST_GPUS, RoleTemplate
 from voda.kinds.validation import CLEAN_POD_POLICIES, refuse_other, refuse_outside, refuse_several
@@ -103,14 +103,14 @@ class MPIJob(JobManifest, frozen=True, rename="camel", kw_only=True):
 
     def local_warnings(self, spec: Mapping[str, Any]) -> Iterator[FieldWarning]:
         """Yield the fields of an MPIJob that one machine ignores."""
-        yield from listed(spec, "spec", _NOT_LOCAL)
+        yield from field_warnings(spec, "spec", _NOT_LOCAL)
         if self.spec.mpi_implementation not in (None, "OpenMPI"):
             message = "the list of hosts is written as Open MPI reads it"
             yield FieldWarning(field="spec.mpiImplementation", message=message)
 
     def kubernetes_warnings(self, converted: Mapping[str, Any], job: JobSpec) -> Iterator[FieldWarning]:
         """Yield what voda changes of an MPIJob on Kubernetes, and what the launcher of an elastic one lacks."""
-        yield from listed(converted["spec"], "spec", _ON_KUBERNETES)
+        yield from field_warnings(converted["spec"], "spec", _ON_KUBERNETES)
         is_v1 = converted["apiVersion"] == V1
         if is_v1 and self.roles["Worker"].restart_policy not in (None, "ExitCode"):
             message = "ExitCode is used: with any other, the operator gives the whole job up for one failed worker"

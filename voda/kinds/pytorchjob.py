@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from voda.domain.errors import InvalidField
 from voda.domain.job import JobSpec
-from voda.kinds.base import FieldWarning, JobManifest, KindSpec, OwnBounds, listed
+from voda.kinds.base import FieldWarning, JobManifest, KindSpec, OwnBounds, field_warnings
 from voda.kinds.pod_template import MOST_GPUS, RoleTemplate
 from voda.kinds.validation import BIGGEST, refuse_other, refuse_outside, refuse_several
 
@@ -134,11 +134,11 @@ class PyTorchJob(JobManifest, frozen=True, rename="camel", kw_only=True):
 
     def warnings(self, spec: Mapping[str, Any]) -> Iterator[FieldWarning]:
         """Yield the fields of a PyTorchJob that voda ignores on every cluster."""
-        yield from listed(spec.get("elasticPolicy"), "spec.elasticPolicy", _IGNORED)
+        yield from field_warnings(spec.get("elasticPolicy"), "spec.elasticPolicy", _IGNORED)
 
     def local_warnings(self, spec: Mapping[str, Any]) -> Iterator[FieldWarning]:
         """Yield the fields of a PyTorchJob that one machine ignores."""
-        yield from listed(spec.get("elasticPolicy"), "spec.elasticPolicy", _NOT_LOCAL)
+        yield from field_warnings(spec.get("elasticPolicy"), "spec.elasticPolicy", _NOT_LOCAL)
 
     def kubernetes_warnings(self, converted: Mapping[str, Any], job: JobSpec) -> Iterator[FieldWarning]:
         """Yield what voda changes of an elastic PyTorchJob's elasticPolicy."""

@@ -25,7 +25,7 @@ _TYPES = {
 }
 
 
-def typed(manifest: Mapping[str, Any]) -> JobManifest:
+def typed_manifest(manifest: Mapping[str, Any]) -> JobManifest:
     """Return the typed view of a manifest; to be made once and handed on.
 
     Raises:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from voda.domain.errors import InvalidField
-from voda.kinds.base import FieldWarning, JobManifest, listed
+from voda.kinds.base import FieldWarning, JobManifest, field_warnings
 from voda.kinds.pod_template import ContainerTemplate
 from voda.kinds.registry import KINDS
 from voda.manifests.conversion import type_error
@@ -130,14 +130,14 @@ def _refuse_impossible_container(container: ContainerTemplate, path: str) -> Non
 
 
 def _metadata(metadata: Mapping[str, Any]) -> Iterator[FieldWarning]:
-    yield from listed(metadata, "metadata", _OF_METADATA)
+    yield from field_warnings(metadata, "metadata", _OF_METADATA)
     if (metadata.get("labels") or {}).get(_KUEUE):
         message = "left out of the object: voda runs the job, so Kueue must not; it stays the name of the job's queue"
         yield FieldWarning(field=f"metadata.labels[{_KUEUE}]", message=message)
 
 
 def _run_policy(policy: Mapping[str, Any], *, is_v1: bool) -> Iterator[FieldWarning]:
-    yield from listed(policy, "spec.runPolicy", _OF_RUN_POLICY)
+    yield from field_warnings(policy, "spec.runPolicy", _OF_RUN_POLICY)
     if policy.get("managedBy") not in _OWN_OPERATORS:
         yield FieldWarning(field="spec.runPolicy.managedBy", message="left out: voda runs the job itself")
     ttl_s = policy.get("ttlSecondsAfterFinished")
@@ -154,8 +154,8 @@ def _placed_pods(job: JobManifest, raw: Mapping[str, Any]) -> Iterator[FieldWarn
         pod, path = raw["spec"][job.replica_specs][role]["template"]["spec"], f"{job.path(role)}.template.spec"
         if pod.get("schedulerName") not in (None, "", "voda", "default-scheduler"):
             yield FieldWarning(field=f"{path}.schedulerName", message="not used: voda places the replicas itself")
-        yield from listed(pod, path, _OF_PODS)
-        yield from listed(pod.get("affinity"), f"{path}.affinity", _OF_AFFINITY)
+        yield from field_warnings(pod, path, _OF_PODS)
+        yield from field_warnings(pod.get("affinity"), f"{path}.affinity", _OF_AFFINITY)
         yield from _late_volumes(pod.get("volumes"), path)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from voda.domain.errors import InvalidField
-from voda.kinds.base import FieldWarning, JobManifest, listed
+from voda.kinds.base import FieldWarning, JobManifest, field_warnings
 from voda.kinds.pod_template import ContainerTemplate
 from voda.kinds.registry import KINDS
 from voda.manifests.parse import ACCELERATOR, ParsedManifest
@@ -79,10 +79,10 @@ def local_warnings(parsed: ParsedManifest) -> Iterator[FieldWarning]:
     """Yield the fields of an accepted manifest that plain processes ignore, besides the warnings of `parse`."""
     job, spec = parsed.job, parsed.raw["spec"]
     yield from job.local_warnings(spec)
-    yield from listed(spec.get("runPolicy"), "spec.runPolicy", _OF_RUN_POLICY)
+    yield from field_warnings(spec.get("runPolicy"), "spec.runPolicy", _OF_RUN_POLICY)
     for role in job.roles:
         pod, path = spec[job.replica_specs][role]["template"]["spec"], f"{job.path(role)}.template.spec"
-        yield from listed(pod, path, _OF_PODS)
+        yield from field_warnings(pod, path, _OF_PODS)
         yield from _node_selector(pod, path)
         yield from _containers(job, role, pod["containers"], path)
 
@@ -102,7 +102,7 @@ def _containers(
         if index != main:
             yield FieldWarning(field=field, message="not run: only the container of a pod that trains runs here")
             continue
-        yield from listed(raw, field, _OF_CONTAINERS)
+        yield from field_warnings(raw, field, _OF_CONTAINERS)
         yield from _resources(container, field)
         if role in job.local_roles:
             yield from _variables(container, field)

@@ -14,7 +14,7 @@ from voda.domain.job import JobSpec, category_of
 from voda.kinds.base import FieldWarning, JobManifest
 from voda.kinds.validation import refuse_unusable
 from voda.manifests import names
-from voda.manifests.conversion import typed
+from voda.manifests.conversion import typed_manifest
 from voda.manifests.ignored_fields import ignored_fields
 from voda.manifests.replica_bounds import JobSettings, replica_bounds, whole_number
 from voda.manifests.resources import gpus_per_replica
@@ -50,7 +50,7 @@ def parse(
     Raises:
         InvalidInput: it is something else, or a field is missing, of the wrong type or out of bounds.
     """
-    job = typed(manifest)
+    job = typed_manifest(manifest)
     name = names.job_name(job.metadata)
     namespace = names.namespace(job.metadata)
     refuse_unusable(job)

@@ -9,14 +9,14 @@ from msgspec import Struct
 
 from voda.kinds.base import JobManifest
 from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT, RunPolicyFields
-from voda.manifests.variables import POD_NAME, env_pairs, expanded_env, expanded_text
+from voda.manifests.variables import POD_NAME, env_pairs, expand_env, expand_text
 
 WORKING_DIR = "voda.dev/working-dir"
 _DEFAULT_GRACE_S = 30.0
 
 
 class Program(Struct, frozen=True, kw_only=True):
-    """What one replica runs, before `$(VAR)` is expanded (see `expanded`)."""
+    """What one replica runs, before `$(VAR)` is expanded (see `expand_program`)."""
 
     role: str
     """launcher, worker or master."""
@@ -56,7 +56,7 @@ def program(job: JobManifest, role: str) -> Program | None:
     )
 
 
-def expanded(program: Program, base: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
+def expand_program(program: Program, base: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
     """Return the command line and the environment of one process of a program.
 
     Args:
@@ -69,8 +69,8 @@ def expanded(program: Program, base: Mapping[str, str]) -> tuple[tuple[str, ...]
         argv (empty where the manifest leaves it to the image), and base with the program's variables.
     """
     pod_name = f"{base.get('VODA_JOB_NAME', 'job')}-{program.role}"
-    env = expanded_env(program.env, {POD_NAME: pod_name, **base})
-    return tuple(expanded_text(word, env) for word in program.argv), env
+    env = expand_env(program.env, {POD_NAME: pod_name, **base})
+    return tuple(expand_text(word, env) for word in program.argv), env
 
 
 def failure_policy(job: JobManifest) -> FailurePolicy:

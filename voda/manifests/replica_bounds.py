@@ -12,7 +12,7 @@ from voda.domain.errors import InvalidField
 from voda.domain.job import MOST_REPLICAS
 from voda.kinds.base import JobManifest
 from voda.manifests.resources import processes_per_replica
-from voda.manifests.variables import env_pairs, expanded_env
+from voda.manifests.variables import env_pairs, expand_env
 
 _WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,18}")
 # Setting -> its annotation and its variables, the newer name first.
@@ -161,7 +161,7 @@ def _environment(job: JobManifest) -> dict[str, FieldText]:
     places = {each.name: place for place, each in enumerate(container.env or ()) if each.name in VARIABLES}
     if not places:
         return {}
-    env = expanded_env(env_pairs(container, job.metadata.namespace or "default"), {})
+    env = expand_env(env_pairs(container, job.metadata.namespace or "default"), {})
     return {name: FieldText(env[name], f"{path}[{place}].value", True) for name, place in places.items() if name in env}
 
 

@@ -29,15 +29,15 @@ def known_value(variable: EnvVar, namespace: str) -> str | None:
     return known.get(field.field_path) if field is not None else None
 
 
-def expanded_env(pairs: Iterable[tuple[str, str]], base: Mapping[str, str]) -> dict[str, str]:
+def expand_env(pairs: Iterable[tuple[str, str]], base: Mapping[str, str]) -> dict[str, str]:
     """Return base and the pairs, each expanded from base and the pairs before it; the later of two alike wins."""
     env = dict(base)
     for name, value in pairs:
-        env[name] = expanded_text(value, env)
+        env[name] = expand_text(value, env)
     return env
 
 
-def expanded_text(text: str, env: Mapping[str, str]) -> str:
+def expand_text(text: str, env: Mapping[str, str]) -> str:
     """Return the text with every `$(NAME)` replaced whose name is known."""
     if "$" not in text:
         return text

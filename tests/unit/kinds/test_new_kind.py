@@ -94,7 +94,7 @@ from voda.placement.rendezvous_anchor import ANCHORED
 parsed = parse(manifest)
 resources = {"resources": [{"name": "jaxjobs", "kind": "JAXJob"}]}
 kind = served({"/apis/kubeflow.org/v1": resources})["JAXJob"]
-made = kind.created(parsed.spec, Site(), {})
+made = kind.new_object(parsed.spec, Site(), {})
 job = msgspec.convert(made, JobObject)
 failed = {"conditions": [{"type": "Failed", "status": "True", "reason": "JAXJobFailed"}]}
 end = kind.end(msgspec.convert({**made, "status": failed}, JobObject), (), "digits")
@@ -109,7 +109,7 @@ print(json.dumps({
     "anchored": "JAXJob" in ANCHORED,
     "replicas": kind.replicas(job),
     "sizes": [kind.can_resize(job, replicas) for replicas in (2, 3)],
-    "resumed": kind.resumed(job, parsed.spec, 2).body,
+    "resumed": kind.resume_patch(job, parsed.spec, 2).body,
     "scheduler": made["spec"]["jaxReplicaSpecs"]["Worker"]["template"]["spec"]["schedulerName"],
     "end": end.reason,
     "local": refusal,

@@ -15,7 +15,7 @@ from voda.kinds.pytorchjob import PyTorchJob
 from voda.manifests.kubernetes_warnings import kubernetes_warnings
 from voda.manifests.local_warnings import local_warnings
 from voda.manifests.parse import parse
-from voda.manifests.programs import expanded, failure_policy, program
+from voda.manifests.programs import expand_program, failure_policy, program
 from voda.manifests.resources import processes_per_replica
 
 _ODD = st.sampled_from(["", "0", "1", "-1", "3", "4097", "1e3", "auto", "$(A)", "$(", "x" * 300, "a.b", "Worker", "é"])
@@ -69,7 +69,7 @@ def refuse_or_use(manifest: dict[str, Any]) -> None:
     for role in ("launcher", "worker", "master"):
         runs = program(parsed.job, role)
         if runs is not None:
-            argv, env = expanded(runs, {"VODA_JOB_NAME": "digits"})
+            argv, env = expand_program(runs, {"VODA_JOB_NAME": "digits"})
             assert all(isinstance(word, str) for word in (*argv, *env, *env.values()))
     assert failure_policy(parsed.job).backoff_limit >= 0
     if isinstance(parsed.job, PyTorchJob):

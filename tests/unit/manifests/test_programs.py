@@ -6,12 +6,12 @@ import pytest
 
 from tests.manifests import a_torch_job, an_mpi_job
 from voda.kinds.pytorchjob import PyTorchJob, TorchElasticPolicy
-from voda.manifests.conversion import typed
+from voda.manifests.conversion import typed_manifest
 from voda.manifests.programs import Program, failure_policy, program, working_dir_annotation
 
 
 def elastic_policy(manifest: dict[str, Any]) -> TorchElasticPolicy | None:
-    job = typed(manifest)
+    job = typed_manifest(manifest)
     assert isinstance(job, PyTorchJob)
     return job.elastic_policy()
 
@@ -19,7 +19,7 @@ def elastic_policy(manifest: dict[str, Any]) -> TorchElasticPolicy | None:
 def test_program_of_a_launcher_when_read_is_its_command_then_its_args() -> None:
     manifest = an_mpi_job(env={"NP": "2", "LR": "0.1"}, launcher={"workingDir": "/code"})
     manifest["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["terminationGracePeriodSeconds"] = 90
-    assert program(typed(manifest), "launcher") == Program(
+    assert program(typed_manifest(manifest), "launcher") == Program(
         role="launcher",
         argv=("mpirun", "train.py"),
         env=(("NP", "2"), ("LR", "0.1")),
@@ -29,14 +29,14 @@ def test_program_of_a_launcher_when_read_is_its_command_then_its_args() -> None:
 
 
 def test_program_when_the_image_brings_the_command_is_empty() -> None:
-    assert program(typed(an_mpi_job()), "worker") == Program(role="worker", argv=())
+    assert program(typed_manifest(an_mpi_job()), "worker") == Program(role="worker", argv=())
 
 
 def test_program_when_the_kind_has_no_such_role_is_none() -> None:
-    assert program(typed(an_mpi_job()), "master") is None
-    assert program(typed(a_torch_job()), "master") is None
-    assert program(typed(a_torch_job()), "launcher") is None
-    assert program(typed(a_torch_job(masters=1)), "master") is not None
+    assert program(typed_manifest(an_mpi_job()), "master") is None
+    assert program(typed_manifest(a_torch_job()), "master") is None
+    assert program(typed_manifest(a_torch_job()), "launcher") is None
+    assert program(typed_manifest(a_torch_job(masters=1)), "master") is not None
 
 
 def test_program_when_there_are_sidecars_is_that_of_the_container_that_trains() -> None:
@@ -49,7 +49,7 @@ def test_program_when_there_are_sidecars_is_that_of_the_container_that_trains() 
         {"name": "trains", "command": ["mpiexec"]}
     )
     for manifest, role, argv in ((torch, "worker", ("torchrun", "train.py")), (mpi, "launcher", ("mpiexec",))):
-        found = program(typed(manifest), role)
+        found = program(typed_manifest(manifest), role)
         assert found is not None
         assert found.argv == argv
 
@@ -62,7 +62,7 @@ def test_variables_when_their_values_lie_elsewhere_are_left_out_but_for_names() 
         {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
         {"name": "EMPTY"},
     ]
-    found = program(typed(an_mpi_job(launcher={"env": env}, metadata={"namespace": "team"})), "launcher")
+    found = program(typed_manifest(an_mpi_job(launcher={"env": env}, metadata={"namespace": "team"})), "launcher")
     assert found is not None
     assert found.env == (("ME", "$(VODA_POD_NAME)"), ("SPACE", "team"), ("EMPTY", ""))
 
@@ -79,14 +79,14 @@ def test_variables_when_their_values_lie_elsewhere_are_left_out_but_for_names() 
 def test_failure_policy_when_nothing_is_said_is_the_operators(
     manifest: dict[str, Any], backoff_limit: int, restart_policy: dict[str, str]
 ) -> None:
-    policy = failure_policy(typed(manifest))
+    policy = failure_policy(typed_manifest(manifest))
     assert (policy.backoff_limit, policy.restart_policy) == (backoff_limit, restart_policy)
     assert policy.active_deadline_s is None
 
 
 def test_failure_policy_when_said_is_that() -> None:
     said = {"backoffLimit": 0, "activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 5, "suspend": True}
-    policy = failure_policy(typed(an_mpi_job(spec={"runPolicy": said, "cleanPodPolicy": "All"})))
+    policy = failure_policy(typed_manifest(an_mpi_job(spec={"runPolicy": said, "cleanPodPolicy": "All"})))
     assert (policy.backoff_limit, policy.active_deadline_s) == (0, 60.0)
 
 
@@ -100,13 +100,16 @@ def test_elastic_policy_when_one_bound_is_missing_has_both() -> None:
 
 
 def test_counts_when_asked_are_the_manifests_own() -> None:
-    mpi = typed(an_mpi_job(replicas=3, spec={"slotsPerWorker": 2}))
-    torch = typed(a_torch_job(masters=1, replicas=4, spec={"nprocPerNode": 2}))
+    mpi = typed_manifest(an_mpi_job(replicas=3, spec={"slotsPerWorker": 2}))
+    torch = typed_manifest(a_torch_job(masters=1, replicas=4, spec={"nprocPerNode": 2}))
     assert (mpi.replica_count(), mpi.processes) == (3, 2)
     assert (torch.replica_count(), torch.processes) == (5, 2)
-    assert typed(a_torch_job()).processes is None
+    assert typed_manifest(a_torch_job()).processes is None
 
 
 def test_working_dir_when_annotated_is_that_folder() -> None:
-    assert working_dir_annotation(typed(an_mpi_job(annotations={"voda.dev/working-dir": "/home/u/x"}))) == "/home/u/x"
-    assert working_dir_annotation(typed(an_mpi_job(metadata={"annotations": None}))) == ""
+    assert (
+        working_dir_annotation(typed_manifest(an_mpi_job(annotations={"voda.dev/working-dir": "/home/u/x"})))
+        == "/home/u/x"
+    )
+    assert working_dir_annotation(typed_manifest(an_mpi_job(metadata={"annotations": None}))) == ""

@@ -102,7 +102,7 @@ class Adoption:
             warnings = self._submits.check(manifest, who)
             if not job.spec.run_policy.suspend:
                 # Pods that the operator has made by now are none that voda placed: they go first.
-                found = await self._patched(kind, meta, kind.halted().body, {"uid": meta.uid})
+                found = await self._patched(kind, meta, kind.suspend_patch().body, {"uid": meta.uid})
             submitted = await self._submits.adopt(manifest, who, uid=meta.uid)
         except InvalidInput as error:
             await self._refuse(kind, meta, str(error), "Invalid")
@@ -139,7 +139,7 @@ class Adoption:
         record = backend.view.roster.job(job_id)
         if record is not None and is_at_rest(record):
             known = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}
-            await self._patched(kind, job.metadata, kind.halted().body, known)
+            await self._patched(kind, job.metadata, kind.suspend_patch().body, known)
 
     async def refit(self, kind: JobKind, job: JobObject, job_id: str, *, was_seen: bool) -> None:
         """Give an object back what somebody took from its templates, and let it run on: new pods need it.
@@ -156,7 +156,7 @@ class Adoption:
         found, spec = await self._found(kind, job.metadata), self._spec(job_id)
         if found is None or spec is None:
             return
-        body = dict(kind.adopted(found, spec, self._fitting.site, self._fitting.environment(spec)).body)
+        body = dict(kind.adoption_patch(found, spec, self._fitting.site, self._fitting.environment(spec)).body)
         kept = _KEPT if was_seen else _KEPT_UNSEEN
         lacking = {name: value for name, value in body.get("spec", {}).items() if name not in kept}
         if lacking:
@@ -183,13 +183,13 @@ class Adoption:
     async def _fit(self, kind: JobKind, meta: Metadata, found: Mapping[str, Any], job_id: str) -> None:
         if (spec := self._spec(job_id)) is None:
             return
-        body = kind.adopted(found, spec, self._fitting.site, self._fitting.environment(spec)).body
+        body = kind.adoption_patch(found, spec, self._fitting.site, self._fitting.environment(spec)).body
         # What was read is what is patched: lists are replaced as a whole.
         known = {"uid": meta.uid, "resourceVersion": found["metadata"]["resourceVersion"]}
         now = await self._patched(kind, meta, body, known, annotations={well_known.JOB_ID: job_id})
         if not now["spec"].get("runPolicy", {}).get("suspend"):
             raise Refused(too_old(kind))
-        for path in kind.outdated(meta.namespace, meta.name):
+        for path in kind.outdated_paths(meta.namespace, meta.name):
             await self._site.api.delete(path)
 
     def _spec(self, job_id: str) -> JobSpec | None:

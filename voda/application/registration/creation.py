@@ -51,7 +51,7 @@ class Creation:
             return
         try:
             kind = self._site.kind_of(job.spec)
-            body = kind.created(job.spec, self._fitting.site, self._fitting.environment(job.spec))
+            body = kind.new_object(job.spec, self._fitting.site, self._fitting.environment(job.spec))
         except (ActionRefused, InvalidInput) as error:
             await self._fail(job_id, str(error))
             return

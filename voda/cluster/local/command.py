@@ -13,7 +13,7 @@ from voda.cluster.local.processes.folder import Folder
 from voda.cluster.local.processes.record import Record
 from voda.cluster.local.processes.replica import Command
 from voda.cluster.local.run_spec import Blueprint
-from voda.manifests.programs import Program, expanded
+from voda.manifests.programs import Program, expand_program
 from voda.manifests.variables import POD_NAME
 
 LAUNCHER = "launcher"
@@ -30,7 +30,7 @@ def command_of(site: Site, folder: Folder, blueprint: Blueprint, record: Record,
         "VODA_JOB_DIR": str(folder.path),
         POD_NAME: f"{blueprint.name}-{replica}",
     }
-    argv, env = expanded(program, base)
+    argv, env = expand_program(program, base)
     return Command(
         argv=tuple(mpi.mounted(word, folder.mpi) for word in argv),
         env=mpi.mounted_env(env, folder.mpi),

@@ -10,7 +10,7 @@ from voda.domain.job import JobSpec
 from voda.kinds.base import JobManifest
 from voda.kinds.mpijob import MPIJob
 from voda.kinds.pytorchjob import PyTorchJob, TorchElasticPolicy
-from voda.manifests.conversion import typed
+from voda.manifests.conversion import typed_manifest
 from voda.manifests.programs import FailurePolicy, Program, failure_policy, program, working_dir_annotation
 
 Kind = Literal["mpi", "torch"]
@@ -71,7 +71,7 @@ def blueprint_of(spec: JobSpec) -> Blueprint:
     """
     if spec.manifest is None:
         raise ActionRefused(f"job {spec.job_id}: was submitted without a manifest, so there is nothing to run")
-    job = typed(spec.manifest)
+    job = typed_manifest(spec.manifest)
     if job.local_launch is None:
         raise ActionRefused(f"job {spec.job_id}: a {job.kind} cannot run on one machine")
     return Blueprint(

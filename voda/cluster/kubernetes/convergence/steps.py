@@ -127,15 +127,15 @@ def _run(nodes: Sequence[str], at: Situation) -> Iterator[Step]:
         yield from _resume(nodes, at, seen)
     elif any(_is_of_before(pod, seen) for pod in at.pods.values()):
         # Its operator had not heard yet that the job was suspended to be taken in.
-        yield PatchObject(seen.kind.halted())
+        yield PatchObject(seen.kind.suspend_patch())
     elif seen.kind.replicas(seen.object) == len(nodes):
         yield from _settle(nodes, at)
     elif seen.kind.can_resize(seen.object, len(nodes)):
-        yield PatchObject(seen.kind.resized(seen.object, len(nodes)))
+        yield PatchObject(seen.kind.resize_patch(seen.object, len(nodes)))
         yield from _settle(nodes, at)
     else:
         # Its programs were started for other bounds: once its pods are gone it starts anew.
-        yield PatchObject(seen.kind.halted())
+        yield PatchObject(seen.kind.suspend_patch())
 
 
 def _resume(nodes: Sequence[str], at: Situation, seen: Seen) -> Iterator[Step]:
@@ -143,7 +143,7 @@ def _resume(nodes: Sequence[str], at: Situation, seen: Seen) -> Iterator[Step]:
     if at.workers or any(_is_at_work(pod) for pod in at.pods.values()):
         yield from _halt(at)
     elif at.spec is not None:
-        yield PatchObject(seen.kind.resumed(seen.object, at.spec, len(nodes)))
+        yield PatchObject(seen.kind.resume_patch(seen.object, at.spec, len(nodes)))
 
 
 def _settle(nodes: Sequence[str], at: Situation) -> Iterator[Step]:
@@ -174,7 +174,7 @@ def _halt(at: Situation) -> Iterator[Step]:
         # What has ended holds nothing: whether its pods and their output stay is cleanPodPolicy's matter.
         yield from _left_over(at, of=lambda pod: not pod.is_over)
     elif not seen.object.spec.run_policy.suspend:
-        yield PatchObject(seen.kind.halted())
+        yield PatchObject(seen.kind.suspend_patch())
     elif seen.object.status.condition("Suspended") is not None:
         # The operator is done; workers of indices that it did not know of would stay for ever.
         yield from _left_over(at)

@@ -54,7 +54,7 @@ class JobKind:
         """As the API server's paths have it."""
         return self.kind.plural
 
-    def created(self, spec: JobSpec, site: Site, environment: Mapping[str, str]) -> dict[str, Any]:
+    def new_object(self, spec: JobSpec, site: Site, environment: Mapping[str, str]) -> dict[str, Any]:
         """Return the object to create for a job that was submitted to the API: suspended, of the requested size.
 
         Templates of roles whose pods are replicas get schedulerName, label, annotation and tolerations; every
@@ -81,8 +81,10 @@ class JobKind:
             roles[role]["replicas"] = count
         return fresh
 
-    def adopted(self, manifest: Mapping[str, Any], spec: JobSpec, site: Site, environment: Mapping[str, str]) -> Patch:
-        """Return the patch that makes an object of a user's own ready to be run: suspended, and as `created`.
+    def adoption_patch(
+        self, manifest: Mapping[str, Any], spec: JobSpec, site: Site, environment: Mapping[str, str]
+    ) -> Patch:
+        """Return the patch that makes an object of a user's own ready to be run: suspended, and as `new_object`.
 
         The size stays as it is: less of it in the same patch would leave pods behind (see the suspend trap), and a
         start sets it anyway. Made again on what it led to, the patch changes nothing. It names the resourceVersion
@@ -92,7 +94,7 @@ class JobKind:
             manifest: the object as the API server has it.
             spec: as it was submitted to the log.
             site: see Site.
-            environment: see `created`.
+            environment: see `new_object`.
         """
         ready = plain(manifest)
         self._make_ready(ready, spec, site, environment)
@@ -101,7 +103,7 @@ class JobKind:
             body.setdefault("metadata", {})["resourceVersion"] = manifest["metadata"].get("resourceVersion", "")
         return Patch(body=body)
 
-    def outdated(self, namespace: str, name: str) -> Sequence[str]:
+    def outdated_paths(self, namespace: str, name: str) -> Sequence[str]:
         """Return the paths of what the operator made of an object's templates and never changes.
 
         To be deleted once an object of a user's own was made ready; the operator makes it again.
@@ -111,19 +113,19 @@ class JobKind:
     def can_resize(self, job: JobObject, replicas: int) -> bool:
         """Return whether a running job can have that many replicas without a new start.
 
-        Where this is False, halt the job: the next `resumed` takes the spec's new bounds.
+        Where this is False, halt the job: the next `resume_patch` takes the spec's new bounds.
         """
         return replicas == self.replicas(job)
 
-    def resized(self, job: JobObject, replicas: int) -> Patch:
+    def resize_patch(self, job: JobObject, replicas: int) -> Patch:
         """Return the patch that lets a running job have that many replicas."""
         return Patch(body={"spec": self._sized(job, replicas)})
 
-    def halted(self) -> Patch:
+    def suspend_patch(self) -> Patch:
         """Return the patch that takes a job's pods away; the size stays as it is (see the suspend trap)."""
         return Patch(body={"spec": {"runPolicy": {"suspend": True}}})
 
-    def resumed(self, job: JobObject, spec: JobSpec, replicas: int) -> Patch:
+    def resume_patch(self, job: JobObject, spec: JobSpec, replicas: int) -> Patch:
         """Return the patch that starts a suspended job, whose pods are gone, with that many replicas.
 
         Args:

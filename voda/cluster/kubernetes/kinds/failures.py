@@ -41,7 +41,7 @@ def exhausted(job: JobObject, failures: int) -> str:
     return f"its workers failed by themselves {times}, more often than backoffLimit {limit} allows"
 
 
-def told(pods: Iterable[Pod]) -> str:
+def last_failure(pods: Iterable[Pod]) -> str:
     """Say how the pods that failed ended, the latest made first: `digits-launcher-x7f ended with exit code 3 (Error)`.
 
     Empty where none of them failed.
@@ -61,7 +61,7 @@ def reason(kind: str, condition: JobCondition, pods: Sequence[Pod]) -> str:
         condition: Failed.
         pods: whose ends may explain it, such as the launcher's.
     """
-    how, why = told(pods), _why(kind, condition)
+    how, why = last_failure(pods), _why(kind, condition)
     if how and why:
         return f"{how}; {why}"
     return how or why or f"its operator calls the {kind} failed and gives no reason"

@@ -44,7 +44,7 @@ class MPIJobV2(_AnyMPIJob):
 
     api_version: ClassVar[str] = V2
 
-    def outdated(self, namespace: str, name: str) -> Sequence[str]:
+    def outdated_paths(self, namespace: str, name: str) -> Sequence[str]:
         """Return the launcher's Job, which is made at once, suspended or not, and never changed."""
         return (f"/apis/batch/v1/namespaces/{quote(namespace, safe='')}/jobs/{quote(name, safe='')}-launcher",)
 

@@ -32,14 +32,14 @@ class PyTorchJobV1(JobKind):
         least, most = elastic_bounds(elastic.min_replicas, elastic.max_replicas, self.replicas(job))
         return least <= replicas <= most
 
-    def resized(self, job: JobObject, replicas: int) -> Patch:
+    def resize_patch(self, job: JobObject, replicas: int) -> Patch:
         """Return the patch that resizes, of /scale."""
         counts = self._counts(job.spec.roles(self.kind.replica_specs), replicas)
         return Patch(body={"spec": {"replicas": counts.get("Worker", 0)}}, subresource="scale")
 
-    def resumed(self, job: JobObject, spec: JobSpec, replicas: int) -> Patch:
+    def resume_patch(self, job: JobObject, spec: JobSpec, replicas: int) -> Patch:
         """Return the patch that starts, with an elasticPolicy as wide as the job's bounds; see JobKind."""
-        body = dict(super().resumed(job, spec, replicas).body["spec"])
+        body = dict(super().resume_patch(job, spec, replicas).body["spec"])
         if (elastic := job.spec.elastic_policy) is not None:
             least, most = elastic_bounds(elastic.min_replicas, elastic.max_replicas, self.replicas(job))
             body["elasticPolicy"] = _widened(least, most, spec)
