@@ -18,12 +18,11 @@ from voda.projections.live import Live
 from voda.simulator.compare import Contestant, compare
 from voda.simulator.engine import simulate
 from voda.simulator.failures import FailureRates
-from voda.simulator.profile import Arrival, Workload
+from voda.simulator.profiles.base import Arrival, Workload
 from voda.simulator.profiles.speedup import SpeedupProfile
 from voda.simulator.run import Options, Run
 from voda.simulator.workloads.catalogue import load
-from voda.simulator.workloads.nodes import parse_nodes
-from voda.simulator.workloads.request import WorkloadOptions
+from voda.simulator.workloads.request import WorkloadOptions, parse_nodes
 
 ROUGH = FailureRates(node_mtbf_s=60_000, node_repair_s=600, worker_mtbf_s=5_000)
 

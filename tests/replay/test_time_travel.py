@@ -23,7 +23,7 @@ from voda.policies.registry import policies
 from voda.projections.live import Live
 from voda.simulator.engine import simulate
 from voda.simulator.run import Options
-from voda.simulator.whatif.outlook import expected_start
+from voda.simulator.whatif.forecast import expected_start
 from voda.simulator.whatif.what_if import Choice, compare_with
 from voda.simulator.workloads.catalogue import load
 from voda.timetravel.explanation import explain_live

@@ -27,7 +27,7 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.simulator.profile import Profile
+from voda.simulator.profiles.base import Profile
 from voda.simulator.training import EpochEnd, Training, exact_end
 
 

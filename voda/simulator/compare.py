@@ -19,9 +19,9 @@ from voda.policies.registry import policy as chosen_policy
 from voda.projections.history import History
 from voda.projections.timeline import Timeline
 from voda.simulator.engine import simulate
-from voda.simulator.ideal_times import IdealTimes
+from voda.simulator.fairness import IdealTimes
 from voda.simulator.metrics import Execution, measure
-from voda.simulator.profile import Workload
+from voda.simulator.profiles.base import Workload
 from voda.simulator.report.run_summary import RunOutcome
 from voda.simulator.run import Options, Progress, Run
 

@@ -37,7 +37,7 @@ from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
 from voda.simulator.cluster import SimulatedCluster
 from voda.simulator.failures import Failure, FailureSchedule
-from voda.simulator.profile import Workload
+from voda.simulator.profiles.base import Workload
 from voda.simulator.run import Enough, Opening, Options, Progress, Run, fresh
 
 

@@ -14,7 +14,7 @@ from voda.events.envelope import Sealed
 from voda.events.types import AnyFact, Intent, NodeChanged, NodeJoined, NodeLeft, PolicyChanged, RatelimitChanged
 from voda.log.store import EventStore
 from voda.simulator.failures import FailureRates
-from voda.simulator.profile import Workload
+from voda.simulator.profiles.base import Workload
 from voda.simulator.training import EpochEnd, Training, exact_end
 
 Progress = Callable[[int, int], None]

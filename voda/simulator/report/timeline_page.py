@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from voda.projections.history import FinishedJob, History
 from voda.projections.timeline import Timeline
 from voda.simulator.metrics import Execution, measure
-from voda.simulator.report.html import head_of
+from voda.simulator.report.comparison_page import head_of
 from voda.simulator.report.pictures import RunPictures
 from voda.simulator.report.run_summary import RunOutcome, about
 from voda.simulator.report.svg import element, text

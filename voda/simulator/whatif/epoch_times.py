@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from voda.simulator.profile import Costs
+from voda.simulator.profiles.base import Costs
 from voda.simulator.whatif.measured_epochs import Change, Piece, Size, Watched
 
 Means = Mapping[Size, float]

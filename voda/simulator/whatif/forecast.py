@@ -11,17 +11,19 @@ from typing import Final
 from msgspec import Struct
 
 from voda.clock import SystemClock
+from voda.controller.follower import catch_up, restore
 from voda.domain.estimate import Estimate
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
 from voda.events.envelope import Event
 from voda.events.types import JobCanceled, JobCompleted, WorkerStarted
+from voda.log.store import EventStore
 from voda.placement.registry import placer
 from voda.policies.registry import policy
 from voda.projections.live import Live
 from voda.projections.restarts import Stretch
 from voda.simulator.engine import Simulation
-from voda.simulator.profile import Costs, Workload
+from voda.simulator.profiles.base import Costs, Workload
 from voda.simulator.run import Opening, Options
 from voda.simulator.training import Training, exact_end
 
@@ -181,3 +183,24 @@ def _share(profile: LearnedProfile, workers: int, is_spanning: bool, seconds: fl
     if not workers or not seconds or not profile.step_s:
         return 0.0
     return seconds / (profile.step_s * relative_s(profile.estimate, workers, is_spanning=is_spanning))
+
+
+_BUDGET: Final = Budget(events=500_000, wall_s=20.0)
+"""Beyond that nobody wants to wait for the answer."""
+
+
+async def expected_start(store: EventStore, job_id: str, position: int, *, pool: str) -> float | None:
+    """Return the instant at which the job is expected to have workers again; None where it is not, or too dear to say.
+
+    Args:
+        store: the log.
+        job_id: of a live job without workers.
+        position: of the log, at which the question is asked, >= 1.
+        pool: the job's.
+    """
+    live = Live()
+    after = await restore(store, live, at_most=position)
+    await catch_up(store, [live], after=after, until=position)
+    (event,) = await store.read(position - 1, 1)
+    expected = await forecast(live, pool, event.recorded_at, budget=_BUDGET)
+    return expected[job_id].starts_at if job_id in expected else None

@@ -15,7 +15,7 @@ from voda.domain.state import Settings
 from voda.projections.estimates import History, believed
 from voda.projections.running_means import Epochs, Mean
 from voda.projections.scaling import Scaling
-from voda.simulator.profile import Costs
+from voda.simulator.profiles.base import Costs
 from voda.simulator.whatif.epoch_times import Means, Pace, Prices, paced, timed_weights, weight_of, with_untimed
 from voda.simulator.whatif.measured_epochs import Size, Watched
 

@@ -18,7 +18,7 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.simulator.profile import Profile
+from voda.simulator.profiles.base import Profile
 from voda.simulator.training import Training, exact_end
 
 _LOSSES: Final = frozenset({"failed", "evicted", "node_lost"})

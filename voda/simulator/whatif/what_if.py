@@ -34,7 +34,7 @@ from voda.projections.history import History
 from voda.projections.live_cluster import LiveCluster
 from voda.projections.timeline import Timeline
 from voda.simulator.engine import Simulation
-from voda.simulator.profile import Arrival, Workload
+from voda.simulator.profiles.base import Arrival, Workload
 from voda.simulator.run import Happening, Opening, Options, Run
 from voda.simulator.training import Training
 from voda.simulator.whatif.comparison import Cut, Told, Verdict, judge

@@ -17,9 +17,8 @@ from msgspec import Struct
 from voda.domain.errors import InvalidInput
 from voda.domain.rng import rng_at
 from voda.simulator.data import PHILLY, find_file, find_folder, intact
-from voda.simulator.profile import Arrival, Workload
-from voda.simulator.workloads.nodes import parse_nodes
-from voda.simulator.workloads.request import WorkloadOptions, WorkloadRequest
+from voda.simulator.profiles.base import Arrival, Workload
+from voda.simulator.workloads.request import WorkloadOptions, WorkloadRequest, parse_nodes
 from voda.simulator.workloads.synthetic import TracedJob, draw_scaling, drawn_jobs
 
 DEFAULT_NODES = "128x8"

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from voda.domain.errors import InvalidInput
 from voda.domain.node import Node
 from voda.domain.rng import rng_at
-from voda.simulator.profile import Arrival, Workload
-from voda.simulator.workloads.nodes import parse_nodes, total_gpus
-from voda.simulator.workloads.request import WorkloadRequest
+from voda.simulator.profiles.base import Arrival, Workload
+from voda.simulator.workloads.request import WorkloadRequest, parse_nodes, total_gpus
 from voda.simulator.workloads.synthetic import TracedJob, draw_scaling, drawn_jobs
 
 GPU_MIX: Mapping[int, float] = {1: 76_627, 2: 1_818, 4: 1_870, 8: 1_650, 16: 206, 32: 67, 64: 6, 128: 3}

@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
-from voda.simulator.profile import Arrival, Costs
+from voda.simulator.profiles.base import Arrival, Costs
 from voda.simulator.profiles.speedup import SpeedupProfile, speedup_law
-from voda.simulator.workloads.nodes import total_gpus
+from voda.simulator.workloads.request import total_gpus
 
 EFFICIENCY = (0.6, 0.95)
 """T(n)/n at the size asked for (at 2, where 1 was asked for)."""

@@ -11,10 +11,9 @@ from pathlib import Path
 from voda.domain.errors import InvalidInput
 from voda.domain.job import MOST_REPLICAS, JobSpec, validated
 from voda.domain.node import Node
-from voda.simulator.profile import Arrival, Costs, Workload
+from voda.simulator.profiles.base import Arrival, Costs, Workload
 from voda.simulator.profiles.speedup import SpeedupProfile, speedup_law
-from voda.simulator.workloads.nodes import parse_nodes
-from voda.simulator.workloads.request import WorkloadOptions, WorkloadRequest
+from voda.simulator.workloads.request import WorkloadOptions, WorkloadRequest, parse_nodes
 
 DEFAULT_NODES = "4x4"
 REQUIRED = ("name", "submitted_s", "epochs")

@@ -11,10 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from voda.domain.job import JobSpec
-from voda.simulator.profile import Arrival, Costs, Workload
+from voda.simulator.profiles.base import Arrival, Costs, Workload
 from voda.simulator.profiles.speedup import SpeedupProfile
-from voda.simulator.workloads.nodes import parse_nodes
-from voda.simulator.workloads.request import WorkloadRequest
+from voda.simulator.workloads.request import WorkloadRequest, parse_nodes
 
 _FILE = Path(__file__).parent / "voda-exp-run-1.json"
 

@@ -27,7 +27,7 @@ from voda.placement.registry import placer
 from voda.policies.registry import policy
 from voda.projections.live import Live
 from voda.simulator.engine import Simulation
-from voda.simulator.profile import Arrival, Costs, Workload
+from voda.simulator.profiles.base import Arrival, Costs, Workload
 from voda.simulator.profiles.speedup import SpeedupProfile
 from voda.simulator.run import Options
 from voda.simulator.whatif.forecast import Budget, Forecast, forecast

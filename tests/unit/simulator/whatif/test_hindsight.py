@@ -15,7 +15,7 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.simulator.profile import Costs
+from voda.simulator.profiles.base import Costs
 from voda.simulator.profiles.speedup import SpeedupProfile, speedup_law
 from voda.simulator.whatif.hindsight import Hindsight, HindsightProfile
 from voda.simulator.whatif.job_replay import Rehearsal

@@ -9,10 +9,9 @@ from tests.public_data import folder_or_skip
 from voda.domain.errors import InvalidInput
 from voda.domain.job import validated
 from voda.simulator.data import PHILLY, POLLUX
-from voda.simulator.profile import Workload
+from voda.simulator.profiles.base import Workload
 from voda.simulator.workloads.catalogue import known, load
-from voda.simulator.workloads.nodes import parse_nodes, total_gpus
-from voda.simulator.workloads.request import WorkloadOptions
+from voda.simulator.workloads.request import WorkloadOptions, parse_nodes, total_gpus
 
 
 def _philly() -> Workload:

@@ -8,11 +8,10 @@ import pytest
 from tests.public_data import folder_or_skip
 from voda.domain.errors import InvalidInput
 from voda.simulator.data import PHILLY
-from voda.simulator.profile import Workload
+from voda.simulator.profiles.base import Workload
 from voda.simulator.profiles.speedup import SpeedupProfile
 from voda.simulator.workloads.catalogue import load
-from voda.simulator.workloads.nodes import parse_nodes
-from voda.simulator.workloads.request import WorkloadOptions
+from voda.simulator.workloads.request import WorkloadOptions, parse_nodes
 
 TRACE = """timestamp,duration,num_gpus,gpu_time,cluster
 2017-10-02 00:00:00,1000.0,16,16000.0,aa

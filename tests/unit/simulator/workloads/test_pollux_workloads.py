@@ -8,7 +8,7 @@ from tests.public_data import folder_or_skip
 from voda.domain.errors import DataNotFound, InvalidInput
 from voda.simulator.data import POLLUX
 from voda.simulator.workloads.catalogue import load
-from voda.simulator.workloads.nodes import parse_nodes
+from voda.simulator.workloads.request import parse_nodes
 
 
 @pytest.mark.parametrize(("name", "jobs"), [("pollux/workload-6", 160), ("pollux-2x/workload-6", 320)])

@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voda.domain.errors import InvalidInput
-from voda.simulator.profile import Costs, Workload
+from voda.simulator.profiles.base import Costs, Workload
 from voda.simulator.profiles.speedup import SpeedupProfile, speedup_law
 from voda.simulator.workloads.catalogue import load
-from voda.simulator.workloads.nodes import parse_nodes
-from voda.simulator.workloads.request import WorkloadOptions
+from voda.simulator.workloads.request import WorkloadOptions, parse_nodes
 
 HEADER = "name,submitted_s,epochs,work_s"
 

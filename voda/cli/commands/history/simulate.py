@@ -12,7 +12,7 @@ from voda.cli.run_async import awaited
 
 if TYPE_CHECKING:
     from voda.simulator.compare import Contestant
-    from voda.simulator.profile import Workload
+    from voda.simulator.profiles.base import Workload
     from voda.simulator.report.run_summary import RunOutcome
     from voda.simulator.run import Options
     from voda.simulator.run import Progress as Told
@@ -76,8 +76,7 @@ def simulate(  # noqa: PLR0913 - a command's options are its parameters
     from voda.domain.errors import InvalidInput
     from voda.simulator.compare import contestants
     from voda.simulator.workloads.catalogue import load as load_workload
-    from voda.simulator.workloads.nodes import parse_nodes
-    from voda.simulator.workloads.request import WorkloadOptions
+    from voda.simulator.workloads.request import WorkloadOptions, parse_nodes
 
     if every and policy:
         raise InvalidInput("--all and --policy exclude each other: name the policies, or take them all")
@@ -128,8 +127,8 @@ def _show(runs: "Sequence[RunOutcome]", *, seed: int, out: Path | None, as_json:
     import msgspec
     from rich.console import Console
 
-    from voda.simulator.report.files import write_report
-    from voda.simulator.report.table import comparison
+    from voda.simulator.report.comparison_page import write_report
+    from voda.simulator.report.comparison_table import comparison
 
     page = write_report(out, runs, command=shlex.join(["voda", *sys.argv[1:]]), seed=seed) if out else None
     if as_json:

@@ -100,7 +100,7 @@ async def _explain(log: str, job: str, at: str) -> "Explanation":
 async def _with_outlook(store: "EventStore", told: "Explanation", place: "Place") -> "Explanation":
     from msgspec.structs import replace
 
-    from voda.simulator.whatif.outlook import expected_start
+    from voda.simulator.whatif.forecast import expected_start
 
     start_at = await expected_start(store, told.job_id, place.position, pool=told.pool)
     return replace(told, expected_start_at=start_at)

@@ -3,15 +3,25 @@
 Rule: job, policy and workload names are hostile until they have passed through `text` or `element`.
 """
 
+import os
+import shlex
 from collections.abc import Iterable, Sequence
+from heapq import nlargest
 from importlib import resources
+from operator import attrgetter
+from pathlib import Path
+from urllib.parse import quote
 
+import msgspec
 from msgspec import Struct
 
+from voda import __version__
+from voda.domain.errors import InvalidInput
+from voda.projections.history import FinishedJob
+from voda.simulator.metrics import RunResult
 from voda.simulator.report.colours import LINES_DARK, LINES_LIGHT, rules, variables
-from voda.simulator.report.columns import ALL, TIMES, Column, best
+from voda.simulator.report.comparison_table import ALL, TIMES, Column, best
 from voda.simulator.report.distribution import jct_picture
-from voda.simulator.report.links import exploring
 from voda.simulator.report.pictures import RunPictures
 from voda.simulator.report.run_summary import RunOutcome, about, labels, warnings
 from voda.simulator.report.svg import element, text
@@ -180,3 +190,60 @@ def _summary(run: RunOutcome) -> str:
         f" {span(result.makespan_s)}; {percent(result.utilisation)} of the GPU time held;"
         f" {result.restarts_per_job:.1f} restarts and {result.migrations_per_job:.1f} moves per job."
     )
+
+
+_LONGEST = 3
+_MOST_NAME = 60
+
+
+def exploring(run: RunOutcome, log: str | None) -> Iterable[str]:
+    """Yield what stands below a run's picture; nothing where its log was not kept.
+
+    Args:
+        run: whose log it is.
+        log: path relative to the page.
+    """
+    if log is None:
+        return
+    link = element("a", text(log), href=quote(log))
+    words = f"Every event of this run, decisions and reasons included: {link}. To be called in the folder of this page:"
+    yield element("p", words, class_="soft")
+    waited = [job for job in nlargest(_LONGEST, run.history.finished, key=attrgetter("queueing_s")) if job.queueing_s]
+    commands = [*(_explain(log, job) for job in waited), f"voda replay {shlex.quote(log)} --verify"]
+    yield element("pre", element("code", text("\n".join(commands))))
+
+
+def _explain(log: str, job: FinishedJob) -> str:
+    # A name that breaks the line or hides its end would make another command of it.
+    name = job.job_id if job.job_id.isprintable() and len(job.job_id) <= _MOST_NAME else "JOB"
+    return f"voda explain {shlex.quote(log)} {shlex.quote(name)}  # waited {span(job.queueing_s)}"
+
+
+def results_json(runs: Sequence[RunOutcome]) -> bytes:
+    """Return what `voda simulate --json` prints and results.json holds: {"runs": [...]}, two spaces indented."""
+    results: dict[str, list[RunResult]] = {"runs": [run.result for run in runs]}
+    return msgspec.json.format(msgspec.json.encode(results), indent=2) + b"\n"
+
+
+def write_report(directory: Path, runs: Sequence[RunOutcome], *, command: str, seed: int) -> Path:
+    """Write results.json and index.html, over those of an earlier report, and return the page's path.
+
+    Args:
+        directory: made where it is missing.
+        runs: of one workload, at least one.
+        command: that a reader can repeat.
+        seed: of the runs.
+
+    Raises:
+        InvalidInput: the folder cannot be made or written to.
+    """
+    origin = Origin(command=command, seed=seed, version=__version__)
+    logs = [os.path.relpath(run.log, directory) if run.log is not None else None for run in runs]
+    target = directory / "index.html"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "results.json").write_bytes(results_json(runs))
+        target.write_text(document(runs, origin, logs), encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"--out {directory}: the report cannot be written there ({error.strerror})") from error
+    return target
