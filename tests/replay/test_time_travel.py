@@ -22,10 +22,10 @@ from voda.placement.registry import placer
 from voda.policies.registry import policies
 from voda.projections.live import Live
 from voda.simulator.engine import simulate
-from voda.simulator.run import Options
+from voda.simulator.run import SimulationOptions
 from voda.simulator.whatif.forecast import expected_start
-from voda.simulator.whatif.what_if import Choice, compare_with
-from voda.simulator.workloads.catalogue import load
+from voda.simulator.whatif.what_if import AlternativePolicy, compare_with
+from voda.simulator.workloads.catalogue import load_workload
 from voda.timetravel.explanation import explain_live
 from voda.timetravel.job_explanation import explain
 from voda.timetravel.moment import At, BeforeLast, Instant, Place, SinceFirst, find, parsed, rfc3339
@@ -206,8 +206,8 @@ def test_suggestion_when_the_cluster_is_too_small_says_that_it_can_never_start()
 
 
 async def test_what_if_with_the_same_policy_gives_about_the_recorded_run() -> None:
-    run = await simulate(load("voda-exp/run_1"), Options(settings=Settings(policy="elastic-fifo")))
-    verdict = await compare_with(run.store, 0, Choice(policy="elastic-fifo"))
+    run = await simulate(load_workload("voda-exp/run_1"), SimulationOptions(settings=Settings(policy="elastic-fifo")))
+    verdict = await compare_with(run.store, 0, AlternativePolicy(policy="elastic-fifo"))
     assert (verdict.jobs, verdict.left_out) == (24, 0)
     assert verdict.resimulated == verdict.what_if
     assert verdict.what_if.avg_jct_s == pytest.approx(verdict.recorded.avg_jct_s, rel=0.01)
@@ -215,12 +215,12 @@ async def test_what_if_with_the_same_policy_gives_about_the_recorded_run() -> No
 
 
 async def test_what_if_with_another_policy_tells_what_that_policy_would_really_have_done() -> None:
-    workload = load("voda-exp/run_1")
+    workload = load_workload("voda-exp/run_1")
     # An elastic policy has tried all sizes; after a rigid one, the speeds at other sizes are extrapolated.
-    recorded = await simulate(workload, Options(settings=Settings(policy="elastic-fifo")))
-    truth = await simulate(workload, Options(settings=Settings(policy="afs-l")))
-    told = await compare_with(recorded.store, 0, Choice(policy="afs-l"))
-    really = await compare_with(truth.store, 0, Choice(policy="afs-l"))
+    recorded = await simulate(workload, SimulationOptions(settings=Settings(policy="elastic-fifo")))
+    truth = await simulate(workload, SimulationOptions(settings=Settings(policy="afs-l")))
+    told = await compare_with(recorded.store, 0, AlternativePolicy(policy="afs-l"))
+    really = await compare_with(truth.store, 0, AlternativePolicy(policy="afs-l"))
     assert told.what_if.avg_jct_s == pytest.approx(really.recorded.avg_jct_s, rel=0.05)
     assert told.what_if.avg_jct_s < told.recorded.avg_jct_s
     assert told.winners
@@ -231,20 +231,20 @@ async def test_what_if_with_another_policy_tells_what_that_policy_would_really_h
 async def test_what_if_from_any_position_ends_every_job(name: str) -> None:
     store = await stored(name)
     for position in range(0, await store.position() + 1, 7):
-        verdict = await compare_with(store, position, Choice(policy="fifo"))
+        verdict = await compare_with(store, position, AlternativePolicy(policy="fifo"))
         assert verdict.left_out == 0, position
 
 
 async def test_what_if_leaves_the_log_alone() -> None:
     store = await stored()
     before = await store.heads()
-    await compare_with(store, 50, Choice(policy="srjf"))
+    await compare_with(store, 50, AlternativePolicy(policy="srjf"))
     assert await store.heads() == before
 
 
 async def test_what_if_of_a_pool_that_is_not_there_is_refused() -> None:
     with pytest.raises(InvalidInput, match="pool 'v100' is not in the log: it has default"):
-        await compare_with(await stored(), 0, Choice(policy="fifo"), pool="v100")
+        await compare_with(await stored(), 0, AlternativePolicy(policy="fifo"), pool="v100")
 
 
 async def test_what_if_of_several_pools_asks_which() -> None:
@@ -255,7 +255,7 @@ async def test_what_if_of_several_pools_asks_which() -> None:
             f"job.{spec.job_id}", 0, [Fact(data=JobSubmitted(spec=spec), event_id=pool, recorded_at=number)]
         )
     with pytest.raises(InvalidInput, match="the log has the pools a100, v100: name one with --pool"):
-        await compare_with(store, 0, Choice(policy="fifo"))
+        await compare_with(store, 0, AlternativePolicy(policy="fifo"))
 
 
 def test_estimate_when_unknown_leaves_the_end_open() -> None:

@@ -4,11 +4,11 @@ import pytest
 from rich.console import Console
 
 from voda.cli.render.what_if import verdict_tables
-from voda.simulator.whatif.comparison import Figures, Verdict
+from voda.simulator.whatif.comparison import RunFigures, WhatIfComparison
 
 
-def figures(avg_jct_s: float) -> Figures:
-    return Figures(
+def figures(avg_jct_s: float) -> RunFigures:
+    return RunFigures(
         avg_jct_s=avg_jct_s,
         p50_jct_s=avg_jct_s,
         p90_jct_s=avg_jct_s,
@@ -21,7 +21,7 @@ def figures(avg_jct_s: float) -> Figures:
 
 @pytest.mark.parametrize(("resimulated_s", "has_cause"), [(95.0, False), (80.0, True)])
 def test_error_of_the_model_when_large_is_told_with_its_causes(resimulated_s: float, has_cause: bool) -> None:
-    verdict = Verdict(
+    verdict = WhatIfComparison(
         position=0,
         at=0.0,
         policy="srjf",

@@ -43,7 +43,7 @@ class Profile(Protocol):
 
 
 @runtime_checkable
-class Metered(Protocol):
+class MeasuresThroughput(Protocol):
     """A profile that also measures its throughput, because its epochs differ in work."""
 
     def samples_per_s(self, per_node: tuple[int, ...]) -> float:

@@ -20,7 +20,7 @@ from voda.domain.errors import InvalidInput
 from voda.projections.history import FinishedJob
 from voda.simulator.metrics import RunResult
 from voda.simulator.report.colours import LINES_DARK, LINES_LIGHT, rules, variables
-from voda.simulator.report.comparison_table import ALL, TIMES, Column, best
+from voda.simulator.report.comparison_table import ALL, TIMES, RunColumn, best
 from voda.simulator.report.distribution import jct_picture
 from voda.simulator.report.pictures import RunPictures
 from voda.simulator.report.run_summary import RunOutcome, about, labels, warnings
@@ -31,7 +31,7 @@ from voda.simulator.report.units import counted, percent, span
 _SECURITY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
-class Origin(Struct, frozen=True, kw_only=True):
+class Provenance(Struct, frozen=True, kw_only=True):
     """How the page came to be, so that somebody else can make it again."""
 
     command: str
@@ -39,7 +39,7 @@ class Origin(Struct, frozen=True, kw_only=True):
     version: str
 
 
-def document(runs: Sequence[RunOutcome], origin: Origin, logs: Sequence[str | None]) -> str:
+def document(runs: Sequence[RunOutcome], origin: Provenance, logs: Sequence[str | None]) -> str:
     """Return the whole page.
 
     Args:
@@ -104,7 +104,7 @@ def _verdict(runs: Sequence[RunOutcome]) -> str:
     )
 
 
-def _facts(runs: Sequence[RunOutcome], origin: Origin) -> str:
+def _facts(runs: Sequence[RunOutcome], origin: Provenance) -> str:
     placers = ", ".join(dict.fromkeys(run.result.placer for run in runs))
     pairs = (
         ("Source", text(runs[0].source)),
@@ -133,7 +133,7 @@ def _comparison(runs: Sequence[RunOutcome]) -> str:
     return element("h2", title) + element("div", table, class_="scroll", tabindex="0")
 
 
-def _cell(column: Column, runs: Sequence[RunOutcome], run: RunOutcome, champion: str | None) -> str:
+def _cell(column: RunColumn, runs: Sequence[RunOutcome], run: RunOutcome, champion: str | None) -> str:
     value = column.value(run.result)
     words = text(column.text(value))
     if column is TIMES[0]:
@@ -163,7 +163,7 @@ def _runs(runs: Sequence[RunOutcome], logs: Sequence[str | None]) -> Iterable[st
         yield element("h3", text(label), id=f"run{number}")
         yield element("p", _summary(run), class_="soft")
         yield element("figure", pictures.draw(run, label))
-        yield from exploring(run, log)
+        yield from links_below(run, log)
 
 
 def _how_to_read(pictures: RunPictures) -> str:
@@ -196,7 +196,7 @@ _LONGEST = 3
 _MOST_NAME = 60
 
 
-def exploring(run: RunOutcome, log: str | None) -> Iterable[str]:
+def links_below(run: RunOutcome, log: str | None) -> Iterable[str]:
     """Yield what stands below a run's picture; nothing where its log was not kept.
 
     Args:
@@ -237,7 +237,7 @@ def write_report(directory: Path, runs: Sequence[RunOutcome], *, command: str, s
     Raises:
         InvalidInput: the folder cannot be made or written to.
     """
-    origin = Origin(command=command, seed=seed, version=__version__)
+    origin = Provenance(command=command, seed=seed, version=__version__)
     logs = [os.path.relpath(run.log, directory) if run.log is not None else None for run in runs]
     target = directory / "index.html"
     try:

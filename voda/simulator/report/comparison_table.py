@@ -15,7 +15,7 @@ from voda.simulator.report.run_summary import RunOutcome, about, labels, warning
 from voda.simulator.report.units import count, instant_span, number, percent, span
 
 
-class Column(Struct, frozen=True):
+class RunColumn(Struct, frozen=True):
     """One figure of a run."""
 
     head: str
@@ -28,41 +28,41 @@ class Column(Struct, frozen=True):
     """None = neither is."""
 
 
-TIMES: Sequence[Column] = (
-    Column("avg\nJCT", lambda r: r.avg_jct_s, span, "mean job completion time: submission to end"),
-    Column("median\nJCT", lambda r: r.p50_jct_s, span, "half of the jobs took no longer"),
-    Column("p90\nJCT", lambda r: r.p90_jct_s, span, "nine of ten jobs took no longer"),
-    Column("p99\nJCT", lambda r: r.p99_jct_s, span, "99 of 100 jobs took no longer"),
-    Column("make-\nspan", lambda r: r.makespan_s, span, "first submission to last end"),
-    Column("avg\nqueueing", lambda r: r.avg_queueing_s, span, "mean time without GPUs, preemptions included"),
+TIMES: Sequence[RunColumn] = (
+    RunColumn("avg\nJCT", lambda r: r.avg_jct_s, span, "mean job completion time: submission to end"),
+    RunColumn("median\nJCT", lambda r: r.p50_jct_s, span, "half of the jobs took no longer"),
+    RunColumn("p90\nJCT", lambda r: r.p90_jct_s, span, "nine of ten jobs took no longer"),
+    RunColumn("p99\nJCT", lambda r: r.p99_jct_s, span, "99 of 100 jobs took no longer"),
+    RunColumn("make-\nspan", lambda r: r.makespan_s, span, "first submission to last end"),
+    RunColumn("avg\nqueueing", lambda r: r.avg_queueing_s, span, "mean time without GPUs, preemptions included"),
 )
-COSTS: Sequence[Column] = (
-    Column(
+COSTS: Sequence[RunColumn] = (
+    RunColumn(
         "restarts\nper job",
         lambda r: r.restarts_per_job,
         number,
         "starts, resizes and migrations after the first start",
     ),
-    Column("moves\nper job", lambda r: r.migrations_per_job, number, "migrations of workers to other nodes"),
-    Column("jobs\nspanning", lambda r: r.spanning_jobs, count, "jobs that were ever spread over several nodes"),
-    Column("GPU\nhours", lambda r: r.gpu_hours, number, "GPU time held by jobs, working or not"),
-    Column("util-\nisation", lambda r: r.utilisation, percent, "GPU time held / GPU time there was", "high"),
+    RunColumn("moves\nper job", lambda r: r.migrations_per_job, number, "migrations of workers to other nodes"),
+    RunColumn("jobs\nspanning", lambda r: r.spanning_jobs, count, "jobs that were ever spread over several nodes"),
+    RunColumn("GPU\nhours", lambda r: r.gpu_hours, number, "GPU time held by jobs, working or not"),
+    RunColumn("util-\nisation", lambda r: r.utilisation, percent, "GPU time held / GPU time there was", "high"),
 )
-FAIRNESS: Sequence[Column] = (
-    Column(
+FAIRNESS: Sequence[RunColumn] = (
+    RunColumn(
         "unfair\njobs",
         lambda r: r.unfair_share,
         percent,
         f"jobs with ρ > {UNFAIR_ABOVE}; ρ = JCT / time the job needs alone on its fair share of the GPUs",
     ),
-    Column("worst\nρ", lambda r: r.worst_rho, number, "largest ρ of any job: finish-time fairness after Themis"),
-    Column("p95\ndecision", lambda r: r.decision_p95_s, instant_span, "computing time of a decision", None),
-    Column("wall\ntime", lambda r: r.wall_s, instant_span, "computing time of the whole simulation", None),
+    RunColumn("worst\nρ", lambda r: r.worst_rho, number, "largest ρ of any job: finish-time fairness after Themis"),
+    RunColumn("p95\ndecision", lambda r: r.decision_p95_s, instant_span, "computing time of a decision", None),
+    RunColumn("wall\ntime", lambda r: r.wall_s, instant_span, "computing time of the whole simulation", None),
 )
-ALL: Sequence[Column] = (*TIMES, *COSTS, *FAIRNESS)
+ALL: Sequence[RunColumn] = (*TIMES, *COSTS, *FAIRNESS)
 
 
-def best(column: Column, results: Sequence[RunResult]) -> str | None:
+def best(column: RunColumn, results: Sequence[RunResult]) -> str | None:
     """Return the text of the best figure, None where no figure is better than another."""
     texts = {column.text(column.value(result)) for result in results}
     if column.better is None or len(texts) < 2:
@@ -71,7 +71,7 @@ def best(column: Column, results: Sequence[RunResult]) -> str | None:
     return column.text(min(values) if column.better == "low" else max(values))
 
 
-_LAYOUTS: Sequence[Sequence[Sequence[Column]]] = (
+_LAYOUTS: Sequence[Sequence[Sequence[RunColumn]]] = (
     (ALL,),
     (TIMES, (*COSTS, *FAIRNESS)),
     (TIMES, COSTS, FAIRNESS),
@@ -80,7 +80,7 @@ _LAYOUTS: Sequence[Sequence[Sequence[Column]]] = (
 """From one wide table to four narrow ones."""
 
 
-def comparison(runs: Sequence[RunOutcome], width: int) -> RenderableType:
+def comparison_table(runs: Sequence[RunOutcome], width: int) -> RenderableType:
     """Return the comparison for a terminal of `width` columns, >= 80; the best figures are green and bold.
 
     Args:
@@ -98,7 +98,7 @@ def comparison(runs: Sequence[RunOutcome], width: int) -> RenderableType:
     return Group(*tables, *notes)
 
 
-def _table(runs: Sequence[RunOutcome], columns: Sequence[Column]) -> Table:
+def _table(runs: Sequence[RunOutcome], columns: Sequence[RunColumn]) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("\npolicy", no_wrap=True)
     for column in columns:

@@ -15,7 +15,7 @@ from voda.projections.history import FinishedJob
 from voda.projections.timeline import Floats, Segment
 from voda.simulator.report.bins import edges, occupancy
 from voda.simulator.report.colours import OCCUPANCY, JobColours
-from voda.simulator.report.lanes import Bar, lay
+from voda.simulator.report.lanes import Bar, assign_lanes
 from voda.simulator.report.run_summary import RunOutcome
 from voda.simulator.report.svg import Box, element, px, rectangle_path, text
 from voda.simulator.report.units import span
@@ -45,7 +45,7 @@ class Frame(Struct, frozen=True):
 
 def gantt(run: RunOutcome, colours: JobColours, frame: Frame, box: Box) -> Iterable[str]:
     """Yield the elements of a Gantt chart over the GPUs of every node."""
-    bars = lay(run.timeline.segments(), run.timeline.nodes)
+    bars = assign_lanes(run.timeline.segments(), run.timeline.nodes)
     rows, lane = _rows(bars, run.timeline.nodes, box)
     yield from _node_labels(rows, box)
     jobs = {job.job_id: job for job in run.history.finished}
@@ -56,7 +56,7 @@ def gantt(run: RunOutcome, colours: JobColours, frame: Frame, box: Box) -> Itera
         shapes[bar.job_id].append(Box(x, rows[bar.node].y + bar.lane * lane, width, bar.height * lane))
     for job_id, boxes in shapes.items():
         path = "".join(rectangle_path(shape) for shape in boxes)
-        title = element("title", text(_told(job_id, jobs.get(job_id))))
+        title = element("title", text(_tooltip(job_id, jobs.get(job_id))))
         yield element("path", title, class_=f"job {colours.class_of(job_id)}", d=path)
     if lane >= _LABEL_LINE:
         yield from (_name(job_id, boxes) for job_id, boxes in shapes.items())
@@ -114,7 +114,7 @@ def _name(job_id: str, boxes: Sequence[Box]) -> str:
     return element("text", text(job_id), class_="name", x=roomiest.x + 4, y=y)
 
 
-def _told(job_id: str, job: FinishedJob | None) -> str:
+def _tooltip(job_id: str, job: FinishedJob | None) -> str:
     name = job_id if len(job_id) <= _MOST_NAME else job_id[: _MOST_NAME - 1] + "…"
     if job is None:
         return f"{name}: did not end"

@@ -17,7 +17,7 @@ from voda.simulator.report.units import counted, percent, span
 _MOST_ROWS = 500
 
 
-def recorded(history: History, timeline: Timeline, *, policy: str, placer: str, source: str) -> RunOutcome:
+def recorded_run(history: History, timeline: Timeline, *, policy: str, placer: str, source: str) -> RunOutcome:
     """Return what the report knows of a log that was recorded, not simulated.
 
     Fairness is left out: it compares with the time on an own slice of the cluster, which nobody has measured.
@@ -34,7 +34,7 @@ def recorded(history: History, timeline: Timeline, *, policy: str, placer: str, 
     )
 
 
-def recorded_page(run: RunOutcome) -> str:
+def timeline_page(run: RunOutcome) -> str:
     """Return one HTML page without script or outside resources."""
     pictures = RunPictures([run])
     title = f"{run.result.workload}: who had which GPU when"

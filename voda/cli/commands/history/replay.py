@@ -10,7 +10,7 @@ from voda.cli.run_async import awaited
 
 if TYPE_CHECKING:
     from voda.log.store import EventStore
-    from voda.simulator.whatif.comparison import Verdict
+    from voda.simulator.whatif.comparison import WhatIfComparison
     from voda.timetravel.verify import Verification
 
 _DIFFERS = 1
@@ -118,12 +118,12 @@ def _show_verification(found: "Verification", output: Output) -> None:
         raise typer.Exit(_DIFFERS)
 
 
-async def _what_if(log: str, *, policy: str, placer: str, begin: str, pool: str) -> "Verdict":
+async def _what_if(log: str, *, policy: str, placer: str, begin: str, pool: str) -> "WhatIfComparison":
     from voda.placement.registry import placer as known_placer
     from voda.policies.registry import policy as known_policy
-    from voda.simulator.whatif.what_if import Choice, compare_with
+    from voda.simulator.whatif.what_if import AlternativePolicy, compare_with
 
-    choice = Choice(policy=known_policy(policy).name, placer=known_placer(placer).name if placer else None)
+    choice = AlternativePolicy(policy=known_policy(policy).name, placer=known_placer(placer).name if placer else None)
     async with opened(log) as store:
         return await compare_with(store, await _cut(store, begin), choice, pool=pool or None)
 
@@ -132,7 +132,7 @@ async def _cut(store: "EventStore", begin: str) -> int:
     return (await place_of(store, begin)).position if begin else 0
 
 
-def _show_verdict(verdict: "Verdict", output: Output) -> None:
+def _show_verdict(verdict: "WhatIfComparison", output: Output) -> None:
     import msgspec
     from rich.console import Console
 
