@@ -35,8 +35,6 @@ from voda.reconcilers.workers import WorkerReconciler
 
 _log = logging.getLogger(__name__)
 
-QUIET: Final = frozenset({"job.submitted", "job.registered", "job.progressed", "worker.refused", "action.failed"})
-"""Types after which the cluster needs no look: nothing that is planned or shown has changed by them."""
 RELIST_S: Final = 30.0
 _LOOK_AGAIN_S: Final = 2.0
 """After a look that found something to be doubted."""
@@ -88,8 +86,7 @@ class PoolLoop:
 
     def see(self, event: Event) -> None:
         """Take note of an event that was appended by anybody."""
-        if event.type not in QUIET:
-            self._is_stale = True
+        self._is_stale = self._is_stale or event.data.MAKES_CLUSTER_STALE
         self._wake.set()
 
     async def follow(self) -> None:
