@@ -14,7 +14,7 @@ from voda.controller.follower import Projection, catch_up, restore
 from voda.domain.errors import StoreUnavailable
 from voda.events.envelope import Event
 from voda.log.store import EventStore
-from voda.projections.job_registry import Roster
+from voda.projections.job_registry import JobRegistry
 from voda.projections.live import Live
 from voda.simulator.whatif.forecast import ExpectedTimes
 
@@ -24,7 +24,7 @@ class View:
 
     def __init__(self, store: EventStore) -> None:
         self.live = Live()
-        self.roster = Roster()
+        self.roster = JobRegistry()
         self.forecasts: Mapping[str, ExpectedTimes] = {}
         """job id -> what is expected of it; replaced as a whole."""
         self.forecast_at: float | None = None

@@ -1,4 +1,4 @@
-"""What a fact says of itself: whether it makes a plan due, and whether the cluster may differ from the plan after it."""
+"""What a fact says about itself: whether it makes a plan due, and whether it makes the cluster stale."""
 
 from typing import get_args
 

@@ -2,7 +2,7 @@
 
 from voda.api import schemas
 from voda.api.presenters.timestamps import instant
-from voda.projections.records import JobRecord, Reported
+from voda.projections.records import JobRecord, ProgressReport
 from voda.simulator.whatif.forecast import ExpectedTimes
 
 _NOTHING_EXPECTED = schemas.Forecast()
@@ -75,7 +75,7 @@ def _forecast(record: JobRecord, forecast: ExpectedTimes, made_at: float | None)
     )
 
 
-def _report(report: Reported) -> schemas.Reported:
+def _report(report: ProgressReport) -> schemas.Reported:
     return schemas.Reported(
         epochs_done=report.epochs_done,
         reported_at=instant(report.at),

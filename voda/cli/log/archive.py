@@ -81,10 +81,10 @@ def _refuse_missing(log: str) -> None:
 
 
 def _span_s(text: str) -> float:
-    from voda.timetravel.moment import BeforeLast, parsed
+    from voda.timetravel.moment import BeforeLast, parse_moment
 
     try:
-        moment = parsed(f"-{text}")
+        moment = parse_moment(f"-{text}")
     except InvalidInput:
         moment = None
     if not isinstance(moment, BeforeLast):
@@ -97,7 +97,7 @@ async def _archive(log: str, folder: Path, keep_s: float | None, before: int | N
     from voda.clock import SystemClock
     from voda.log.archive.retention import archive_log, behind_snapshots, older_than
     from voda.log.factory import open_store
-    from voda.projections.job_registry import Roster
+    from voda.projections.job_registry import JobRegistry
     from voda.projections.live import Live
 
     _refuse_missing(log)
@@ -108,7 +108,7 @@ async def _archive(log: str, folder: Path, keep_s: float | None, before: int | N
         else:
             assert keep_s is not None, "one of both is given"
             wanted = await older_than(store, SystemClock().now() - keep_s)
-        needed = {Live.FORMAT: Live().load, Roster.FORMAT: Roster().load}
+        needed = {Live.FORMAT: Live().load, JobRegistry.FORMAT: JobRegistry().load}
         until = min(wanted, await behind_snapshots(store, needed))
         with bar("archive") as progress:
             return await archive_log(store, folder, until=until, progress=progress), wanted
@@ -121,7 +121,7 @@ async def _snapshot(log: str, folder: Path | None) -> int:
     from voda.controller.follower import catch_up, take_snapshot
     from voda.log.archive.archive_backed_store import ArchivedStore
     from voda.log.factory import open_store
-    from voda.projections.job_registry import Roster
+    from voda.projections.job_registry import JobRegistry
     from voda.projections.live import Live
 
     _refuse_missing(log)
@@ -129,7 +129,7 @@ async def _snapshot(log: str, folder: Path | None) -> int:
     try:
         store = ArchivedStore(opened, folder or config.archive())
         end = await store.position()
-        for projection in (Live(), Roster()):
+        for projection in (Live(), JobRegistry()):
             # From the first event on: whoever asks may not trust the snapshots that are there.
             await catch_up(store, [projection], after=0, until=end)
             await take_snapshot(store, projection, end)

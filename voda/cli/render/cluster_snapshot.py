@@ -13,12 +13,12 @@ from voda.timetravel.moment import rfc3339
 
 if TYPE_CHECKING:
     from voda.projections.learning import Accuracy
-    from voda.timetravel.snapshot_tables import JobRow, NodeRow, Scene
+    from voda.timetravel.snapshot_tables import ClusterSnapshot, JobRow, NodeRow
 
 _LEGEND = "size: replicas/min-max (>planned); served: GPU hours; prio: priority/queue"
 
 
-def scene_tables(scene: "Scene") -> RenderableType:
+def scene_tables(scene: "ClusterSnapshot") -> RenderableType:
     """Return who holds what, and how far every job is."""
     parts: list[RenderableType] = [Text(_title(scene)), _nodes(scene.nodes), _jobs(scene.jobs, scene.at)]
     return Group(*parts, Text(_LEGEND)) if scene.jobs else Group(*parts)
@@ -32,7 +32,7 @@ def accuracy_table(accuracy: "Mapping[str, Accuracy]") -> RenderableType:
     return Group(Text("Time of an epoch on one replica, predicted at submission against measured:"), table)
 
 
-def _title(scene: "Scene") -> str:
+def _title(scene: "ClusterSnapshot") -> str:
     used = sum(sum(node.held_gpus.values()) for node in scene.nodes)
     return (
         f"Pool {scene.pool} at position {scene.position}, {rfc3339(scene.at, decimals=0)}: {used} of"

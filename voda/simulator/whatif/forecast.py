@@ -21,7 +21,7 @@ from voda.log.store import EventStore
 from voda.placement.registry import placer
 from voda.policies.registry import policy
 from voda.projections.live import Live
-from voda.projections.restarts import Stretch
+from voda.projections.restarts import UndisturbedSpan
 from voda.simulator.engine import Simulation
 from voda.simulator.profiles.base import Costs, Workload
 from voda.simulator.run import InitialState, SimulationOptions
@@ -150,7 +150,7 @@ def _by_submission(job: Job) -> tuple[int, float, str]:
     return job.queue_level, job.submitted_at, job.spec.job_id
 
 
-def _training(job: Job, state: ClusterState, stretch: Stretch | None, now: float) -> Training:
+def _training(job: Job, state: ClusterState, stretch: UndisturbedSpan | None, now: float) -> Training:
     """Return the job as it stands, from its last report and what it has worked since."""
     estimate = state.estimates[job.spec.job_id]
     # Of unknown length: one epoch, which never ends.

@@ -12,8 +12,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.domain.state import Settings
-from voda.projections.estimates import History, believed
-from voda.projections.running_means import Epochs, Mean
+from voda.projections.estimates import CategoryHistory, estimate_scaling
+from voda.projections.running_means import EpochMeans, RunningMean
 from voda.projections.scaling import Scaling
 from voda.simulator.profiles.base import Costs
 from voda.simulator.whatif.epoch_times import (
@@ -77,7 +77,8 @@ class Hindsight:
             by_category.setdefault(job.spec.history_category, []).append(job)
         self._paces = {category: fit_epoch_times(members) for category, members in by_category.items()}
         self._histories = {
-            category: History(_epochs(members, self._paces[category])) for category, members in by_category.items()
+            category: CategoryHistory(_epochs(members, self._paces[category]))
+            for category, members in by_category.items()
         }
         self._prices = ChangeCosts()
         for job in jobs.values():
@@ -89,7 +90,7 @@ class Hindsight:
         category = job.spec.history_category
         pace, history = self._paces[category], self._histories[category]
         epochs = _total_epochs(job)
-        scaling = believed(_epochs([job], pace), history, job.most_replicas)
+        scaling = estimate_scaling(_epochs([job], pace), history, job.most_replicas)
         if not math.isfinite(scaling.e1):
             work_s = job.worker_s if job.worker_s > 0 else _UNKNOWN_WORK_S
             scaling = Scaling(work_s / epochs, scaling.speedup, is_assumed=True)
@@ -126,9 +127,9 @@ def _weights(job: MeasuredJob, pace: EpochTimes, mean: HindsightProfile) -> Sequ
     return weights
 
 
-def _epochs(jobs: Sequence[MeasuredJob], pace: EpochTimes) -> Epochs:
+def _epochs(jobs: Sequence[MeasuredJob], pace: EpochTimes) -> EpochMeans:
     """Return the means of these jobs as the projections keep them, settled to the last digit."""
-    epochs = Epochs()
+    epochs = EpochMeans()
     for job in jobs:
         counts: dict[tuple[int, bool], int] = {}
         for size, _ in job.timed.values():
@@ -138,8 +139,8 @@ def _epochs(jobs: Sequence[MeasuredJob], pace: EpochTimes) -> Epochs:
     return epochs
 
 
-def _add(means: dict[int, Mean], replicas: int, seconds: float, count: int) -> None:
-    before = means.get(replicas, Mean())
+def _add(means: dict[int, RunningMean], replicas: int, seconds: float, count: int) -> None:
+    before = means.get(replicas, RunningMean())
     total = before.count + count
     mean = (before.mean * before.count + seconds * count) / total
-    means[replicas] = Mean(count=total, mean=mean, settled_count=total, settled=mean)
+    means[replicas] = RunningMean(count=total, mean=mean, settled_count=total, settled=mean)

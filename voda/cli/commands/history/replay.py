@@ -69,12 +69,12 @@ async def _show_scenes(log: str, until: str, output: Output) -> None:
 
     from voda.cli.render.cluster_snapshot import accuracy_table, scene_tables
     from voda.timetravel.replay import live_at
-    from voda.timetravel.snapshot_tables import scenes
+    from voda.timetravel.snapshot_tables import cluster_snapshots
 
     async with opened(log) as store:
         place = await place_of(store, until)
         live = await live_at(store, place.position)
-    found, accuracy = scenes(live, place.at), live.learning.accuracy()
+    found, accuracy = cluster_snapshots(live, place.at), live.learning.accuracy()
     if output is Output.JSON:
         estimates = {category: one._asdict() for category, one in accuracy.items()}
         print(msgspec.json.encode({"position": place.position, "pools": found, "estimates": estimates}).decode())

@@ -144,10 +144,10 @@ async def _print_recorded(log: str, part: _Part) -> None:
 async def _recorded(store: "EventStore", part: _Part) -> "AsyncIterator[Event]":
     from voda.domain.errors import InvalidInput
     from voda.log.memory import MemoryStore
-    from voda.timetravel.moment import find, parsed
+    from voda.timetravel.moment import find, parse_moment
     from voda.timetravel.replay import events_between
 
-    after = (await find(store, parsed(part.begin), before=True)).position if part.begin else 0
+    after = (await find(store, parse_moment(part.begin), before=True)).position if part.begin else 0
     if part.follow:
         if isinstance(store, MemoryStore):
             raise InvalidInput("--follow needs a log that grows: this is an exported file, name the database instead")
@@ -184,12 +184,12 @@ async def _print_asked(client: "Client", part: _Part) -> None:
 
 
 async def _asked(log: "ServerLog", part: _Part, *, is_filtered: bool) -> "AsyncIterator[Seen]":
-    from voda.timetravel.moment import find, parsed
+    from voda.timetravel.moment import find, parse_moment
 
     last = await log.position()
-    until = (await find(log, parsed(part.end))).position if part.end else last
+    until = (await find(log, parse_moment(part.end))).position if part.end else last
     if part.begin:
-        after = (await find(log, parsed(part.begin), before=True)).position
+        after = (await find(log, parse_moment(part.begin), before=True)).position
     else:
         after = 0 if is_filtered or part.end else max(0, last - _LAST)
     if part.follow:

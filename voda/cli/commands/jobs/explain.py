@@ -10,8 +10,8 @@ from voda.cli.options import Where, asks_server
 
 if TYPE_CHECKING:
     from voda.log.store import EventStore
-    from voda.timetravel.explanation import Explanation
-    from voda.timetravel.moment import Place
+    from voda.timetravel.explanation import JobExplanation
+    from voda.timetravel.moment import LogPlace
 
 _HELP = """
 Explain why a job has what it has, or waits; of a job that ended, the story.
@@ -88,7 +88,7 @@ def _show_recorded(log: str, job: str, *, at: str, output: Output) -> None:
         console().print(explanation_text(explanation_of(told, expected_start_at=told.expected_start_at)))
 
 
-async def _explain(log: str, job: str, at: str) -> "Explanation":
+async def _explain(log: str, job: str, at: str) -> "JobExplanation":
     from voda.timetravel.job_explanation import explain
 
     async with opened(log) as store:
@@ -97,7 +97,7 @@ async def _explain(log: str, job: str, at: str) -> "Explanation":
         return await _with_outlook(store, told, place) if told.shortage and not told.nodes else told
 
 
-async def _with_outlook(store: "EventStore", told: "Explanation", place: "Place") -> "Explanation":
+async def _with_outlook(store: "EventStore", told: "JobExplanation", place: "LogPlace") -> "JobExplanation":
     from msgspec.structs import replace
 
     from voda.simulator.whatif.forecast import expected_start
