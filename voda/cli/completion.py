@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from voda.cli.options import Where
+from voda.cli.options import ServerOptions
 from voda.domain.errors import VodaError
 
 _LIMIT_S = 1.0
@@ -56,9 +56,9 @@ def _asked(ctx: typer.Context, path: str, field: str, incomplete: str, **params:
     return [name for name in found if name.startswith(incomplete)]
 
 
-def _where(ctx: typer.Context) -> Where:
+def _where(ctx: typer.Context) -> ServerOptions:
     home, ca = ctx.params.get("home"), ctx.params.get("ca")
-    return Where(
+    return ServerOptions(
         server=ctx.params.get("server") or "",
         token=ctx.params.get("token") or "",
         home=Path(home) if home else None,
@@ -66,13 +66,13 @@ def _where(ctx: typer.Context) -> Where:
     )
 
 
-async def _names(where: Where, path: str, field: str, params: dict[str, str]) -> list[str]:
+async def _names(where: ServerOptions, path: str, field: str, params: dict[str, str]) -> list[str]:
     import asyncio
 
     import msgspec
 
-    from voda.cli.http.client import connected
+    from voda.cli.http.client import open_client
 
-    async with asyncio.timeout(_LIMIT_S), connected(where) as client:
+    async with asyncio.timeout(_LIMIT_S), open_client(where) as client:
         body = await client.get(path, params)
     return [str(item[field]) for item in msgspec.json.decode(body)["items"]]

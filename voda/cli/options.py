@@ -1,6 +1,6 @@
 """The options that every command shares which asks the server, and how answers are printed.
 
-Rule: a command that asks the server takes a `Where` first, and `asks_server` adds the options that fill it.
+Rule: a command that asks the server takes a `ServerOptions` first, and `asks_server` adds the options that fill it.
 """
 
 import enum
@@ -32,7 +32,7 @@ OutputOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
+class ServerOptions:
     """Which server, as the user named it."""
 
     server: Annotated[
@@ -68,18 +68,18 @@ class Where:
     ] = None
 
 
-def given(**options: object) -> dict[str, object]:
+def provided(**options: object) -> dict[str, object]:
     """Return the options that the user gave."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def asks_server(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with the options of `Where` in the place of its first parameter."""
+    """Return the command with the options of `ServerOptions` in the place of its first parameter."""
     _, *own = inspect.signature(command).parameters.values()
-    shared = inspect.signature(Where).parameters.values()
+    shared = inspect.signature(ServerOptions).parameters.values()
 
     def run(**values: object) -> None:
-        where = Where(**{field.name: values.pop(field.name) for field in fields(Where)})  # type: ignore[arg-type]
+        where = ServerOptions(**{field.name: values.pop(field.name) for field in fields(ServerOptions)})  # type: ignore[arg-type]
         command(where, **values)
 
     parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*own, *shared)]

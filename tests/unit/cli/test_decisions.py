@@ -2,7 +2,7 @@
 
 from tests.builders import Log
 from voda.api.presenters.events import shown
-from voda.cli.top.plan_changes import Changes
+from voda.cli.top.plan_changes import PlanChanges
 from voda.events.types import JobCompleted, PlanAdopted
 
 
@@ -12,13 +12,13 @@ def a_plan(number: int, **fields: object) -> PlanAdopted:
 
 
 def test_change_of_a_job_whose_past_is_known_begins_at_none() -> None:
-    changes = Changes(is_complete=True)
+    changes = PlanChanges(is_complete=True)
     changes.add(shown(Log().add(a_plan(1, placed={"a": ("n1",)}, reasons={"a": "starts"}), at=0)))
     assert [change.size for change in changes] == ["0 -> 1"]
 
 
 def test_changes_tell_sizes_before_and_after_newest_first() -> None:
-    log, changes = Log(), Changes()
+    log, changes = Log(), PlanChanges()
     for fact in (
         a_plan(1, placed={"a": ("n1",)}, reasons={"a": "starts", "b": "waits: 0 free"}),
         a_plan(2, placed={"a": ("n1", "n1", "n2")}, reasons={"a": "grows"}),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from voda.cli.http.sse import Message, Parser
+from voda.cli.http.sse import SseMessage, SseParser
 
 STREAM = (
     b': heartbeat\n\nid: 7\nevent: job.submitted\ndata: {"a":\ndata:1}\n\n'
@@ -12,9 +12,9 @@ STREAM = (
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
 def test_messages_are_the_same_however_the_stream_is_cut(size: int) -> None:
-    parser = Parser()
+    parser = SseParser()
     pieces = [STREAM[start : start + size] for start in range(0, len(STREAM), size)]
     assert [message for piece in pieces for message in parser.feed(piece)] == [
-        Message("7", "job.submitted", b'{"a":\n1}'),
-        Message("8", "", b"x"),
+        SseMessage("7", "job.submitted", b'{"a":\n1}'),
+        SseMessage("8", "", b"x"),
     ]

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from tests.wire import NOW, a_wire_job, a_wire_node, a_wire_pool, ago
-from voda.cli.top.plan_changes import Change
-from voda.cli.top.screen import Scene, frame
+from voda.cli.top.plan_changes import PlanChange
+from voda.cli.top.screen import ScreenState, frame
 
 JOBS = [
     a_wire_job("digits-1", on=("n1", "n1"), epochs=20, epochs_done=12, submitted_at=ago(300)),
@@ -15,7 +15,7 @@ JOBS = [
 ]
 
 
-def a_scene(**fields: object) -> Scene:
+def a_scene(**fields: object) -> ScreenState:
     given: dict[str, object] = {
         "server": "http://127.0.0.1:8470",
         "at": NOW,
@@ -23,13 +23,13 @@ def a_scene(**fields: object) -> Scene:
         "nodes": [a_wire_node("n1", jobs={"digits-1": 2, "digits-2": 1}, foreign_gpus=1)],
         "jobs": JOBS,
         "total": 3,
-        "changes": [Change(at=ago(9), job_id="digits-1", size="1 -> 2", reason="grows: saves 4m over 12s")],
+        "changes": [PlanChange(at=ago(9), job_id="digits-1", size="1 -> 2", reason="grows: saves 4m over 12s")],
         **fields,
     }
-    return Scene(**given)  # type: ignore[arg-type]
+    return ScreenState(**given)  # type: ignore[arg-type]
 
 
-def shown(scene: Scene, width: int | None, height: int | None) -> list[str]:
+def shown(scene: ScreenState, width: int | None, height: int | None) -> list[str]:
     return [line.plain for line in frame(scene, width=width, height=height)]
 
 
@@ -58,7 +58,7 @@ def test_screen_when_there_is_too_much_fits_and_keeps_every_part(width: int, hei
     many = [a_wire_job(f"job-{number}-{'x' * 60}", on=("n1",) * 4) for number in range(60)]
     queue = [a_wire_job(f"late-{number}", position=number + 1, reason="long " * 50) for number in range(60)]
     nodes = [a_wire_node(f"node-{number}", gpus=64, jobs={f"job-{number}": 64}) for number in range(60)]
-    changes = [Change(at=NOW, job_id=f"job-{number}", size="1 -> 2", reason="why " * 50) for number in range(60)]
+    changes = [PlanChange(at=NOW, job_id=f"job-{number}", size="1 -> 2", reason="why " * 50) for number in range(60)]
     lines = shown(a_scene(jobs=many + queue, nodes=nodes, changes=changes, total=500), width, height)
     assert len(lines) <= height
     assert max(map(len, lines)) <= width

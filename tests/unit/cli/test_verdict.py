@@ -3,7 +3,7 @@
 import pytest
 from rich.console import Console
 
-from voda.cli.render.what_if import verdict_tables
+from voda.cli.render.what_if import comparison_tables
 from voda.simulator.whatif.comparison import RunFigures, WhatIfComparison
 
 
@@ -36,5 +36,5 @@ def test_error_of_the_model_when_large_is_told_with_its_causes(resimulated_s: fl
     )
     console = Console(width=200)
     with console.capture() as capture:
-        console.print(verdict_tables(verdict))
+        console.print(comparison_tables(verdict))
     assert ("deaths of single workers" in capture.get()) is has_cause

@@ -19,7 +19,7 @@ from voda import __version__
 from voda.app.exception_groups import single
 from voda.cli.http.errors import error_of
 from voda.cli.http.target import Target, target
-from voda.cli.options import Where
+from voda.cli.options import ServerOptions
 from voda.domain.errors import ClusterUnavailable, PermanentError, VodaError
 
 T = TypeVar("T")
@@ -29,12 +29,12 @@ _CONNECT_S = 5.0
 _ANSWER_S = 30.0
 
 
-class NoAnswer(ClusterUnavailable):
+class ServerUnreachable(ClusterUnavailable):
     """The server cannot be reached, or the connection was lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class HttpAnswer:
     """What the server said."""
 
     status: int
@@ -46,7 +46,7 @@ class Answer:
 class Client:
     """One server, for the length of a command."""
 
-    def __init__(self, session: aiohttp.ClientSession, where: Where) -> None:
+    def __init__(self, session: aiohttp.ClientSession, where: ServerOptions) -> None:
         self.target = target(where)
         self._where = where
         self._session = session
@@ -68,7 +68,7 @@ class Client:
         params: Params | None = None,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Return the answer to one request; redirects are not followed, so the token stays with this server."""
         limit = aiohttp.ClientTimeout(total=_ANSWER_S, sock_connect=_CONNECT_S)
         sent = self._session.request(
@@ -80,11 +80,11 @@ class Client:
             ssl=self.target.tls or True,
             allow_redirects=False,
         )
-        with self._told():
+        with self._translate_errors():
             async with sent as response:
                 content = await response.read()
-        _refuse_beyond(response.status, content)
-        return Answer(status=response.status, body=content, etag=response.headers.get("ETag", ""))
+        _raise_for_status(response.status, content)
+        return HttpAnswer(status=response.status, body=content, etag=response.headers.get("ETag", ""))
 
     async def stream(
         self,
@@ -110,10 +110,10 @@ class Client:
             ssl=self.target.tls or True,
             allow_redirects=False,
         )
-        with self._told():
+        with self._translate_errors():
             async with sent as response:
                 if response.status >= 300:
-                    _refuse_beyond(response.status, await response.read())
+                    _raise_for_status(response.status, await response.read())
                 async for piece in response.content.iter_any():
                     yield piece
 
@@ -126,12 +126,12 @@ class Client:
         return {**shown, **(headers or {})}
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Turn what aiohttp raises into NoAnswer, and look where the server is by now."""
         try:
-            with _told(self.target):
+            with _translate_errors(self.target):
                 yield
-        except NoAnswer:
+        except ServerUnreachable:
             # A voda that is started again may listen at another port.
             with suppress(VodaError):
                 self.target = target(self._where)
@@ -139,18 +139,18 @@ class Client:
 
 
 @asynccontextmanager
-async def connected(where: Where) -> AsyncIterator[Client]:
+async def open_client(where: ServerOptions) -> AsyncIterator[Client]:
     """Yield a client of the server that `where` means."""
     headers, jar = {"User-Agent": f"voda/{__version__}"}, aiohttp.DummyCookieJar()
     async with aiohttp.ClientSession(headers=headers, cookie_jar=jar) as session:
         yield Client(session, where)
 
 
-def answered(where: Where, question: Callable[[Client], Awaitable[T]]) -> T:
+def call_server(where: ServerOptions, question: Callable[[Client], Awaitable[T]]) -> T:
     """Return what the question comes to, asked of the server that `where` means."""
 
     async def ask() -> T:
-        async with connected(where) as client:
+        async with open_client(where) as client:
             return await question(client)
 
     try:
@@ -159,12 +159,12 @@ def answered(where: Where, question: Callable[[Client], Awaitable[T]]) -> T:
         raise single(failures) from failures
 
 
-def path(*parts: str) -> str:
+def resource_path(*parts: str) -> str:
     """Return the path of a resource; each part is one step, whatever is in it."""
     return "".join(f"/{quote(part, safe='')}" for part in parts)
 
 
-def decoded(body: bytes, kind: type[T]) -> T:
+def decode(body: bytes, kind: type[T]) -> T:
     """Return an answer as the record that it is.
 
     Raises:
@@ -179,7 +179,7 @@ def decoded(body: bytes, kind: type[T]) -> T:
         ) from error
 
 
-def _refuse_beyond(status: int, body: bytes) -> None:
+def _raise_for_status(status: int, body: bytes) -> None:
     if status >= 400:
         raise error_of(status, body)
     if 300 <= status < 400 and status != 304:
@@ -190,7 +190,7 @@ _NAMED: Final = "is it running, and what leads there, such as kubectl port-forwa
 
 
 @contextmanager
-def _told(target: Target) -> Iterator[None]:
+def _translate_errors(target: Target) -> Iterator[None]:
     """Turn what aiohttp raises into NoAnswer."""
     where = f"{target.url} (from {target.told_by})"
     asked = "is `voda up` running?" if target.told_by.endswith("server.json") else _NAMED
@@ -202,12 +202,12 @@ def _told(target: Target) -> Iterator[None]:
             " trust with --ca or VODA_CA"
         ) from error
     except TimeoutError as error:
-        raise NoAnswer(f"{where} does not answer in time") from error
+        raise ServerUnreachable(f"{where} does not answer in time") from error
     except aiohttp.ClientConnectorError as error:
         number = error.os_error.errno
         reason = os.strerror(number) if number and number > 0 else error.os_error.strerror or error.os_error
-        raise NoAnswer(f"{where} cannot be reached: {reason} ({asked})") from error
+        raise ServerUnreachable(f"{where} cannot be reached: {reason} ({asked})") from error
     except aiohttp.InvalidURL as error:
         raise PermanentError(f"{where} is no address that can be asked") from error
     except (aiohttp.ClientError, OSError) as error:
-        raise NoAnswer(f"{where}: the connection was lost ({str(error) or type(error).__name__})") from error
+        raise ServerUnreachable(f"{where}: the connection was lost ({str(error) or type(error).__name__})") from error

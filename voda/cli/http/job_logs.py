@@ -7,15 +7,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from voda.cli.http.client import Client, decoded, path
-from voda.cli.render.stdout import say
+from voda.cli.http.client import Client, decode, resource_path
+from voda.cli.render.stdout import note
 
 _LINE_BYTES = 200
 """Of a line, as a first guess."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class LogRange:
     """Which part of the output."""
 
     replica: str = ""
@@ -27,12 +27,12 @@ class Wanted:
 
 async def replicas(client: Client, job: str) -> Sequence[str]:
     """Return the replicas that have printed something, the most telling one first."""
-    return decoded(await client.get(path("jobs", job, "logs", "replicas")), list[str])
+    return decode(await client.get(resource_path("jobs", job, "logs", "replicas")), list[str])
 
 
-async def print_output(client: Client, job: str, wanted: Wanted) -> None:
+async def print_output(client: Client, job: str, wanted: LogRange) -> None:
     """Print the output, until its end or the job's."""
-    where = path("jobs", job, "logs")
+    where = resource_path("jobs", job, "logs")
     query: dict[str, str | int] = {"replica": wanted.replica} if wanted.replica else {}
     if wanted.tail < 0:
         printed = await _pour(client, where, {**query, **({"follow": "true"} if wanted.follow else {})})
@@ -45,7 +45,7 @@ async def print_output(client: Client, job: str, wanted: Wanted) -> None:
         else:
             _write(last)
     if not printed and not wanted.follow and wanted.tail:
-        say(f"{job} has printed nothing yet")
+        note(f"{job} has printed nothing yet")
 
 
 async def _pour(client: Client, where: str, query: dict[str, str | int]) -> int:

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import msgspec
 
-from voda.cli.http.client import Answer, Client, NoAnswer
-from voda.cli.render.stdout import say
+from voda.cli.http.client import Client, HttpAnswer, ServerUnreachable
+from voda.cli.render.stdout import note
 from voda.domain.errors import StoreUnavailable, VersionConflict, VodaError
 
 T = TypeVar("T")
@@ -23,24 +23,24 @@ _CHANGES = 5
 """Attempts to change what somebody else changes at the same time."""
 
 
-async def persistently(attempt: Callable[[], Awaitable[T]]) -> T:
+async def retry_while_away(attempt: Callable[[], Awaitable[T]]) -> T:
     """Return what the attempt comes to, made again while the server is away; for what may be asked twice."""
     loop = asyncio.get_running_loop()
     gives_up_at, pause_s, is_told = loop.time() + RETRY_S, _FIRST_PAUSE_S, False
     while True:
         try:
             return await attempt()
-        except (NoAnswer, StoreUnavailable) as error:
+        except (ServerUnreachable, StoreUnavailable) as error:
             if loop.time() + pause_s > gives_up_at:
                 raise
             if not is_told:
-                say(f"{str(error).removesuffix('; try again')}; trying again for {RETRY_S:g} s")
+                note(f"{str(error).removesuffix('; try again')}; trying again for {RETRY_S:g} s")
                 is_told = True
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-async def each(things: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:
+async def for_each(things: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:
     """Act on one after the other.
 
     Raises:
@@ -52,13 +52,13 @@ async def each(things: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None
             await act(thing)
         except VodaError as error:
             if failure is not None:
-                say(str(failure))
+                note(str(failure))
             failure = error
     if failure is not None:
         raise failure
 
 
-async def patched(client: Client, path: str, change: Mapping[str, object]) -> tuple[Answer, Answer]:
+async def patch_resource(client: Client, path: str, change: Mapping[str, object]) -> tuple[HttpAnswer, HttpAnswer]:
     """Return the resource before and after the change, a JSON merge patch.
 
     Raises:
@@ -66,14 +66,14 @@ async def patched(client: Client, path: str, change: Mapping[str, object]) -> tu
     """
     body = msgspec.json.encode(change)
 
-    async def attempt() -> tuple[Answer, Answer]:
+    async def attempt() -> tuple[HttpAnswer, HttpAnswer]:
         before = await client.ask("GET", path)
         headers = {"If-Match": before.etag, "Content-Type": "application/merge-patch+json"}
         return before, await client.ask("PATCH", path, body=body, headers=headers)
 
     for _ in range(_CHANGES - 1):
         try:
-            return await persistently(attempt)
+            return await retry_while_away(attempt)
         except VersionConflict:
             continue
-    return await persistently(attempt)
+    return await retry_while_away(attempt)

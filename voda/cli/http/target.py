@@ -12,13 +12,13 @@ import msgspec
 from msgspec import Struct
 
 from voda import config
-from voda.cli.options import Where
+from voda.cli.options import ServerOptions
 from voda.domain.errors import InvalidInput, NotFound
 
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
-class _Published(Struct):
+class _ServerFile(Struct):
     """What of server.json is needed here."""
 
     url: str = ""
@@ -42,7 +42,7 @@ class Target:
         return urlsplit(self.url).hostname in _LOOPBACK
 
 
-def target(where: Where) -> Target:
+def target(where: ServerOptions) -> Target:
     """Return the server: the one named, else VODA_SERVER's, else the one that runs on the data folder.
 
     Raises:
@@ -69,10 +69,10 @@ def target(where: Where) -> Target:
     return Target(url=url, token=token, told_by=told_by, tls=_tls(url, trusted))
 
 
-def _published(file: Path) -> _Published:
+def _published(file: Path) -> _ServerFile:
     text = _read(file)
     try:
-        return msgspec.json.decode(text, type=_Published) if text else _Published()
+        return msgspec.json.decode(text, type=_ServerFile) if text else _ServerFile()
     except msgspec.MsgspecError as error:
         raise InvalidInput(f"{file} is not what `voda up` writes ({error}); name the server with --server") from error
 

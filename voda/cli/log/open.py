@@ -17,7 +17,7 @@ MOMENT = (
 EMPTY = "The log is empty: nothing has happened yet."
 
 
-class Output(enum.StrEnum):
+class LogOutput(enum.StrEnum):
     """How a result is printed."""
 
     TABLE = "table"
@@ -32,7 +32,7 @@ def is_log(text: str) -> bool:
 
 
 @asynccontextmanager
-async def opened(log: str) -> "AsyncIterator[EventStore]":
+async def open_log(log: str) -> "AsyncIterator[EventStore]":
     """Open a log for reading, and close it at the end of the block; of a lost end only a warning is given."""
     from voda.domain.errors import LogDamaged
     from voda.log.factory import open_log, refuse_cut

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LEGEND = "size: replicas/min-max (>planned); served: GPU hours; prio: priority/queue"
 
 
-def scene_tables(scene: "ClusterSnapshot") -> RenderableType:
+def snapshot_tables(scene: "ClusterSnapshot") -> RenderableType:
     """Return who holds what, and how far every job is."""
     parts: list[RenderableType] = [Text(_title(scene)), _nodes(scene.nodes), _jobs(scene.jobs, scene.at)]
     return Group(*parts, Text(_LEGEND)) if scene.jobs else Group(*parts)

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from voda.api.schemas import Explanation, Job
 from voda.cli.http import job_logs
-from voda.cli.http.client import Client, decoded, path
-from voda.cli.http.remote_log import Seen, ServerLog
+from voda.cli.http.client import Client, decode, resource_path
+from voda.cli.http.remote_log import RemoteEvent, RemoteLog
 from voda.cli.render.explanation import decisions_table, outlook
 from voda.cli.render.job_text import forecast, has_ended, progress, ran_s, state_text, waited_s
 from voda.cli.render.stdout import plain
@@ -30,29 +30,29 @@ _QUIET = {"job.progressed", "plan.adopted", "job.priority_changed"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class JobContext:
     """What the server tells about a job beside the job itself."""
 
     explanation: Explanation | None
-    events: Sequence[Seen]
+    events: Sequence[RemoteEvent]
     """The last ones, oldest first."""
     replicas: Sequence[str] | None
     """That have printed something; None = not for this caller."""
 
 
-async def told_of(client: Client, job: Job) -> Told:
+async def load_context(client: Client, job: Job) -> JobContext:
     """Return what else is known of a job."""
     types = [kind for kind in TYPES if kind not in _QUIET]
-    log = ServerLog(client, {"job": job.job_id, "type": types})
+    log = RemoteLog(client, {"job": job.job_id, "type": types})
     events = [seen async for seen in log.between(0, await log.position())]
-    return Told(
+    return JobContext(
         explanation=await _explanation(client, job), events=events[-_EVENTS:], replicas=await _replicas(client, job)
     )
 
 
 async def _explanation(client: Client, job: Job) -> Explanation | None:
     try:
-        return decoded(await client.get(path("jobs", job.job_id, "explain")), Explanation)
+        return decode(await client.get(resource_path("jobs", job.job_id, "explain")), Explanation)
     except PermanentError:
         return None
 
@@ -64,7 +64,7 @@ async def _replicas(client: Client, job: Job) -> Sequence[str] | None:
         return None
 
 
-def description(job: Job, told: Told, at: datetime) -> RenderableType:
+def description(job: Job, told: JobContext, at: datetime) -> RenderableType:
     """Return the job in full.
 
     Args:
@@ -88,7 +88,7 @@ def description(job: Job, told: Told, at: datetime) -> RenderableType:
     return Group(*parts)
 
 
-def _facts(job: Job, told: Told, at: datetime) -> Iterator[tuple[str, str | Text]]:
+def _facts(job: Job, told: JobContext, at: datetime) -> Iterator[tuple[str, str | Text]]:
     yield "Job", job.job_id if job.name == job.job_id else f"{job.job_id} (submitted as {job.name})"
     yield "State", _state(job, at)
     yield "Of", _origin(job)
@@ -167,7 +167,7 @@ def _output(job: Job, names: Sequence[str]) -> str:
     return f"voda logs {job.job_id}{f' [{others.strip()}]' if others else ''}{more}"
 
 
-def _events(events: Sequence[Seen], at: datetime) -> Table:
+def _events(events: Sequence[RemoteEvent], at: datetime) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")

@@ -44,7 +44,7 @@ def print_answer(body: bytes, output: Output, *, name: str, text: Callable[[], s
         print(text(), flush=True)
 
 
-def say(sentence: str) -> None:
+def note(sentence: str) -> None:
     """Tell the user something on standard error, where it does not mix with what was asked for."""
     print(f"voda: {plain(sentence)}", file=sys.stderr, flush=True)
 

@@ -30,7 +30,7 @@ _FAR_OFF = (
 )
 
 
-def verdict_tables(verdict: "WhatIfComparison") -> RenderableType:
+def comparison_tables(verdict: "WhatIfComparison") -> RenderableType:
     """Return the three runs side by side, and the jobs for which it matters most."""
     parts: list[RenderableType] = [Text(_title(verdict)), _figures(verdict)]
     if verdict.jobs:

@@ -11,16 +11,16 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from voda.api.schemas import Event
-from voda.cli.http.client import Client, NoAnswer
-from voda.cli.http.remote_log import ServerLog
-from voda.cli.http.sse import Message
+from voda.cli.http.client import Client, ServerUnreachable
+from voda.cli.http.remote_log import RemoteLog
+from voda.cli.http.sse import SseMessage
 from voda.cli.render.stdout import console
 from voda.cli.render.times import now
 from voda.cli.top.keys import keys
-from voda.cli.top.plan_changes import PLANS, Changes
-from voda.cli.top.screen import Scene, frame
-from voda.cli.watch import pages
-from voda.cli.watch.changes import woken
+from voda.cli.top.plan_changes import PLANS, PlanChanges
+from voda.cli.top.screen import ScreenState, frame
+from voda.cli.watch.lists import fetch_jobs, fetch_nodes, fetch_pools
+from voda.cli.watch.refresh import wake_on_change
 from voda.domain.errors import StoreUnavailable
 
 _EVERY_S = 1.0
@@ -34,13 +34,13 @@ _REACH = 2_000
 """Events before now among which the last decisions are looked for."""
 
 
-class Top:
+class LiveScreen:
     """The screen, of all pools or of one."""
 
     def __init__(self, pool: str) -> None:
         self._pool = pool
-        self._changes = Changes()
-        self._scene: Scene | None = None
+        self._changes = PlanChanges()
+        self._scene: ScreenState | None = None
         self._quits = asyncio.Event()
 
     async def run(self, client: Client) -> None:
@@ -57,7 +57,7 @@ class Top:
             await self._show(client, live, screen)
 
     async def _show(self, client: Client, live: Live, screen: Console) -> None:
-        async with woken(client, every_s=_EVERY_S, seen=self._see) as wait:
+        async with wake_on_change(client, every_s=_EVERY_S, seen=self._see) as wait:
 
             def pressed(key: str) -> None:
                 if key in "qQ":
@@ -72,30 +72,30 @@ class Top:
                     await wait()
 
     async def _recall(self, client: Client) -> None:
-        log = ServerLog(client, {"type": PLANS})
+        log = RemoteLog(client, {"type": PLANS})
         position = await log.position()
-        self._changes = Changes(is_complete=position <= _REACH)
+        self._changes = PlanChanges(is_complete=position <= _REACH)
         async for seen in log.between(max(0, position - _REACH), position):
             self._changes.add(seen.event)
 
-    def _see(self, message: Message) -> None:
+    def _see(self, message: SseMessage) -> None:
         self._changes.add(msgspec.json.decode(message.data, type=Event))
 
-    async def _look_again(self, client: Client) -> Scene:
+    async def _look_again(self, client: Client) -> ScreenState:
         """Return what is there now, or what was, if the server does not answer."""
         try:
             return await self._look(client)
-        except (NoAnswer, StoreUnavailable) as error:
+        except (ServerUnreachable, StoreUnavailable) as error:
             if self._scene is None:
                 raise
             return replace(self._scene, note=str(error), at=now())
 
-    async def _look(self, client: Client) -> Scene:
+    async def _look(self, client: Client) -> ScreenState:
         of_pool = {"pool": self._pool} if self._pool else {}
-        jobs = await pages.jobs(client, {**of_pool, "phase": "live"}, limit=_JOBS)
-        nodes, _ = await pages.nodes(client, (), self._pool)
-        pools, _ = await pages.pools(client, [self._pool] if self._pool else [])
-        self._scene = Scene(
+        jobs = await fetch_jobs(client, {**of_pool, "phase": "live"}, limit=_JOBS)
+        nodes, _ = await fetch_nodes(client, (), self._pool)
+        pools, _ = await fetch_pools(client, [self._pool] if self._pool else [])
+        self._scene = ScreenState(
             server=client.target.url,
             at=now(),
             pools=pools,

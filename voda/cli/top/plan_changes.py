@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from voda.api.schemas import Event
-from voda.cli.http.remote_log import recorded
+from voda.cli.http.remote_log import known_event
 from voda.events.types import PlanAdopted
 
 PLANS = PlanAdopted.TYPE
@@ -17,7 +17,7 @@ _KEPT = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class PlanChange:
     """One job's share of a plan."""
 
     at: datetime
@@ -27,7 +27,7 @@ class Change:
     reason: str
 
 
-class Changes:
+class PlanChanges:
     """The last changes, newest first.
 
     Args:
@@ -36,20 +36,20 @@ class Changes:
 
     def __init__(self, *, is_complete: bool = False) -> None:
         self._unknown = 0 if is_complete else None
-        self._last: deque[Change] = deque(maxlen=_KEPT)
+        self._last: deque[PlanChange] = deque(maxlen=_KEPT)
         self._sizes: dict[str, int] = {}
 
-    def __iter__(self) -> Iterator[Change]:
+    def __iter__(self) -> Iterator[PlanChange]:
         return reversed(self._last)
 
     def add(self, event: Event) -> None:
         """Take note of an event; those that are no plans are passed over."""
-        known = recorded(event) if event.type == PLANS else None
+        known = known_event(event) if event.type == PLANS else None
         if known is None or not isinstance(plan := known.data, PlanAdopted):
             return
         for job_id in sorted({*plan.placed, *plan.released, *plan.reasons}):
             self._last.append(
-                Change(
+                PlanChange(
                     at=event.recorded_at,
                     job_id=job_id,
                     size=self._size(job_id, plan),

@@ -12,9 +12,9 @@ from rich.text import Text
 from voda.api.schemas import Job, Node, Pool
 from voda.cli.render.job_text import NONE, eta, progress, queue, replicas, state_text
 from voda.cli.render.stdout import plain
-from voda.cli.render.table import Column, table
+from voda.cli.render.tables import Column, table
 from voda.cli.render.times import clock
-from voda.cli.top.plan_changes import Change
+from voda.cli.top.plan_changes import PlanChange
 from voda.simulator.report.units import counted
 
 _SIGNS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -47,7 +47,7 @@ _DECIDED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class ScreenState:
     """What is shown."""
 
     server: str
@@ -58,13 +58,13 @@ class Scene:
     """Live ones."""
     total: int
     """Live jobs there are."""
-    changes: Sequence[Change]
+    changes: Sequence[PlanChange]
     """Newest first."""
     note: str = ""
     """Why this may not be what is there now."""
 
 
-def frame(scene: Scene, *, width: int | None, height: int | None) -> list[Text]:
+def frame(scene: ScreenState, *, width: int | None, height: int | None) -> list[Text]:
     """Return the lines of the screen.
 
     Args:
@@ -93,7 +93,7 @@ def frame(scene: Scene, *, width: int | None, height: int | None) -> list[Text]:
     return lines if height is None else lines[:height]
 
 
-def _heads(scene: Scene, width: int | None) -> list[Text]:
+def _heads(scene: ScreenState, width: int | None) -> list[Text]:
     title = Text.assemble(("voda top", "bold"), f"  {plain(scene.server)}  {clock(scene.at, scene.at)}")
     if width is not None:
         title.append(f"{'q quits':>{max(9, width - title.cell_len)}}")
@@ -155,7 +155,7 @@ def _waiting(job: Job, at: datetime) -> list[str | Text]:
     return [queue(job), plain(job.job_id), state_text(job), asks, eta(job, at), plain(job.reason) or NONE]
 
 
-def _decided(change: Change, at: datetime) -> list[str | Text]:
+def _decided(change: PlanChange, at: datetime) -> list[str | Text]:
     return [clock(change.at, at), plain(change.job_id), change.size, plain(change.reason)]
 
 

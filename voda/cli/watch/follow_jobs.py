@@ -11,11 +11,11 @@ from rich.live import Live
 from rich.text import Text
 
 from voda.api.schemas import Job
-from voda.cli.http.client import Client, NoAnswer, decoded, path
+from voda.cli.http.client import Client, ServerUnreachable, decode, resource_path
 from voda.cli.render.job_text import has_ended, state, summary
-from voda.cli.render.stdout import console, plain, say
+from voda.cli.render.stdout import console, note, plain
 from voda.cli.render.times import clock, now
-from voda.cli.watch.changes import woken
+from voda.cli.watch.refresh import wake_on_change
 from voda.domain.errors import StoreUnavailable
 from voda.domain.job import Phase
 
@@ -37,11 +37,11 @@ async def follow(client: Client, job_ids: Sequence[str]) -> bool:
 
 async def _followed(client: Client, job_ids: Sequence[str], shown: "Follower") -> bool:
     params = {"job": job_ids[0]} if len(job_ids) == 1 else None
-    async with woken(client, every_s=_EVERY_S, params=params, lost=shown.tell) as wait:
+    async with wake_on_change(client, every_s=_EVERY_S, params=params, lost=shown.tell) as wait:
         while True:
             try:
-                jobs = [decoded(await client.get(path("jobs", job_id)), Job) for job_id in job_ids]
-            except (NoAnswer, StoreUnavailable) as error:
+                jobs = [decode(await client.get(resource_path("jobs", job_id)), Job) for job_id in job_ids]
+            except (ServerUnreachable, StoreUnavailable) as error:
                 shown.tell(str(error))
             else:
                 shown.show(jobs)
@@ -74,7 +74,7 @@ class Follower:
         if self._console.is_terminal:
             self._print(f"voda: {sentence}")
         else:
-            say(sentence)
+            note(sentence)
 
     def _print(self, line: str) -> None:
         self._console.print(plain(line), soft_wrap=True)

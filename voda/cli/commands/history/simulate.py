@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voda.cli.run_async import awaited
+from voda.cli.execution import run_async
 
 if TYPE_CHECKING:
     from voda.simulator.compare import ComparedRun
@@ -121,7 +121,7 @@ def _run(
             task = progress.add_task(contestant.folder, total=len(workload.arrivals))
             return lambda finished, _: progress.update(task, completed=finished)
 
-        return awaited(compare(workload, compared, options, out=out, progress=told))
+        return run_async(compare(workload, compared, options, out=out, progress=told))
 
 
 def _show(runs: "Sequence[RunOutcome]", *, seed: int, out: Path | None, as_json: bool) -> None:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voda.cli.log.open import EMPTY, LOG, opened
-from voda.cli.run_async import awaited
+from voda.cli.execution import run_async
+from voda.cli.log.open import EMPTY, LOG, open_log
 
 if TYPE_CHECKING:
     from voda.simulator.report.run_summary import RunOutcome
@@ -34,7 +34,7 @@ def timeline(
     from voda.domain.errors import InvalidInput
     from voda.simulator.report.timeline_page import timeline_page
 
-    run = awaited(_read(log))
+    run = run_async(_read(log))
     if not run.timeline.nodes:
         raise InvalidInput(f"{log}: {EMPTY} There is nothing to draw; submit a job first")
     try:
@@ -54,7 +54,7 @@ async def _read(log: str) -> "RunOutcome":
     from voda.simulator.report.timeline_page import recorded_run
 
     history, timeline, live = History(), Timeline(), LiveCluster()
-    async with opened(log) as store:
+    async with open_log(log) as store:
         await catch_up(store, [history, timeline, live], after=0)
     settings = [live.settings(pool) for pool in live.pools()]
     policies, placers = ({getattr(one, name) for one in settings} for name in ("policy", "placer"))

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from voda.cli.completion import all_jobs
-from voda.cli.log.open import EMPTY, MOMENT, Output, is_log, opened, place_of
-from voda.cli.options import Where, asks_server
+from voda.cli.log.open import EMPTY, MOMENT, LogOutput, is_log, open_log, place_of
+from voda.cli.options import ServerOptions, asks_server
 
 if TYPE_CHECKING:
     from voda.cli.http.client import Client
-    from voda.cli.http.remote_log import Seen, ServerLog
+    from voda.cli.http.remote_log import RemoteEvent, RemoteLog
     from voda.events.envelope import Event
     from voda.log.store import EventStore
 
@@ -48,7 +48,7 @@ class _Part:
     end: str
     follow: bool
     relative: bool
-    output: Output
+    output: LogOutput
 
 
 def register(app: typer.Typer) -> None:
@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
 
 
 def events(  # noqa: PLR0913 - a command's options are its parameters
-    where: Where,
+    where: ServerOptions,
     log: Annotated[
         str,
         typer.Argument(
@@ -79,7 +79,7 @@ def events(  # noqa: PLR0913 - a command's options are its parameters
         typer.Option("--follow", "-f", "--watch", "-w", help="Go on with events to come, until interrupted."),
     ] = False,
     relative: Annotated[bool, typer.Option("--relative", "-r", help="Times since the log's first event.")] = False,
-    output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TABLE,
+    output: Annotated[LogOutput, typer.Option("--output", "-o", help="For people or for programs.")] = LogOutput.TABLE,
 ) -> None:
     """Print the events asked for."""
     from voda.domain.errors import InvalidInput
@@ -107,15 +107,15 @@ def events(  # noqa: PLR0913 - a command's options are its parameters
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _print(where: Where, log: str, part: _Part) -> None:
+def _print(where: ServerOptions, log: str, part: _Part) -> None:
     import asyncio
 
-    from voda.cli.http.client import answered
+    from voda.cli.http.client import call_server
 
     if log:
         asyncio.run(_print_recorded(log, part))
     else:
-        answered(where, lambda client: _print_asked(client, part))
+        call_server(where, lambda client: _print_asked(client, part))
 
 
 async def _print_recorded(log: str, part: _Part) -> None:
@@ -124,7 +124,7 @@ async def _print_recorded(log: str, part: _Part) -> None:
     from voda.timetravel.moment import recorded_at, rfc3339
 
     count = 0
-    async with opened(log) as store:
+    async with open_log(log) as store:
         if part.job and not part.follow and not (await store.head(f"job.{part.job}")).version:
             raise await unknown_job(store, part.job)
         begins_at = await recorded_at(store, 1) if part.relative else None
@@ -132,7 +132,7 @@ async def _print_recorded(log: str, part: _Part) -> None:
             if (part.types and event.type not in part.types) or (part.job and part.job not in jobs_of(event.data)):
                 continue
             count += 1
-            if part.output is Output.JSON:
+            if part.output is LogOutput.JSON:
                 print(_as_json(event), flush=True)
             else:
                 time = _elapsed(event.recorded_at, begins_at) or rfc3339(event.recorded_at, decimals=3)
@@ -158,32 +158,32 @@ async def _recorded(store: "EventStore", part: _Part) -> "AsyncIterator[Event]":
 
 
 async def _print_asked(client: "Client", part: _Part) -> None:
-    from voda.cli.http.client import path
-    from voda.cli.http.remote_log import ServerLog
-    from voda.cli.render.stdout import plain, print_bytes, say
+    from voda.cli.http.client import resource_path
+    from voda.cli.http.remote_log import RemoteLog
+    from voda.cli.render.stdout import note, plain, print_bytes
     from voda.cli.render.times import full, now
     from voda.timetravel.moment import recorded_at
 
     filters: dict[str, str | int | list[str]] = {"type": list(part.types)} if part.types else {}
     if part.job:
         # A name stands for the latest job of that name, and an unknown one is an error.
-        await client.get(path("jobs", part.job))
+        await client.get(resource_path("jobs", part.job))
         filters["job"] = part.job
-    log, present, count = ServerLog(client, filters), now(), 0
+    log, present, count = RemoteLog(client, filters), now(), 0
     begins_at = await recorded_at(log, 1) if part.relative else None
     async for seen in _asked(log, part, is_filtered=bool(filters)):
         count += 1
-        if part.output is Output.JSON:
+        if part.output is LogOutput.JSON:
             print_bytes(seen.raw)
         else:
             at = seen.event.recorded_at
             time = _elapsed(at.timestamp(), begins_at) or full(at, present)
             print(plain(f"{seen.event.position:>6} {time} {seen.subject}: {seen.what}"), flush=True)
     if not count:
-        say(_NOTHING)
+        note(_NOTHING)
 
 
-async def _asked(log: "ServerLog", part: _Part, *, is_filtered: bool) -> "AsyncIterator[Seen]":
+async def _asked(log: "RemoteLog", part: _Part, *, is_filtered: bool) -> "AsyncIterator[RemoteEvent]":
     from voda.timetravel.moment import find, parse_moment
 
     last = await log.position()

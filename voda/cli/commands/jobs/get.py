@@ -7,11 +7,10 @@ import typer
 
 from voda.cli.completion import pools as complete_pools
 from voda.cli.completion import things
-from voda.cli.options import Output, OutputOption, Where, asks_server
+from voda.cli.options import Output, OutputOption, ServerOptions, asks_server
 
 if TYPE_CHECKING:
-    from voda.cli.watch.pages import Filters
-    from voda.cli.watch.sources import Source
+    from voda.cli.watch.lists import JobFilters, ListSource
 
 _HELP = """
 List jobs, nodes or pools.
@@ -38,7 +37,7 @@ def register(app: typer.Typer) -> None:
 
 
 def get(  # noqa: PLR0913 - a command's options are its parameters
-    where: Where,
+    where: ServerOptions,
     what: Annotated[
         list[str] | None,
         typer.Argument(metavar="jobs|nodes|pools|NAME", help="By default jobs, all of them.", autocompletion=things),
@@ -59,8 +58,8 @@ def get(  # noqa: PLR0913 - a command's options are its parameters
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List what was asked for."""
-    from voda.cli.http.client import answered
-    from voda.cli.watch import listing
+    from voda.cli.http.client import call_server
+    from voda.cli.watch import refresh
     from voda.domain.errors import InvalidInput
 
     if watch and output is Output.YAML:
@@ -70,7 +69,7 @@ def get(  # noqa: PLR0913 - a command's options are its parameters
     phases = [_phase(word) for word in phase or ()] or ([] if every or names else ["live"])
     is_ordered = bool(sort) or output in (Output.JSON, Output.YAML)
     source = _source(kind, names, {**filters, **({"phase": phases} if phases else {})}, limit, every and not is_ordered)
-    answered(where, lambda client: (listing.watch if watch else listing.show)(client, source, output))
+    call_server(where, lambda client: (refresh.watch if watch else refresh.show)(client, source, output))
 
 
 def _phase(word: str) -> str:
@@ -85,12 +84,12 @@ def _asked_for(what: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     return "jobs", tuple(what)
 
 
-def _given(**options: str) -> "Filters":
+def _given(**options: str) -> "JobFilters":
     return {name: value for name, value in options.items() if value}
 
 
-def _source(kind: str, names: Sequence[str], filters: "Filters", limit: int, live_first: bool) -> "Source":
-    from voda.cli.watch.sources import JobSource, NodeSource, PoolSource
+def _source(kind: str, names: Sequence[str], filters: "JobFilters", limit: int, live_first: bool) -> "ListSource":
+    from voda.cli.watch.lists import JobSource, NodeSource, PoolSource
 
     if kind == "nodes":
         return NodeSource(names, str(filters.get("pool", "")))

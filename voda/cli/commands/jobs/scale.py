@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from voda.cli.completion import live_jobs
-from voda.cli.options import Output, OutputOption, Where, asks_server, given
+from voda.cli.options import Output, OutputOption, ServerOptions, asks_server, provided
 
 if TYPE_CHECKING:
     from voda.api.schemas import Job
@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
 
 
 def scale(  # noqa: PLR0913 - a command's options are its parameters
-    where: Where,
+    where: ServerOptions,
     job: Annotated[str, typer.Argument(help="The job.", autocompletion=live_jobs)],
     least: Annotated[int | None, typer.Option("--min", help="Fewest replicas.")] = None,
     most: Annotated[int | None, typer.Option("--max", help="Most replicas.")] = None,
@@ -44,23 +44,25 @@ def scale(  # noqa: PLR0913 - a command's options are its parameters
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Change the job's wishes."""
-    from voda.cli.http.client import answered
+    from voda.cli.http.client import call_server
     from voda.domain.errors import InvalidInput
 
-    wishes = given(min_replicas=least, max_replicas=most, requested_replicas=wished, priority=priority, epochs=epochs)
+    wishes = provided(
+        min_replicas=least, max_replicas=most, requested_replicas=wished, priority=priority, epochs=epochs
+    )
     if not wishes:
         raise InvalidInput("nothing to change: give --min, --max, --replicas, --priority or --epochs")
-    answered(where, lambda client: _scale(client, job, wishes, output))
+    call_server(where, lambda client: _scale(client, job, wishes, output))
 
 
 async def _scale(client: "Client", name: str, change: dict[str, object], output: Output) -> None:
     from voda.api.schemas import Job
-    from voda.cli.http.client import decoded, path
-    from voda.cli.http.retry import patched
+    from voda.cli.http.client import decode, resource_path
+    from voda.cli.http.retry import patch_resource
     from voda.cli.render.stdout import plain, print_answer
 
-    before, after = await patched(client, path("jobs", name), change)
-    old, new = decoded(before.body, Job), decoded(after.body, Job)
+    before, after = await patch_resource(client, resource_path("jobs", name), change)
+    old, new = decode(before.body, Job), decode(after.body, Job)
     print_answer(after.body, output, name=new.job_id, text=lambda: plain(f"{new.job_id}: {_difference(old, new)}"))
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from voda.cli.completion import pools as complete_pools
-from voda.cli.options import Output, OutputOption, Where, asks_server, given
+from voda.cli.options import Output, OutputOption, ServerOptions, asks_server, provided
 
 if TYPE_CHECKING:
     from voda.cli.manifests import Document
@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
 
 
 def submit(  # noqa: PLR0913 - a command's options are its parameters
-    where: Where,
+    where: ServerOptions,
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Manifests; - is standard input.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check them, and submit nothing.")] = False,
     name: Annotated[str, typer.Option("--name", help="The job's name, instead of the manifest's.")] = "",
@@ -54,9 +54,9 @@ def submit(  # noqa: PLR0913 - a command's options are its parameters
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Submit every document of every file."""
-    from voda.cli.batch_submit import Submitting
-    from voda.cli.http.client import answered
-    from voda.cli.manifests import documents, in_namespace, with_wishes
+    from voda.cli.http.client import call_server
+    from voda.cli.manifests import documents, in_namespace, with_replicas
+    from voda.cli.watch.batch_submit import BatchSubmit
     from voda.clock import SystemClock
     from voda.domain.errors import InvalidInput
 
@@ -64,14 +64,14 @@ def submit(  # noqa: PLR0913 - a command's options are its parameters
         raise InvalidInput(f"--name is for one job: got {len(files)} files")
     wishes = {
         f"voda.dev/{word}": str(value)
-        for word, value in given(
+        for word, value in provided(
             **{"min-replicas": least, "max-replicas": most, "priority": priority, "epochs": epochs, "pool": pool}
         ).items()
     }
     found: list[Document] = [document for file in files for document in documents(file)]
     if name and len(found) > 1:
         raise InvalidInput(f"--name is for one job: {files[0]} holds {len(found)}")
-    asked = [with_wishes(in_namespace(document, namespace), name=name, annotations=wishes) for document in found]
-    submitting = Submitting(asked, key=key or SystemClock().new_id(), is_dry_run=dry_run, output=output)
-    if not answered(where, submitting.follow if watch and not dry_run else submitting.run):
+    asked = [with_replicas(in_namespace(document, namespace), name=name, annotations=wishes) for document in found]
+    submitting = BatchSubmit(asked, key=key or SystemClock().new_id(), is_dry_run=dry_run, output=output)
+    if not call_server(where, submitting.follow if watch and not dry_run else submitting.run):
         raise typer.Exit(1)

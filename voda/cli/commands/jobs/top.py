@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from voda.cli.completion import pools as complete_pools
-from voda.cli.options import Where, asks_server
+from voda.cli.options import ServerOptions, asks_server
 
 _HELP = """
 Show live who holds which GPU, who trains, who waits, and what was decided.
@@ -26,11 +26,11 @@ def register(app: typer.Typer) -> None:
 
 
 def top(
-    where: Where,
+    where: ServerOptions,
     pool: Annotated[str, typer.Option("--pool", help="This pool alone.", autocompletion=complete_pools)] = "",
 ) -> None:
     """Show the screen."""
-    from voda.cli.http.client import answered
-    from voda.cli.top.loop import Top
+    from voda.cli.http.client import call_server
+    from voda.cli.top.loop import LiveScreen
 
-    answered(where, Top(pool).run)
+    call_server(where, LiveScreen(pool).run)

@@ -7,15 +7,15 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 S = TypeVar("S")
 
 
-def tell(*, verbose: bool) -> None:
+def configure_logging(*, verbose: bool) -> None:
     """Let the service tell what happens, on standard error."""
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s"
@@ -24,13 +24,13 @@ def tell(*, verbose: bool) -> None:
     logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
-def with_programs(environment: Mapping[str, str]) -> Mapping[str, str]:
+def with_voda_on_path(environment: Mapping[str, str]) -> Mapping[str, str]:
     """Let jobs find `voda run` and its neighbours, after whatever the user's own path holds."""
     path = environment.get("PATH", os.defpath)
     return {**environment, "PATH": f"{path}{os.pathsep}{Path(sys.executable).parent}"}
 
 
-async def until_told(
+async def run_until_signal(
     service: AbstractAsyncContextManager[S], greet: Callable[[S], None], ending: Callable[[S], None]
 ) -> bool:
     """Run a service until told to end, and return whether it ended in order.
@@ -68,3 +68,26 @@ async def until_told(
     except asyncio.CancelledError:
         return False
     return True
+
+
+T = TypeVar("T")
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """Return what the coroutine comes to."""
+    import asyncio
+
+    return asyncio.run(work)
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar while the block runs, moved by calling what it yields with (done, in all); 0 in all = unknown."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total or None)

@@ -1,26 +1,90 @@
-"""Shows a list once, or again whenever it changes.
+"""Waits for changes: the server's live events wake whoever shows its state, and so does a timer.
 
-Rule: on a terminal a watched list is redrawn; elsewhere it is a line for each change, so that it can be piped.
+Rule: an event says that something changed; what is there now is asked, never guessed from the event.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self, assert_never
 
 from rich.console import Group
 from rich.live import Live
 
-from voda.cli.http.client import Client, NoAnswer
+from voda.cli.http.client import Client, Params, ServerUnreachable
+from voda.cli.http.remote_log import last_position
+from voda.cli.http.sse import SseMessage, follow_stream
 from voda.cli.options import Output
-from voda.cli.render.stdout import console, print_bytes, print_names, print_yaml, say
-from voda.cli.watch.changes import woken
-from voda.cli.watch.sources import Found, Source
+from voda.cli.render.stdout import console, note, print_bytes, print_names, print_yaml
+from voda.cli.watch.lists import Listing, ListSource
 from voda.domain.errors import StoreUnavailable
+
+SETTLE_S = 0.15
+"""Events come in swarms; one look at the state tells of all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeWait:
+    """Waits until something happened."""
+
+    every_s: float
+    _change: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __call__(self) -> None:
+        """Return once something happened since the last call, or `every_s` are over."""
+        try:
+            async with asyncio.timeout(self.every_s):
+                await self._change.wait()
+            await asyncio.sleep(SETTLE_S)
+        except TimeoutError:
+            pass
+        self._change.clear()
+
+    def wake(self) -> None:
+        """End the wait."""
+        self._change.set()
+
+
+@asynccontextmanager
+async def wake_on_change(
+    client: Client,
+    *,
+    every_s: float,
+    params: Params | None = None,
+    seen: Callable[[SseMessage], None] = lambda _: None,
+    lost: Callable[[str], None] = lambda _: None,
+) -> AsyncIterator[ChangeWait]:
+    """Yield what waits until something happened.
+
+    Args:
+        client: of the server.
+        every_s: longest wait.
+        params: filters, as of GET /events.
+        seen: shown every event.
+        lost: told in a sentence that the live connection is gone; the timer goes on.
+    """
+    position = await last_position(client)
+    wait = ChangeWait(every_s)
+
+    async def follow() -> None:
+        async for message in follow_stream(client, after=position, params=params, lost=lost):
+            seen(message)
+            wait.wake()
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(follow())
+        try:
+            yield wait
+        finally:
+            task.cancel()
+
 
 _EVERY_S = 5.0
 
 
-async def show(client: Client, source: Source, output: Output) -> None:
+async def show(client: Client, source: ListSource, output: Output) -> None:
     """Print the list."""
     found = await source.look(client)
     match output:
@@ -37,18 +101,18 @@ async def show(client: Client, source: Source, output: Output) -> None:
         case _:
             assert_never(output)
     if found.note and (output in (Output.TABLE, Output.WIDE) or found.names):
-        say(found.note)
+        note(found.note)
 
 
-async def watch(client: Client, source: Source, output: Output) -> None:
+async def watch(client: Client, source: ListSource, output: Output) -> None:
     """Show the list until nothing of it can change any more, or for ever."""
     is_table = output in (Output.TABLE, Output.WIDE)
-    with _Redrawn(output) if is_table and console().is_terminal else _Appended(output) as shown:
-        async with woken(client, every_s=_EVERY_S, lost=shown.tell) as wait:
+    with _RedrawnView(output) if is_table and console().is_terminal else _AppendedView(output) as shown:
+        async with wake_on_change(client, every_s=_EVERY_S, lost=shown.tell) as wait:
             while True:
                 try:
                     found = await source.look(client)
-                except (NoAnswer, StoreUnavailable) as error:
+                except (ServerUnreachable, StoreUnavailable) as error:
                     shown.tell(str(error))
                 else:
                     shown.show(found)
@@ -57,15 +121,15 @@ async def watch(client: Client, source: Source, output: Output) -> None:
                 await wait()
 
 
-class _Shown(Protocol):
+class _View(Protocol):
     """Where a watched list appears."""
 
-    def show(self, found: Found) -> None: ...
+    def show(self, found: Listing) -> None: ...
 
     def tell(self, sentence: str) -> None: ...
 
 
-class _Redrawn:
+class _RedrawnView:
     """A table on a terminal, drawn again in its place."""
 
     def __init__(self, output: Output) -> None:
@@ -80,7 +144,7 @@ class _Redrawn:
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
         self._live.stop()
 
-    def show(self, found: Found) -> None:
+    def show(self, found: Listing) -> None:
         """Draw the list."""
         lines = found.lines(self._is_wide, self._console.width)
         room = self._console.height - 1
@@ -92,7 +156,7 @@ class _Redrawn:
         self._live.console.print(f"voda: {sentence}")
 
 
-class _Appended:
+class _AppendedView:
     """A line for each item that changed."""
 
     def __init__(self, output: Output) -> None:
@@ -106,7 +170,7 @@ class _Appended:
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
         return None
 
-    def show(self, found: Found) -> None:
+    def show(self, found: Listing) -> None:
         """Print the items that are new or changed."""
         marks = dict(zip(found.names, found.marks, strict=True))
         changed = [index for index, name in enumerate(found.names) if self._marks.get(name) != marks[name]]
@@ -117,9 +181,9 @@ class _Appended:
 
     def tell(self, sentence: str) -> None:
         """Say a sentence on standard error."""
-        say(sentence)
+        note(sentence)
 
-    def _printer(self, found: Found) -> Callable[[int], None]:
+    def _printer(self, found: Listing) -> Callable[[int], None]:
         if self._output is Output.JSON:
             return lambda index: print_bytes(found.raw[index])
         if self._output is Output.NAME:

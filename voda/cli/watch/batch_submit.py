@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 
 from voda.api.schemas import Submission, Warned
-from voda.cli.http.client import Answer, Client, decoded
-from voda.cli.http.retry import each, persistently
+from voda.cli.http.client import Client, HttpAnswer, decode
+from voda.cli.http.retry import for_each, retry_while_away
 from voda.cli.manifests import Document, with_working_dir
 from voda.cli.options import Output
-from voda.cli.render.stdout import plain, print_answer, say
+from voda.cli.render.stdout import note, plain, print_answer
 from voda.cli.watch.follow_jobs import follow
 from voda.simulator.report.units import counted
 
@@ -22,7 +22,7 @@ _SEEN_BEFORE = 200
 _SHARED = re.compile(r"^spec\.(?:mpi|pytorch)ReplicaSpecs\.|(?<=\.)template\.spec\.")
 
 
-class Submitting:
+class BatchSubmit:
     """The documents of one command.
 
     Args:
@@ -40,7 +40,7 @@ class Submitting:
 
     async def run(self, client: Client) -> bool:
         """Submit; return True, as nothing has failed then."""
-        await each(self._keyed, lambda keyed: self._submit(client, *keyed))
+        await for_each(self._keyed, lambda keyed: self._submit(client, *keyed))
         return True
 
     async def follow(self, client: Client) -> bool:
@@ -55,16 +55,16 @@ class Submitting:
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
         query = {"dry_run": "true"} if self._is_dry_run else None
 
-        async def attempt() -> Answer:
+        async def attempt() -> HttpAnswer:
             return await client.ask("POST", "/jobs", params=query, body=body, headers=headers)
 
-        answer = await persistently(attempt)
-        done = decoded(answer.body, Submission)
+        answer = await retry_while_away(attempt)
+        done = decode(answer.body, Submission)
         self._job_ids.append(done.job.job_id)
         was_known = answer.status == _SEEN_BEFORE and not done.is_dry_run
         print_answer(answer.body, self._output, name=done.job.job_id, text=lambda: _text(done, was_known=was_known))
         for sentence in _warnings(done.warnings):
-            say(f"{done.job.job_id}: {sentence}")
+            note(f"{done.job.job_id}: {sentence}")
 
 
 def _warnings(warnings: Sequence[Warned]) -> Iterator[str]:
