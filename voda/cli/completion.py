@@ -1,6 +1,6 @@
-"""What the shell completes: names of jobs, nodes, pools and policies.
+"""Shell completion of the names of jobs, nodes, pools and policies.
 
-Rule: it never fails and never keeps the user waiting: who does not answer within a moment completes nothing.
+Rule: it never fails and never waits long: without an answer within a second there are no suggestions.
 """
 
 from pathlib import Path
@@ -14,39 +14,39 @@ _LIMIT_S = 1.0
 
 
 def live_jobs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the live jobs whose names begin so."""
-    return _asked(ctx, "/jobs", "job_id", incomplete, phase="live")
+    """Return the live jobs whose names begin with the text."""
+    return _names_from_server(ctx, "/jobs", "job_id", incomplete, phase="live")
 
 
 def all_jobs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the jobs, ended ones too, whose names begin so."""
-    return _asked(ctx, "/jobs", "job_id", incomplete, sort="-submitted_at")
+    """Return the jobs, ended ones included, whose names begin with the text."""
+    return _names_from_server(ctx, "/jobs", "job_id", incomplete, sort="-submitted_at")
 
 
 def things(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return what `voda get` can list: its kinds, or after one of them the things of that kind."""
+    """Return what `voda get` can list: kinds, or after a kind the things of that kind."""
     kind = next(iter(ctx.params.get("what") or ()), "")
     if kind.startswith("node"):
-        return _asked(ctx, "/nodes", "name", incomplete)
+        return _names_from_server(ctx, "/nodes", "name", incomplete)
     if kind.startswith("pool"):
-        return _asked(ctx, "/pools", "name", incomplete)
+        return _names_from_server(ctx, "/pools", "name", incomplete)
     kinds = [] if kind else [word for word in ("jobs", "nodes", "pools") if word.startswith(incomplete)]
     return [*kinds, *all_jobs(ctx, incomplete)]
 
 
 def pools(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the pools whose names begin so."""
-    return _asked(ctx, "/pools", "name", incomplete)
+    """Return the pools whose names begin with the text."""
+    return _names_from_server(ctx, "/pools", "name", incomplete)
 
 
 def policies(incomplete: str) -> list[str]:
-    """Return the policies whose names begin so."""
+    """Return the policies whose names begin with the text."""
     from voda.policies.registry import policies
 
     return [name for name in policies() if name.startswith(incomplete)]
 
 
-def _asked(ctx: typer.Context, path: str, field: str, incomplete: str, **params: str) -> list[str]:
+def _names_from_server(ctx: typer.Context, path: str, field: str, incomplete: str, **params: str) -> list[str]:
     import asyncio
 
     try:

@@ -1,6 +1,6 @@
-"""The options that every command shares which asks the server, and how answers are printed.
+"""The options that all commands which ask the server share, and the output formats.
 
-Rule: a command that asks the server takes a `ServerOptions` first, and `asks_server` adds the options that fill it.
+Rule: such a command takes a `ServerOptions` as its first parameter; `asks_server` adds the options that fill it.
 """
 
 import enum
@@ -16,7 +16,7 @@ _PANEL = "Server"
 
 
 class Output(enum.StrEnum):
-    """How an answer is printed."""
+    """Output format of an answer."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -33,14 +33,14 @@ OutputOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """Which server, as the user named it."""
+    """The server, as the user named it."""
 
     server: Annotated[
         str,
         typer.Option(
             "--server",
             metavar="URL",
-            help="By default VODA_SERVER, else the one that runs here.",
+            help="By default VODA_SERVER, else the voda that runs here.",
             rich_help_panel=_PANEL,
         ),
     ] = ""
@@ -49,7 +49,7 @@ class ServerOptions:
         typer.Option(
             "--token",
             metavar="TOKEN",
-            help="By default VODA_TOKEN, else the admin's in the folder.",
+            help="By default VODA_TOKEN, else the admin token in the data folder.",
             rich_help_panel=_PANEL,
         ),
     ] = ""
@@ -58,7 +58,7 @@ class ServerOptions:
         typer.Option(
             "--home",
             metavar="FOLDER",
-            help="Of the voda that runs here; by default VODA_HOME.",
+            help="Data folder of the voda that runs here; by default VODA_HOME.",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -74,7 +74,7 @@ def provided(**options: object) -> dict[str, object]:
 
 
 def asks_server(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with the options of `ServerOptions` in the place of its first parameter."""
+    """Return the command with the options of `ServerOptions` in place of its first parameter."""
     _, *own = inspect.signature(command).parameters.values()
     shared = inspect.signature(ServerOptions).parameters.values()
 

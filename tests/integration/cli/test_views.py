@@ -24,7 +24,7 @@ def test_describe_tells_everything_about_a_job(server: Server) -> None:
         "digits",
         "Running",
         "MPIJob by",
-        "2 on n1 x2 (asks for 1 to 4",
+        "2 on n1 x2 (minimum 1, maximum 4",
         "3/20 15% epochs, the last took 1.5s, accuracy 0.9",
         "starts on 2",
         "2 workers started on n1 x2",

@@ -1,6 +1,6 @@
-"""The server's log, read over HTTP, in the words of the log itself.
+"""The server's log, read over HTTP as the log's own records.
 
-Rule: what is newer than this program is told by its name; it is never an error.
+Rule: an event type that this version does not know is shown by its name; it is never an error.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -23,14 +23,14 @@ _PAGE = 500
 
 @dataclass(frozen=True, slots=True)
 class RemoteEvent:
-    """An event, and the bytes that it came in."""
+    """An event, and its JSON as received."""
 
     event: schemas.Event
     raw: bytes
 
     @property
     def subject(self) -> str:
-        """Whom it is about."""
+        """The job, node or pool it is about."""
         known = known_event(self.event)
         return subject_of(known) if known else self.event.stream
 
@@ -42,11 +42,11 @@ class RemoteEvent:
 
 
 class RemoteLog:
-    """As much of a log as can be read from a server.
+    """Reads a log from a server.
 
     Args:
         client: of the server.
-        filters: of what `between` and `tail` yield; as of GET /events.
+        filters: applied by `between` and `tail`; query parameters of GET /events.
     """
 
     def __init__(self, client: Client, filters: Params) -> None:
@@ -77,7 +77,7 @@ class RemoteLog:
             after = page.last_position
 
     async def tail(self, after: int) -> AsyncIterator[RemoteEvent]:
-        """Yield every event behind `after` that passes the filters, and then those to come, for ever."""
+        """Yield every event after `after` that passes the filters, then new ones, for ever."""
         async for message in follow_stream(self._client, after=after, params=self._filters, lost=note):
             yield _remote_event(message.data)
 
@@ -88,7 +88,7 @@ async def last_position(client: Client) -> int:
 
 
 class _Page(Struct):
-    """A page of events, not looked into."""
+    """A page of events, not decoded."""
 
     items: list[Raw]
     last_position: int

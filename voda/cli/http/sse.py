@@ -1,6 +1,6 @@
-"""Events as they happen: server-sent events, taken up again where a lost connection broke off.
+"""Live events of the server: server-sent events, resumed after a lost connection.
 
-Rule: nothing is skipped and nothing comes twice: after a loss it goes on behind the last id that was read.
+Rule: no event is skipped or repeated: after a loss the stream resumes after the last id it read.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from voda.cli.http.client import Client, Params, ServerUnreachable
 from voda.domain.errors import StoreUnavailable
 
 _IDLE_S = 60.0
-"""A server that is well says something more often than this."""
+"""A healthy server sends something more often than this."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
 
 
@@ -25,7 +25,7 @@ class SseMessage:
 
 
 class SseParser:
-    """Cuts a stream of bytes into messages, as the HTML standard says (section 9.2.6)."""
+    """Parses a stream of bytes into messages, after the HTML standard, section 9.2.6."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -57,13 +57,13 @@ class SseParser:
 async def follow_stream(
     client: Client, *, after: int, params: Params | None = None, lost: Callable[[str], None] = lambda _: None
 ) -> AsyncIterator[SseMessage]:
-    """Yield what happens after a position, for ever; a lost connection is made again.
+    """Yield the events after a position, for ever; reconnect after a loss.
 
     Args:
         client: of the server.
         after: position.
-        params: filters, as of GET /events.
-        lost: told in a sentence that the connection is gone, once for each time.
+        params: query parameters of GET /events.
+        lost: called with a sentence, once per lost connection.
     """
     last, pause_s = str(after), _FIRST_PAUSE_S
     is_lost = False

@@ -1,6 +1,6 @@
-"""What plans changed, job by job, as it happens.
+"""The recent changes of plans, job by job.
 
-Rule: the size before is told only where a plan that was seen had set it.
+Rule: the size before a change is shown only if an earlier plan in the window set it.
 """
 
 from collections import deque
@@ -13,12 +13,12 @@ from voda.cli.http.remote_log import known_event
 from voda.events.types import PlanAdopted
 
 PLANS = PlanAdopted.TYPE
-_KEPT = 100
+_CAPACITY = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChange:
-    """One job's share of a plan."""
+    """What a plan changes for one job."""
 
     at: datetime
     job_id: str
@@ -31,19 +31,19 @@ class PlanChanges:
     """The last changes, newest first.
 
     Args:
-        is_complete: whether plans are shown from the log's first event on: then an unknown size is none.
+        is_complete: whether all plans of the log are added; then an unknown size is 0.
     """
 
     def __init__(self, *, is_complete: bool = False) -> None:
         self._unknown = 0 if is_complete else None
-        self._last: deque[PlanChange] = deque(maxlen=_KEPT)
+        self._last: deque[PlanChange] = deque(maxlen=_CAPACITY)
         self._sizes: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[PlanChange]:
         return reversed(self._last)
 
     def add(self, event: Event) -> None:
-        """Take note of an event; those that are no plans are passed over."""
+        """Add an event; only plans count."""
         known = known_event(event) if event.type == PLANS else None
         if known is None or not isinstance(plan := known.data, PlanAdopted):
             return

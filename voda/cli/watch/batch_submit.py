@@ -1,6 +1,6 @@
-"""Submits documents one after the other, and follows what became of them.
+"""Submits documents one after the other, and follows their jobs.
 
-Rule: one key per document for all attempts, so that a submit whose answer was lost is made once.
+Rule: all attempts for one document use one idempotency key, so a lost answer never submits a job twice.
 """
 
 import re
@@ -23,11 +23,11 @@ _SHARED = re.compile(r"^spec\.(?:mpi|pytorch)ReplicaSpecs\.|(?<=\.)template\.spe
 
 
 class BatchSubmit:
-    """The documents of one command.
+    """Submits the documents of one command.
 
     Args:
         documents: in order.
-        key: of this command; each document gets one of its own from it.
+        key: idempotency key of the command; each document gets its own, derived from it.
         is_dry_run: check only.
         output: how each answer is printed.
     """
@@ -39,7 +39,7 @@ class BatchSubmit:
         self._job_ids: list[str] = []
 
     async def run(self, client: Client) -> bool:
-        """Submit; return True, as nothing has failed then."""
+        """Submit all documents; return True."""
         await for_each(self._keyed, lambda keyed: self._submit(client, *keyed))
         return True
 
@@ -68,7 +68,7 @@ class BatchSubmit:
 
 
 def _warnings(warnings: Sequence[Warned]) -> Iterator[str]:
-    """Yield what is not honoured, once for fields of the same name that it is said of; paths without what all share."""
+    """Yield one sentence per ignored field; fields of the same name and message are merged."""
     fields: dict[tuple[str, str], list[str]] = {}
     for warning in warnings:
         fields.setdefault((warning.field.rpartition(".")[2], warning.message), []).append(warning.field)
@@ -82,7 +82,7 @@ def _text(done: Submission, *, was_known: bool) -> str:
     size = size or counted(job.max_replicas, "replica")
     gpus = "" if job.gpus_per_replica == 1 else f" of {job.gpus_per_replica} GPUs"
     what = (
-        "would be submitted" if done.is_dry_run else "was submitted before with this key" if was_known else "submitted"
+        "would be submitted" if done.is_dry_run else "was already submitted with this key" if was_known else "submitted"
     )
     epochs = f", {job.progress.epochs} epochs" if job.progress.epochs else ""
     return plain(f"{job.job_id} {what}: {job.kind}, {size}{gpus}{epochs}, pool {job.pool}")

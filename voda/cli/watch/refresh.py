@@ -1,6 +1,7 @@
-"""Waits for changes: the server's live events wake whoever shows its state, and so does a timer.
+"""Shows a list once, or again whenever it changes: the server's live events wake the view, and so does a timer.
 
-Rule: an event says that something changed; what is there now is asked, never guessed from the event.
+Rules: an event only says that something changed; the view then asks for the present state. A terminal redraws the
+list; elsewhere each change is one line, so that it can be piped.
 """
 
 import asyncio
@@ -22,18 +23,18 @@ from voda.cli.watch.lists import Listing, ListSource
 from voda.domain.errors import StoreUnavailable
 
 SETTLE_S = 0.15
-"""Events come in swarms; one look at the state tells of all of them."""
+"""Events come in bursts; one request after this pause covers all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeWait:
-    """Waits until something happened."""
+    """Waits until something happens."""
 
     every_s: float
     _change: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def __call__(self) -> None:
-        """Return once something happened since the last call, or `every_s` are over."""
+        """Return once something has happened since the last call, or after `every_s`."""
         try:
             async with asyncio.timeout(self.every_s):
                 await self._change.wait()
@@ -56,14 +57,14 @@ async def wake_on_change(
     seen: Callable[[SseMessage], None] = lambda _: None,
     lost: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[ChangeWait]:
-    """Yield what waits until something happened.
+    """Yield an object that waits until something happens.
 
     Args:
         client: of the server.
         every_s: longest wait.
         params: filters, as of GET /events.
-        seen: shown every event.
-        lost: told in a sentence that the live connection is gone; the timer goes on.
+        seen: called with every event.
+        lost: called with a sentence when the live connection breaks; the timer goes on.
     """
     position = await last_position(client)
     wait = ChangeWait(every_s)
@@ -105,15 +106,15 @@ async def show(client: Client, source: ListSource, output: Output) -> None:
 
 
 async def watch(client: Client, source: ListSource, output: Output) -> None:
-    """Show the list until nothing of it can change any more, or for ever."""
+    """Show the list until nothing in it can change any more, or for ever."""
     is_table = output in (Output.TABLE, Output.WIDE)
     with _RedrawnView(output) if is_table and console().is_terminal else _AppendedView(output) as shown:
-        async with wake_on_change(client, every_s=_EVERY_S, lost=shown.tell) as wait:
+        async with wake_on_change(client, every_s=_EVERY_S, lost=shown.notify) as wait:
             while True:
                 try:
                     found = await source.look(client)
                 except (ServerUnreachable, StoreUnavailable) as error:
-                    shown.tell(str(error))
+                    shown.notify(str(error))
                 else:
                     shown.show(found)
                     if found.is_over:
@@ -122,15 +123,15 @@ async def watch(client: Client, source: ListSource, output: Output) -> None:
 
 
 class _View(Protocol):
-    """Where a watched list appears."""
+    """Shows a watched list."""
 
     def show(self, found: Listing) -> None: ...
 
-    def tell(self, sentence: str) -> None: ...
+    def notify(self, sentence: str) -> None: ...
 
 
 class _RedrawnView:
-    """A table on a terminal, drawn again in its place."""
+    """Redraws a table in place on a terminal."""
 
     def __init__(self, output: Output) -> None:
         self._is_wide = output is Output.WIDE
@@ -151,13 +152,13 @@ class _RedrawnView:
         note = [found.note] if found.note and len(lines) < room else []
         self._live.update(Group(*lines[:room], *note), refresh=True)
 
-    def tell(self, sentence: str) -> None:
+    def notify(self, sentence: str) -> None:
         """Print a sentence above the list."""
         self._live.console.print(f"voda: {sentence}")
 
 
 class _AppendedView:
-    """A line for each item that changed."""
+    """Prints one line for each item that changed."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -179,8 +180,8 @@ class _AppendedView:
         for index in changed:
             print_line(index)
 
-    def tell(self, sentence: str) -> None:
-        """Say a sentence on standard error."""
+    def notify(self, sentence: str) -> None:
+        """Print a sentence on standard error."""
         note(sentence)
 
     def _printer(self, found: Listing) -> Callable[[int], None]:

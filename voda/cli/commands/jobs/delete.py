@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _EVERY_S = 1.0
 _HELP = """
-Cancel jobs: their workers are stopped, what they wrote is kept.
+Cancel jobs: voda stops their workers and keeps what they wrote.
 
 \b
 Examples:
@@ -29,10 +29,10 @@ def register(app: typer.Typer) -> None:
 def delete(
     where: ServerOptions,
     jobs: Annotated[list[str], typer.Argument(help="The jobs.", autocompletion=live_jobs)],
-    reason: Annotated[str, typer.Option("--reason", help="Why; it is kept in the log.")] = "",
-    wait: Annotated[bool, typer.Option("--wait", help="Until their workers are gone.")] = False,
+    reason: Annotated[str, typer.Option("--reason", help="Why; the log keeps it.")] = "",
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until their workers are gone.")] = False,
 ) -> None:
-    """Cancel the jobs; a job that cannot be canceled does not spare the others."""
+    """Cancel the jobs; if one cannot be canceled, the others still are."""
     from voda.cli.http.client import call_server
     from voda.cli.http.retry import for_each
 

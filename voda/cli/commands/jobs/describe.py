@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from voda.cli.http.client import Client
 
 _HELP = """
-Tell everything about a job: what it has and why, progress, forecast, the last
-decisions on it and events, and where its output is.
+Show everything about a job: its workers and why it has them, progress,
+forecast, recent decisions and events, and where its output is.
 
 \b
 Examples:

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from voda.log.store import EventStore
 
 _LAST = 100
-"""Events shown of a server's log where nothing was asked for."""
+"""Events of a server's log shown by default."""
 _NOTHING = "No such event in this part of the log."
 _HELP = """
-Tell what happened, a line per event: position, time, whom it concerns, what.
+List events, one per line: position, time, subject, what happened.
 
-Without a log the server is asked, for the last 100 if nothing else is said.
+Without a log, they come from the server: the last 100 by default.
 
 \b
 Examples:
@@ -39,8 +39,8 @@ Examples:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """Which part of the log was asked for, as the user wrote it."""
+class _Selection:
+    """The part of the log to print, as the user wrote it."""
 
     job: str
     types: Sequence[str]
@@ -76,22 +76,24 @@ def events(  # noqa: PLR0913 - a command's options are its parameters
     end: Annotated[str, typer.Option("--to", help="End there; as --from.")] = "",
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", "--watch", "-w", help="Go on with events to come, until interrupted."),
+        typer.Option("--follow", "-f", "--watch", "-w", help="Keep printing new events until interrupted."),
     ] = False,
-    relative: Annotated[bool, typer.Option("--relative", "-r", help="Times since the log's first event.")] = False,
+    relative: Annotated[
+        bool, typer.Option("--relative", "-r", help="Print times relative to the log's first event.")
+    ] = False,
     output: Annotated[LogOutput, typer.Option("--output", "-o", help="For people or for programs.")] = LogOutput.TABLE,
 ) -> None:
-    """Print the events asked for."""
+    """Print the events."""
     from voda.domain.errors import InvalidInput
     from voda.domain.plugins import chosen
     from voda.events.event_text import TYPES
 
     types = [chosen(one, TYPES, what="event type").TYPE for one in kind or ()]
     if follow and end:
-        raise InvalidInput("--follow and --to exclude each other: either there is an end, or there is none")
+        raise InvalidInput("--follow and --to exclude each other: give one of them")
     if log and job and not is_log(log):
         raise InvalidInput(f"{log[:200]!r} is no log: there is no such file; leave it out to ask the server")
-    part = _Part(
+    part = _Selection(
         job=job or ("" if is_log(log) else log),
         types=types,
         begin=begin,
@@ -107,7 +109,7 @@ def events(  # noqa: PLR0913 - a command's options are its parameters
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _print(where: ServerOptions, log: str, part: _Part) -> None:
+def _print(where: ServerOptions, log: str, part: _Selection) -> None:
     import asyncio
 
     from voda.cli.http.client import call_server
@@ -118,7 +120,7 @@ def _print(where: ServerOptions, log: str, part: _Part) -> None:
         call_server(where, lambda client: _print_asked(client, part))
 
 
-async def _print_recorded(log: str, part: _Part) -> None:
+async def _print_recorded(log: str, part: _Selection) -> None:
     from voda.events.event_text import describe, jobs_of, subject_of
     from voda.timetravel.job_explanation import unknown_job
     from voda.timetravel.moment import recorded_at, rfc3339
@@ -141,7 +143,7 @@ async def _print_recorded(log: str, part: _Part) -> None:
             print(_NOTHING if await store.position() else EMPTY, file=sys.stderr)
 
 
-async def _recorded(store: "EventStore", part: _Part) -> "AsyncIterator[Event]":
+async def _recorded(store: "EventStore", part: _Selection) -> "AsyncIterator[Event]":
     from voda.domain.errors import InvalidInput
     from voda.log.memory import MemoryStore
     from voda.timetravel.moment import find, parse_moment
@@ -157,7 +159,7 @@ async def _recorded(store: "EventStore", part: _Part) -> "AsyncIterator[Event]":
         yield event
 
 
-async def _print_asked(client: "Client", part: _Part) -> None:
+async def _print_asked(client: "Client", part: _Selection) -> None:
     from voda.cli.http.client import resource_path
     from voda.cli.http.remote_log import RemoteLog
     from voda.cli.render.stdout import note, plain, print_bytes
@@ -183,7 +185,7 @@ async def _print_asked(client: "Client", part: _Part) -> None:
         note(_NOTHING)
 
 
-async def _asked(log: "RemoteLog", part: _Part, *, is_filtered: bool) -> "AsyncIterator[RemoteEvent]":
+async def _asked(log: "RemoteLog", part: _Selection, *, is_filtered: bool) -> "AsyncIterator[RemoteEvent]":
     from voda.timetravel.moment import find, parse_moment
 
     last = await log.position()

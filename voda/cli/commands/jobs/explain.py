@@ -1,4 +1,4 @@
-"""`voda explain`: why a job has what it has, and why it waits."""
+"""`voda explain`: why a job has its GPUs, or why it waits."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from voda.timetravel.moment import LogPlace
 
 _HELP = """
-Explain why a job has what it has, or waits; of a job that ended, the story.
+Explain why a job has its GPUs or waits; for an ended job, its history.
 
-The reason is not looked up: the policy is asked again with the state of that
-moment. A waiting job is told what it lacks, what would let it start, and when
-it is expected to start. A job alone is asked of the server; with a log before
-it, the log is read.
+voda computes the explanation: it asks the policy again with the state of that
+moment. For a waiting job it says what is missing, what would let it start,
+and when it is expected to start. With a job alone, voda asks the server; with
+a log and a job, it reads the log.
 
 \b
 Examples:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 _HELP = """
 List jobs, nodes or pools.
 
-Live jobs are listed; with --all ended ones too. REPLICAS are the workers it
-has / its minimum / its maximum; 2>3/1/4 has 2 and gets 3. QUEUE 1 is next.
+Lists live jobs; with --all, ended jobs too. REPLICAS is current/minimum/
+maximum; 2>3/1/4 means 2 now and 3 planned. QUEUE 1 starts next.
 
 \b
 Examples:
@@ -40,24 +40,26 @@ def get(  # noqa: PLR0913 - a command's options are its parameters
     where: ServerOptions,
     what: Annotated[
         list[str] | None,
-        typer.Argument(metavar="jobs|nodes|pools|NAME", help="By default jobs, all of them.", autocompletion=things),
+        typer.Argument(
+            metavar="jobs|nodes|pools|NAME", help="What to list; by default all jobs.", autocompletion=things
+        ),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", "-a", help="Ended jobs too, after the live ones.")] = False,
+    every: Annotated[bool, typer.Option("--all", "-a", help="List ended jobs too, after the live ones.")] = False,
     phase: Annotated[
-        list[str] | None, typer.Option("--phase", help="Jobs of this phase, or `live`; repeatable.")
+        list[str] | None, typer.Option("--phase", help="Only jobs in this phase, or `live`; repeatable.")
     ] = None,
-    pool: Annotated[str, typer.Option("--pool", help="Of this pool.", autocompletion=complete_pools)] = "",
-    user: Annotated[str, typer.Option("--user", "-u", help="Jobs of this user.")] = "",
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Jobs of this namespace.")] = "",
+    pool: Annotated[str, typer.Option("--pool", help="Only this pool.", autocompletion=complete_pools)] = "",
+    user: Annotated[str, typer.Option("--user", "-u", help="Only jobs of this user.")] = "",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Only jobs in this namespace.")] = "",
     queue: Annotated[str, typer.Option("--queue", help="Jobs of this queue.")] = "",
     sort: Annotated[
         str, typer.Option("--sort", metavar="[-]FIELD", help="submitted_at, priority, name, phase or replicas.")
     ] = "",
-    limit: Annotated[int, typer.Option("--limit", min=0, help="At most so many jobs; 0 = all.")] = 500,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on showing what changes.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Most jobs to list; 0 = all.")] = 500,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing changes.")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List what was asked for."""
+    """List jobs, nodes or pools."""
     from voda.cli.http.client import call_server
     from voda.cli.watch import refresh
     from voda.domain.errors import InvalidInput
@@ -73,7 +75,7 @@ def get(  # noqa: PLR0913 - a command's options are its parameters
 
 
 def _phase(word: str) -> str:
-    """Return a phase as it is spelled, whatever letters it was typed in."""
+    """Return a phase in its proper case."""
     return word.lower() if word.lower() == "live" else word.capitalize()
 
 

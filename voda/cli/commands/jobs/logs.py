@@ -1,4 +1,4 @@
-"""`voda logs`: what a job's replicas print, byte for byte."""
+"""`voda logs`: prints a job's output, byte for byte."""
 
 import os
 import sys
@@ -10,10 +10,10 @@ from voda.cli.completion import all_jobs
 from voda.cli.options import ServerOptions, asks_server
 
 _HELP = """
-Print what a job prints.
+Print a job's output.
 
-By default its most telling replica: the launcher of an MPIJob, else the
-first worker. --replicas lists them.
+By default the output of the launcher of an MPIJob, or of the first worker of
+any other job. --replicas lists the replicas.
 
 \b
 Examples:
@@ -32,10 +32,10 @@ def register(app: typer.Typer) -> None:
 def logs(  # noqa: PLR0913 - a command's options are its parameters
     where: ServerOptions,
     job: Annotated[str, typer.Argument(help="The job.", autocompletion=all_jobs)],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
-    replica: Annotated[str, typer.Option("--replica", "-r", help="Of this replica.")] = "",
-    tail: Annotated[int, typer.Option("--tail", min=-1, metavar="LINES", help="The last lines only; -1 = all.")] = -1,
-    listed: Annotated[bool, typer.Option("--replicas", help="List the replicas that have printed.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the job ends.")] = False,
+    replica: Annotated[str, typer.Option("--replica", "-r", help="Print the output of this replica.")] = "",
+    tail: Annotated[int, typer.Option("--tail", min=-1, metavar="LINES", help="Only the last lines; -1 = all.")] = -1,
+    listed: Annotated[bool, typer.Option("--replicas", help="List the replicas that printed something.")] = False,
 ) -> None:
     """Print the output."""
     from voda.cli.http.client import call_server

@@ -1,4 +1,4 @@
-"""`voda scale`: new wishes for a live job."""
+"""`voda scale`: changes the replicas, priority or epochs of a live job."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from voda.api.schemas import Job
     from voda.cli.http.client import Client
 
-_WISHES = (
+_FIELDS = (
     ("min", "min_replicas"),
     ("max", "max_replicas"),
     ("replicas", "requested_replicas"),
     ("priority", "priority"),
 )
 _HELP = """
-Change what a live job asks for; what is left out stays.
+Change the replicas, priority or epochs of a live job; the rest stays.
 
 \b
 Examples:
@@ -38,21 +38,23 @@ def scale(  # noqa: PLR0913 - a command's options are its parameters
     job: Annotated[str, typer.Argument(help="The job.", autocompletion=live_jobs)],
     least: Annotated[int | None, typer.Option("--min", help="Fewest replicas.")] = None,
     most: Annotated[int | None, typer.Option("--max", help="Most replicas.")] = None,
-    wished: Annotated[int | None, typer.Option("--replicas", help="Replicas wished for, min to max.")] = None,
+    requested: Annotated[
+        int | None, typer.Option("--replicas", help="Requested replicas, between min and max.")
+    ] = None,
     priority: Annotated[int | None, typer.Option("--priority", help="Larger goes first.")] = None,
-    epochs: Annotated[int | None, typer.Option("--epochs", help="How long it trains; forecasts use it.")] = None,
+    epochs: Annotated[int | None, typer.Option("--epochs", help="Epochs to train; forecasts use it.")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Change the job's wishes."""
+    """Change the job."""
     from voda.cli.http.client import call_server
     from voda.domain.errors import InvalidInput
 
-    wishes = provided(
-        min_replicas=least, max_replicas=most, requested_replicas=wished, priority=priority, epochs=epochs
+    change = provided(
+        min_replicas=least, max_replicas=most, requested_replicas=requested, priority=priority, epochs=epochs
     )
-    if not wishes:
+    if not change:
         raise InvalidInput("nothing to change: give --min, --max, --replicas, --priority or --epochs")
-    call_server(where, lambda client: _scale(client, job, wishes, output))
+    call_server(where, lambda client: _scale(client, job, change, output))
 
 
 async def _scale(client: "Client", name: str, change: dict[str, object], output: Output) -> None:
@@ -67,7 +69,7 @@ async def _scale(client: "Client", name: str, change: dict[str, object], output:
 
 
 def _difference(old: "Job", new: "Job") -> str:
-    pairs = [(word, getattr(old, field), getattr(new, field)) for word, field in _WISHES]
+    pairs = [(word, getattr(old, field), getattr(new, field)) for word, field in _FIELDS]
     pairs.append(("epochs", old.progress.epochs, new.progress.epochs))
     changes = [f"{word} {before} -> {after}" for word, before, after in pairs if before != after]
-    return ", ".join(changes) or "it asks for that already"
+    return ", ".join(changes) or "no change"

@@ -55,7 +55,7 @@ def test_token_when_named_is_shown(home: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("server", ["ftp://a", "http://", "http://a:b", "http://a:99999"])
 def test_address_when_it_is_none_is_refused(home: Path, server: str) -> None:
-    with pytest.raises(InvalidInput, match="no address of a server"):
+    with pytest.raises(InvalidInput, match="not the address of a server"):
         target(ServerOptions(server=server))
 
 

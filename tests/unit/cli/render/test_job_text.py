@@ -10,12 +10,13 @@ from voda.domain.job import Phase
 def test_forecast_of_a_waiting_job_tells_its_place_its_start_and_its_end() -> None:
     job = a_wire_job(position=2, starts_at=NOW + timedelta(minutes=3), finishes_at=NOW + timedelta(hours=1))
     assert forecast(job, NOW) == (
-        "waits: 2nd in the queue; expected to start in 3m (14:08) and to finish in 1h (15:05), if nobody submits more"
+        "waits: 2nd in the queue; expected to start in 3m (14:08) and to finish in 1h (15:05),"
+        " if no more jobs are submitted"
     )
 
 
 def test_forecast_when_none_was_made_says_so() -> None:
-    assert forecast(a_wire_job(on=("n1",)), NOW) == "nothing can be forecast yet"
+    assert forecast(a_wire_job(on=("n1",)), NOW) == "no forecast yet"
     assert forecast(a_wire_job(phase=Phase.COMPLETED, finished_at=ago(1)), NOW) == ""
 
 
