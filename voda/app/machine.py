@@ -11,7 +11,7 @@ from voda.app.options import Options
 from voda.clock import Clock
 from voda.cluster.local import gpus
 from voda.cluster.local.cluster import LocalCluster
-from voda.cluster.local.context import Setup
+from voda.cluster.local.context import LocalClusterConfig
 from voda.cluster.local.devices import Device, cpu_slots
 from voda.domain.errors import InvalidInput
 from voda.domain.job import JobSpec
@@ -26,8 +26,8 @@ class Machine:
 
     def __init__(self, options: Options, nvml: gpus.Nvml | None = None) -> None:
         self._options = options
-        self._nvml = nvml or gpus.opened()
-        found = gpus.found(self._nvml, visible=options.environment.get("CUDA_VISIBLE_DEVICES"))
+        self._nvml = nvml or gpus.open_driver()
+        found = gpus.find_gpus(self._nvml, visible=options.environment.get("CUDA_VISIBLE_DEVICES"))
         if found and options.slots is not None:
             raise InvalidInput(
                 f"--slots offers CPU slots, but this machine has {len(found)} GPUs: leave it out, or hide the GPUs"
@@ -65,7 +65,7 @@ class Machine:
         has_gpus = devices[0].is_gpu
         model = devices[0].model if has_gpus else "cpu"
         labels = {"voda.dev/accelerator": model, "kubernetes.io/hostname": host}
-        setup = Setup(
+        config = LocalClusterConfig(
             node=Node(name=name, pool=pool, gpus=len(devices), labels=labels),
             folder=self._options.home.absolute() / "jobs",
             devices=devices,
@@ -73,14 +73,14 @@ class Machine:
             jobs=lambda job_id: specs(pool, job_id),
             base=self._options.environment,
             environment=environment,
-            health=gpus.Watch(self._nvml, devices) if has_gpus else None,
+            health=gpus.GpuMonitor(self._nvml, devices) if has_gpus else None,
         )
-        return LocalCluster(setup)
+        return LocalCluster(config)
 
     def _divided(self, found: Sequence[Device]) -> Mapping[str, Sequence[Device]]:
         if not found:
             return {self._options.pool: cpu_slots(self._options.slots or os.cpu_count() or 1)}
-        by_model = gpus.pools(found)
+        by_model = gpus.gpu_pools(found)
         return {self._options.pool: found} if len(by_model) == 1 else by_model
 
 

@@ -16,8 +16,8 @@ from tests.waiting import is_alive, until
 from voda.cluster.local import job as local_job
 from voda.cluster.local import worker_files
 from voda.cluster.local.processes import process_table, replica
-from voda.cluster.local.processes.folder import Folder
-from voda.cluster.local.processes.process_table import locked
+from voda.cluster.local.processes.folder import JobFolder
+from voda.cluster.local.processes.process_table import try_lock
 from voda.cluster.local.processes.record import Exit
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.plan import StartJob
@@ -72,7 +72,7 @@ async def test_launcher_when_somebody_looks_at_its_lock_just_then_is_started_all
 
     @contextmanager
     def taken_once(path: Path) -> Iterator[bool]:
-        with locked(path) as is_ours:
+        with try_lock(path) as is_ours:
             yield next(answers, is_ours)
 
     monkeypatch.setattr(local_job, "locked", taken_once)
@@ -99,14 +99,16 @@ async def test_shim_that_has_its_lock_and_does_not_say_who_it_is_is_looked_at_by
 ) -> None:
     looks: list[str] = []
 
-    def found(folder: Folder, name: str, run: int, status: int | None = None) -> replica.Replica | Exit | None:
+    def find_replica(
+        folder: JobFolder, name: str, run: int, status: int | None = None
+    ) -> replica.ReplicaProcess | Exit | None:
         looks.append(name)
-        return replica.found(folder, name, run, status)
+        return replica.find_replica(folder, name, run, status)
 
-    monkeypatch.setattr(local_job, "found", found)
+    monkeypatch.setattr(local_job, "find_replica", find_replica)
     home = ground.folder / "a/.voda/replicas/launcher"
     home.mkdir(parents=True)
-    with locked(home / "lock"):
+    with try_lock(home / "lock"):
         await ground.start(an_mpi_job("a", "exit 0"))
         await until(lambda: len(looks) > 40)
         assert len(ground.cluster._site.timers) < 4
@@ -309,7 +311,7 @@ async def test_size_when_the_plan_gave_a_lost_worker_up_is_observed_until_it_is_
 async def _worker_1_is_killed(ground: Ground) -> None:
     program = "/bin/sh"
     folder = ground.folder / "a/.voda/replicas/worker-1"
-    await until(lambda: any(_runs(pid, program) for pid, _ in process_table.marked(folder)))
+    await until(lambda: any(_runs(pid, program) for pid, _ in process_table.marked_processes(folder)))
     process_table.kill_marked(folder)
     await ground.until_workers(0)
 

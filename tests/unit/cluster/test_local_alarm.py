@@ -5,8 +5,8 @@ from typing import cast
 
 import pytest
 
-from voda.cluster.local.context import Site
-from voda.cluster.local.processes.timer import Alarm
+from voda.cluster.local.context import LocalContext
+from voda.cluster.local.processes.timer import Timer
 
 
 class _Timers:
@@ -33,12 +33,12 @@ def rung() -> list[None]:
 
 
 @pytest.fixture
-async def alarm(timers: _Timers, rung: list[None]) -> Alarm:
-    return Alarm(cast(Site, timers), lambda: rung.append(None))
+async def alarm(timers: _Timers, rung: list[None]) -> Timer:
+    return Timer(cast(LocalContext, timers), lambda: rung.append(None))
 
 
 async def test_alarm_when_asked_for_several_times_rings_at_the_earliest_only(
-    alarm: Alarm, timers: _Timers, rung: list[None]
+    alarm: Timer, timers: _Timers, rung: list[None]
 ) -> None:
     for pause_s in (3.0, 1.0, 2.0):
         alarm.set(pause_s)
@@ -49,7 +49,7 @@ async def test_alarm_when_asked_for_several_times_rings_at_the_earliest_only(
 
 
 async def test_alarm_when_it_came_before_its_time_can_be_set_again(
-    alarm: Alarm, timers: _Timers, rung: list[None]
+    alarm: Timer, timers: _Timers, rung: list[None]
 ) -> None:
     alarm.set(60.0)
     timers.come(60.0)
@@ -60,7 +60,7 @@ async def test_alarm_when_it_came_before_its_time_can_be_set_again(
 
 async def test_alarm_when_its_act_sets_it_goes_on_alone(timers: _Timers) -> None:
     pauses = iter([2.0, 3.0])
-    own: Alarm = Alarm(cast(Site, timers), lambda: own.set(next(pauses)))
+    own: Timer = Timer(cast(LocalContext, timers), lambda: own.set(next(pauses)))
     own.set(10.0)
     own.set(1.0)
     timers.come(1.0)

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from tests.local_jobs import a_torch_job, an_mpi_job
 from voda.cluster.local import mpi, torch
 from voda.cluster.local.devices import Device, Slots, cpu_slots
-from voda.cluster.local.exit_policy import verdict
-from voda.cluster.local.processes.folder import Folder
-from voda.cluster.local.processes.record import Exit, Record, pause_s
-from voda.cluster.local.run_spec import Blueprint, blueprint_of
+from voda.cluster.local.exit_policy import decide_exit
+from voda.cluster.local.processes.folder import JobFolder
+from voda.cluster.local.processes.record import Exit, LocalJobRecord, pause_s
+from voda.cluster.local.run_spec import RunSpec, run_spec_of
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.manifests.parsed import ElasticPolicy, Program
@@ -119,22 +119,22 @@ def test_torch_when_asked_for_auto_starts_one_process_per_gpu_of_the_replica(sai
 
 
 def test_end_when_the_launcher_succeeds_completes_the_job() -> None:
-    judged = verdict(an_mpi_job("a", ""), "launcher", _DONE, failures=0, unfinished=())
+    judged = decide_exit(an_mpi_job("a", ""), "launcher", _DONE, failures=0, unfinished=())
     assert judged.outcome == "completed"
 
 
 def test_end_when_one_of_several_agents_succeeds_completes_only_an_elastic_job() -> None:
     elastic = a_torch_job("a", "", elastic=ElasticPolicy(min_replicas=1, max_replicas=4))
     rigid = a_torch_job("a", "", min_replicas=4)
-    assert verdict(elastic, "worker-1", _DONE, failures=0, unfinished=["worker-0"]).outcome == "completed"
-    assert verdict(rigid, "worker-1", _DONE, failures=0, unfinished=["worker-0"]).outcome == "done"
-    assert verdict(rigid, "worker-1", _DONE, failures=0, unfinished=[]).outcome == "completed"
+    assert decide_exit(elastic, "worker-1", _DONE, failures=0, unfinished=["worker-0"]).outcome == "completed"
+    assert decide_exit(rigid, "worker-1", _DONE, failures=0, unfinished=["worker-0"]).outcome == "done"
+    assert decide_exit(rigid, "worker-1", _DONE, failures=0, unfinished=[]).outcome == "completed"
 
 
 def test_end_when_a_master_is_there_is_decided_by_it() -> None:
-    assert verdict(_with_master(), "worker-0", _DONE, failures=0, unfinished=["master-0"]).outcome == "done"
-    assert verdict(_with_master(), "worker-0", _DONE, failures=0, unfinished=[]).outcome == "done"
-    assert verdict(_with_master(), "master-0", _DONE, failures=0, unfinished=["worker-0"]).outcome == "completed"
+    assert decide_exit(_with_master(), "worker-0", _DONE, failures=0, unfinished=["master-0"]).outcome == "done"
+    assert decide_exit(_with_master(), "worker-0", _DONE, failures=0, unfinished=[]).outcome == "done"
+    assert decide_exit(_with_master(), "master-0", _DONE, failures=0, unfinished=["worker-0"]).outcome == "completed"
 
 
 @pytest.mark.parametrize(
@@ -153,14 +153,14 @@ def test_end_when_a_replica_fails_is_judged_by_its_restart_policy(
     policy: str, ended: Exit, failures: int, outcome: str
 ) -> None:
     job = a_torch_job("a", "", policy={"restart_policy": {"worker": policy}})
-    assert verdict(job, "worker-0", ended, failures=failures, unfinished=()).outcome == outcome
+    assert decide_exit(job, "worker-0", ended, failures=failures, unfinished=()).outcome == outcome
 
 
 def test_end_when_the_launcher_of_a_v2_job_must_never_restart_is_tried_again_like_a_kubernetes_job() -> None:
     policy = {"restart_policy": {"launcher": "Never"}}
     newer, older = an_mpi_job("a", "", policy=policy), an_mpi_job("a", "", policy=policy, is_mpi_v2=False)
-    assert verdict(newer, "launcher", _FAILED, failures=0, unfinished=()).outcome == "again"
-    assert verdict(older, "launcher", _FAILED, failures=0, unfinished=()).outcome == "failed"
+    assert decide_exit(newer, "launcher", _FAILED, failures=0, unfinished=()).outcome == "again"
+    assert decide_exit(older, "launcher", _FAILED, failures=0, unfinished=()).outcome == "failed"
 
 
 def test_pause_when_failures_go_on_doubles_up_to_five_minutes() -> None:
@@ -168,7 +168,7 @@ def test_pause_when_failures_go_on_doubles_up_to_five_minutes() -> None:
 
 
 def test_failures_when_replicas_fail_together_count_once() -> None:
-    record = Record(job_id="a", pool="default")
+    record = LocalJobRecord(job_id="a", pool="default")
     record.count_failure(100.0)
     record.count_failure(100.5)
     assert (record.failures, record.not_before) == (1, 101.0)
@@ -179,7 +179,7 @@ def test_failures_when_replicas_fail_together_count_once() -> None:
 @pytest.mark.parametrize("job_id", ["..", "a/b", "", "-a", "A", "a" * 129, "a\n"])
 def test_folder_when_the_id_is_no_name_is_refused(job_id: str) -> None:
     with pytest.raises(ActionRefused, match="cannot be the name of a folder"):
-        Folder(Path("/jobs"), job_id)
+        JobFolder(Path("/jobs"), job_id)
 
 
 def test_blueprint_when_read_from_a_manifest_has_its_programs() -> None:
@@ -197,7 +197,7 @@ def test_blueprint_when_read_from_a_manifest_has_its_programs() -> None:
             },
         },
     }
-    job = blueprint_of(JobSpec(job_id="a", manifest=manifest))
+    job = run_spec_of(JobSpec(job_id="a", manifest=manifest))
     assert (job.kind, job.is_mpi_v2, job.slots_per_worker, job.grace_s) == ("mpi", True, 2, 7.0)
     assert job.programs["launcher"].argv == ("mpirun", "-np", "$(NP)", "train")
     assert job.policy.backoff_limit == 6
@@ -205,9 +205,9 @@ def test_blueprint_when_read_from_a_manifest_has_its_programs() -> None:
 
 def test_blueprint_when_there_is_no_manifest_or_command_is_refused() -> None:
     with pytest.raises(ActionRefused, match="without a manifest"):
-        blueprint_of(JobSpec(job_id="a"))
+        run_spec_of(JobSpec(job_id="a"))
 
 
-def _with_master() -> Blueprint:
+def _with_master() -> RunSpec:
     job = a_torch_job("t", "", min_replicas=3)
     return replace(job, programs={**job.programs, "master": Program(role="master", argv=("true",))})

@@ -13,13 +13,13 @@ from typing import Final
 from msgspec.structs import replace
 
 from voda.cluster.local import mpi
-from voda.cluster.local.context import Setup, Site
+from voda.cluster.local.context import LocalClusterConfig, LocalContext
 from voda.cluster.local.devices import Slots
-from voda.cluster.local.gpus import Health
+from voda.cluster.local.gpus import GpuHealth
 from voda.cluster.local.job import LocalJob
 from voda.cluster.local.processes import process_table
-from voda.cluster.local.processes.folder import Folder, job_ids
-from voda.cluster.local.processes.record import Record
+from voda.cluster.local.processes.folder import JobFolder, job_ids
+from voda.cluster.local.processes.record import LocalJobRecord
 from voda.cluster.port import Observed
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
@@ -33,16 +33,16 @@ _log = logging.getLogger(__name__)
 class LocalCluster:
     """An adapter of the Cluster port; used on one event loop, between `open` and `close`."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, config: LocalClusterConfig) -> None:
         """Build it; nothing is looked at before `open`."""
-        self._setup = setup
-        self._node = replace(setup.node, gpus=len(setup.devices))
+        self._config = config
+        self._node = replace(config.node, gpus=len(config.devices))
         self._jobs: dict[str, LocalJob] = {}
         self._notices: deque[Observation] = deque()
         self._has_notices = asyncio.Event()
-        self._looking: asyncio.Future[Health] | None = None
+        self._looking: asyncio.Future[GpuHealth] | None = None
         """The look at the GPUs that is under way."""
-        self._site = Site(setup=setup, slots=Slots(setup.devices), tell=self._tell)
+        self._site = LocalContext(config=config, slots=Slots(config.devices), tell=self._tell)
 
     async def open(self) -> None:
         """Take over what runs, and learn what ended meanwhile.
@@ -50,14 +50,14 @@ class LocalCluster:
         Raises:
             OSError: the folder cannot be made or read.
         """
-        site, folder = self._site, self._setup.folder
+        site, folder = self._site, self._config.folder
         folder.mkdir(parents=True, exist_ok=True)
         site.boot_id = process_table.boot_id()
-        chosen = self._setup.transport
+        chosen = self._config.transport
         site.transport = await asyncio.to_thread(mpi.probed) if chosen is None else chosen
         await self._look_at_gpus()
         for job_id in job_ids(folder):
-            record = Folder(folder, job_id).load()
+            record = JobFolder(folder, job_id).load()
             if record is None:
                 _log.warning("job_id=%s has a record that cannot be read; its processes are left alone", job_id)
             elif record.job_id != job_id:
@@ -141,20 +141,20 @@ class LocalCluster:
         if job is None:
             # Refused before anything is noted; a folder that an earlier job of this id left is used again.
             self._site.blueprint(job_id)
-            job = self._add(Record(job_id=job_id, pool=self._node.pool, boot_id=self._site.boot_id))
+            job = self._add(LocalJobRecord(job_id=job_id, pool=self._node.pool, boot_id=self._site.boot_id))
         return job
 
-    def _add(self, record: Record) -> LocalJob:
+    def _add(self, record: LocalJobRecord) -> LocalJob:
         for index, names in record.devices.items():
             self._site.slots.hold(record.job_id, index, names)
-        job = LocalJob(self._site, Folder(self._setup.folder, record.job_id), record)
+        job = LocalJob(self._site, JobFolder(self._config.folder, record.job_id), record)
         self._jobs[record.job_id] = job
         return job
 
     def _forget(self) -> None:
         """Drop the jobs that are stopped and gone, and those without processes that the log knows to have ended."""
         for job_id, job in tuple(self._jobs.items()):
-            if not job.is_forgotten and not job.record.devices and self._setup.jobs(job_id) is None:
+            if not job.is_forgotten and not job.record.devices and self._config.jobs(job_id) is None:
                 job.stop("unknown")
             if job.is_forgotten:
                 del self._jobs[job_id]
@@ -165,10 +165,10 @@ class LocalCluster:
             raise ActionRefused(f"job {job_id}: needs GPUs on node {others[0]}, this cluster is node {self._node.name}")
 
     async def _look_at_gpus(self) -> None:
-        if self._setup.health is None:
+        if self._config.health is None:
             return
         if self._looking is None:
-            look, held = self._setup.health.look, self._site.slots.held()
+            look, held = self._config.health.look, self._site.slots.held()
             self._looking = asyncio.get_running_loop().run_in_executor(None, look, held)
         # A driver that hangs keeps its thread; another one must not be given to it.
         done, _ = await asyncio.wait((self._looking,), timeout=_HEALTH_TIMEOUT_S)
@@ -183,9 +183,9 @@ class LocalCluster:
             return
         self._heed(health)
 
-    def _heed(self, health: Health) -> None:
+    def _heed(self, health: GpuHealth) -> None:
         """Take in how the GPUs are, and tell if the node offers another number than before."""
-        names = {device.name for device in self._setup.devices}
+        names = {device.name for device in self._config.devices}
         broken, foreign = health.broken.keys() & names, health.foreign & names
         self._site.barred = frozenset(broken | foreign)
         node = replace(self._node, gpus=len(names - broken), foreign_gpus=len(foreign - broken))
@@ -200,7 +200,7 @@ class LocalCluster:
         self._has_notices.set()
 
 
-def _ended(record: Record) -> JobCompleted | JobFailed:
+def _ended(record: LocalJobRecord) -> JobCompleted | JobFailed:
     if record.ended == "completed":
         return JobCompleted(job_id=record.job_id)
     return JobFailed(job_id=record.job_id, reason=record.reason)

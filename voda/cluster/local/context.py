@@ -8,9 +8,9 @@ from typing import Final
 
 from voda.clock import Clock
 from voda.cluster.local.devices import Device, Slots
-from voda.cluster.local.gpus import Watch
+from voda.cluster.local.gpus import GpuMonitor
 from voda.cluster.local.mpi import Transport
-from voda.cluster.local.run_spec import Blueprint, blueprint_of
+from voda.cluster.local.run_spec import RunSpec, run_spec_of
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
@@ -25,7 +25,7 @@ def no_variables(_spec: JobSpec) -> Mapping[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
+class LocalClusterConfig:
     """What a local cluster is given."""
 
     node: Node
@@ -33,7 +33,7 @@ class Setup:
     folder: Path
     """Of all jobs' folders; several clusters may share it, each with its own pool and devices."""
     devices: Sequence[Device]
-    """Handed out to workers: GPUs (gpus.found) or CPU slots (devices.cpu_slots)."""
+    """Handed out to workers: GPUs (gpus.find_gpus) or CPU slots (devices.cpu_slots)."""
     clock: Clock
     jobs: Callable[[str], JobSpec | None]
     """The spec of a job that is live in the log; None of any other. It must be up to date before the cluster opens:
@@ -42,8 +42,8 @@ class Setup:
     """Environment that every process starts from."""
     environment: Callable[[JobSpec], Mapping[str, str]] = no_variables
     """VODA_... variables of a job's processes."""
-    blueprint: Callable[[JobSpec], Blueprint] = blueprint_of
-    health: Watch | None = None
+    blueprint: Callable[[JobSpec], RunSpec] = run_spec_of
+    health: GpuMonitor | None = None
     """Reads the GPUs' health; None without GPUs."""
     transport: Transport | None = None
     """How mpirun gets into a worker; None: found out when the cluster opens."""
@@ -52,42 +52,42 @@ class Setup:
 
 
 @dataclass(slots=True, kw_only=True)
-class Site:
+class LocalContext:
     """The ground on which jobs run; its owner is LocalCluster."""
 
-    setup: Setup
+    config: LocalClusterConfig
     slots: Slots
     tell: Callable[[Observation], None]
     transport: Transport = "rank"
     boot_id: str = ""
     barred: frozenset[str] = frozenset()
     """Devices that are not to be given away: broken ones, and those that others use."""
-    blueprints: dict[str, tuple[JobSpec, Blueprint]] = field(default_factory=dict)
+    blueprints: dict[str, tuple[JobSpec, RunSpec]] = field(default_factory=dict)
     """job id -> the spec last seen and what it came to."""
     timers: set[asyncio.TimerHandle] = field(default_factory=set)
 
     @property
     def node(self) -> str:
         """Name of the only node."""
-        return self.setup.node.name
+        return self.config.node.name
 
-    def blueprint(self, job_id: str) -> Blueprint:
+    def blueprint(self, job_id: str) -> RunSpec:
         """Return what a live job comes to.
 
         Raises:
             ActionRefused: the log knows no such live job, or it cannot be run here.
         """
-        spec = self.setup.jobs(job_id)
+        spec = self.config.jobs(job_id)
         if spec is None:
             raise ActionRefused(f"job {job_id}: not known to the cluster")
         kept = self.blueprints.get(job_id)
         if kept is None or kept[0] is not spec:
-            kept = self.blueprints[job_id] = (spec, self.setup.blueprint(spec))
+            kept = self.blueprints[job_id] = (spec, self.config.blueprint(spec))
         return kept[1]
 
     def now(self) -> float:
         """Return seconds since the Unix epoch."""
-        return self.setup.clock.now()
+        return self.config.clock.now()
 
     def after(self, pause_s: float, act: Callable[[], None]) -> None:
         """Have something done later, unless the cluster is closed by then."""

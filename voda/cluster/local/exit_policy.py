@@ -9,13 +9,13 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from voda.cluster.local.processes.record import Exit
-from voda.cluster.local.run_spec import Blueprint
+from voda.cluster.local.run_spec import RunSpec
 
 _LEAST_RETRYABLE: Final = 128
 _CANNOT_START: Final = frozenset({126, 127})
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
+class ExitDecision(Struct, frozen=True, kw_only=True):
     """What to do."""
 
     outcome: Literal["completed", "failed", "again", "done"]
@@ -23,7 +23,9 @@ class Verdict(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-def verdict(blueprint: Blueprint, replica: str, ended: Exit, *, failures: int, unfinished: Collection[str]) -> Verdict:
+def decide_exit(
+    blueprint: RunSpec, replica: str, ended: Exit, *, failures: int, unfinished: Collection[str]
+) -> ExitDecision:
     """Judge one end.
 
     Args:
@@ -36,22 +38,22 @@ def verdict(blueprint: Blueprint, replica: str, ended: Exit, *, failures: int, u
     role = blueprint.role_of(replica)
     if ended.is_success:
         return _after_success(blueprint, role, unfinished)
-    what = f"{replica} {told(ended)}"
+    what = f"{replica} {describe_exit(ended)}"
     if ended.problem and ended.exit_code in _CANNOT_START:
-        return Verdict(outcome="failed", reason=what)
+        return ExitDecision(outcome="failed", reason=what)
     policy = blueprint.policy.restart_policy.get(role, "OnFailure")
     is_retried = policy != "Never" or blueprint.is_mpi_v2
     if policy == "ExitCode" and ended.exit_code < _LEAST_RETRYABLE:
-        return Verdict(outcome="failed", reason=f"{what}; its restartPolicy ExitCode takes that as permanent")
+        return ExitDecision(outcome="failed", reason=f"{what}; its restartPolicy ExitCode takes that as permanent")
     if not is_retried:
-        return Verdict(outcome="failed", reason=f"{what}; its restartPolicy is Never")
+        return ExitDecision(outcome="failed", reason=f"{what}; its restartPolicy is Never")
     if failures >= blueprint.policy.backoff_limit:
         restarts = f" after {failures} restart{'s' if failures > 1 else ''} (backoffLimit)" if failures else ""
-        return Verdict(outcome="failed", reason=what + restarts)
-    return Verdict(outcome="again")
+        return ExitDecision(outcome="failed", reason=what + restarts)
+    return ExitDecision(outcome="again")
 
 
-def told(ended: Exit) -> str:
+def describe_exit(ended: Exit) -> str:
     """Say how a program ended, to follow its replica's name."""
     if ended.problem:
         return f"could not run: {ended.problem}"
@@ -60,9 +62,9 @@ def told(ended: Exit) -> str:
     return f"ended with exit code {ended.code}"
 
 
-def _after_success(blueprint: Blueprint, role: str, unfinished: Collection[str]) -> Verdict:
+def _after_success(blueprint: RunSpec, role: str, unfinished: Collection[str]) -> ExitDecision:
     if blueprint.has_master:
-        return Verdict(outcome="completed" if role == "master" else "done")
+        return ExitDecision(outcome="completed" if role == "master" else "done")
     if blueprint.kind == "mpi" or blueprint.elastic is not None or not unfinished:
-        return Verdict(outcome="completed")
-    return Verdict(outcome="done")
+        return ExitDecision(outcome="completed")
+    return ExitDecision(outcome="done")

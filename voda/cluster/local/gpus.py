@@ -34,7 +34,7 @@ class Card(Struct, frozen=True, kw_only=True):
     """Compute processes on it."""
 
 
-class Health(Struct, frozen=True, kw_only=True):
+class GpuHealth(Struct, frozen=True, kw_only=True):
     """How the GPUs are."""
 
     broken: Mapping[str, str] = {}
@@ -51,7 +51,7 @@ class Nvml(Protocol):
         ...
 
 
-def found(nvml: Nvml, *, visible: str | None = None) -> tuple[Device, ...]:
+def find_gpus(nvml: Nvml, *, visible: str | None = None) -> tuple[Device, ...]:
     """Return the GPUs that voda may hand out.
 
     Args:
@@ -65,7 +65,7 @@ def found(nvml: Nvml, *, visible: str | None = None) -> tuple[Device, ...]:
     return tuple(Device(name=str(card.index), model=card.model, uuid=card.uuid) for card in cards)
 
 
-def pools(devices: Sequence[Device]) -> Mapping[str, tuple[Device, ...]]:
+def gpu_pools(devices: Sequence[Device]) -> Mapping[str, tuple[Device, ...]]:
     """Return model -> its GPUs, the model written as a pool's name: lower case, with hyphens."""
     by_model: dict[str, list[Device]] = {}
     for device in devices:
@@ -73,7 +73,7 @@ def pools(devices: Sequence[Device]) -> Mapping[str, tuple[Device, ...]]:
     return MappingProxyType({model: tuple(those) for model, those in by_model.items()})
 
 
-class Watch:
+class GpuMonitor:
     """Looks at the GPUs again and again."""
 
     def __init__(self, nvml: Nvml, devices: Sequence[Device]) -> None:
@@ -83,7 +83,7 @@ class Watch:
         self._busy: frozenset[str] | None = None
         """GPUs with processes and without a worker, at the last look."""
 
-    def look(self, held: AbstractSet[str]) -> Health:
+    def look(self, held: AbstractSet[str]) -> GpuHealth:
         """Return how the GPUs are; may take as long as the driver does, so call it in a thread.
 
         Args:
@@ -97,7 +97,7 @@ class Watch:
         busy = frozenset(name for name, card in cards.items() if card.processes and name not in held)
         before = busy if self._busy is None else self._busy
         self._busy = busy
-        return Health(broken=dict(self._broken), foreign=busy & before)
+        return GpuHealth(broken=dict(self._broken), foreign=busy & before)
 
 
 class NoNvml:
@@ -108,16 +108,16 @@ class NoNvml:
         return ()
 
 
-def opened() -> Nvml:
+def open_driver() -> Nvml:
     """Return the driver of this machine; one without GPUs where there is none."""
     try:
-        return Driver()
+        return NvmlDriver()
     except Exception as error:  # the library raises its own family, and OSError where it finds no driver
         _log.info("no NVIDIA driver: %s", error)
         return NoNvml()
 
 
-class Driver:
+class NvmlDriver:
     """NVIDIA's driver, by nvidia-ml-py."""
 
     def __init__(self) -> None:

@@ -11,14 +11,14 @@ from contextlib import suppress
 from typing import Final
 
 from voda.cluster.local.command import LAUNCHER, command_of
-from voda.cluster.local.context import Site
+from voda.cluster.local.context import LocalContext
 from voda.cluster.local.job_endings import Endings
-from voda.cluster.local.processes.folder import Folder
-from voda.cluster.local.processes.process_table import locked
-from voda.cluster.local.processes.record import Record, pause_s
-from voda.cluster.local.processes.replica import Replica, Unclear, found, start
-from voda.cluster.local.processes.timer import Alarm
-from voda.cluster.local.run_spec import Blueprint
+from voda.cluster.local.processes.folder import JobFolder
+from voda.cluster.local.processes.process_table import try_lock
+from voda.cluster.local.processes.record import LocalJobRecord, pause_s
+from voda.cluster.local.processes.replica import ReplicaProcess, ReplicaStateUnknown, find_replica, start_replica
+from voda.cluster.local.processes.timer import Timer
+from voda.cluster.local.run_spec import RunSpec
 from voda.cluster.local.worker_files import take
 from voda.cluster.local.workers import TRY_AGAIN_S
 from voda.domain.errors import ActionRefused, ClusterUnavailable
@@ -34,9 +34,9 @@ _log = logging.getLogger(__name__)
 class LocalJob(Endings):
     """A job's record and its processes."""
 
-    def __init__(self, site: Site, folder: Folder, record: Record) -> None:
+    def __init__(self, site: LocalContext, folder: JobFolder, record: LocalJobRecord) -> None:
         super().__init__(site, folder, record)
-        self._next_look = Alarm(site, self.settle)
+        self._next_look = Timer(site, self.settle)
         self._unclear: dict[str, int | None] = {}
         """Replicas that are looked at again in a moment -> exit status of their shim, where it was our child."""
 
@@ -67,7 +67,7 @@ class LocalJob(Endings):
             self._site.tell(WorkerStarted(job_id=record.job_id, workers=dict.fromkeys(new, self._site.node)))
         self.settle()
 
-    def _take(self, blueprint: Blueprint, new: Sequence[int], before: int) -> None:
+    def _take(self, blueprint: RunSpec, new: Sequence[int], before: int) -> None:
         """Take devices for new workers; where that is refused, go back to the size before."""
         try:
             take(self._site, self._folder, self.record, blueprint, new)
@@ -194,7 +194,7 @@ class LocalJob(Endings):
             return
         names = self._names_of(self.record.leaving)
         for name in names:
-            with suppress(Unclear):
+            with suppress(ReplicaStateUnknown):
                 # It is looked at again as long as it has not left.
                 self._see(name)
         self._stop_surplus(names)
@@ -244,7 +244,7 @@ class LocalJob(Endings):
             return
         try:
             command = command_of(self._site, folder, blueprint, self.record, name)
-            self._watch(start(folder, name, run, command))
+            self._watch(start_replica(folder, name, run, command))
         except ValueError as error:
             self._fail(f"{name} could not run: its command line or environment is no such thing: {error}", None)
         except OSError as error:
@@ -258,7 +258,7 @@ class LocalJob(Endings):
         home = folder.replicas / name
         home.mkdir(exist_ok=True)
         # Held until the former run's grant is gone: a shim of it that comes this late finds the lock or no grant.
-        with locked(home / "lock") as is_ours:
+        with try_lock(home / "lock") as is_ours:
             last = record.runs.get(name, 0)
             if not is_ours or (record.judged.get(name) != last and folder.exit(name, last) is not None):
                 return None
@@ -267,11 +267,11 @@ class LocalJob(Endings):
             folder.save(record)
         return run
 
-    def _watch(self, replica: Replica) -> None:
+    def _watch(self, replica: ReplicaProcess) -> None:
         self._replicas[replica.name] = replica
         replica.watch(self._on_end)
 
-    def _on_end(self, replica: Replica, status: int | None) -> None:
+    def _on_end(self, replica: ReplicaProcess, status: int | None) -> None:
         self._replicas.pop(replica.name, None)
         self._learn(replica.name, status)
 
@@ -289,7 +289,7 @@ class LocalJob(Endings):
         """Find out what became of a replica's newest run, now or a little later, and draw the conclusions."""
         try:
             self._see(name, status)
-        except Unclear:
+        except ReplicaStateUnknown:
             if name not in self._unclear:
                 self._site.after(_LOOK_AGAIN_S, lambda: self._learn(name, self._unclear.pop(name, None)))
                 self._unclear[name] = status
@@ -302,8 +302,8 @@ class LocalJob(Endings):
         """
         if not self._is_open or name in self._replicas:
             return
-        seen = found(self._folder, name, self.record.runs.get(name, 0), status)
-        if isinstance(seen, Replica):
+        seen = find_replica(self._folder, name, self.record.runs.get(name, 0), status)
+        if isinstance(seen, ReplicaProcess):
             self._watch(seen)
         elif seen is not None and self.record.judged.get(name) != seen.run:
             self._judge(name, seen)

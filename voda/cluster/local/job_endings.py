@@ -8,12 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection
 
 from voda.cluster.local.command import LAUNCHER
-from voda.cluster.local.context import Site
-from voda.cluster.local.exit_policy import told, verdict
-from voda.cluster.local.processes.folder import Folder
-from voda.cluster.local.processes.record import Exit, Record
-from voda.cluster.local.processes.timer import Alarm
-from voda.cluster.local.run_spec import Blueprint
+from voda.cluster.local.context import LocalContext
+from voda.cluster.local.exit_policy import decide_exit, describe_exit
+from voda.cluster.local.processes.folder import JobFolder
+from voda.cluster.local.processes.record import Exit, LocalJobRecord
+from voda.cluster.local.processes.timer import Timer
+from voda.cluster.local.run_spec import RunSpec
 from voda.cluster.local.worker_files import last_lines
 from voda.cluster.local.workers import FORGIVEN_S, Workers
 from voda.events.types import JobCompleted, JobFailed
@@ -24,9 +24,9 @@ _log = logging.getLogger(__name__)
 class Endings(Workers, ABC):
     """Judges; LocalJob finds out what ended, and starts what is to run."""
 
-    def __init__(self, site: Site, folder: Folder, record: Record) -> None:
+    def __init__(self, site: LocalContext, folder: JobFolder, record: LocalJobRecord) -> None:
         super().__init__(site, folder, record)
-        self._deadline = Alarm(site, self._check_deadline)
+        self._deadline = Timer(site, self._check_deadline)
 
     @abstractmethod
     def settle(self) -> None:
@@ -43,7 +43,7 @@ class Endings(Workers, ABC):
             return
         expected = {blueprint.replica_of(other) for other in record.expected if other not in record.done}
         others = sorted(expected - {name})
-        judged = verdict(blueprint, name, ended, failures=record.failures, unfinished=others)
+        judged = decide_exit(blueprint, name, ended, failures=record.failures, unfinished=others)
         forgiven_s = record.forgiven_until - self._site.now()
         if name == LAUNCHER and 0 < forgiven_s <= FORGIVEN_S and not ended.problem:
             # Open MPI's mpirun even ends well when one of its daemons is killed.
@@ -62,7 +62,7 @@ class Endings(Workers, ABC):
         else:
             self._again(name, index, ended)
 
-    def _complete_if_done(self, blueprint: Blueprint) -> None:
+    def _complete_if_done(self, blueprint: RunSpec) -> None:
         """Complete a job that waited for workers only which it is not to have any more."""
         record = self.record
         is_for_all = blueprint.kind == "torch" and not blueprint.has_master
@@ -99,7 +99,7 @@ class Endings(Workers, ABC):
             record.leaving.add(index)
             self._causes[index] = ("failed", ended.exit_code)
         self._save()
-        _log.warning("job_id=%s %s %s; failures=%d", record.job_id, name, told(ended), record.failures)
+        _log.warning("job_id=%s %s %s; failures=%d", record.job_id, name, describe_exit(ended), record.failures)
 
     def _cut_off(self, name: str, index: int | None, ended: Exit) -> None:
         """Have a replica that others told to end started again after a pause; it did not fail."""
@@ -117,7 +117,7 @@ class Endings(Workers, ABC):
             self._leave(set(self.record.devices))
             self.settle()
 
-    def _index(self, blueprint: Blueprint, name: str) -> int | None:
+    def _index(self, blueprint: RunSpec, name: str) -> int | None:
         return next((index for index in self.record.devices if blueprint.replica_of(index) == name), None)
 
     # ---- the deadline

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from voda.cluster.local.processes.folder import Folder
+from voda.cluster.local.processes.folder import JobFolder
 from voda.cluster.local.processes.process_table import is_locked
 from voda.domain.errors import ActionRefused, InvalidInput
 
@@ -30,7 +30,7 @@ class LocalOutputs:
     async def replicas(self, job_id: str) -> Sequence[str]:
         """See Outputs.replicas."""
         with suppress(ActionRefused, OSError):
-            found = [path.stem for path in Folder(self._jobs, job_id).logs.iterdir() if path.suffix == ".log"]
+            found = [path.stem for path in JobFolder(self._jobs, job_id).logs.iterdir() if path.suffix == ".log"]
             return tuple(sorted((name for name in found if _REPLICA.fullmatch(name)), key=_rank))
         return ()
 
@@ -40,7 +40,7 @@ class LocalOutputs:
         if replica not in known:
             names = ", ".join(known) or "(none)"
             raise InvalidInput(f"job {job_id} has no output of a replica {replica[:80]!r}: expected one of {names}")
-        folder = Folder(self._jobs, job_id)
+        folder = JobFolder(self._jobs, job_id)
         at = _beginning(folder.log(replica), tail_bytes)
         while True:
             # Asked first: what is printed after the last look and before the end is read by one more look.
@@ -86,7 +86,7 @@ def _chunk(path: Path, at: int) -> tuple[int, bytes] | None:
     return (at + len(content), content) if content else None
 
 
-def _has_ended(folder: Folder) -> bool:
+def _has_ended(folder: JobFolder) -> bool:
     """Say whether nothing more will be printed: the job is stopped or has ended, and no replica is at work."""
     record = folder.load()
     if record is not None and not record.ended and record.state != "stopping":

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from voda.cluster.local import mpi, torch
 from voda.cluster.local.command import visible
-from voda.cluster.local.context import Site
-from voda.cluster.local.processes.folder import Folder
-from voda.cluster.local.processes.record import Record
-from voda.cluster.local.run_spec import Blueprint
+from voda.cluster.local.context import LocalContext
+from voda.cluster.local.processes.folder import JobFolder
+from voda.cluster.local.processes.record import LocalJobRecord
+from voda.cluster.local.run_spec import RunSpec
 from voda.domain.errors import ClusterUnavailable
 
 
-def take(site: Site, folder: Folder, record: Record, blueprint: Blueprint, new: Sequence[int]) -> None:
+def take(site: LocalContext, folder: JobFolder, record: LocalJobRecord, blueprint: RunSpec, new: Sequence[int]) -> None:
     """Take devices for new workers, record it and let their processes come in; or change nothing.
 
     Raises:
@@ -45,7 +45,7 @@ def take(site: Site, folder: Folder, record: Record, blueprint: Blueprint, new: 
         raise ClusterUnavailable(f"job {record.job_id}: its folder cannot be written: {error}") from error
 
 
-def furnish(site: Site, folder: Folder, record: Record, blueprint: Blueprint) -> None:
+def furnish(site: LocalContext, folder: JobFolder, record: LocalJobRecord, blueprint: RunSpec) -> None:
     """Write all that a launcher and its workers need, as the record has it; a PyTorchJob needs nothing.
 
     Raises:
@@ -62,7 +62,7 @@ def furnish(site: Site, folder: Folder, record: Record, blueprint: Blueprint) ->
     mpi.write_hosts(folder, blueprint, record.wanted, site.transport)
 
 
-def last_lines(folder: Folder, name: str, run: int, *, lines: int = 5, most_bytes: int = 2000) -> str:
+def last_lines(folder: JobFolder, name: str, run: int, *, lines: int = 5, most_bytes: int = 2000) -> str:
     """Return the end of what a replica printed in one run; empty where it printed nothing."""
     alive = folder.alive(name, run)
     try:

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from voda.cluster.local.command import LAUNCHER
-from voda.cluster.local.context import Site
-from voda.cluster.local.processes.folder import Folder
+from voda.cluster.local.context import LocalContext
+from voda.cluster.local.processes.folder import JobFolder
 from voda.cluster.local.processes.process_table import kill_marked
 from voda.cluster.local.processes.process_usage import home_of, is_at_work, is_deserted, is_used
-from voda.cluster.local.processes.record import Record
-from voda.cluster.local.processes.replica import Replica
-from voda.cluster.local.run_spec import Blueprint
+from voda.cluster.local.processes.record import LocalJobRecord
+from voda.cluster.local.processes.replica import ReplicaProcess
+from voda.cluster.local.run_spec import RunSpec
 from voda.cluster.local.worker_files import furnish
 from voda.domain.errors import ActionRefused
 from voda.events.types import ExitCause, WorkerExited
@@ -31,11 +31,11 @@ _log = logging.getLogger(__name__)
 class Workers:
     """What a job holds; LocalJob says when to take and when to let go."""
 
-    def __init__(self, site: Site, folder: Folder, record: Record) -> None:
+    def __init__(self, site: LocalContext, folder: JobFolder, record: LocalJobRecord) -> None:
         self.record = record
         self._site = site
         self._folder = folder
-        self._replicas: dict[str, Replica] = {}
+        self._replicas: dict[str, ReplicaProcess] = {}
         """Shims at work."""
         self._leave_by: dict[int, float] = {}
         """Loop time at which a leaving worker of a launcher is killed."""
@@ -138,10 +138,10 @@ class Workers:
         blueprint = self._known_blueprint()
         return [blueprint.replica_of(index) for index in indices] if blueprint else [*self.record.runs]
 
-    def _blueprint(self) -> Blueprint:
+    def _blueprint(self) -> RunSpec:
         return self._site.blueprint(self.record.job_id)
 
-    def _known_blueprint(self) -> Blueprint | None:
+    def _known_blueprint(self) -> RunSpec | None:
         try:
             return self._blueprint()
         except ActionRefused:

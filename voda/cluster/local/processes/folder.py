@@ -18,15 +18,15 @@ from typing import TypeVar
 
 import msgspec
 
-from voda.cluster.local.processes.record import Alive, Exit, Record
+from voda.cluster.local.processes.record import Exit, LocalJobRecord, ShimProcess
 from voda.domain.errors import ActionRefused
 
-_Kind = TypeVar("_Kind", Record, Exit, Alive)
+_Kind = TypeVar("_Kind", LocalJobRecord, Exit, ShimProcess)
 # As domain/job.py has it; looked at again because a path is made of it.
 _NAME = re.compile(r"[a-z0-9]([a-z0-9_-]{0,126}[a-z0-9])?")
 
 
-class Folder:
+class JobFolder:
     """The folder of one job."""
 
     def __init__(self, jobs: Path, job_id: str) -> None:
@@ -52,13 +52,13 @@ class Folder:
         """Return where a replica's output goes."""
         return self.logs / f"{replica}.log"
 
-    def save(self, record: Record, *, durably: bool = False) -> None:
+    def save(self, record: LocalJobRecord, *, durably: bool = False) -> None:
         """Write the record; `durably` waits for the disk."""
         write_whole(self._record, msgspec.json.encode(record), durably=durably)
 
-    def load(self) -> Record | None:
+    def load(self) -> LocalJobRecord | None:
         """Return the record; None if there is none, or none that can be read."""
-        return _read(self._record, Record)
+        return _read(self._record, LocalJobRecord)
 
     def forget(self) -> None:
         """Put the record aside; outputs and checkpoints stay."""
@@ -75,9 +75,9 @@ class Folder:
         """Let no more processes of a replica come in."""
         (self.replicas / replica / "grant").unlink(missing_ok=True)
 
-    def alive(self, replica: str, run: int) -> Alive | None:
+    def alive(self, replica: str, run: int) -> ShimProcess | None:
         """Return what the shim of a run wrote of itself; None before it did."""
-        alive = _read(self.replicas / replica / "process.json", Alive)
+        alive = _read(self.replicas / replica / "process.json", ShimProcess)
         return alive if alive is not None and alive.run == run else None
 
     def exit(self, replica: str, run: int) -> Exit | None:
@@ -88,7 +88,7 @@ class Folder:
     def last_run(self, replica: str) -> int:
         """Return the number of the newest start that left a trace; 0 if none did."""
         home = self.replicas / replica
-        traces = (_read(home / "process.json", Alive), _read(home / "exit.json", Exit))
+        traces = (_read(home / "process.json", ShimProcess), _read(home / "exit.json", Exit))
         return max((trace.run for trace in traces if trace is not None), default=0)
 
 

@@ -28,7 +28,7 @@ def start_of(pid: int) -> int | None:
     return int(stat.rpartition(b")")[2].split()[19])
 
 
-def opened(pid: int, start: int) -> int | None:
+def open_process(pid: int, start: int) -> int | None:
     """Return a file descriptor of the process of that id and start; None if it is gone. It is readable at its end."""
     try:
         pidfd = os.pidfd_open(pid)
@@ -41,13 +41,13 @@ def opened(pid: int, start: int) -> int | None:
     return None
 
 
-def tell(pidfd: int, number: signal.Signals) -> None:
+def send_signal(pidfd: int, number: signal.Signals) -> None:
     """Signal a process, if it is still there."""
     with suppress(ProcessLookupError):
         signal.pidfd_send_signal(pidfd, number)
 
 
-def collect(pidfd: int) -> int | None:
+def exit_status(pidfd: int) -> int | None:
     """Return the exit status of an ended process (minus the signal that killed it); None if it is no child of ours."""
     try:
         found = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
@@ -69,7 +69,7 @@ def is_locked(path: Path) -> bool:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[bool]:
+def try_lock(path: Path) -> Iterator[bool]:
     """Hold the lock on a file, made if need be, for the length of the block; yield False where another one has it."""
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb") as file:
         yield _is_taken(file)
@@ -84,7 +84,7 @@ def _is_taken(file: IO[bytes]) -> bool:
     return True
 
 
-def marked(folder: Path) -> Iterator[tuple[int, bytes]]:
+def marked_processes(folder: Path) -> Iterator[tuple[int, bytes]]:
     """Yield id and environment of every process whose VODA_REPLICA is a folder or lies in it."""
     wanted = _MARK + os.fsencode(folder)
     for name in os.listdir("/proc"):
@@ -103,7 +103,7 @@ def marked(folder: Path) -> Iterator[tuple[int, bytes]]:
 def kill_marked(folder: Path) -> int:
     """Kill every process that bears the folder's mark, and return how many there were."""
     count = 0
-    for pid, _ in marked(folder):
+    for pid, _ in marked_processes(folder):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
             count += 1

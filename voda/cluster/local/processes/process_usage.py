@@ -8,37 +8,37 @@ from collections.abc import Collection
 from pathlib import Path
 
 from voda.cluster.local.command import LAUNCHER, visible
-from voda.cluster.local.context import Site
-from voda.cluster.local.processes.folder import Folder
-from voda.cluster.local.processes.process_table import is_locked, kill_marked, marked
-from voda.cluster.local.processes.record import Record
+from voda.cluster.local.context import LocalContext
+from voda.cluster.local.processes.folder import JobFolder
+from voda.cluster.local.processes.process_table import is_locked, kill_marked, marked_processes
+from voda.cluster.local.processes.record import LocalJobRecord
 
 _DEVICES = b"CUDA_VISIBLE_DEVICES="
 
 
-def is_at_work(folder: Folder, name: str) -> bool:
+def is_at_work(folder: JobFolder, name: str) -> bool:
     """Say whether a replica has a shim, or any process that outlived it; such processes are killed."""
     home = folder.replicas / name
     return is_locked(home / "lock") or kill_marked(home) > 0
 
 
-def is_deserted(folder: Folder) -> bool:
+def is_deserted(folder: JobFolder) -> bool:
     """Say whether a launcher is gone with all that was started by it or for its workers; what is left is killed."""
     return not is_locked(folder.replicas / LAUNCHER / "lock") and kill_marked(folder.replicas) == 0
 
 
-def is_used(site: Site, folder: Folder, record: Record, index: int) -> bool:
+def is_used(site: LocalContext, folder: JobFolder, record: LocalJobRecord, index: int) -> bool:
     """Say whether any process is in a launcher's worker, or was given one of its GPUs."""
     home = home_of(folder, index)
     gpus = {name.encode() for name in visible(site, record, [index])}
     mark = f"VODA_REPLICA={home}".encode()
     return is_locked(home / "lock") or any(
         mark in entries or gpus & _gpus_in(entries)
-        for entries in (environment.split(b"\0") for _, environment in marked(folder.replicas))
+        for entries in (environment.split(b"\0") for _, environment in marked_processes(folder.replicas))
     )
 
 
-def home_of(folder: Folder, index: int) -> Path:
+def home_of(folder: JobFolder, index: int) -> Path:
     """Return the folder of a launcher's worker."""
     return folder.replicas / f"worker-{index}"
 

@@ -22,7 +22,7 @@ def pause_s(failures: int) -> float:
     return min(FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16), LONGEST_PAUSE_S)
 
 
-class Record(Struct, kw_only=True, omit_defaults=True):
+class LocalJobRecord(Struct, kw_only=True, omit_defaults=True):
     """A job of the local cluster; changed in place by its owner."""
 
     job_id: str
@@ -118,7 +118,7 @@ class Exit(Struct, frozen=True, kw_only=True):
         return self.exit_code == 0
 
 
-class Alive(Struct, frozen=True, kw_only=True):
+class ShimProcess(Struct, frozen=True, kw_only=True):
     """The shim of a replica, as it wrote itself down."""
 
     run: int

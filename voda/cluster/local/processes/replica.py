@@ -14,14 +14,14 @@ from typing import Final
 from msgspec import Struct
 
 from voda.cluster.local.processes import shim
-from voda.cluster.local.processes.folder import Folder
-from voda.cluster.local.processes.process_table import collect, is_locked, kill_marked, opened, tell
+from voda.cluster.local.processes.folder import JobFolder
+from voda.cluster.local.processes.process_table import exit_status, is_locked, kill_marked, open_process, send_signal
 from voda.cluster.local.processes.record import Exit
 
 MARK: Final = "VODA_REPLICA"
 
 
-class Command(Struct, frozen=True, kw_only=True):
+class ReplicaCommand(Struct, frozen=True, kw_only=True):
     """What to run, and how."""
 
     argv: Sequence[str]
@@ -31,7 +31,7 @@ class Command(Struct, frozen=True, kw_only=True):
     log_bytes: int
 
 
-class Replica:
+class ReplicaProcess:
     """A running shim."""
 
     def __init__(self, name: str, run: int, pidfd: int) -> None:
@@ -40,12 +40,12 @@ class Replica:
         self.is_stopping = False
         self._pidfd = pidfd
 
-    def watch(self, ended: Callable[["Replica", int | None], None]) -> None:
+    def watch(self, ended: Callable[["ReplicaProcess", int | None], None]) -> None:
         """Have the end told, with the shim's own exit status; None where it is not our child."""
 
         def read() -> None:
             asyncio.get_running_loop().remove_reader(self._pidfd)
-            status = collect(self._pidfd)
+            status = exit_status(self._pidfd)
             self.close()
             ended(self, status)
 
@@ -55,12 +55,12 @@ class Replica:
         """Ask the program to end; its shim kills all that is left once the grace is over."""
         if not self.is_stopping and self._pidfd >= 0:
             self.is_stopping = True
-            tell(self._pidfd, signal.SIGTERM)
+            send_signal(self._pidfd, signal.SIGTERM)
 
     def kill(self) -> None:
         """Kill the program and all its descendants."""
         if self._pidfd >= 0:
-            tell(self._pidfd, signal.SIGUSR1)
+            send_signal(self._pidfd, signal.SIGUSR1)
 
     def close(self) -> None:
         """Look no longer; the replica goes on."""
@@ -70,7 +70,7 @@ class Replica:
             self._pidfd = -1
 
 
-def start(folder: Folder, name: str, run: int, command: Command) -> Replica:
+def start_replica(folder: JobFolder, name: str, run: int, command: ReplicaCommand) -> ReplicaProcess:
     """Start a replica's shim; whether the program itself starts is told by its end.
 
     Raises:
@@ -98,14 +98,14 @@ def start(folder: Folder, name: str, run: int, command: Command) -> Replica:
     finally:
         os.close(output)
     # It cannot have been collected by anybody yet, so the id is its own.
-    return Replica(name, run, os.pidfd_open(pid))
+    return ReplicaProcess(name, run, os.pidfd_open(pid))
 
 
-class Unclear(Exception):
+class ReplicaStateUnknown(Exception):
     """A shim is at work and has not written itself down yet: look again in a moment."""
 
 
-def found(folder: Folder, name: str, run: int, status: int | None = None) -> Replica | Exit | None:
+def find_replica(folder: JobFolder, name: str, run: int, status: int | None = None) -> ReplicaProcess | Exit | None:
     """Return what became of a run: it is at work, it ended, or (None) it never began.
 
     Args:
@@ -120,10 +120,10 @@ def found(folder: Folder, name: str, run: int, status: int | None = None) -> Rep
     home = folder.replicas / name
     alive = folder.alive(name, run)
     if is_locked(home / "lock"):
-        pidfd = opened(alive.pid, alive.start) if alive is not None else None
+        pidfd = open_process(alive.pid, alive.start) if alive is not None else None
         if pidfd is None:
-            raise Unclear
-        return Replica(name, run, pidfd)
+            raise ReplicaStateUnknown
+        return ReplicaProcess(name, run, pidfd)
     if run == 0:
         return None
     if (ended := folder.exit(name, run)) is not None:

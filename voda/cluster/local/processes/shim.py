@@ -52,7 +52,7 @@ def main(words: list[str]) -> int:
         os.write(2, f"voda: {folder} cannot be written: {error.strerror}\n".encode())
         return CANNOT_WRITE
     pid, problem = start(words[words.index("--") + 1 :], cwd)
-    ending, was_told = watch(pid, float(grace_s), Log(log, int(log_bytes)))
+    ending, was_told = watch(pid, float(grace_s), CappedOutput(log, int(log_bytes)))
     code, killer = (os.waitstatus_to_exitcode(ending), 0) if not os.WIFSIGNALED(ending) else (-1, os.WTERMSIG(ending))
     told = "true" if was_told else "false"
     ended = f'"code":{code},"signal":{killer},"was_told":{told},"ended_at":{now()},"problem":"{problem}"'
@@ -99,7 +99,7 @@ def become(argv: list[str], cwd: str, tell: int, parent: int) -> None:
         os._exit(status)
 
 
-class Log:
+class CappedOutput:
     """A program's output, kept below a size: of more, only the end is kept."""
 
     def __init__(self, path: str, most: int) -> None:
@@ -122,7 +122,7 @@ class Log:
             return
 
 
-def watch(pid: int, grace_s: float, log: Log) -> tuple[int, bool]:
+def watch(pid: int, grace_s: float, log: CappedOutput) -> tuple[int, bool]:
     """Wait for the program's end, and heed the signals meanwhile; return its wait status, and if it was told to end."""
     kill_at = float("inf")
     while True:

@@ -8,10 +8,10 @@ import asyncio
 import math
 from collections.abc import Callable
 
-from voda.cluster.local.context import Site
+from voda.cluster.local.context import LocalContext
 
 
-class Alarm:
+class Timer:
     """Has something done once, at the earliest of the times asked for since it was done last.
 
     Args:
@@ -19,7 +19,7 @@ class Alarm:
         act: what is done.
     """
 
-    def __init__(self, site: Site, act: Callable[[], None]) -> None:
+    def __init__(self, site: LocalContext, act: Callable[[], None]) -> None:
         self._site = site
         self._act = act
         self._rings_at = math.inf
