@@ -20,7 +20,7 @@ from voda.cluster.local.processes.replica import ReplicaProcess, ReplicaStateUnk
 from voda.cluster.local.processes.timer import Timer
 from voda.cluster.local.run_spec import RunSpec
 from voda.cluster.local.worker_files import take
-from voda.cluster.local.workers import TRY_AGAIN_S
+from voda.cluster.local.device_claims import TRY_AGAIN_S
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.domain.plan import StopReason
 from voda.events.types import WorkerStarted

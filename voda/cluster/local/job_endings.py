@@ -15,7 +15,7 @@ from voda.cluster.local.processes.record import Exit, LocalJobRecord
 from voda.cluster.local.processes.timer import Timer
 from voda.cluster.local.run_spec import RunSpec
 from voda.cluster.local.worker_files import last_lines
-from voda.cluster.local.workers import FORGIVEN_S, Workers
+from voda.cluster.local.device_claims import FORGIVEN_S, Workers
 from voda.events.types import JobCompleted, JobFailed
 
 _log = logging.getLogger(__name__)
