@@ -85,7 +85,7 @@ class Ground:
                 clock=SystemClock(),
                 jobs=self._spec,
                 base=base_environment(),
-                blueprint=self._blueprint,
+                run_spec=self._run_spec,
                 **self.settings,
             )
         )
@@ -171,7 +171,7 @@ class Ground:
         found = self.blueprints.get(job_id)
         return found.spec if found else None
 
-    def _blueprint(self, spec: JobSpec) -> RunSpec:
+    def _run_spec(self, spec: JobSpec) -> RunSpec:
         if spec.job_id not in self.blueprints:
             raise ActionRefused(f"job {spec.job_id}: not known to the cluster")
         return self.blueprints[spec.job_id]

@@ -19,8 +19,7 @@ import pytest
 from tests.local_jobs import FOREVER, Ground, a_torch_job, an_mpi_job
 from tests.waiting import is_alive, until, wait_until
 from voda.clock import SystemClock
-from voda.cluster.local import job as local_job
-from voda.cluster.local import job_endings
+from voda.cluster.local import exit_policy, job_replicas
 from voda.cluster.local.processes import replica
 from voda.cluster.local.processes.folder import JobFolder
 from voda.cluster.local.processes.process_table import start_of
@@ -219,7 +218,7 @@ async def test_launcher_when_a_worker_was_killed_under_it_by_the_former_owner_is
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However slow the machine is.
-    monkeypatch.setattr(job_endings, "FORGIVEN_S", 3_600.0)
+    monkeypatch.setattr(exit_policy, "FORGIVEN_S", 3_600.0)
     jobs, job = tmp_path / "jobs", an_mpi_job("a", "echo up; until [ -e go ]; do sleep 0.02; done")
     async with an_owner(jobs) as owner:
         await owner.start(job, 2)
@@ -296,7 +295,7 @@ async def test_program_when_the_shim_of_a_dead_owner_comes_very_late_runs_once_a
     owner = Ground(folder=jobs)
     await owner.open()
     with monkeypatch.context() as patched:
-        patched.setattr(local_job, "start_replica", dies)
+        patched.setattr(job_replicas, "start_replica", dies)
         with pytest.raises(Dead):
             await owner.start(job)
     await owner.cluster.close()

@@ -93,7 +93,7 @@ async def test_launcher_when_others_tell_it_to_end_runs_again_and_did_not_fail(g
     await until(lambda: ground.log().count("up") == 2)
     record = JobFolder(ground.folder, "a").load()
     assert record is not None
-    assert (record.cuts, record.failures) == (1, 0)
+    assert (record.evictions, record.failures) == (1, 0)
     # Not at once: who told it may be about to tell the next one, too.
     assert record.not_before > record.resumed_at
     assert not any(isinstance(notice, JobCompleted | JobFailed) for notice in ground.notices())
@@ -111,13 +111,13 @@ async def test_agent_when_others_tell_it_to_end_is_told_as_evicted(ground: Groun
 
 async def test_agents_when_others_tell_them_to_end_again_and_again_wait_longer_each_time(ground: Ground) -> None:
     await ground.start(a_torch_job("a", _CHECKPOINTS, **_ONCE))
-    for cuts in (1, 2):
-        await until(partial(_is_up_again, ground, cuts))
+    for evictions in (1, 2):
+        await until(partial(_is_up_again, ground, evictions))
         _tell_all(ground, signal.SIGTERM)
         await ground.until_workers()
         record = JobFolder(ground.folder, "a").load()
         assert record is not None
-        assert record.cuts == cuts
+        assert record.evictions == evictions
         await ground.resize("a", 1)
 
 

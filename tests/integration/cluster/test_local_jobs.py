@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
 from tests.waiting import is_alive, until
-from voda.cluster.local import job as local_job
-from voda.cluster.local import worker_files
+from voda.cluster.local import job_replicas
+from voda.cluster.local.device_claims import DeviceClaims
 from voda.cluster.local.processes import process_table, replica
 from voda.cluster.local.processes.folder import JobFolder
 from voda.cluster.local.processes.process_table import try_lock
@@ -75,7 +75,7 @@ async def test_launcher_when_somebody_looks_at_its_lock_just_then_is_started_all
         with try_lock(path) as is_ours:
             yield next(answers, is_ours)
 
-    monkeypatch.setattr(local_job, "locked", taken_once)
+    monkeypatch.setattr(job_replicas, "try_lock", taken_once)
     await ground.start(an_mpi_job("a", "exit 0"))
     await ground.until_told(JobCompleted(job_id="a"))
 
@@ -105,13 +105,13 @@ async def test_shim_that_has_its_lock_and_does_not_say_who_it_is_is_looked_at_by
         looks.append(name)
         return replica.find_replica(folder, name, run, status)
 
-    monkeypatch.setattr(local_job, "find_replica", find_replica)
+    monkeypatch.setattr(job_replicas, "find_replica", find_replica)
     home = ground.folder / "a/.voda/replicas/launcher"
     home.mkdir(parents=True)
     with try_lock(home / "lock"):
         await ground.start(an_mpi_job("a", "exit 0"))
         await until(lambda: len(looks) > 40)
-        assert len(ground.cluster._site.timers) < 4
+        assert len(ground.cluster._context.timers) < 4
     await ground.until_told(JobCompleted(job_id="a"))
 
 
@@ -329,7 +329,7 @@ async def test_start_when_it_is_refused_half_way_leaves_no_claim_to_the_next_vod
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(worker_files, "furnish", full)
+        patched.setattr(DeviceClaims, "_write_files", full)
         with pytest.raises(ClusterUnavailable):
             await ground.start(an_mpi_job("a", FOREVER), workers=2)
     await ground.start(an_mpi_job("b", FOREVER), workers=4)

@@ -1,6 +1,7 @@
 """The pure rules of the local cluster: devices, host lists, torch's variables, and what an end means."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -8,9 +9,9 @@ from msgspec.structs import replace
 from tests.local_jobs import a_torch_job, an_mpi_job
 from voda.cluster.local import mpi, torch
 from voda.cluster.local.devices import Device, Slots, cpu_slots
-from voda.cluster.local.exit_policy import decide_exit
+from voda.cluster.local.exit_policy import ExitDecision, decide_exit, pause_s, put_off_restart
 from voda.cluster.local.processes.folder import JobFolder
-from voda.cluster.local.processes.record import Exit, LocalJobRecord, pause_s
+from voda.cluster.local.processes.record import Exit, LocalJobRecord
 from voda.cluster.local.run_spec import RunSpec, run_spec_of
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
@@ -119,48 +120,69 @@ def test_torch_when_asked_for_auto_starts_one_process_per_gpu_of_the_replica(sai
 
 
 def test_end_when_the_launcher_succeeds_completes_the_job() -> None:
-    judged = decide_exit(an_mpi_job("a", ""), "launcher", _DONE, failures=0, unfinished=())
-    assert judged.outcome == "completed"
+    assert _decided(an_mpi_job("a", ""), "launcher", _DONE).outcome == "completed"
 
 
 def test_end_when_one_of_several_agents_succeeds_completes_only_an_elastic_job() -> None:
     elastic = a_torch_job("a", "", elastic=ElasticPolicy(min_replicas=1, max_replicas=4))
     rigid = a_torch_job("a", "", min_replicas=4)
-    assert decide_exit(elastic, "worker-1", _DONE, failures=0, unfinished=["worker-0"]).outcome == "completed"
-    assert decide_exit(rigid, "worker-1", _DONE, failures=0, unfinished=["worker-0"]).outcome == "done"
-    assert decide_exit(rigid, "worker-1", _DONE, failures=0, unfinished=[]).outcome == "completed"
+    assert _decided(elastic, "worker-1", _DONE).outcome == "completed"
+    assert _decided(rigid, "worker-1", _DONE) == ExitDecision(outcome="done", worker=1)
+    assert _decided(rigid, "worker-1", _DONE, done={0}).outcome == "completed"
+
+
+def test_end_when_a_worker_is_still_to_come_waits_for_it() -> None:
+    assert _decided(a_torch_job("a", ""), "worker-1", _DONE, done={0}, size=3).outcome == "done"
 
 
 def test_end_when_a_master_is_there_is_decided_by_it() -> None:
-    assert decide_exit(_with_master(), "worker-0", _DONE, failures=0, unfinished=["master-0"]).outcome == "done"
-    assert decide_exit(_with_master(), "worker-0", _DONE, failures=0, unfinished=[]).outcome == "done"
-    assert decide_exit(_with_master(), "master-0", _DONE, failures=0, unfinished=["worker-0"]).outcome == "completed"
+    assert _decided(_with_master(), "worker-0", _DONE) == ExitDecision(outcome="done", worker=1)
+    assert _decided(_with_master(), "worker-0", _DONE, done={0}).outcome == "done"
+    assert _decided(_with_master(), "master-0", _DONE).outcome == "completed"
+
+
+def test_end_when_the_job_or_the_worker_ends_anyway_is_ignored() -> None:
+    job = a_torch_job("a", "")
+    for fields in ({"ended": "completed"}, {"state": "halting"}, {"leaving": {1}}, {"devices": {0: ("0",)}}):
+        assert _decided(job, "worker-1", _FAILED, **fields).outcome == "ignored"
+
+
+def test_end_when_others_told_the_program_is_an_eviction_even_if_it_ended_well() -> None:
+    told = Exit(run=1, was_told=True)
+    assert _decided(a_torch_job("a", ""), "worker-1", told) == ExitDecision(outcome="evicted", worker=1)
+    assert _decided(an_mpi_job("a", ""), "launcher", told) == ExitDecision(outcome="evicted")
+
+
+@pytest.mark.parametrize(("until", "outcome"), [(99.0, "failed"), (105.0, "ignored"), (111.0, "failed")])
+def test_end_when_a_worker_was_killed_under_the_launcher_is_ignored_for_ten_seconds(until: float, outcome: str) -> None:
+    job = an_mpi_job("a", "", policy={"backoff_limit": 0})
+    assert _decided(job, "launcher", _FAILED, forgiven_until=until).outcome == outcome
 
 
 @pytest.mark.parametrize(
     ("policy", "ended", "failures", "outcome"),
     [
-        ("OnFailure", _FAILED, 0, "again"),
+        ("OnFailure", _FAILED, 0, "restart"),
         ("OnFailure", _FAILED, 6, "failed"),
         ("Never", _FAILED, 0, "failed"),
         ("ExitCode", _FAILED, 0, "failed"),
-        ("ExitCode", Exit(run=1, code=-1, signal=9), 0, "again"),
+        ("ExitCode", Exit(run=1, code=-1, signal=9), 0, "restart"),
         ("OnFailure", Exit(run=1, code=127, problem="command x: not found"), 0, "failed"),
-        ("OnFailure", Exit(run=1, code=127), 0, "again"),
+        ("OnFailure", Exit(run=1, code=127), 0, "restart"),
     ],
 )
 def test_end_when_a_replica_fails_is_judged_by_its_restart_policy(
     policy: str, ended: Exit, failures: int, outcome: str
 ) -> None:
     job = a_torch_job("a", "", policy={"restart_policy": {"worker": policy}})
-    assert decide_exit(job, "worker-0", ended, failures=failures, unfinished=()).outcome == outcome
+    assert _decided(job, "worker-0", ended, failures=failures).outcome == outcome
 
 
 def test_end_when_the_launcher_of_a_v2_job_must_never_restart_is_tried_again_like_a_kubernetes_job() -> None:
     policy = {"restart_policy": {"launcher": "Never"}}
     newer, older = an_mpi_job("a", "", policy=policy), an_mpi_job("a", "", policy=policy, is_mpi_v2=False)
-    assert decide_exit(newer, "launcher", _FAILED, failures=0, unfinished=()).outcome == "again"
-    assert decide_exit(older, "launcher", _FAILED, failures=0, unfinished=()).outcome == "failed"
+    assert _decided(newer, "launcher", _FAILED).outcome == "restart"
+    assert _decided(older, "launcher", _FAILED).outcome == "failed"
 
 
 def test_pause_when_failures_go_on_doubles_up_to_five_minutes() -> None:
@@ -169,10 +191,10 @@ def test_pause_when_failures_go_on_doubles_up_to_five_minutes() -> None:
 
 def test_failures_when_replicas_fail_together_count_once() -> None:
     record = LocalJobRecord(job_id="a", pool="default")
-    record.count_failure(100.0)
-    record.count_failure(100.5)
+    put_off_restart(record, 100.0, is_failure=True)
+    put_off_restart(record, 100.5, is_failure=True)
     assert (record.failures, record.not_before) == (1, 101.0)
-    record.count_failure(101.0)
+    put_off_restart(record, 101.0, is_failure=True)
     assert record.failures == 2
 
 
@@ -211,3 +233,9 @@ def test_blueprint_when_there_is_no_manifest_or_command_is_refused() -> None:
 def _with_master() -> RunSpec:
     job = a_torch_job("t", "", min_replicas=3)
     return replace(job, programs={**job.programs, "master": Program(role="master", argv=("true",))})
+
+
+def _decided(job: RunSpec, replica: str, end: Exit, **fields: Any) -> ExitDecision:
+    """Decide about an end at instant 100 in a running job of two workers, unless the record says otherwise."""
+    running = {"state": "running", "size": 2, "devices": {0: ("0",), 1: ("1",)}, **fields}
+    return decide_exit(job, LocalJobRecord(job_id="a", pool="default", **running), replica, end, now=100.0)

@@ -42,7 +42,7 @@ class LocalCluster:
         self._has_notices = asyncio.Event()
         self._looking: asyncio.Future[GpuHealth] | None = None
         """The look at the GPUs that is under way."""
-        self._site = LocalContext(config=config, slots=Slots(config.devices), tell=self._tell)
+        self._context = LocalContext(config=config, slots=Slots(config.devices), tell=self._tell)
 
     async def open(self) -> None:
         """Take over what runs, and learn what ended meanwhile.
@@ -50,11 +50,11 @@ class LocalCluster:
         Raises:
             OSError: the folder cannot be made or read.
         """
-        site, folder = self._site, self._config.folder
+        context, folder = self._context, self._config.folder
         folder.mkdir(parents=True, exist_ok=True)
-        site.boot_id = process_table.boot_id()
+        context.boot_id = process_table.boot_id()
         chosen = self._config.transport
-        site.transport = await asyncio.to_thread(mpi.probed) if chosen is None else chosen
+        context.transport = await asyncio.to_thread(mpi.probed) if chosen is None else chosen
         await self._look_at_gpus()
         for job_id in job_ids(folder):
             record = JobFolder(folder, job_id).load()
@@ -65,11 +65,11 @@ class LocalCluster:
             elif record.pool == self._node.pool:
                 self._add(record)
         for job in tuple(self._jobs.values()):
-            job.find()
+            job.adopt()
 
     async def close(self) -> None:
         """Look no longer; training goes on."""
-        self._site.cancel_timers()
+        self._context.cancel_timers()
         for job in self._jobs.values():
             job.close()
 
@@ -140,14 +140,14 @@ class LocalCluster:
         job = self._jobs.get(job_id)
         if job is None:
             # Refused before anything is noted; a folder that an earlier job of this id left is used again.
-            self._site.blueprint(job_id)
-            job = self._add(LocalJobRecord(job_id=job_id, pool=self._node.pool, boot_id=self._site.boot_id))
+            self._context.run_spec(job_id)
+            job = self._add(LocalJobRecord(job_id=job_id, pool=self._node.pool, boot_id=self._context.boot_id))
         return job
 
     def _add(self, record: LocalJobRecord) -> LocalJob:
         for index, names in record.devices.items():
-            self._site.slots.hold(record.job_id, index, names)
-        job = LocalJob(self._site, JobFolder(self._config.folder, record.job_id), record)
+            self._context.slots.hold(record.job_id, index, names)
+        job = LocalJob(self._context, JobFolder(self._config.folder, record.job_id), record)
         self._jobs[record.job_id] = job
         return job
 
@@ -158,7 +158,7 @@ class LocalCluster:
                 job.stop("unknown")
             if job.is_forgotten:
                 del self._jobs[job_id]
-                self._site.blueprints.pop(job_id, None)
+                self._context.run_specs.pop(job_id, None)
 
     def _refuse_other_nodes(self, job_id: str, nodes: Sequence[str]) -> None:
         if others := sorted({node for node in nodes if node != self._node.name}):
@@ -168,7 +168,7 @@ class LocalCluster:
         if self._config.health is None:
             return
         if self._looking is None:
-            look, held = self._config.health.look, self._site.slots.held()
+            look, held = self._config.health.look, self._context.slots.held()
             self._looking = asyncio.get_running_loop().run_in_executor(None, look, held)
         # A driver that hangs keeps its thread; another one must not be given to it.
         done, _ = await asyncio.wait((self._looking,), timeout=_HEALTH_TIMEOUT_S)
@@ -187,7 +187,7 @@ class LocalCluster:
         """Take in how the GPUs are, and tell if the node offers another number than before."""
         names = {device.name for device in self._config.devices}
         broken, foreign = health.broken.keys() & names, health.foreign & names
-        self._site.barred = frozenset(broken | foreign)
+        self._context.barred = frozenset(broken | foreign)
         node = replace(self._node, gpus=len(names - broken), foreign_gpus=len(foreign - broken))
         if node != self._node:
             for name in sorted(broken):

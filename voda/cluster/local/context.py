@@ -1,6 +1,7 @@
-"""What a local cluster is given (`Setup`), and what its jobs share (`Site`)."""
+"""What a local cluster is given, what its jobs share, and their timers."""
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,7 +43,7 @@ class LocalClusterConfig:
     """Environment that every process starts from."""
     environment: Callable[[JobSpec], Mapping[str, str]] = no_variables
     """VODA_... variables of a job's processes."""
-    blueprint: Callable[[JobSpec], RunSpec] = run_spec_of
+    run_spec: Callable[[JobSpec], RunSpec] = run_spec_of
     health: GpuMonitor | None = None
     """Reads the GPUs' health; None without GPUs."""
     transport: Transport | None = None
@@ -62,7 +63,7 @@ class LocalContext:
     boot_id: str = ""
     barred: frozenset[str] = frozenset()
     """Devices that are not to be given away: broken ones, and those that others use."""
-    blueprints: dict[str, tuple[JobSpec, RunSpec]] = field(default_factory=dict)
+    run_specs: dict[str, tuple[JobSpec, RunSpec]] = field(default_factory=dict)
     """job id -> the spec last seen and what it came to."""
     timers: set[asyncio.TimerHandle] = field(default_factory=set)
 
@@ -71,7 +72,7 @@ class LocalContext:
         """Name of the only node."""
         return self.config.node.name
 
-    def blueprint(self, job_id: str) -> RunSpec:
+    def run_spec(self, job_id: str) -> RunSpec:
         """Return what a live job comes to.
 
         Raises:
@@ -80,9 +81,9 @@ class LocalContext:
         spec = self.config.jobs(job_id)
         if spec is None:
             raise ActionRefused(f"job {job_id}: not known to the cluster")
-        kept = self.blueprints.get(job_id)
+        kept = self.run_specs.get(job_id)
         if kept is None or kept[0] is not spec:
-            kept = self.blueprints[job_id] = (spec, self.config.blueprint(spec))
+            kept = self.run_specs[job_id] = (spec, self.config.run_spec(spec))
         return kept[1]
 
     def now(self) -> float:
@@ -104,3 +105,34 @@ class LocalContext:
         for handle in self.timers:
             handle.cancel()
         self.timers.clear()
+
+
+class Timer:
+    """Calls a function once, at the earliest of the times asked for since its last call.
+
+    A timer of the loop may come before its time, as those of uvloop do, which count whole milliseconds: the function
+    finds out what is due, and sets the timer again where nothing is yet.
+
+    Args:
+        after: calls a function after a pause.
+        act: what is called.
+    """
+
+    def __init__(self, after: Callable[[float, Callable[[], None]], None], act: Callable[[], None]) -> None:
+        self._after = after
+        self._act = act
+        self._due = math.inf
+        """Loop time for which it is set; infinity while it is not."""
+
+    def set(self, pause_s: float) -> None:
+        """Call the function after a pause; where it is called sooner anyway, nothing changes."""
+        due = asyncio.get_running_loop().time() + pause_s
+        if due < self._due:
+            self._due = due
+            self._after(pause_s, lambda: self._fire(due))
+
+    def _fire(self, due: float) -> None:
+        # One that was set for a later time than another one does nothing.
+        if due == self._due:
+            self._due = math.inf
+            self._act()

@@ -53,6 +53,19 @@ class LocalOutputs:
             await asyncio.sleep(_LOOK_EVERY_S)
 
 
+def last_lines(folder: JobFolder, name: str, run: int, *, lines: int = 5, most_bytes: int = 2000) -> str:
+    """Return the end of what a replica printed in one run; empty where it printed nothing."""
+    alive = folder.alive(name, run)
+    try:
+        with folder.log(name).open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(size - most_bytes, min(alive.log_at if alive else 0, size)))
+            printed = file.read().decode("utf-8", "replace").split("\n")
+    except OSError:
+        return ""
+    return "\n".join([line.rstrip() for line in printed if line.strip()][-lines:])
+
+
 def _rank(name: str) -> tuple[int, int]:
     role, _, index = name.partition("-")
     return _ORDER.index(role), int(index or 0)

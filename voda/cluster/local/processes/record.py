@@ -3,23 +3,14 @@
 Rule: written before an act (an intent) and after it (an outcome), so that whoever reads it can go on.
 """
 
-from typing import Final, Literal
+from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from voda.events.types import ExitCause
 
-State = Literal["running", "halting", "halted", "stopping"]
+RunState = Literal["running", "halting", "halted", "stopping"]
 Ended = Literal["", "completed", "failed"]
-
-
-FIRST_PAUSE_S: Final = 1.0
-LONGEST_PAUSE_S: Final = 300.0
-
-
-def pause_s(failures: int) -> float:
-    """Return how long to wait before the restart after the n-th failure, seconds."""
-    return min(FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16), LONGEST_PAUSE_S)
 
 
 class LocalJobRecord(Struct, kw_only=True, omit_defaults=True):
@@ -27,7 +18,7 @@ class LocalJobRecord(Struct, kw_only=True, omit_defaults=True):
 
     job_id: str
     pool: str
-    state: State = "halted"
+    state: RunState = "halted"
     kind: Literal["mpi", "torch"] = "mpi"
     grace_s: float = 30.0
     gpus_per_replica: int = 1
@@ -46,7 +37,7 @@ class LocalJobRecord(Struct, kw_only=True, omit_defaults=True):
     port: int = 0
     """Where the agents of a PyTorchJob meet."""
     failures: int = 0
-    cuts: int = 0
+    evictions: int = field(default=0, name="cuts")
     """How often others told a replica to end since the job was last halted, or the machine was started."""
     not_before: float = 0.0
     """Instant before which nothing is started again after a failure."""
@@ -80,18 +71,6 @@ class LocalJobRecord(Struct, kw_only=True, omit_defaults=True):
     def expected(self) -> tuple[int, ...]:
         """Indices of the workers that shall run, or run again; not those that a shrink takes away."""
         return tuple(sorted({*self.wanted, *range(self.size)}))
-
-    def count_failure(self, now: float) -> None:
-        """Count a failure, and put the restart off; replicas that fail together fail once."""
-        if now >= self.not_before:
-            self.failures += 1
-            self.not_before = now + pause_s(self.failures)
-
-    def count_cut(self, now: float) -> None:
-        """Put the restart off after others told a replica to end, as after a failure; it counts for nothing else."""
-        if now >= self.not_before:
-            self.cuts += 1
-            self.not_before = now + pause_s(self.cuts)
 
 
 class Exit(Struct, frozen=True, kw_only=True):
