@@ -1,9 +1,10 @@
 """How the launcher of an MPIJob finds its workers on this machine: the operator's files, and the way into a worker.
 
-Two ways, chosen once when the cluster opens. `remote`: hosts have the operator's names, and mpirun's ssh is agent.py,
-which gives each worker's daemon a hostname of its own (Open MPI's daemons must differ in it). `rank`, where the
-system allows no such hostnames: the only host is localhost, and agent.py is put before every rank. In both each rank
-runs on its worker's devices. Rule: the files are rewritten whole; the launcher may read them at any moment.
+Two ways, chosen once when the cluster opens. `remote`: hosts have the operator's names, and mpirun runs rsh_agent.py
+instead of ssh, which gives each worker's daemon a hostname of its own (Open MPI's daemons must differ in it). `rank`,
+where the system allows no such hostnames: the only host is localhost, and rsh_agent.py stands before every rank. In
+both, each rank runs on its worker's devices. Rule: the files are rewritten whole; the launcher may read them at any
+moment.
 """
 
 import os
@@ -21,8 +22,9 @@ from voda.cluster.local.run_spec import RunSpec
 
 Transport = Literal["remote", "rank"]
 MOUNT: Final = re.compile(r"/etc/mpi(?=$|[/\s:;,'\"])")
-_PROBE = (
-    "import os,sys; sys.path.insert(0, sys.argv[1]); import agent; agent.set_hostname('voda-probe');"
+_AGENT: Final = rsh_agent.__name__.rpartition(".")[2]
+_PROBE: Final = (
+    f"import os,sys; sys.path.insert(0, sys.argv[1]); import {_AGENT}; {_AGENT}.set_hostname('voda-probe');"
     "sys.exit(os.uname().nodename != 'voda-probe')"
 )
 _LONGEST_HOSTNAME: Final = 63
