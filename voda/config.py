@@ -1,12 +1,14 @@
 """The only reader of the environment.
 
-Rule: every variable voda knows is read by one function here, and what was found is passed on as a value.
+Rule: one function here reads each variable that voda knows, and callers pass its value on.
 """
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+import platformdirs
 
 
 def data_folder() -> Path | None:
@@ -16,11 +18,9 @@ def data_folder() -> Path | None:
 
 
 def home_folder() -> Path:
-    """Return the folder of this machine's voda: VODA_HOME, else the user's data folder by the XDG convention."""
-    if named := _named("VODA_HOME"):
-        return Path(named).expanduser()
-    data = _named("XDG_DATA_HOME")
-    return (Path(data) if data else Path.home() / ".local" / "share") / "voda"
+    """Return the folder of this machine's voda: VODA_HOME, else `voda` in the user's data folder."""
+    named = _named("VODA_HOME")
+    return Path(named).expanduser() if named else platformdirs.user_data_path("voda")
 
 
 def server_url() -> str:
