@@ -66,14 +66,14 @@ _FORWARDED = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class LaunchCommand:
     """How to start a program."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
 
 
-def mpirun(program: Sequence[str], layout: Layout, env: Mapping[str, str], *, folder: Path) -> Command:
+def mpirun(program: Sequence[str], layout: Layout, env: Mapping[str, str], *, folder: Path) -> LaunchCommand:
     """Return the mpirun command for a program, for Open MPI 4 and 5.
 
     Args:
@@ -90,10 +90,10 @@ def mpirun(program: Sequence[str], layout: Layout, env: Mapping[str, str], *, fo
     settings |= {name: str(hostfile) for name in _DEFAULT_HOSTFILES if name in env}
     # Ranks that wait must let others have the core: slots may be more than cores, and jobs may share a machine.
     own.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
-    return Command(argv=[*argv, *forwarded, "/bin/sh", "-c", SHELL, "voda", *program], env={**own, **settings})
+    return LaunchCommand(argv=[*argv, *forwarded, "/bin/sh", "-c", SHELL, "voda", *program], env={**own, **settings})
 
 
-def torchrun(program: Sequence[str], layout: Layout, env: Mapping[str, str], *, folder: Path) -> Command:
+def torchrun(program: Sequence[str], layout: Layout, env: Mapping[str, str], *, folder: Path) -> LaunchCommand:
     """Return the torchrun command for a program on this machine.
 
     `python` before a script is left out, because torchrun puts its own there.
@@ -103,7 +103,7 @@ def torchrun(program: Sequence[str], layout: Layout, env: Mapping[str, str], *, 
     # --standalone takes a free port, so that two programs on one machine do not meet.
     argv = ["torchrun", "--standalone", "--nnodes=1", f"--nproc-per-node={layout.size}", "--max-restarts=0"]
     rest = program[1:] if is_script else ["--no-python", *program]
-    return Command(argv=[*argv, *rest], env={**_common(layout, env), RUN_DIR: str(folder.parent)})
+    return LaunchCommand(argv=[*argv, *rest], env={**_common(layout, env), RUN_DIR: str(folder.parent)})
 
 
 def hostfile_text(layout: Layout) -> str:
