@@ -43,7 +43,7 @@ def read(file: Path) -> bytes:
 
 
 def write_once(file: Path, content: str) -> str:
-    """Write the file unless it is there already, and return what it holds: one line, without its end.
+    """Write a file of one line unless it is there already, and return the line that it holds.
 
     Raises:
         StoreNotWritable: the folder cannot be written.
@@ -53,8 +53,8 @@ def write_once(file: Path, content: str) -> str:
         with _beside(file, f"{content}\n".encode()) as draft:
             try:
                 os.link(draft, file)
-            except FileExistsError:
-                # A full disk leaves an empty file behind; one with content was written by a faster process.
+            except OSError:
+                # A faster process has written it, or the file system has no hard links, or a full disk left it empty.
                 if not read(file).strip():
                     os.replace(draft, file)
         text = read(file).decode("utf-8", "replace").strip()

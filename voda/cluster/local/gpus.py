@@ -126,8 +126,9 @@ class NvmlDriver:
         pynvml.nvmlInit()
         self._nvml = pynvml
         self._handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        self._uuids = [_text(pynvml.nvmlDeviceGetUUID(handle)) for handle in self._handles]
-        self._models = [_text(pynvml.nvmlDeviceGetName(handle)) for handle in self._handles]
+        self._uuids = [pynvml.nvmlDeviceGetUUID(handle) for handle in self._handles]
+        self._models = [pynvml.nvmlDeviceGetName(handle) for handle in self._handles]
+        self._by_bus = {pynvml.nvmlDeviceGetPciInfo(handle).busId: at for at, handle in enumerate(self._handles)}
         self._events = self._registered()
 
     def cards(self) -> Sequence[Card]:
@@ -173,32 +174,17 @@ class NvmlDriver:
 
     def _xids(self) -> Mapping[int, int]:
         """Return index -> the last Xid of a GPU that reported one since the last look, those of programs left out."""
-        nvml, seen = self._nvml, {}
-        places = {nvml.nvmlDeviceGetPciInfo(handle).busId: at for at, handle in self._alive()} if self._events else {}
+        nvml, xids = self._nvml, {}
         while self._events:
             try:
                 event = nvml.nvmlEventSetWait(self._events, 0)
-                xid, place = int(event.eventData), nvml.nvmlDeviceGetPciInfo(event.device).busId
+                xid, bus = int(event.eventData), nvml.nvmlDeviceGetPciInfo(event.device).busId
             except nvml.NVMLError:
                 break
-            if xid not in _PROGRAM_XIDS and place in places:
-                seen[places[place]] = xid
-        return seen
-
-    def _alive(self) -> Sequence[tuple[int, object]]:
-        found = []
-        for at, handle in enumerate(self._handles):
-            try:
-                self._nvml.nvmlDeviceGetPciInfo(handle)
-            except self._nvml.NVMLError:
-                continue
-            found.append((at, handle))
-        return found
+            if xid not in _PROGRAM_XIDS and bus in self._by_bus:
+                xids[self._by_bus[bus]] = xid
+        return xids
 
 
 def _is_named(card: Card, named: Sequence[str]) -> bool:
     return any(word == str(card.index) or (word.startswith("GPU-") and card.uuid.startswith(word)) for word in named)
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
