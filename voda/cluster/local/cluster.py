@@ -1,7 +1,7 @@
 """The local cluster: jobs run as processes of this Linux machine, which is its only node.
 
-Rules: what holds a device is observed, ending workers too; all that is needed to go on after a crash lies in the
-jobs' folders, so training outlives this process and whoever opens the cluster next takes it over.
+Rules: `observe` shows every worker that holds a device, ending ones too; all that is needed to go on after a crash lies
+in the jobs' folders, so training outlives this process, and the next voda takes it over.
 """
 
 import asyncio
@@ -34,18 +34,18 @@ class LocalCluster:
     """An adapter of the Cluster port; used on one event loop, between `open` and `close`."""
 
     def __init__(self, config: LocalClusterConfig) -> None:
-        """Build it; nothing is looked at before `open`."""
+        """Build it; it reads nothing before `open`."""
         self._config = config
         self._node = replace(config.node, gpus=len(config.devices))
         self._jobs: dict[str, LocalJob] = {}
         self._notices: deque[Observation] = deque()
         self._has_notices = asyncio.Event()
         self._looking: asyncio.Future[GpuHealth] | None = None
-        """The look at the GPUs that is under way."""
+        """The look at the GPUs' health that is under way."""
         self._context = LocalContext(config=config, slots=Slots(config.devices), tell=self._tell)
 
     async def open(self) -> None:
-        """Take over what runs, and learn what ended meanwhile.
+        """Take over the jobs that run, and learn which ended meanwhile.
 
         Raises:
             OSError: the folder cannot be made or read.
@@ -68,7 +68,7 @@ class LocalCluster:
             job.adopt()
 
     async def close(self) -> None:
-        """Look no longer; training goes on."""
+        """Stop watching; training goes on."""
         self._context.cancel_timers()
         for job in self._jobs.values():
             job.close()
@@ -131,7 +131,7 @@ class LocalCluster:
             await self._has_notices.wait()
 
     def take_notices(self) -> Sequence[Observation]:
-        """Return what happened since the last call, for who does not want to wait."""
+        """Return what happened since the last call, without waiting."""
         taken = tuple(self._notices)
         self._notices.clear()
         return taken
@@ -139,7 +139,7 @@ class LocalCluster:
     def _job(self, job_id: str) -> LocalJob:
         job = self._jobs.get(job_id)
         if job is None:
-            # Refused before anything is noted; a folder that an earlier job of this id left is used again.
+            # This refuses before anything is recorded; a folder that an earlier job of this id left is used again.
             self._context.run_spec(job_id)
             job = self._add(LocalJobRecord(job_id=job_id, pool=self._node.pool, boot_id=self._context.boot_id))
         return job
@@ -152,7 +152,7 @@ class LocalCluster:
         return job
 
     def _forget(self) -> None:
-        """Drop the jobs that are stopped and gone, and those without processes that the log knows to have ended."""
+        """Drop the stopped jobs without processes, and stop the idle ones that are not live in the log any more."""
         for job_id, job in tuple(self._jobs.items()):
             if not job.is_forgotten and not job.record.devices and self._config.jobs(job_id) is None:
                 job.stop("unknown")
@@ -170,7 +170,7 @@ class LocalCluster:
         if self._looking is None:
             look, held = self._config.health.look, self._context.slots.held()
             self._looking = asyncio.get_running_loop().run_in_executor(None, look, held)
-        # A driver that hangs keeps its thread; another one must not be given to it.
+        # A driver that hangs keeps its thread; it must not get another one.
         done, _ = await asyncio.wait((self._looking,), timeout=_HEALTH_TIMEOUT_S)
         if not done:
             _log.warning("node=%s its GPUs' driver did not answer within %g s", self._node.name, _HEALTH_TIMEOUT_S)
@@ -179,12 +179,12 @@ class LocalCluster:
         try:
             health = looked.result()
         except Exception as error:  # the driver's library raises its own family
-            _log.warning("node=%s its GPUs' driver does not tell how they are: %s", self._node.name, error)
+            _log.warning("node=%s its GPUs' driver cannot be read: %s", self._node.name, error)
             return
         self._heed(health)
 
     def _heed(self, health: GpuHealth) -> None:
-        """Take in how the GPUs are, and tell if the node offers another number than before."""
+        """Bar the GPUs that workers must not get, and report the node if it offers another number than before."""
         names = {device.name for device in self._config.devices}
         broken, foreign = health.broken.keys() & names, health.foreign & names
         self._context.barred = frozenset(broken | foreign)

@@ -20,28 +20,23 @@ from voda.events.types import Observation
 LOG_BYTES: Final = 256 << 20
 
 
-def no_variables(_spec: JobSpec) -> Mapping[str, str]:
-    """Give a job's processes no variables of voda's."""
-    return {}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalClusterConfig:
     """What a local cluster is given."""
 
     node: Node
-    """This machine, by its name and pool; its GPUs are counted from `devices`."""
+    """This machine, by its name and pool; `devices` says how many GPUs it has."""
     folder: Path
-    """Of all jobs' folders; several clusters may share it, each with its own pool and devices."""
+    """Holds all jobs' folders; several clusters may share it, each with its own pool and devices."""
     devices: Sequence[Device]
     """Handed out to workers: GPUs (gpus.find_gpus) or CPU slots (devices.cpu_slots)."""
     clock: Clock
     jobs: Callable[[str], JobSpec | None]
-    """The spec of a job that is live in the log; None of any other. It must be up to date before the cluster opens:
-    what is started again is read from it, and a job it does not know is forgotten once no process of it is left."""
+    """job id -> the spec of a job that is live in the log; None for any other. It must be up to date before the cluster
+    opens: restarted jobs are read from it, and an unknown job is forgotten once no process of it is left."""
     base: Mapping[str, str]
     """Environment that every process starts from."""
-    environment: Callable[[JobSpec], Mapping[str, str]] = no_variables
+    environment: Callable[[JobSpec], Mapping[str, str]] = lambda _spec: {}
     """VODA_... variables of a job's processes."""
     run_spec: Callable[[JobSpec], RunSpec] = run_spec_of
     health: GpuMonitor | None = None
@@ -49,12 +44,12 @@ class LocalClusterConfig:
     transport: Transport | None = None
     """How mpirun gets into a worker; None: found out when the cluster opens."""
     log_bytes: int = LOG_BYTES
-    """Cap of one replica's output; of more, the last megabyte is kept."""
+    """Most bytes of one replica's output; of a longer one the last megabyte stays."""
 
 
 @dataclass(slots=True, kw_only=True)
 class LocalContext:
-    """The ground on which jobs run; its owner is LocalCluster."""
+    """What the jobs of a local cluster share; its owner is LocalCluster."""
 
     config: LocalClusterConfig
     slots: Slots
@@ -62,9 +57,9 @@ class LocalContext:
     transport: Transport = "rank"
     boot_id: str = ""
     barred: frozenset[str] = frozenset()
-    """Devices that are not to be given away: broken ones, and those that others use."""
+    """Devices that no worker may get: broken ones, and those that other users' processes use."""
     run_specs: dict[str, tuple[JobSpec, RunSpec]] = field(default_factory=dict)
-    """job id -> the spec last seen and what it came to."""
+    """job id -> the spec that the log had last, and what it runs."""
     timers: set[asyncio.TimerHandle] = field(default_factory=set)
 
     @property
@@ -73,7 +68,7 @@ class LocalContext:
         return self.config.node.name
 
     def run_spec(self, job_id: str) -> RunSpec:
-        """Return what a live job comes to.
+        """Return what a live job runs.
 
         Raises:
             ActionRefused: the log knows no such live job, or it cannot be run here.
@@ -81,17 +76,17 @@ class LocalContext:
         spec = self.config.jobs(job_id)
         if spec is None:
             raise ActionRefused(f"job {job_id}: not known to the cluster")
-        kept = self.run_specs.get(job_id)
-        if kept is None or kept[0] is not spec:
-            kept = self.run_specs[job_id] = (spec, self.config.run_spec(spec))
-        return kept[1]
+        cached = self.run_specs.get(job_id)
+        if cached is None or cached[0] is not spec:
+            cached = self.run_specs[job_id] = (spec, self.config.run_spec(spec))
+        return cached[1]
 
     def now(self) -> float:
         """Return seconds since the Unix epoch."""
         return self.config.clock.now()
 
     def after(self, pause_s: float, act: Callable[[], None]) -> None:
-        """Have something done later, unless the cluster is closed by then."""
+        """Do something after a pause, unless the cluster is closed by then."""
 
         def due() -> None:
             self.timers.discard(handle)
@@ -101,7 +96,7 @@ class LocalContext:
         self.timers.add(handle)
 
     def cancel_timers(self) -> None:
-        """Forget all that was to be done later."""
+        """Cancel all that `after` was asked for."""
         for handle in self.timers:
             handle.cancel()
         self.timers.clear()

@@ -1,8 +1,8 @@
 """This machine's GPUs, as NVIDIA's driver shows them (NVML).
 
-Rules: it only reads; whatever the driver refuses to tell is taken as well, so that an odd driver costs nobody a GPU;
-a GPU that was seen broken stays so until voda is started again. A GPU is in use by others if it runs a compute
-process while no worker holds it, seen twice in a row: a worker that has just gone may show for a moment.
+Rules: it only reads; a GPU counts as healthy where the driver refuses an answer, so that an odd driver costs no GPU; a
+broken GPU stays broken until voda restarts. A GPU is in use by others if two looks in a row show a compute process on
+it while no worker holds it: a worker that has just ended may show for a moment.
 """
 
 import logging
@@ -29,7 +29,7 @@ class Card(Struct, frozen=True, kw_only=True):
     uuid: str
     model: str = ""
     problem: str = ""
-    """Why it must not be used; empty: it is well."""
+    """Why it must not be used; empty: it is healthy."""
     processes: int = 0
     """Compute processes on it."""
 
@@ -40,14 +40,14 @@ class GpuHealth(Struct, frozen=True, kw_only=True):
     broken: Mapping[str, str] = {}
     """name -> why."""
     foreign: frozenset[str] = frozenset()
-    """Names of those that others use."""
+    """Names of the GPUs that others use."""
 
 
 class Nvml(Protocol):
-    """What is read of the driver."""
+    """What voda reads of the driver."""
 
     def cards(self) -> Sequence[Card]:
-        """Return all GPUs, those that do not answer any more too; empty where there is no driver."""
+        """Return all GPUs, also those that no longer answer; empty where there is no driver."""
         ...
 
 
@@ -74,7 +74,7 @@ def gpu_pools(devices: Sequence[Device]) -> Mapping[str, tuple[Device, ...]]:
 
 
 class GpuMonitor:
-    """Looks at the GPUs again and again."""
+    """Tells broken GPUs, and those that others use, from one look at the driver to the next."""
 
     def __init__(self, nvml: Nvml, devices: Sequence[Device]) -> None:
         self._nvml = nvml
@@ -87,7 +87,7 @@ class GpuMonitor:
         """Return how the GPUs are; may take as long as the driver does, so call it in a thread.
 
         Args:
-            held: names of those that workers hold.
+            held: names of the GPUs that workers hold.
         """
         cards = {self._names[card.uuid]: card for card in self._nvml.cards() if card.uuid in self._names}
         for name in self._names.values():
@@ -156,7 +156,7 @@ class NvmlDriver:
         )
 
     def _loss(self, error: Exception) -> str:
-        """Return what an error says of the GPU itself; empty where the driver merely does not tell something."""
+        """Return what an error says of the GPU itself; empty where the driver merely refuses an answer."""
         nvml = self._nvml
         lost = {nvml.NVML_ERROR_GPU_IS_LOST: "it fell off the bus", nvml.NVML_ERROR_RESET_REQUIRED: "it must be reset"}
         return lost.get(getattr(error, "value", None), "")
@@ -168,12 +168,12 @@ class NvmlDriver:
             for handle in self._handles:
                 nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, events)
         except nvml.NVMLError as error:
-            _log.info("the driver tells of no Xid errors: %s", error)
+            _log.info("the driver reports no Xid errors: %s", error)
             return None
         return events
 
     def _xids(self) -> Mapping[int, int]:
-        """Return index -> the last Xid of a GPU that reported one since the last look, those of programs left out."""
+        """Return index -> the last Xid that a GPU reported since the last look, unless a program caused it."""
         nvml, xids = self._nvml, {}
         while self._events:
             try:

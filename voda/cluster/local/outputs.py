@@ -1,6 +1,6 @@
 """What the replicas of local jobs print: files in the jobs' folders, read as they grow.
 
-Rule: a file that got shorter was cut by its shim (see shim.py, Log): reading goes on from its beginning.
+Rule: a file that got shorter was cut by its shim (see shim.py): reading goes on from its beginning.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class LocalOutputs:
         folder = JobFolder(self._jobs, job_id)
         at = _beginning(folder.log(replica), tail_bytes)
         while True:
-            # Asked first: what is printed after the last look and before the end is read by one more look.
+            # Checked first: one more read gets what is printed between the last read and the end.
             is_over = not follow or _has_ended(folder)
             while chunk := _chunk(folder.log(replica), at):
                 at, content = chunk
@@ -72,7 +72,7 @@ def _rank(name: str) -> tuple[int, int]:
 
 
 def _beginning(path: Path, tail_bytes: int | None) -> int:
-    """Return where to begin: a line's beginning, at most `tail_bytes` before the end."""
+    """Return the offset of the first line's beginning that is at most `tail_bytes` before the end."""
     if tail_bytes is None:
         return 0
     with path.open("rb") as file:
@@ -87,7 +87,7 @@ def _beginning(path: Path, tail_bytes: int | None) -> int:
 
 
 def _chunk(path: Path, at: int) -> tuple[int, bytes] | None:
-    """Return what follows in the file and where it ends; None where nothing does."""
+    """Return the next offset and the bytes up to it; None at the end of the file."""
     try:
         with path.open("rb") as file:
             if file.seek(0, 2) < at:
@@ -100,7 +100,7 @@ def _chunk(path: Path, at: int) -> tuple[int, bytes] | None:
 
 
 def _has_ended(folder: JobFolder) -> bool:
-    """Say whether nothing more will be printed: the job is stopped or has ended, and no replica is at work."""
+    """Return whether nothing more will be printed: the job is stopped or has ended, and no replica runs."""
     record = folder.load()
     if record is not None and not record.ended and record.state != "stopping":
         return False

@@ -4,9 +4,9 @@
       logs/<replica>.log          what a replica prints
       mpi/                        what an operator mounts at /etc/mpi
       .voda/record.json           see record.py; last.json once the job is forgotten
-      .voda/replicas/<replica>/   lock, grant, process.json, exit.json: see shim.py and agent.py
+      .voda/replicas/<replica>/   lock, grant, process.json, exit.json: see shim.py and rsh_agent.py
 
-Rule: a file that is read back is written whole or not at all; no path leads out of the folder.
+Rule: a file that is read again is written whole or not at all; no path leads out of the folder.
 """
 
 import os
@@ -22,7 +22,7 @@ from voda.cluster.local.processes.record import Exit, LocalJobRecord, ShimProces
 from voda.domain.errors import ActionRefused
 
 _Kind = TypeVar("_Kind", LocalJobRecord, Exit, ShimProcess)
-# As domain/job.py has it; looked at again because a path is made of it.
+# As in domain/job.py; checked again because it becomes a path.
 _NAME = re.compile(r"[a-z0-9]([a-z0-9_-]{0,126}[a-z0-9])?")
 
 
@@ -30,7 +30,7 @@ class JobFolder:
     """The folder of one job."""
 
     def __init__(self, jobs: Path, job_id: str) -> None:
-        """Name the folder; nothing is made yet.
+        """Name the folder without creating it.
 
         Raises:
             ActionRefused: the job's id is no name of a folder.
@@ -44,7 +44,7 @@ class JobFolder:
         self._record = self.path / ".voda" / "record.json"
 
     def make(self) -> None:
-        """Make the folders that every job has."""
+        """Create the folders that every job has."""
         for folder in (self.logs, self.mpi, self.replicas):
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -61,27 +61,27 @@ class JobFolder:
         return _read(self._record, LocalJobRecord)
 
     def forget(self) -> None:
-        """Put the record aside; outputs and checkpoints stay."""
+        """Rename the record, so that the job is not found again; outputs and checkpoints stay."""
         if self._record.exists():
             self._record.rename(self._record.with_name("last.json"))
 
     def grant(self, replica: str, run: int, devices: Sequence[str]) -> None:
-        """Let a replica's processes come in, on these devices."""
+        """Let processes of a replica start, on these devices."""
         folder = self.replicas / replica
         folder.mkdir(exist_ok=True)
         write_whole(folder / "grant", f"{run}\n{','.join(devices) or '-'}\n".encode())
 
     def revoke(self, replica: str) -> None:
-        """Let no more processes of a replica come in."""
+        """Let no more processes of a replica start."""
         (self.replicas / replica / "grant").unlink(missing_ok=True)
 
     def alive(self, replica: str, run: int) -> ShimProcess | None:
-        """Return what the shim of a run wrote of itself; None before it did."""
+        """Return the shim of a run; None before it has written itself down."""
         alive = _read(self.replicas / replica / "process.json", ShimProcess)
         return alive if alive is not None and alive.run == run else None
 
     def exit(self, replica: str, run: int) -> Exit | None:
-        """Return how a run ended; None if it did not, or without a trace."""
+        """Return how a run ended; None if it runs, or its shim was killed."""
         ended = _read(self.replicas / replica / "exit.json", Exit)
         return ended if ended is not None and ended.run == run else None
 
@@ -110,7 +110,7 @@ def write_whole(path: Path, content: bytes, *, durably: bool = False, mode: int 
 
 
 def job_ids(jobs: Path) -> tuple[str, ...]:
-    """Return the jobs in a folder of jobs that have a record; what bears no job's name is somebody's copy."""
+    """Return the jobs with a record in a folder of jobs; a folder whose name no job could have is left out."""
     if not jobs.is_dir():
         return ()
     named = (path for path in jobs.iterdir() if _NAME.fullmatch(path.name))

@@ -1,6 +1,7 @@
-"""What the kernel knows of processes: who is who, who holds a lock, who bears a mark.
+"""What the kernel knows of processes: their starts and ends, who holds a lock, which have a mark in their environment.
 
-Rule: a process is named by its id and its start, so that an id used again fools nobody.
+Rules: a process is named by its id and its start, since ids are used again. The locks are plain flock and not filelock's:
+shim and agent run without packages, and the program that an agent becomes inherits its shared lock.
 """
 
 import fcntl
@@ -29,12 +30,12 @@ def start_of(pid: int) -> int | None:
 
 
 def open_process(pid: int, start: int) -> int | None:
-    """Return a file descriptor of the process of that id and start; None if it is gone. It is readable at its end."""
+    """Return a descriptor of the process of that id and start, readable once it ended; None if it is gone."""
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:
         return None
-    # Only now: the descriptor holds on to whoever has the id at this moment.
+    # Checked last: the descriptor is of the process that has the id at this moment.
     if start_of(pid) == start:
         return pidfd
     os.close(pidfd)
@@ -59,7 +60,7 @@ def exit_status(pidfd: int) -> int | None:
 
 
 def is_locked(path: Path) -> bool:
-    """Say whether any process holds the lock on a file."""
+    """Return whether any process holds the lock on a file."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -70,7 +71,7 @@ def is_locked(path: Path) -> bool:
 
 @contextmanager
 def try_lock(path: Path) -> Iterator[bool]:
-    """Hold the lock on a file, made if need be, for the length of the block; yield False where another one has it."""
+    """Hold the lock on a file, which is created if need be, during the block; yield False if another process has it."""
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb") as file:
         yield _is_taken(file)
 
@@ -85,7 +86,7 @@ def _is_taken(file: IO[bytes]) -> bool:
 
 
 def marked_processes(folder: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield id and environment of every process whose VODA_REPLICA is a folder or lies in it."""
+    """Yield id and environment of every process whose VODA_REPLICA is a folder or lies below it."""
     wanted = _MARK + os.fsencode(folder)
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -101,7 +102,7 @@ def marked_processes(folder: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def kill_marked(folder: Path) -> int:
-    """Kill every process that bears the folder's mark, and return how many there were."""
+    """Kill every process whose VODA_REPLICA is a folder or lies below it, and return how many there were."""
     count = 0
     for pid, _ in marked_processes(folder):
         with suppress(ProcessLookupError, PermissionError):

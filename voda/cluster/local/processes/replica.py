@@ -1,6 +1,6 @@
-"""One replica: a program under its shim, started here or found at work.
+"""One replica: a program under its shim, which this voda started or an earlier one.
 
-Rule: nothing waits here; a replica's end is told by the kernel (pidfd), once, on the event loop.
+Rule: nothing waits here; the kernel reports a replica's end (pidfd), once, on the event loop.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class ReplicaProcess:
         self._pidfd = pidfd
 
     def watch(self, ended: Callable[["ReplicaProcess", int | None], None]) -> None:
-        """Have the end told, with the shim's own exit status; None where it is not our child."""
+        """Call `ended` once the shim ends, with its exit status; None where it is not our child."""
 
         def read() -> None:
             asyncio.get_running_loop().remove_reader(self._pidfd)
@@ -52,7 +52,7 @@ class ReplicaProcess:
         asyncio.get_running_loop().add_reader(self._pidfd, read)
 
     def stop(self) -> None:
-        """Ask the program to end; its shim kills all that is left once the grace is over."""
+        """Tell the program to end; its shim kills what is left once the grace is over."""
         if not self.is_stopping and self._pidfd >= 0:
             self.is_stopping = True
             send_signal(self._pidfd, signal.SIGTERM)
@@ -63,7 +63,7 @@ class ReplicaProcess:
             send_signal(self._pidfd, signal.SIGUSR1)
 
     def close(self) -> None:
-        """Look no longer; the replica goes on."""
+        """Stop watching; the replica goes on."""
         if self._pidfd >= 0:
             asyncio.get_running_loop().remove_reader(self._pidfd)
             os.close(self._pidfd)
@@ -71,7 +71,7 @@ class ReplicaProcess:
 
 
 def start_replica(folder: JobFolder, name: str, run: int, command: ReplicaCommand) -> ReplicaProcess:
-    """Start a replica's shim; whether the program itself starts is told by its end.
+    """Start a replica's shim; a program that cannot be started shows in its exit.
 
     Raises:
         OSError: the system refuses another process, or so long a command line.
@@ -92,21 +92,21 @@ def start_replica(folder: JobFolder, name: str, run: int, command: ReplicaComman
             ],
             setsid=True,
             # Blocked from its first instruction on, so that a stop that comes early is not lost.
-            setsigmask=shim.HEARD,
-            setsigdef=(signal.SIGPIPE, signal.SIGINT, *shim.HEARD),
+            setsigmask=shim.SIGNALS,
+            setsigdef=(signal.SIGPIPE, signal.SIGINT, *shim.SIGNALS),
         )
     finally:
         os.close(output)
-    # It cannot have been collected by anybody yet, so the id is its own.
+    # Nothing has waited for it yet, so the id is still its own.
     return ReplicaProcess(name, run, os.pidfd_open(pid))
 
 
 class ReplicaStateUnknown(Exception):
-    """A shim is at work and has not written itself down yet: look again in a moment."""
+    """A shim runs and has not written itself down yet: look again in a moment."""
 
 
 def find_replica(folder: JobFolder, name: str, run: int, status: int | None = None) -> ReplicaProcess | Exit | None:
-    """Return what became of a run: it is at work, it ended, or (None) it never began.
+    """Return what became of a run: it goes on, it ended, or (None) it never began.
 
     Args:
         folder: of the job.
