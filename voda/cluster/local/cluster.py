@@ -6,7 +6,6 @@ in the jobs' folders, so training outlives this process, and the next voda takes
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
@@ -38,11 +37,10 @@ class LocalCluster:
         self._config = config
         self._node = replace(config.node, gpus=len(config.devices))
         self._jobs: dict[str, LocalJob] = {}
-        self._notices: deque[Observation] = deque()
-        self._has_notices = asyncio.Event()
+        self._notices: asyncio.Queue[Observation] = asyncio.Queue()
         self._looking: asyncio.Future[GpuHealth] | None = None
         """The look at the GPUs' health that is under way."""
-        self._context = LocalContext(config=config, slots=Slots(config.devices), tell=self._tell)
+        self._context = LocalContext(config=config, slots=Slots(config.devices), tell=self._notices.put_nowait)
 
     async def open(self) -> None:
         """Take over the jobs that run, and learn which ended meanwhile.
@@ -125,16 +123,11 @@ class LocalCluster:
     async def watch(self) -> AsyncIterator[Observation]:
         """See Cluster.watch."""
         while True:
-            while self._notices:
-                yield self._notices.popleft()
-            self._has_notices.clear()
-            await self._has_notices.wait()
+            yield await self._notices.get()
 
     def take_notices(self) -> Sequence[Observation]:
         """Return what happened since the last call, without waiting."""
-        taken = tuple(self._notices)
-        self._notices.clear()
-        return taken
+        return [self._notices.get_nowait() for _ in range(self._notices.qsize())]
 
     def _job(self, job_id: str) -> LocalJob:
         job = self._jobs.get(job_id)
@@ -193,11 +186,7 @@ class LocalCluster:
             for name in sorted(broken):
                 _log.warning("node=%s gpu=%s is not used: %s", node.name, name, health.broken[name])
             self._node = node
-            self._tell(NodeChanged(node=node))
-
-    def _tell(self, notice: Observation) -> None:
-        self._notices.append(notice)
-        self._has_notices.set()
+            self._notices.put_nowait(NodeChanged(node=node))
 
 
 def _ended(record: LocalJobRecord) -> JobCompleted | JobFailed:

@@ -79,9 +79,9 @@ class DeviceClaims:
         """Remember why these workers exit, for the report once they are gone."""
         self._causes.update(dict.fromkeys(workers, (cause, exit_code)))
 
-    def has_cause(self, worker: int) -> bool:
-        """Return whether it is known why a worker exits."""
-        return worker in self._causes
+    def note_node_loss(self) -> None:
+        """Remember that the workers exit with their machine, but for those whose cause is known."""
+        self._causes = {**dict.fromkeys(self._state.record.devices, ("node_lost", None)), **self._causes}
 
     def refresh_files(self) -> None:
         """Write the files that tell a launcher of its workers anew, now or a little later."""

@@ -137,8 +137,7 @@ class LocalJob:
         record.evictions = 0
         if record.state == "running" and not record.ended:
             record.state = "halting"
-            unexplained = [index for index in record.devices if not self._claims.has_cause(index)]
-            self._claims.note_cause(unexplained, "node_lost")
+            self._claims.note_node_loss()
         # Written with all else: a voda that dies before it finds the same again.
         record.boot_id = self._context.boot_id
         self._claims.terminate(record.devices)

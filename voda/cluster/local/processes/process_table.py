@@ -1,6 +1,6 @@
 """What the kernel knows of processes: their starts and ends, who holds a lock, which have a mark in their environment.
 
-Rules: a process is named by its id and its start, since ids are used again. The locks are plain flock and not filelock's:
+Rules: a process is named by its id and its start, since ids are used again. Locks are plain flock and not filelock's:
 shim and agent run without packages, and the program that an agent becomes inherits its shared lock.
 """
 
@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from voda.cluster.local.processes import shim
+
 _MARK = b"VODA_REPLICA="
 
 
@@ -22,11 +24,8 @@ def boot_id() -> str:
 
 def start_of(pid: int) -> int | None:
     """Return when a process started, in ticks since boot; None if there is none of that id."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    return int(stat.rpartition(b")")[2].split()[19])
+    stat = shim.stat_of(pid)
+    return int(stat[19]) if stat else None
 
 
 def open_process(pid: int, start: int) -> int | None:

@@ -115,7 +115,7 @@ def find_replica(folder: JobFolder, name: str, run: int, status: int | None = No
         status: exit status of the shim, where it was our child.
 
     Raises:
-        Unclear: it cannot be told yet.
+        ReplicaStateUnknown: it is not known yet.
     """
     home = folder.replicas / name
     alive = folder.alive(name, run)
