@@ -62,7 +62,7 @@ class Ground:
     """A folder of jobs, the jobs the log would know, and the cluster that is open on them."""
 
     folder: Path
-    blueprints: dict[str, RunSpec] = field(default_factory=dict)
+    run_specs: dict[str, RunSpec] = field(default_factory=dict)
     devices: Sequence[Device] = field(default_factory=lambda: cpu_slots(4))
     settings: dict[str, Any] = field(default_factory=dict)
     told: list[Observation] = field(default_factory=list)
@@ -94,7 +94,7 @@ class Ground:
 
     async def end(self) -> None:
         """Stop every job, wait until nothing is left, and close."""
-        for job_id in self.blueprints:
+        for job_id in self.run_specs:
             await self.cluster.apply(StopJob(job_id=job_id, reason="canceled"))
 
         async def deserted() -> bool:
@@ -104,14 +104,14 @@ class Ground:
             await until_it_is(deserted)
         await self.cluster.close()
 
-    def admit(self, blueprint: RunSpec) -> str:
+    def admit(self, run_spec: RunSpec) -> str:
         """Make a job known, and return its id."""
-        self.blueprints[blueprint.spec.job_id] = blueprint
-        return blueprint.spec.job_id
+        self.run_specs[run_spec.spec.job_id] = run_spec
+        return run_spec.spec.job_id
 
-    async def start(self, blueprint: RunSpec, workers: int = 1) -> str:
+    async def start(self, run_spec: RunSpec, workers: int = 1) -> str:
         """Make a job known and start it."""
-        job_id = self.admit(blueprint)
+        job_id = self.admit(run_spec)
         await self.apply(StartJob(job_id=job_id, nodes=("n1",) * workers))
         return job_id
 
@@ -168,13 +168,13 @@ class Ground:
             raise AssertionError(f"expected {text!r}, printed was {self.log(job_id, replica)!r}") from None
 
     def _spec(self, job_id: str) -> JobSpec | None:
-        found = self.blueprints.get(job_id)
+        found = self.run_specs.get(job_id)
         return found.spec if found else None
 
     def _run_spec(self, spec: JobSpec) -> RunSpec:
-        if spec.job_id not in self.blueprints:
+        if spec.job_id not in self.run_specs:
             raise ActionRefused(f"job {spec.job_id}: not known to the cluster")
-        return self.blueprints[spec.job_id]
+        return self.run_specs[spec.job_id]
 
 
 def base_environment() -> dict[str, str]:

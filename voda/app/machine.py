@@ -1,4 +1,4 @@
-"""What this machine offers: its GPUs by model, else CPU slots, as one local cluster per pool.
+"""Finds what this machine offers, GPUs by model or else CPU slots, and makes one local cluster per pool.
 
 Rule: one pool per GPU model, because a job's speed on one says little about its speed on another.
 """

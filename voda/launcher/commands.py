@@ -1,4 +1,4 @@
-"""The command lines and environments that start a program, by mpirun or torchrun. Pure.
+"""Makes the command lines and environments that start a program by mpirun or torchrun. Pure.
 
 Rule: every process of the program gets SIGTERM and the whole grace for its checkpoint. mpirun does not do that by
 itself: on SIGTERM it kills its processes after a quarter of a second, and as soon as one of them has ended otherwise
@@ -13,7 +13,7 @@ from pathlib import Path
 from voda.launcher.hosts import Layout
 
 RUN_DIR = "VODA_RUN_DIR"
-"""Names the launcher's own folder in the environment of all it starts, which tells them from other processes."""
+"""Names the launcher's own folder in the environment of all it starts, which marks them as its processes."""
 
 # What the shell around each process has to hold:
 # - the program ignores SIGUSR2, which mpirun sends to the whole process group; a second one changes nothing;

@@ -59,7 +59,7 @@ class RunningProgram:
             self._send(number)
 
     async def kill(self) -> None:
-        """End it at once: first let mpirun do it, which reaches other hosts too."""
+        """End it now: first let mpirun do it, which reaches other hosts too."""
         self._send(signal.SIGTERM)
         with suppress(TimeoutError):
             async with asyncio.timeout(_MPIRUN_ENDS_S):
@@ -107,7 +107,7 @@ async def start(command: LaunchCommand, *, folder: Path, tail: Tail) -> RunningP
 
 
 def sweep(folder: Path) -> None:
-    """Kill what was left behind by programs of the launcher that owns the folder, on this machine."""
+    """Kill what programs of the launcher that owns the folder left behind on this machine."""
     mark = f"{RUN_DIR}={folder}".encode()
     for _ in range(_SWEEPS):
         left = [pid for pid in _own_processes() if _has(pid, mark)]

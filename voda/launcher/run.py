@@ -57,7 +57,7 @@ class Launcher:
         job: the program.
         discovery: finds the hosts.
         rules: what the user asked for.
-        interval_s: between two looks at the hosts.
+        interval_s: between two runs of the discovery script.
         say: tells the user a sentence.
     """
 
@@ -130,7 +130,7 @@ class Launcher:
                 assert_never(action)
 
     async def _start(self, layout: Layout, folder: Path, group: asyncio.TaskGroup) -> None:
-        # A fresh folder each time: what an mpirun that was killed left behind is in nobody's way.
+        # A fresh folder each time: what a killed mpirun left behind does not get in the way.
         self._starts += 1
         own = folder / str(self._starts)
         own.mkdir()
@@ -160,7 +160,7 @@ class Launcher:
     async def _watch(self) -> None:
         while True:
             try:
-                self._events.put_nowait(HostsListed(await self._discovery.look()))
+                self._events.put_nowait(HostsListed(await self._discovery.list_hosts()))
             except (ClusterUnavailable, InvalidInput) as error:
                 self._events.put_nowait(DiscoveryFailed(str(error)))
             await asyncio.sleep(self._interval_s)

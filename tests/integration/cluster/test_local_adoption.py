@@ -55,9 +55,9 @@ class Owner:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
-    async def start(self, blueprint: RunSpec, workers: int) -> None:
+    async def start(self, run_spec: RunSpec, workers: int) -> None:
         """Have it start a job."""
-        await self._tell(f"start {workers} {msgspec.json.encode(blueprint).decode()}")
+        await self._tell(f"start {workers} {msgspec.json.encode(run_spec).decode()}")
 
     async def halt(self, job_id: str) -> None:
         """Have it halt a job."""
@@ -97,11 +97,11 @@ async def an_owner(jobs: Path) -> AsyncIterator[Owner]:
 
 
 @asynccontextmanager
-async def taken_over(jobs: Path, *blueprints: RunSpec) -> AsyncIterator[Ground]:
+async def taken_over(jobs: Path, *run_specs: RunSpec) -> AsyncIterator[Ground]:
     """Yield ground on the same folder, opened by this process."""
     ground = Ground(folder=jobs)
-    for blueprint in blueprints:
-        ground.admit(blueprint)
+    for run_spec in run_specs:
+        ground.admit(run_spec)
     await ground.open()
     try:
         yield ground

@@ -61,7 +61,7 @@ async def test_end_when_the_log_has_not_heard_of_it_is_observed_until_it_has(gro
     await ground.start(an_mpi_job("a", "exit 0"))
     await ground.until_workers()
     assert (await ground.cluster.observe()).ended == {"a": JobCompleted(job_id="a")}
-    del ground.blueprints["a"]
+    del ground.run_specs["a"]
     assert (await ground.cluster.observe()).ended == {}
 
 
@@ -143,7 +143,7 @@ async def test_program_when_halted_hears_of_it_and_finds_its_folder_again(ground
     await ground.halt("a")
     await ground.until_told(WorkerExited(job_id="a", workers=(0,)))
     assert not any(isinstance(notice, JobCompleted | JobFailed) for notice in ground.told)
-    await ground.start(ground.blueprints["a"])
+    await ground.start(ground.run_specs["a"])
     await ground.until_logged("checkpoint")
 
 
@@ -358,7 +358,7 @@ async def test_job_when_it_fills_its_disk_ends_and_is_told(small_disk: Path) -> 
         with pytest.raises(ClusterUnavailable, match=r"its folder cannot be written: .*No space left"):
             await ground.start(an_mpi_job("b", "echo never"))
         (small_disk / "jobs/a/full").unlink()
-        await ground.start(ground.blueprints["b"])
+        await ground.start(ground.run_specs["b"])
         await ground.until_logged("never", job_id="b")
 
 

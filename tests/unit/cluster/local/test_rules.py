@@ -204,7 +204,7 @@ def test_folder_when_the_id_is_no_name_is_refused(job_id: str) -> None:
         JobFolder(Path("/jobs"), job_id)
 
 
-def test_blueprint_when_read_from_a_manifest_has_its_programs() -> None:
+def test_run_spec_when_read_from_a_manifest_has_its_programs() -> None:
     container = {"name": "l", "command": ["mpirun"], "args": ["-np", "$(NP)", "train"]}
     template = {"spec": {"containers": [container], "terminationGracePeriodSeconds": 7}}
     manifest = {
@@ -225,7 +225,7 @@ def test_blueprint_when_read_from_a_manifest_has_its_programs() -> None:
     assert job.policy.backoff_limit == 6
 
 
-def test_blueprint_when_there_is_no_manifest_or_command_is_refused() -> None:
+def test_run_spec_when_there_is_no_manifest_or_command_is_refused() -> None:
     with pytest.raises(ActionRefused, match="without a manifest"):
         run_spec_of(JobSpec(job_id="a"))
 
