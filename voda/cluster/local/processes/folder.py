@@ -11,7 +11,6 @@ Rule: a file that is read again is written whole or not at all; no path leads ou
 
 import os
 import re
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -115,21 +114,6 @@ def job_ids(jobs: Path) -> tuple[str, ...]:
         return ()
     named = (path for path in jobs.iterdir() if _NAME.fullmatch(path.name))
     return tuple(sorted(path.name for path in named if (path / ".voda" / "record.json").is_file()))
-
-
-def purge(jobs: Path, *, older_than: float) -> tuple[str, ...]:
-    """Delete the folders of forgotten jobs that ended before an instant, outputs and checkpoints too.
-
-    Returns:
-        the ids of the jobs whose folders are gone.
-    """
-    gone = []
-    for path in sorted(jobs.iterdir()) if jobs.is_dir() else ():
-        last = path / ".voda" / "last.json"
-        if last.is_file() and not last.with_name("record.json").exists() and last.stat().st_mtime < older_than:
-            shutil.rmtree(path, ignore_errors=True)
-            gone.append(path.name)
-    return tuple(gone)
 
 
 def _read(path: Path, kind: type[_Kind]) -> _Kind | None:

@@ -57,11 +57,6 @@ class ReplicaProcess:
             self.is_stopping = True
             send_signal(self._pidfd, signal.SIGTERM)
 
-    def kill(self) -> None:
-        """Kill the program and all its descendants."""
-        if self._pidfd >= 0:
-            send_signal(self._pidfd, signal.SIGUSR1)
-
     def close(self) -> None:
         """Stop watching; the replica goes on."""
         if self._pidfd >= 0:

@@ -6,7 +6,7 @@ exclusive lock on FOLDER/lock for its whole life, and starts nothing unless FOLD
 the program ends it writes FOLDER/exit.json into a file whose blocks it reserved at the start (a full disk loses no
 exit), kills whatever the program left behind, and only then goes.
 
-SIGTERM: the same to the program's process group, after GRACE_S SIGKILL to every descendant. SIGUSR1: SIGKILL now.
+SIGTERM: the same to the program's process group, after GRACE_S SIGKILL to every descendant.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ KEPT_BYTES = 1 << 20
 """How much stays of an output that outgrew its limit."""
 SIGNAL_LAG_S = 0.05
 """How much later than its program a shim may get the SIGTERM of a machine that shuts down."""
-SIGNALS = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD})
+SIGNALS = frozenset({signal.SIGTERM, signal.SIGCHLD})
 
 
 def main(words: list[str]) -> int:
@@ -52,7 +52,7 @@ def main(words: list[str]) -> int:
         os.write(2, f"voda: {folder} cannot be written: {error.strerror}\n".encode())
         return CANNOT_WRITE
     pid, problem = start(words[words.index("--") + 1 :], cwd)
-    ending, was_told = watch(pid, float(grace_s), CappedOutput(log, int(log_bytes)))
+    ending, was_told = watch(pid, float(grace_s), log, int(log_bytes))
     code, killer = (os.waitstatus_to_exitcode(ending), 0) if not os.WIFSIGNALED(ending) else (-1, os.WTERMSIG(ending))
     was_told_json = "true" if was_told else "false"
     ended = f'"code":{code},"signal":{killer},"was_told":{was_told_json},"ended_at":{now()},"problem":"{problem}"'
@@ -99,30 +99,23 @@ def become(argv: list[str], cwd: str, problems: int, parent: int) -> None:
         os._exit(status)
 
 
-class CappedOutput:
-    """The file of a program's output; once it is longer than a limit, only its end stays."""
-
-    def __init__(self, path: str, most: int) -> None:
-        self.path = path
-        self.most = most
-
-    def trim(self) -> None:
-        """Cut the file to its end if it outgrew the limit; its writers append, so they go on at its new end."""
-        size = size_of(self.path)
-        if size <= self.most:
-            return
-        try:
-            with open(self.path, "r+b") as file:
-                file.seek(max(0, size - min(KEPT_BYTES, self.most // 2)))
-                kept = file.read()
-                file.truncate(0)
-            with open(self.path, "ab") as file:
-                file.write(f"[voda: output before this was dropped, it outgrew {self.most} bytes]\n".encode() + kept)
-        except OSError:
-            return
+def trim(path: str, most: int) -> None:
+    """Cut an output that outgrew a size to its end; its writers append, so they go on at the new end."""
+    size = size_of(path)
+    if size <= most:
+        return
+    try:
+        with open(path, "r+b") as file:
+            file.seek(max(0, size - min(KEPT_BYTES, most // 2)))
+            end = file.read()
+            file.truncate(0)
+        with open(path, "ab") as file:
+            file.write(f"[voda: output before this was dropped, it outgrew {most} bytes]\n".encode() + end)
+    except OSError:
+        return
 
 
-def watch(pid: int, grace_s: float, log: CappedOutput) -> tuple[int, bool]:
+def watch(pid: int, grace_s: float, log: str, log_bytes: int) -> tuple[int, bool]:
     """Wait for the program's end and handle signals meanwhile; return its wait status, and if it was told to end."""
     kill_at = float("inf")
     while True:
@@ -130,14 +123,13 @@ def watch(pid: int, grace_s: float, log: CappedOutput) -> tuple[int, bool]:
         if ended is not None:
             # A machine that shuts down signals all processes at once, and the program may have got it first.
             return ended, kill_at < float("inf") or signal.sigtimedwait({signal.SIGTERM}, SIGNAL_LAG_S) is not None
-        log.trim()
+        trim(log, log_bytes)
         received = signal.sigtimedwait(SIGNALS, max(0.0, min(1.0, kill_at - time.monotonic())))  # noqa: TID251 - stands alone
-        number = received.si_signo if received else 0
-        if number == signal.SIGTERM and kill_at == float("inf"):
+        if received and received.si_signo == signal.SIGTERM and kill_at == float("inf"):
             signal_group(pid, signal.SIGTERM)
             signal_group(pid, signal.SIGCONT)
             kill_at = time.monotonic() + grace_s  # noqa: TID251 - stands alone
-        if number == signal.SIGUSR1 or time.monotonic() >= kill_at:  # noqa: TID251 - stands alone
+        if time.monotonic() >= kill_at:  # noqa: TID251 - stands alone
             for descendant in descendants(os.getpid()):
                 kill(descendant)
 
