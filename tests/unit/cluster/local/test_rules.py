@@ -1,8 +1,10 @@
 """The pure rules of the local cluster: devices, host lists, torch's variables, and what an end means."""
 
+import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -196,6 +198,18 @@ def test_failures_when_replicas_fail_together_count_once() -> None:
     assert (record.failures, record.not_before) == (1, 101.0)
     put_off_restart(record, 101.0, is_failure=True)
     assert record.failures == 2
+
+
+def test_record_when_written_has_the_names_that_older_and_newer_vodas_read() -> None:
+    old = {
+        "job_id": "a", "pool": "default", "state": "running", "kind": "torch", "grace_s": 5.0, "gpus_per_replica": 2,
+        "size": 2, "devices": {"0": ["0", "1"]}, "leaving": [0], "runs": {"worker-0": 2}, "judged": {"worker-0": 1},
+        "done": [0], "port": 4711, "failures": 1, "cuts": 2, "not_before": 1.0, "forgiven_until": 2.0,
+        "resumed_at": 3.0, "ended": "failed", "reason": "r", "succeeded_at": 4.0, "boot_id": "b",
+    }  # fmt: skip
+    record = msgspec.json.decode(json.dumps(old), type=LocalJobRecord)
+    assert record.evictions == 2
+    assert json.loads(msgspec.json.encode(record)) == old
 
 
 @pytest.mark.parametrize("job_id", ["..", "a/b", "", "-a", "A", "a" * 129, "a\n"])
