@@ -190,7 +190,7 @@ class _Api:
         self._host, self._port, self._is_tls = url.hostname or "", url.port, url.scheme == "https"
         self._path = f"{url.path.rstrip('/')}/api/v1/jobs/{quote(env['VODA_JOB_ID'], safe='')}/progress"
         self._headers = {"Content-Type": "application/json", "Authorization": f"Bearer {env.get('VODA_JOB_TOKEN', '')}"}
-        # Only needed where the API's certificate was signed by nobody this machine knows.
+        # Only needed where this machine does not know the signer of the API's certificate.
         self._ca = env.get("VODA_CA") or None
         self._is_away = False
         self._was_refused = False

@@ -45,7 +45,7 @@ class OutputPipe:
         rest = b""
         is_read = True
         while chunk := os.read(self._read_end, _CHUNK_BYTES):
-            # A program must not stop because nobody reads it any more.
+            # A program must not stop because its reader is gone.
             is_read = is_read and _write(self._onto, chunk)
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:

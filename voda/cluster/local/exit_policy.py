@@ -61,7 +61,7 @@ def decide_exit(run_spec: RunSpec, record: LocalJobRecord, replica: str, ended: 
 
 
 def unfinished_replicas(run_spec: RunSpec, record: LocalJobRecord, replica: str) -> Collection[str]:
-    """Return the job's other replicas that have not ended well, those included that are to be started again."""
+    """Return the job's other replicas that have not ended well, also those that will be started again."""
     names = (run_spec.replica_of(index) for index in record.expected if index not in record.done)
     return sorted({*names} - {replica})
 

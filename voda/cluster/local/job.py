@@ -30,7 +30,7 @@ from voda.domain.plan import StopReason
 from voda.events.types import JobCompleted, JobFailed, WorkerStarted
 
 _LEFT_AGAIN_S: Final = 0.05
-"""Nothing tells when the last process of a launcher's worker ends; all other ends are told at once."""
+"""No event shows that the last process of a launcher's worker ended; all other ends are reported at once."""
 _log = logging.getLogger(__name__)
 
 

@@ -59,8 +59,8 @@ class JobReplicas:
         """
         folder, record = self._state.folder, self._state.record
         if (run := self._next_run(name)) is None:
-            # A shim that an earlier voda started a moment ago; it will write itself down, or go. Or somebody who only
-            # looked whether there is one, and is gone without a word. Or an exit that the job has not dealt with.
+            # An earlier voda started a shim a moment ago, which will write itself down or exit. Or another process
+            # only checked the lock and has released it. Or the job has not dealt with the last exit.
             self.inspect(name)
             self._next_start.set(_LOOK_AGAIN_S)
             return ""

@@ -65,7 +65,7 @@ class LocalJobRecord(Struct, kw_only=True, omit_defaults=True):
 
     @property
     def is_sized(self) -> bool:
-        """Whether it runs, and can be told another size."""
+        """Whether it runs, so that a plan can resize it."""
         return bool(self.devices) and self.size > 0 and self.state == "running" and not self.ended
 
     @property

@@ -4,7 +4,7 @@ Run as `python -I -S shim.py FOLDER RUN GRACE_S LOG LOG_BYTES CWD -- ARGV...` by
 library only, nothing of voda), so that it starts in milliseconds and no later voda can break it. Rules: it holds the
 exclusive lock on FOLDER/lock for its whole life, and starts nothing unless FOLDER/grant names its RUN by then; when
 the program ends it writes FOLDER/exit.json into a file whose blocks it reserved at the start (a full disk loses no
-exit), kills whatever the program left behind, and only then goes.
+exit), kills what the program left behind, and only then exits.
 
 SIGTERM: the same to the program's process group, after GRACE_S SIGKILL to every descendant.
 """
