@@ -22,7 +22,7 @@ from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.cluster.port import Cluster, Notice
 from voda.domain.job import Job
 from voda.events.types import AnyFact, JobRegistered, JobSubmitted
-from voda.projections.job_registry import Roster
+from voda.projections.job_registry import JobRegistry
 from voda.projections.live import Live
 
 
@@ -33,7 +33,7 @@ class KubernetesBench:
 
     def __init__(self, world: World, api: Api) -> None:
         self.world = world
-        self._log, self._live, self._roster = Log(), Live(), Roster()
+        self._log, self._live, self._roster = Log(), Live(), JobRegistry()
         self._clock = SystemClock()
         self._told: list[Notice] = []
         self._has_told = asyncio.Event()

@@ -13,7 +13,7 @@ from voda.cluster.kubernetes.reporting.status_annotations import REFUSED
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobObject
 from voda.cluster.kubernetes.state.job_annotations import foreign_manager, has_finished, is_invited
-from voda.projections.job_registry import Roster
+from voda.projections.job_registry import JobRegistry
 from voda.telemetry.kubernetes import Shown
 
 
@@ -22,7 +22,7 @@ def figures(site: KubernetesSite, view: View) -> Shown:
     return Shown(mirrored=site.mirrored, unadopted=lambda: unadopted(site.jobs(), view.roster))
 
 
-def unadopted(objects: Iterable[SeenJob], roster: Roster) -> Mapping[str, int]:
+def unadopted(objects: Iterable[SeenJob], roster: JobRegistry) -> Mapping[str, int]:
     """Return how many objects are labelled for voda and no jobs of its: waiting, or refused."""
     counts = {"waiting": 0, "refused": 0}
     for _, job in objects:
@@ -37,7 +37,7 @@ def _is_asked_for(job: JobObject) -> bool:
     return is_invited(meta) and meta.deletion_timestamp is None and not has_finished(job) and not foreign_manager(job)
 
 
-def _is_known(job: JobObject, roster: Roster) -> bool:
+def _is_known(job: JobObject, roster: JobRegistry) -> bool:
     meta = job.metadata
     if roster.submission(adoption_id(meta.uid)) is not None:
         return True

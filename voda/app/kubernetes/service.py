@@ -44,7 +44,7 @@ from voda.cluster.kubernetes.pools import KubernetesSite, Setup
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import NamedObject
 from voda.concurrency import survived
-from voda.controller.leader_epochs import Epochs
+from voda.controller.leader_epochs import LeaderEpochs
 from voda.controller.pool_loop import PoolLoop
 from voda.domain.errors import ClusterUnavailable, StoreNotWritable, StoreUnavailable
 from voda.domain.job import Job, JobSpec
@@ -98,7 +98,7 @@ class Service:
         self.pools = Pools(self._found_pools, options.cluster.default_pool, self._loop, self._settle)
         self.site = KubernetesSite(api, self._setup())
         self.lease = self._lease(store, api)
-        epochs = Epochs(self.store, clock, self._cluster)
+        epochs = LeaderEpochs(self.store, clock, self._cluster)
         self.leadership = Leadership(self.lease, epochs, around.identity, terms=spans, observer=metrics.leadership)
         metrics.leadership.show(self.leadership)
         metrics.show(figures(self.site, self.view))

@@ -16,7 +16,7 @@ from voda.manifests.programs import FailurePolicy, Program, failure_policy, prog
 Kind = Literal["mpi", "torch"]
 
 
-class Blueprint(Struct, frozen=True, kw_only=True):
+class RunSpec(Struct, frozen=True, kw_only=True):
     """A job, ready to be run."""
 
     spec: JobSpec
@@ -63,7 +63,7 @@ class Blueprint(Struct, frozen=True, kw_only=True):
         return "master-0" if index == 0 else f"worker-{index - 1}"
 
 
-def blueprint_of(spec: JobSpec) -> Blueprint:
+def run_spec_of(spec: JobSpec) -> RunSpec:
     """Return what a job's manifest runs on this machine.
 
     Raises:
@@ -74,7 +74,7 @@ def blueprint_of(spec: JobSpec) -> Blueprint:
     job = typed_manifest(spec.manifest)
     if job.local_launch is None:
         raise ActionRefused(f"job {spec.job_id}: a {job.kind} cannot run on one machine")
-    return Blueprint(
+    return RunSpec(
         spec=spec,
         kind=job.local_launch,
         programs=_programs(spec, job),

@@ -8,7 +8,7 @@ come, for half a minute by default, so the wait is made short unless the manifes
 import socket
 from typing import Final
 
-from voda.cluster.local.run_spec import Blueprint
+from voda.cluster.local.run_spec import RunSpec
 from voda.domain.job import JobSpec
 from voda.kinds.pytorchjob import TorchElasticPolicy, elastic_bounds
 
@@ -27,7 +27,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def environment(blueprint: Blueprint, index: int, *, size: int, port: int) -> dict[str, str]:
+def environment(blueprint: RunSpec, index: int, *, size: int, port: int) -> dict[str, str]:
     """Return what the agent of replica `index` is told of the others.
 
     Args:
@@ -58,7 +58,7 @@ def _with_master(index: int, *, size: int, port: int) -> dict[str, str]:
     }
 
 
-def _rendezvous(blueprint: Blueprint, index: int, port: int) -> dict[str, str]:
+def _rendezvous(blueprint: RunSpec, index: int, port: int) -> dict[str, str]:
     spec, elastic = blueprint.spec, blueprint.elastic or TorchElasticPolicy()
     backend = elastic.rdzv_backend or "c10d"
     conf = {pair.key: pair.value for pair in elastic.rdzv_conf or ()}

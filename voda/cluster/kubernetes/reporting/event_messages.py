@@ -68,7 +68,7 @@ class Story:
         """Take the story up where the jobs stand now."""
         records = list(live)
         self._planned = {record.spec.job_id: record.planned for record in records}
-        self._workers = {record.spec.job_id: set(record.workers) for record in records}
+        self._workers = {record.spec.job_id: set(record.job.workers) for record in records}
 
     def tell(self, event: Event) -> Sequence[Told]:
         """Return what an event means to the jobs it is about; events come in the order of the log."""
@@ -107,7 +107,7 @@ class Story:
         record = self._record(fact.job_id)
         if record is None or not fact.uid:
             return
-        if record.started_at is not None:
+        if record.job.first_started_at is not None:
             yield Told(fact.job_id, "Recreated", "its object was made anew, and it goes on from its last checkpoint")
             return
         self._planned.setdefault(fact.job_id, ())
@@ -134,7 +134,9 @@ class Story:
         self._workers[fact.job_id] = (had or set()) | set(fact.workers)
         if had or had is None or record is None or not record.is_live:
             return
-        is_first = not record.restarts and (record.started_at is None or record.started_at >= at)
+        is_first = not record.job.restarts and (
+            record.job.first_started_at is None or record.job.first_started_at >= at
+        )
         reason: Reason = "Started" if is_first else "Resumed"
         where = f"{_counted(len(fact.workers), 'worker')} on {_per_node(fact.workers.values())}"
         why = "" if _NO_START.match(record.reason) else record.reason
