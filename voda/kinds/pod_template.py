@@ -35,7 +35,7 @@ class EnvVar(Struct, frozen=True, rename="camel"):
     value_from: ValueFrom | None = None
 
 
-class ResourceRequirements(Struct, frozen=True):
+class ContainerResources(Struct, frozen=True):
     """Resources that a container may use."""
 
     limits: dict[str, Quantity] | None = None
@@ -51,7 +51,7 @@ class ContainerTemplate(Struct, frozen=True, rename="camel"):
     args: tuple[str, ...] | None = None
     env: tuple[EnvVar, ...] | None = None
     working_dir: str | None = None
-    resources: ResourceRequirements | None = None
+    resources: ContainerResources | None = None
 
 
 class PodTemplateSpec(Struct, frozen=True, rename="camel"):

@@ -37,7 +37,7 @@ class FieldText(Struct, frozen=True):
     """Then it counts processes."""
 
 
-class ReplicaBounds(Struct, frozen=True):
+class ManifestBounds(Struct, frozen=True):
     """Least, most and requested replicas."""
 
     min_replicas: int
@@ -70,7 +70,7 @@ class _Bound(Struct, frozen=True):
     """annotation, env, elasticPolicy or replicas."""
 
 
-def replica_bounds(job: JobManifest, settings: JobSettings) -> ReplicaBounds:
+def replica_bounds(job: JobManifest, settings: JobSettings) -> ManifestBounds:
     """Return the bounds of a job, in replicas; a Master counts as one.
 
     Raises:
@@ -91,7 +91,7 @@ def replica_bounds(job: JobManifest, settings: JobSettings) -> ReplicaBounds:
     # Processes are rounded up for the least and down for the most, which may cross where both are the same.
     greatest = max(most.replicas, least.replicas)
     _refuse_growth_without_workers(job, greatest, most.path)
-    return ReplicaBounds(least.replicas, greatest, _requested(requested, plain, (least, most)))
+    return ManifestBounds(least.replicas, greatest, _requested(requested, plain, (least, most)))
 
 
 def whole_number(field: FieldText, *, least: int, most: int) -> int:

@@ -1,6 +1,6 @@
-"""Bounds of what a manifest may hold, whatever it was written in.
+"""Bounds on the size of a manifest, in JSON and in YAML.
 
-Rule: far above any manifest a person writes, far below what would be felt by others.
+Rule: far above any manifest that a person writes, far below one that would slow others down.
 """
 
 from voda.domain.errors import InvalidInput

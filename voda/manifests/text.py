@@ -1,7 +1,7 @@
-"""Reading a manifest's text: JSON or YAML, one document, plain values only.
+"""Reads a manifest's text: JSON or YAML, one document, plain values only.
 
-Rule: what is accepted can be stored as JSON and read again unchanged, and nobody can make reading it dear: size, depth
-and the number of values, those that aliases repeat included, have bounds.
+Rule: an accepted text can be stored as JSON and read again unchanged, and no text is expensive to read: size, depth and
+the number of values, those that aliases repeat included, have bounds.
 """
 
 import json
@@ -54,7 +54,7 @@ def _decoded(body: bytes) -> str:
 
 
 def _json(text: str) -> dict[str, Any] | None:
-    """Return what the JSON holds, or the YAML that begins with a brace too; None if that is no mapping."""
+    """Return the mapping in a text that begins with a brace: JSON or else YAML; None if it holds no mapping."""
     _refuse_many_values(text)
     try:
         value = _DECODER.decode(text)

@@ -22,7 +22,7 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     spec: JobSpec
     kind: Kind
     programs: Mapping[str, Program]
-    """role -> program; an MPIJob's workers run none of their own here."""
+    """role -> program; an MPIJob's workers have none here."""
     policy: FailurePolicy
     is_mpi_v2: bool = False
     """MPIJob v2beta1: its launcher is a Kubernetes Job, which restarts whatever the pod's own restartPolicy says."""

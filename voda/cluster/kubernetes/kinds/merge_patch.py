@@ -1,4 +1,4 @@
-"""JSON merge patches (RFC 7386): what has to be sent to turn one object into another. Pure.
+"""JSON merge patches (RFC 7386): the difference between two objects, and its application. Pure.
 
 Rule: a list is replaced whole, so a patch always carries complete lists.
 """

@@ -1,8 +1,9 @@
 """PyTorchJob v1 of training-operator. Pure.
 
-Rules: torch agents are told least and most of them (PET_NNODES) when their pods are made, so elasticPolicy is made as
-wide as the job's bounds before a start, and never narrowed; a Master is replica 0 and a fixed one. The operator starts
-failed pods anew as restartPolicy says; where it gave up, only pods that were lost make the job broken and not ended.
+Rules: torch agents learn the least and most of them (PET_NNODES) when their pods are made, so voda makes elasticPolicy
+as wide as the job's bounds before a start, and never narrows it; a Master is replica 0 and there is always one. The
+operator starts failed pods again as restartPolicy says; where it gave up, lost pods alone make the job broken, not
+ended.
 """
 
 from collections.abc import Collection, Mapping
@@ -25,7 +26,7 @@ class PyTorchJobV1(JobKind):
     api_version: ClassVar[str] = "kubeflow.org/v1"
 
     def can_resize(self, job: JobObject, replicas: int) -> bool:
-        """Say whether its agents were told of such a number; see JobKind."""
+        """Return whether the number is within the bounds that its agents learned at their start; see JobKind."""
         elastic = job.spec.elastic_policy
         if elastic is None or "Worker" not in job.spec.roles(self.kind.replica_specs):
             return super().can_resize(job, replicas)
