@@ -5,13 +5,16 @@ Rule: whatever differs between kinds is asked of the class or of the instance; n
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from msgspec import Struct
 
 from voda.domain.errors import InvalidField
 from voda.domain.job import JobSpec
 from voda.kinds.pod_template import ContainerTemplate, JobMetadata, RoleTemplate, RunPolicyFields
+
+OPERATORS: Final = ("kubeflow.org/mpi-operator", "kubeflow.org/training-operator")
+"""Values of managedBy that leave a job to its own operator."""
 
 
 class FieldWarning(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from voda.domain.errors import InvalidField
-from voda.kinds.base import FieldWarning, JobManifest, field_warnings
+from voda.kinds.base import OPERATORS, FieldWarning, JobManifest, field_warnings
 from voda.kinds.pod_template import ContainerTemplate
 from voda.kinds.registry import KINDS
 from voda.manifests.conversion import type_error
@@ -20,7 +20,6 @@ from voda.manifests.parse import ParsedManifest
 from voda.manifests.resources import is_gpu_count
 
 _KUEUE: Final = "kueue.x-k8s.io/queue-name"
-_OWN_OPERATORS: Final = (None, "", "kubeflow.org/mpi-operator", "kubeflow.org/training-operator")
 _LEAST_TTL_S: Final = 300
 _BY_PLACER: Final = "not considered: voda's placement decides which nodes the replicas share"
 _OF_METADATA: Final = {
@@ -138,7 +137,7 @@ def _metadata(metadata: Mapping[str, Any]) -> Iterator[FieldWarning]:
 
 def _run_policy(policy: Mapping[str, Any], *, is_v1: bool) -> Iterator[FieldWarning]:
     yield from field_warnings(policy, "spec.runPolicy", _OF_RUN_POLICY)
-    if policy.get("managedBy") not in _OWN_OPERATORS:
+    if policy.get("managedBy") not in (None, "", *OPERATORS):
         yield FieldWarning(field="spec.runPolicy.managedBy", message="left out: voda runs the job itself")
     ttl_s = policy.get("ttlSecondsAfterFinished")
     if is_v1 and ttl_s is not None and ttl_s < _LEAST_TTL_S:

@@ -11,6 +11,7 @@ from msgspec import Struct
 from voda.domain.errors import InvalidField
 from voda.domain.job import MOST_REPLICAS
 from voda.kinds.base import JobManifest
+from voda.kinds.validation import refuse_outside
 from voda.manifests.resources import processes_per_replica
 from voda.manifests.variables import env_pairs, expand_env
 
@@ -99,7 +100,8 @@ def whole_number(field: FieldText, *, least: int, most: int) -> int:
     text = field.text.strip()
     if not _WHOLE_NUMBER.fullmatch(text):
         raise InvalidField(field.path, f"{field.path}: expected a whole number, got {field.text[:60]!r}")
-    return _bounded(int(text), field.path, least, most)
+    refuse_outside(field.path, int(text), least, most)
+    return int(text)
 
 
 def _set_bound(job: JobManifest, settings: JobSettings, setting: str) -> _Bound | None:
@@ -116,7 +118,8 @@ def _set_bound(job: JobManifest, settings: JobSettings, setting: str) -> _Bound 
 
 
 def _field_bound(replicas: int, path: str, source: str) -> _Bound:
-    return _Bound(_bounded(replicas, path, 1, MOST_REPLICAS), path, replicas, source)
+    refuse_outside(path, replicas, 1, MOST_REPLICAS)
+    return _Bound(replicas, path, replicas, source)
 
 
 def _refuse_crossed(least: _Bound, most: _Bound) -> None:
@@ -163,9 +166,3 @@ def _environment(job: JobManifest) -> dict[str, FieldText]:
         return {}
     env = expand_env(env_pairs(container, job.metadata.namespace or "default"), {})
     return {name: FieldText(env[name], f"{path}[{place}].value", True) for name, place in places.items() if name in env}
-
-
-def _bounded(value: int, path: str, least: int, most: int) -> int:
-    if not least <= value <= most:
-        raise InvalidField(path, f"{path}: expected {least} to {most}, got {value}")
-    return value

@@ -3,13 +3,9 @@
 Rule: two controllers of one job would undo each other's changes for ever, so voda leaves the others' jobs alone.
 """
 
-from typing import Final
-
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobObject
-
-OPERATORS: Final = frozenset({"kubeflow.org/mpi-operator", "kubeflow.org/training-operator"})
-"""Values of managedBy that leave a job to its own operator."""
+from voda.kinds.base import OPERATORS
 
 
 def is_foreign(job: JobObject) -> bool:

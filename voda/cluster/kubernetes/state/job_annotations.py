@@ -11,11 +11,12 @@ from typing import Any, Final
 import msgspec
 
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.kinds.managed_by import OPERATORS, is_foreign
+from voda.cluster.kubernetes.kinds.managed_by import is_foreign
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobObject, Metadata
 from voda.domain.errors import InvalidField
 from voda.domain.job import MOST_REPLICAS
+from voda.kinds.base import OPERATORS
 from voda.manifests.replica_bounds import FieldText, whole_number
 
 USER: Final = "voda.dev/user"
