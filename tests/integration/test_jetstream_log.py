@@ -31,6 +31,7 @@ from voda.events.codec import seal
 from voda.events.durable import Base
 from voda.events.envelope import ANY_VERSION, Event, Fact, Head
 from voda.events.jetstream import state as state_module
+from voda.events.jetstream import stream as stream_module
 from voda.events.jetstream.connection import Connection
 from voda.events.jetstream.location import parsed
 from voda.events.jetstream.messages import written
@@ -49,6 +50,12 @@ url, store = jetstream_logs.url, jetstream_logs.store
 @pytest.fixture
 def short_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_module, "SEGMENT_EVENTS", SEGMENT)
+
+
+@pytest.fixture
+def sure_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One server alone has no others from which it could be cut off."""
+    monkeypatch.setattr(stream_module, "_SURE_S", 0.1)
 
 
 async def taken(tail: AsyncIterator[Event], count: int) -> list[str]:
@@ -190,6 +197,7 @@ async def test_append_while_the_server_is_away_says_so_and_may_be_repeated() -> 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("sure_at_once")
 async def test_servers_that_lost_their_tail_are_found_out_by_who_has_read_it(tmp_path: Path) -> None:
     with serving() as server:
         node, url = server.nodes[0], server.url("log")
@@ -221,7 +229,7 @@ async def test_servers_that_lost_their_tail_are_found_out_by_who_has_read_it(tmp
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("short_segments")
+@pytest.mark.usefixtures("short_segments", "sure_at_once")
 @pytest.mark.parametrize("how", ["flipped bit", "cut tail"])
 async def test_damage_to_the_servers_file_is_told_with_its_position(how: str) -> None:
     with serving() as server:
