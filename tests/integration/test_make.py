@@ -38,5 +38,6 @@ def test_make_test_and_make_check_run_every_test_and_none_twice() -> None:
 
 
 def test_ci_run_runs_make_test_and_make_check() -> None:
-    steps = [line.split("step ", 1)[1] for line in (ROOT / ".ci" / "run").read_text().splitlines() if "step make" in line]
+    lines = (ROOT / ".ci" / "run").read_text().splitlines()
+    steps = [line.partition(" step ")[2] for line in lines if " step make " in line]
     assert steps == ["make setup", "make lint", "make type", "make test", "make check"]
