@@ -402,7 +402,7 @@ async def test_tls_when_the_files_are_no_certificate_is_one_clear_sentence(tmp_p
 async def test_url_when_listening_everywhere_is_one_that_can_be_asked() -> None:
     async with a_backend() as backend, serving(application(backend), "0.0.0.0", 0) as url:
         assert url.startswith("http://127.0.0.1:")
-        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=5):
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=60):
             pass
 
 
