@@ -15,6 +15,8 @@ from benchmarks.served import manifest
 from tests.postgres import Server as PostgresServer
 from tests.served_process import ServedProcess
 
+pytestmark = pytest.mark.slow
+
 WAIT_S = 120.0
 COUNTING = """
 cd "$VODA_JOB_DIR"; n=$(cat count 2>/dev/null || echo 0)

@@ -371,6 +371,7 @@ async def _after(seconds: float, doing: Coroutine[Any, Any, int]) -> int:
     return await doing
 
 
+@pytest.mark.slow
 async def test_group_that_its_writer_left_unfinished_does_not_count(url: str, store: JetStreamStore) -> None:
     await store.append("job.a", 0, [a_fact("1")])
     rows = [_row(position, f"dead.{position}") for position in range(2, 12)]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import yaml
 
 COMMAND = [sys.executable, "-c", "import voda.cli; voda.cli.main()", "serve"]
@@ -132,6 +133,7 @@ def test_serve_when_its_database_does_not_answer_may_be_tried_again(tmp_path: Pa
     assert "does not answer" in said
 
 
+@pytest.mark.slow
 def test_serve_when_another_has_its_folder_or_its_port_says_so(tmp_path: Path) -> None:
     kubeconfig = a_kubeconfig(tmp_path)
     with serving(tmp_path, "--kubeconfig", kubeconfig) as said:
