@@ -12,7 +12,7 @@ from benchmarks.served import manifest, start
 
 pytestmark = pytest.mark.slow
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 GRACE_S = 45
 STUBBORN = 'trap "" TERM; echo $$$$ > "$VODA_JOB_DIR/pid"; while :; do sleep 0.1; done'
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 COMMAND = [sys.executable, "-c", "import voda.cli; voda.cli.main()", "serve"]
-WAIT_S = 60.0
+WAIT_S = 240.0
 # Nobody listens at port 1.
 NOBODY = "https://127.0.0.1:1"
 
