@@ -18,10 +18,10 @@ from time import perf_counter
 from benchmarks.table import Row
 from voda.clock import SystemClock
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.group import EventRow, HeadRow, taken_over
-from voda.events.opening import open_store
-from voda.events.sql.sqlite import INSERT_EVENT, UPSERT_HEAD
 from voda.events.types import JobProgressed
+from voda.log.append_plan import EventRow, HeadRow, taken_over
+from voda.log.factory import open_store
+from voda.log.sqlite.database import INSERT_EVENT, UPSERT_HEAD
 
 TITLE = "Durable append to SQLite (WAL, synchronous=FULL)"
 _EVENTS = {1: 2_000, 100: 20_000, 1_000: 40_000}

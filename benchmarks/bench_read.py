@@ -10,10 +10,10 @@ from time import perf_counter
 from benchmarks.table import Row
 from voda.clock import SystemClock
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.opening import open_store
-from voda.events.sql.schema import READ
 from voda.events.types import JobProgressed
-from voda.events.verify import verify_log
+from voda.log.archive.verify import verify_log
+from voda.log.factory import open_store
+from voda.log.sql.schema import READ
 
 TITLE = "Read a SQLite log"
 _EVENTS = 200_000

@@ -26,7 +26,7 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.placement.registry import placer, placers
-from voda.planner import changes, decide
+from voda.planner.decide import changes, decide
 from voda.policies.registry import policy
 from voda.projections.live import Live
 from voda.reconcilers.diff import diff

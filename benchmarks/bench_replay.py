@@ -11,8 +11,6 @@ from voda.controller.follower import catch_up, restore, take_snapshot
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.opening import open_store
-from voda.events.store import EventStore
 from voda.events.types import (
     AnyFact,
     JobCompleted,
@@ -22,6 +20,8 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
+from voda.log.factory import open_store
+from voda.log.store import EventStore
 from voda.projections.live import Live
 
 TITLE = "Replay a SQLite log to the state that decisions read"

@@ -6,7 +6,7 @@ Rule: voda owns the transaction, so a migration happens whole or not at all.
 from alembic import context
 from sqlalchemy import Connection
 
-from voda.events.sql.schema import REVISION_TABLE, metadata
+from voda.log.sql.schema import REVISION_TABLE, metadata
 
 connection = context.config.attributes.get("connection")
 if not isinstance(connection, Connection):

@@ -10,8 +10,8 @@ from voda.domain.plan import Placement, Plan
 from voda.domain.state import ClusterState, Settings
 from voda.events.codec import seal, unseal
 from voda.events.envelope import Event, Fact, Head, hash_of
-from voda.events.store import Snapshot
 from voda.events.types import AnyFact, JobProgressed
+from voda.log.store import Snapshot
 
 
 def a_spec(job_id: str = "a", **fields: Any) -> JobSpec:

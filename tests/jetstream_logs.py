@@ -13,8 +13,8 @@ from tests.nats import NatsServer
 from voda.domain.errors import LogDamaged
 from voda.events.codec import seal
 from voda.events.envelope import Head
-from voda.events.group import GroupPlan, taken_over
-from voda.events.jetstream.store import JetStreamStore
+from voda.log.append_plan import GroupPlan, taken_over
+from voda.log.jetstream.store import JetStreamStore
 
 SEGMENT = 40
 """Events of a segment in tests that fill some."""

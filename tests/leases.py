@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from voda.cluster.kubernetes.api import Api, Change, Listed
-from voda.cluster.kubernetes.errors import Conflict
+from voda.cluster.kubernetes.client.api import Api, Change, Listed
+from voda.cluster.kubernetes.client.errors import Conflict
 from voda.domain.errors import ClusterUnavailable
 
 T = TypeVar("T")

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from tests.waiting import DEADLINE_S, until, until_it_is
 from voda.clock import SystemClock
-from voda.cluster.local.blueprint import Blueprint
 from voda.cluster.local.cluster import LocalCluster
+from voda.cluster.local.context import Setup
 from voda.cluster.local.devices import Device, cpu_slots
-from voda.cluster.local.folder import Folder
 from voda.cluster.local.gpus import Card
-from voda.cluster.local.site import Setup
+from voda.cluster.local.processes.folder import Folder
+from voda.cluster.local.run_spec import Blueprint
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.domain.node import Node

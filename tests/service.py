@@ -15,17 +15,17 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from voda.api.access import Access
-from voda.api.backend import Backend, Limits
-from voda.api.serve import serving
+from voda.api.listener import serving
 from voda.api.server import application
-from voda.api.view import View
+from voda.application.backend import Backend, Limits
+from voda.application.read_model import View
+from voda.auth.tokens import Access
 from voda.clock import Clock, VirtualClock
 from voda.domain.node import Node
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.memory import MemoryStore
-from voda.events.store import EventStore
 from voda.events.types import AnyFact, NodeJoined
+from voda.log.memory import MemoryStore
+from voda.log.store import EventStore
 
 T = TypeVar("T")
 START = 1_700_000_000.0

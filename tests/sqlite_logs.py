@@ -5,8 +5,8 @@ import sqlite3
 from pathlib import Path
 
 from tests.builders import a_fact
-from voda.events.opening import open_store
-from voda.events.verify import verify_log
+from voda.log.archive.verify import verify_log
+from voda.log.factory import open_store
 
 
 async def fill(path: Path, events: int) -> None:

@@ -20,13 +20,14 @@ from tests.kube.client import Client
 from tests.kube.control_plane import ADMIN, ControlPlane
 from tests.kube.objects import GPU, a_pod
 from voda.clock import SystemClock
-from voda.cluster.kubernetes import names, paths
-from voda.cluster.kubernetes.api import Api
-from voda.cluster.kubernetes.binding import Binder
-from voda.cluster.kubernetes.inventory import Inventory
-from voda.cluster.kubernetes.nodes import PoolRule
-from voda.cluster.kubernetes.objects import NodeObject, Pod
-from voda.cluster.kubernetes.observer import Unobserved
+from voda.cluster.kubernetes.binding.binder import Binder
+from voda.cluster.kubernetes.client import paths
+from voda.cluster.kubernetes.client.api import Api
+from voda.cluster.kubernetes.resources import well_known
+from voda.cluster.kubernetes.resources.objects import NodeObject, Pod
+from voda.cluster.kubernetes.resources.observer import Unobserved
+from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.state.nodes import PoolRule
 
 TITLE = "binding worker pods"
 _ROUNDS = 10
@@ -135,7 +136,7 @@ async def _add_workers(client: Client, job_id: str) -> None:
 
 def _worker(job_id: str, index: int) -> kube.Object:
     """Return a worker's pod as operators make it from a template that voda made ready; ended ones hold nothing."""
-    labels = {names.OPERATOR_JOB_NAME: job_id, names.OPERATOR_JOB_ROLE: "worker", names.MANAGED: "true"}
+    labels = {well_known.OPERATOR_JOB_NAME: job_id, well_known.OPERATOR_JOB_ROLE: "worker", well_known.MANAGED: "true"}
     return a_pod(
         f"{job_id}-worker-{index}",
         "default",
@@ -143,8 +144,8 @@ def _worker(job_id: str, index: int) -> kube.Object:
         cpu="1",
         memory="1Gi",
         labels=labels,
-        annotations={names.JOB_ID: job_id},
-        spec={"schedulerName": names.SCHEDULER},
+        annotations={well_known.JOB_ID: job_id},
+        spec={"schedulerName": well_known.SCHEDULER},
     )
 
 

@@ -14,7 +14,7 @@ from benchmarks.table import Row
 from tests.kube import client as kube
 from tests.kube.client import Client, Object
 from tests.kube.objects import a_pod
-from voda.cluster.kubernetes import names
+from voda.cluster.kubernetes.resources import well_known
 
 TITLE = "memory of voda serve, 1,000 nodes, 10,000 pods"
 _NODES = 1_000
@@ -97,13 +97,13 @@ def _pod(number: int, node: str) -> Object:
         return a_pod(f"web-{number}", namespace, node=node, cpu="250m", memory="512Mi", labels={"app": "web"})
     job = f"job-{number // 16}"
     labels = {
-        names.OPERATOR_JOB_NAME: job,
-        names.OPERATOR_JOB_ROLE: "worker",
+        well_known.OPERATOR_JOB_NAME: job,
+        well_known.OPERATOR_JOB_ROLE: "worker",
         "training.kubeflow.org/operator-name": "mpi-operator",
         "training.kubeflow.org/replica-index": str(number // 2 % 8),
-        names.MANAGED: "true",
+        well_known.MANAGED: "true",
     }
-    notes = {names.JOB_ID: f"{namespace}_{job}"}
+    notes = {well_known.JOB_ID: f"{namespace}_{job}"}
     return a_pod(
         f"{job}-worker-{number // 2 % 8}",
         namespace,
@@ -113,5 +113,5 @@ def _pod(number: int, node: str) -> Object:
         memory="16Gi",
         labels=labels,
         annotations=notes,
-        spec={"schedulerName": names.SCHEDULER, "hostname": f"{job}-worker-{number // 2 % 8}", "subdomain": job},
+        spec={"schedulerName": well_known.SCHEDULER, "hostname": f"{job}-worker-{number // 2 % 8}", "subdomain": job},
     )

@@ -9,8 +9,8 @@ from typing import Self
 
 from voda.domain.errors import InvalidInput, NotALog, StoreUnavailable
 from voda.events.envelope import Event
-from voda.events.opening import open_log
-from voda.events.store import EventStore
+from voda.log.factory import open_log
+from voda.log.store import EventStore
 
 _LOOK_S = 0.002
 _PAGE = 2_000

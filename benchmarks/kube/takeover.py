@@ -25,8 +25,8 @@ from tests.kube.control_plane import ControlPlane
 from tests.kube.objects import an_mpijob
 from tests.postgres import serving
 from voda.events.envelope import Event
-from voda.events.sql.postgres import PostgresDatabase
 from voda.events.types import LeaderElected, PlanAdopted
+from voda.log.postgres.database import PostgresDatabase
 
 TITLE = "the leader goes, the standby plans"
 _KILLS = 3

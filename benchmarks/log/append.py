@@ -18,7 +18,7 @@ from benchmarks.log.options import Options
 from benchmarks.table import Row
 from tests.nats import NatsServer, serving
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.opening import migrate_log, open_store
+from voda.log.factory import migrate_log, open_store
 
 TITLE = "Append to JetStream (file storage, sync_interval: always), pipelined, batches of 100"
 _EVENTS = 100_000

@@ -8,14 +8,11 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from voda.api.view import View
+from voda.application.read_model import View
 from voda.controller.follower import catch_up, take_snapshot
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
-from voda.events.durable import DurableStore
 from voda.events.envelope import ANY_VERSION, Fact, Head
-from voda.events.group import Append, GroupPlan, plan_group
-from voda.events.opening import open_store
 from voda.events.types import (
     AnyFact,
     JobCompleted,
@@ -25,6 +22,9 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
+from voda.log.append_plan import Append, GroupPlan, plan_group
+from voda.log.durable_store import DurableStore
+from voda.log.factory import open_store
 
 POOLS = ("first", "second")
 TAIL = 50_000

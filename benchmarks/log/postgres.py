@@ -19,9 +19,9 @@ from benchmarks.log.options import Options
 from benchmarks.table import Row
 from tests.postgres import Server, serving
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.group import EventRow, GroupPlan, HeadRow
-from voda.events.opening import open_store
-from voda.events.sql.postgres import PostgresDatabase
+from voda.log.append_plan import EventRow, GroupPlan, HeadRow
+from voda.log.factory import open_store
+from voda.log.postgres.database import PostgresDatabase
 
 TITLE = "Append to PostgreSQL (fsync on), 50 concurrent writers of single events"
 _WRITERS = 50
@@ -127,7 +127,7 @@ async def _batches(url: str, facts: Sequence[Fact]) -> Sequence[Batch]:
 
 async def _before() -> Sequence[GroupPlan]:
     """Return the log so far: many streams of ten events each."""
-    from voda.events.group import Append, plan_group
+    from voda.log.append_plan import Append, plan_group
 
     facts = some_facts(_BEFORE, jobs=100)
     plans: list[GroupPlan] = []

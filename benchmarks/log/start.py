@@ -19,11 +19,11 @@ from benchmarks.log.long import POOLS, TAIL, kept_log, taken_over
 from benchmarks.log.options import Options
 from benchmarks.log.stores import STORES, place
 from benchmarks.table import Row
-from voda.api.view import View
-from voda.app.process import last_at
+from voda.app.runtime import last_at
+from voda.application.read_model import View
 from voda.clock import SystemClock
 from voda.controller.controller import Controller
-from voda.events.opening import open_store
+from voda.log.factory import open_store
 from voda.placement.registry import placer, placers
 from voda.policies.registry import policy
 

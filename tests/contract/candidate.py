@@ -18,9 +18,9 @@ from tests.waiting import DEADLINE_S, wait_until
 from voda.app.election import Terms
 from voda.app.leadership import Leadership
 from voda.clock import SystemClock
-from voda.controller.epochs import Epochs
-from voda.events.leasing import lease_of
-from voda.events.opening import open_store
+from voda.controller.leader_epochs import LeaderEpochs
+from voda.log.factory import open_store
+from voda.log.lease.factory import lease_of
 
 TERMS = Terms(duration_s=3.0, renew_deadline_s=2.0, retry_s=0.4)
 _BETWEEN_S = 0.01
@@ -91,7 +91,7 @@ async def campaign(log: str, journal: Path, name: str) -> None:
     """Campaign until told to end."""
     clock = SystemClock()
     store = await open_store(log)
-    leadership = Leadership(lease_of(store, clock=clock), Epochs(store, clock), name, terms=TERMS)
+    leadership = Leadership(lease_of(store, clock=clock), LeaderEpochs(store, clock), name, terms=TERMS)
     loop = asyncio.get_running_loop()
 
     async def lead(epoch: int) -> None:

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.nats import NatsServer
-from voda.events.durable import DurableStore
-from voda.events.jetstream.store import JetStreamStore
-from voda.events.memory import MemoryStore
-from voda.events.opening import open_store
-from voda.events.sql.postgres import PostgresDatabase
-from voda.events.store import EventStore
+from voda.log.durable_store import DurableStore
+from voda.log.factory import open_store
+from voda.log.jetstream.store import JetStreamStore
+from voda.log.memory import MemoryStore
+from voda.log.postgres.database import PostgresDatabase
+from voda.log.store import EventStore
 
 Store = TypeVar("Store", bound=EventStore)
 

@@ -9,12 +9,12 @@ import pytest
 from tests.builders import a_fact, a_snapshot
 from tests.contract.logs import KINDS, closing_all, opener
 from voda.domain.errors import Fenced, InvalidInput, LogArchived, VersionConflict
-from voda.events.copying import copy_log
-from voda.events.durable import Base, DurableStore
 from voda.events.envelope import ANY_VERSION, Sealed
-from voda.events.group import GroupPlan, taken_over
-from voda.events.memory import MemoryStore
-from voda.events.verify import PAGE, Walk, verify_log
+from voda.log.append_plan import GroupPlan, taken_over
+from voda.log.archive.copy import copy_log
+from voda.log.archive.verify import PAGE, Walk, verify_log
+from voda.log.durable_store import Base, DurableStore
+from voda.log.memory import MemoryStore
 
 WAIT_S = 60
 Open = Callable[[], Awaitable[DurableStore]]

@@ -13,16 +13,16 @@ from tests.builders import a_fact, a_snapshot
 from tests.contract.logs import KINDS, closing_all, opener
 from tests.nats import NatsServer
 from voda.domain.errors import Fenced, InvalidInput, VersionConflict, VodaError
-from voda.events.archived import ArchivedStore
 from voda.events.codec import body_of
 from voda.events.envelope import ANY_VERSION, GENESIS, Event, Fact, Head
-from voda.events.jetstream.store import JetStreamStore
-from voda.events.memory import MemoryStore
-from voda.events.opening import open_store
-from voda.events.sql.postgres import PostgresDatabase
-from voda.events.store import EventStore
-from voda.events.timed import TimedStore
-from voda.events.verify import Verdict, verify_log
+from voda.log.archive.archive_backed_store import ArchivedStore
+from voda.log.archive.verify import Verdict, verify_log
+from voda.log.factory import open_store
+from voda.log.instrumented_store import TimedStore
+from voda.log.jetstream.store import JetStreamStore
+from voda.log.memory import MemoryStore
+from voda.log.postgres.database import PostgresDatabase
+from voda.log.store import EventStore
 
 WAIT_S = 60
 OpenLog = Callable[[], Awaitable[EventStore]]

@@ -21,16 +21,16 @@ from tests.waiting import DEADLINE_S, until, until_it_is, wait_until
 from voda.app.election import Terms
 from voda.app.leadership import Leadership
 from voda.clock import SystemClock
-from voda.controller.epochs import Epochs
+from voda.controller.leader_epochs import LeaderEpochs
 from voda.domain.errors import ChangedMeanwhile, InvalidInput, StoreUnavailable, VodaError
 from voda.domain.lease import LeaseStore
-from voda.events.jetstream.connection import Connection
-from voda.events.jetstream.location import parsed
-from voda.events.leasing import lease_of
-from voda.events.memory import MemoryStore
-from voda.events.opening import migrate_log, open_store
-from voda.events.sql.postgres import PostgresDatabase
 from voda.events.types import LEADERSHIP
+from voda.log.factory import migrate_log, open_store
+from voda.log.jetstream.transport.connection import Connection
+from voda.log.jetstream.transport.url import parsed
+from voda.log.lease.factory import lease_of
+from voda.log.memory import MemoryStore
+from voda.log.postgres.database import PostgresDatabase
 
 CLOCK = SystemClock()
 PATIENT = Terms(duration_s=60.0, renew_deadline_s=40.0, retry_s=0.4)
@@ -160,7 +160,7 @@ class TestPostgres(EnforcedLeaseClaims):
         self, bench: StoreBench, postgres_server: Server, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         first = await bench.candidate()
-        monkeypatch.setattr("voda.events.sql.postgres_session._SILENCE", "idle_session_timeout_of_tomorrow")
+        monkeypatch.setattr("voda.log.postgres.session._SILENCE", "idle_session_timeout_of_tomorrow")
         with pytest.raises(InvalidInput, match="PostgreSQL 14 or newer, asked directly"):
             await taken(first, "a")
 
@@ -398,7 +398,7 @@ async def test_two_candidates_when_they_take_turns_lead_in_ever_higher_epochs(lo
     led: list[tuple[str, int]] = []
     stores = {name: await open_store(log) for name in "ab"}
     candidates = {
-        name: Leadership(lease_of(store, clock=CLOCK), Epochs(store, CLOCK), name, terms=PATIENT)
+        name: Leadership(lease_of(store, clock=CLOCK), LeaderEpochs(store, CLOCK), name, terms=PATIENT)
         for name, store in stores.items()
     }
 

@@ -13,8 +13,8 @@ from tests.builders import a_state
 from tests.views import a_large_view, views
 from voda.domain.state import ClusterState
 from voda.policies.base import Policy
-from voda.policies.forecast import speedup
 from voda.policies.registry import policies
+from voda.policies.toolkit.estimates import speedup
 
 RIGID = frozenset({"fifo", "srjf", "tiresias"})
 """Policies that give what was requested, and nothing of what is left over."""

@@ -12,8 +12,8 @@ from aiohttp import web
 
 from tests.dst.loop import SeededLoop
 from tests.service import Answer
-from voda.api.backend import Limits
 from voda.api.connections import Connection
+from voda.application.backend import Limits
 
 _HEAD_END: Final = b"\r\n\r\n"
 

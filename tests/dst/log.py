@@ -1,7 +1,7 @@
 """The log that all replicas share, and each one's faulty way to it.
 
 Rule: what is recorded is recorded at one instant, whole or not at all, by the rules that the real stores follow
-(voda.events.group); what its writer is told of it is another matter.
+(voda.log.append_plan); what its writer is told of it is another matter.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from typing import Final
 
 from tests.dst.wire import Trouble, Wire
 from voda.domain.errors import StoreNotWritable, StoreUnavailable
-from voda.events import group
 from voda.events.codec import unseal
 from voda.events.envelope import Event, Fact, Head, Sealed
-from voda.events.memory import MemoryStore
-from voda.events.store import Snapshot
+from voda.log import append_plan
+from voda.log.memory import MemoryStore
+from voda.log.store import Snapshot
 
 _TAIL_PAGE: Final = 1_000
 _TOLD_S: Final = 0.02
@@ -52,12 +52,12 @@ class SharedLog:
         """Position of the last event."""
         return len(self.events)
 
-    def commit(self, append: group.Append, by: str) -> int:
+    def commit(self, append: append_plan.Append, by: str) -> int:
         """Record an append; see EventStore.append."""
         stream = append.stream
         known = {fact.event_id: self.ids[fact.event_id] for fact in append.facts if fact.event_id in self.ids}
         heads = {stream: self.heads[stream]} if stream in self.heads else {}
-        plan = group.plan_group([append], position=self.position, heads=heads, known=known)
+        plan = append_plan.plan_group([append], position=self.position, heads=heads, known=known)
         [outcome] = plan.outcomes
         if isinstance(outcome, Exception):
             raise outcome
@@ -73,10 +73,10 @@ class SharedLog:
         store = MemoryStore()
         # It waits for nothing, so it needs no loop.
         with suppress(StopIteration):
-            store.restore(iter([group.taken_over(self.sealed)])).send(None)
+            store.restore(iter([append_plan.taken_over(self.sealed)])).send(None)
         return store
 
-    def _keep(self, plan: group.GroupPlan) -> None:
+    def _keep(self, plan: append_plan.GroupPlan) -> None:
         self.heads.update(plan.heads)
         for position, stream, _, event_id, _, _, body, digest in plan.rows:
             sealed = Sealed(position, body, digest)
@@ -106,8 +106,8 @@ class LogConnection:
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
         """See EventStore.append."""
-        append = group.Append(stream, expected_version, tuple(facts), epoch)
-        group.refuse_unstorable(append)
+        append = append_plan.Append(stream, expected_version, tuple(facts), epoch)
+        append_plan.refuse_unstorable(append)
         return await self.wire.ask(lambda: self._commit(append), is_change=True, what=stream)
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
@@ -177,7 +177,7 @@ class LogConnection:
         if self._tell in self._log.readers:
             self._log.readers.remove(self._tell)
 
-    def _commit(self, append: group.Append) -> int:
+    def _commit(self, append: append_plan.Append) -> int:
         share = self._trouble.share("store_full")
         if share and self._chance.random() < share:
             raise StoreNotWritable("the log: its disk is full")

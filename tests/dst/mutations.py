@@ -9,8 +9,8 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from voda.cluster.port import Observed
-from voda.events import group
 from voda.events.envelope import Head
+from voda.log import append_plan
 from voda.reconcilers import diff
 
 
@@ -20,11 +20,11 @@ def _unfenced(stream: str, head: Head, expected_version: int, epoch: int) -> Non
         _check_append(stream, head, expected_version, epoch)
 
 
-_check_append: Final = group.check_append
-_seal_batch: Final = group.seal_batch
+_check_append: Final = append_plan.check_append
+_seal_batch: Final = append_plan.seal_batch
 
 
-def _forgetful(append: group.Append, head: Head, *, position: int, recorded: Mapping[str, int]) -> Any:
+def _forgetful(append: append_plan.Append, head: Head, *, position: int, recorded: Mapping[str, int]) -> Any:
     """Write every fact down, whether it is there or not."""
     del recorded
     return _seal_batch(append, head, position=position, recorded={})
@@ -36,8 +36,8 @@ def _as_if_all_were_free(observed: Observed) -> dict[str, int]:
 
 
 MUTATIONS: Final[Mapping[str, Sequence[tuple[object, str, Callable[..., Any]]]]] = {
-    "fencing": [(group, "check_append", _unfenced)],
-    "idempotence": [(group, "seal_batch", _forgetful)],
+    "fencing": [(append_plan, "check_append", _unfenced)],
+    "idempotence": [(append_plan, "seal_batch", _forgetful)],
     "observed-free": [(diff, "_free", _as_if_all_were_free)],
 }
 """Name -> what is replaced: module, name, replacement."""

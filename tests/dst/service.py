@@ -14,26 +14,26 @@ from tests.dst.lease import LeaseConnection
 from tests.dst.log import LogConnection
 from tests.dst.loop import SeededLoop
 from tests.dst.sight import ClusterConnection
-from voda.api.access import Access
-from voda.api.backend import Backend, Limits
-from voda.api.foreign import LISTENS_AT
-from voda.api.metrics.instruments import Metrics
+from voda.api.origin_check import LISTENS_AT
 from voda.api.server import application
-from voda.api.view import View
 from voda.app.election import Terms
-from voda.app.kubernetes.reach import Reach
+from voda.app.initial_settings import Beginning, Wish, settle
+from voda.app.kubernetes.log_liveness import Reach
 from voda.app.leadership import Leadership
-from voda.app.loops import AT_ONCE, pool_loop
-from voda.app.pool import PoolLoop
-from voda.app.settings import Beginning, Wish, settle
+from voda.app.pool_loop_factory import AT_ONCE, pool_loop
 from voda.app.snapshots import Snapshots
+from voda.application.backend import Backend, Limits
+from voda.application.read_model import View
+from voda.auth.tokens import Access
 from voda.clock import Clock
-from voda.controller.epochs import Epochs
+from voda.controller.leader_epochs import LeaderEpochs
+from voda.controller.pool_loop import PoolLoop
 from voda.domain.errors import StoreNotWritable, StoreUnavailable, TransientError
 from voda.domain.job import JobSpec
 from voda.events.envelope import Event
-from voda.events.store import EventStore
-from voda.events.timed import TimedStore
+from voda.log.instrumented_store import TimedStore
+from voda.log.store import EventStore
+from voda.telemetry.instruments import Metrics
 
 _SNAPSHOT_S: Final = 1_200.0
 """Far more often than in the product, so that restarts find one."""
@@ -73,7 +73,7 @@ class Service:
             )
             for pool, cluster in self.clusters.items()
         }
-        self.leadership = Leadership(lease, Epochs(self.store, clock), me, terms=terms)
+        self.leadership = Leadership(lease, LeaderEpochs(self.store, clock), me, terms=terms)
         self.limits = Limits()
         self.backend = Backend(
             store=self.store,

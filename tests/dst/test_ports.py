@@ -31,8 +31,8 @@ from voda.domain.job import JobSpec
 from voda.domain.lease import LeaseStore
 from voda.domain.plan import HaltJob, StartJob
 from voda.domain.rng import rng_at
-from voda.events.store import EventStore
 from voda.events.types import WorkerExited, WorkerStarted
+from voda.log.store import EventStore
 
 pytestmark = pytest.mark.virtual_time
 store = store_claims.store

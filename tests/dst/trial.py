@@ -19,9 +19,9 @@ from tests.dst.users import Act, Users
 from tests.dst.users import drawn as drawn_acts
 from tests.dst.world import Setup, World, simulate
 from voda.events.envelope import Event
-from voda.events.group import taken_over
-from voda.events.memory import MemoryStore
-from voda.events.verify import verify_log
+from voda.log.append_plan import taken_over
+from voda.log.archive.verify import verify_log
+from voda.log.memory import MemoryStore
 from voda.timetravel.verify import verify
 
 

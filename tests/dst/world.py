@@ -28,12 +28,12 @@ from tests.dst.sight import ClusterConnection
 from tests.dst.training import Training, training_of
 from tests.dst.wire import Trouble
 from tests.service import Answer
-from voda.api.metrics.instruments import Metrics
 from voda.app.election import Terms
 from voda.domain.errors import VodaError
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events.envelope import Event
+from voda.telemetry.instruments import Metrics
 
 __all__ = ["Answer", "Outcome", "Setup", "Unanswered", "Watch", "World", "simulate"]
 

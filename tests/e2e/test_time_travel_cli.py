@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from voda.cli import EXIT_PERMANENT, build_app, main
-from voda.events.opening import open_store
+from voda.log.factory import open_store
 
 LOGS = Path(__file__).parents[1] / "replay" / "logs"
 LOG = str(LOGS / "elastic-fifo.jsonl")

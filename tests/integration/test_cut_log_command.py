@@ -11,7 +11,7 @@ import pytest
 
 from tests.commands import Voda
 from tests.sqlite_logs import behind_vodas_back, fill, leave_killed, position_of
-from voda.events.archive import Archive
+from voda.log.archive.archive import Archive
 
 
 @pytest.fixture

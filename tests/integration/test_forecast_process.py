@@ -9,13 +9,13 @@ import msgspec
 
 from tests.builders import a_node, a_spec
 from tests.waiting import until
-from voda.api.view import View
 from voda.app.forecast_process import Question, framed
 from voda.app.forecaster import Forecaster
+from voda.application.read_model import View
 from voda.clock import SystemClock
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.opening import open_store
 from voda.events.types import AnyFact, JobSubmitted, NodeJoined
+from voda.log.factory import open_store
 
 
 async def test_forecasts_made_by_the_other_process_reach_the_view(tmp_path: Path) -> None:

@@ -79,6 +79,6 @@ def test_command_of_the_image_is_one_that_voda_has(installed: Path, tmp_path: Pa
 
 def test_log_of_the_image_is_made_from_the_revisions_within_the_wheel(installed: Path, tmp_path: Path) -> None:
     log = tmp_path / "voda.db"
-    made = "import asyncio, sys; from voda.events.opening import open_store; asyncio.run(open_store(sys.argv[1]))"
+    made = "import asyncio, sys; from voda.log.factory import open_store; asyncio.run(open_store(sys.argv[1]))"
     run(installed / "python", "-c", made, log, home=tmp_path)
     assert run(installed / "voda", "log", "migrate", log, home=tmp_path) == f"{log} is ready for this version\n"

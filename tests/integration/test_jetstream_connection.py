@@ -14,8 +14,8 @@ import pytest
 from tests.nats import serving
 from voda.domain.errors import StoreUnavailable
 from voda.domain.rng import rng_at
-from voda.events.jetstream.connection import Connection
-from voda.events.jetstream.location import parsed
+from voda.log.jetstream.transport.connection import Connection
+from voda.log.jetstream.transport.url import parsed
 
 _INFO = b'INFO {"server_id":"x","version":"2.10.0","max_payload":1048576,"headers":true,"proto":1,"client_id":1}\r\n'
 _LONG_S = 5.0

@@ -28,18 +28,18 @@ from voda.domain.errors import (
     VersionConflict,
 )
 from voda.events.codec import seal
-from voda.events.durable import Base
 from voda.events.envelope import ANY_VERSION, Event, Fact, Head
-from voda.events.jetstream import state as state_module
-from voda.events.jetstream import stream as stream_module
-from voda.events.jetstream.connection import Connection
-from voda.events.jetstream.location import parsed
-from voda.events.jetstream.messages import written
-from voda.events.jetstream.store import JetStreamStore
-from voda.events.memory import MemoryStore
-from voda.events.opening import open_log, open_store, shown, sqlite_path
-from voda.events.transfer import export_log, import_log
-from voda.events.verify import verify_log
+from voda.log.archive.export import export_log, import_log
+from voda.log.archive.verify import verify_log
+from voda.log.durable_store import Base
+from voda.log.factory import open_log, open_store, shown, sqlite_path
+from voda.log.jetstream.log import state as state_module
+from voda.log.jetstream.log.messages import written
+from voda.log.jetstream.store import JetStreamStore
+from voda.log.jetstream.transport import stream as stream_module
+from voda.log.jetstream.transport.connection import Connection
+from voda.log.jetstream.transport.url import parsed
+from voda.log.memory import MemoryStore
 
 pytestmark = pytest.mark.nats
 WAIT_S = 240
@@ -267,7 +267,7 @@ async def test_processes_that_write_at_the_same_time_leave_no_gap(url: str, stor
     program = """
 import asyncio, sys
 from tests.builders import a_fact
-from voda.events.opening import open_store
+from voda.log.factory import open_store
 
 async def main(url, name):
     store = await open_store(url)

@@ -8,8 +8,8 @@ from aiohttp import web
 
 from tests.nats import NatsServer
 from voda.domain.errors import InvalidInput
-from voda.events.jetstream.store import JetStreamStore
-from voda.events.opening import open_store
+from voda.log.factory import open_store
+from voda.log.jetstream.store import JetStreamStore
 
 pytestmark = pytest.mark.nats
 

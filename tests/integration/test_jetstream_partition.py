@@ -13,8 +13,8 @@ from tests.relay import Relay, relayed
 from tests.waiting import until_it_is
 from voda.domain.errors import StoreUnavailable
 from voda.events.envelope import ANY_VERSION
-from voda.events.jetstream.store import JetStreamStore
-from voda.events.verify import verify_log
+from voda.log.archive.verify import verify_log
+from voda.log.jetstream.store import JetStreamStore
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow]
 _WAIT_S = 240.0

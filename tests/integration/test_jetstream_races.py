@@ -11,13 +11,13 @@ from tests import jetstream_logs
 from tests.builders import a_fact
 from tests.jetstream_logs import SEGMENT, batches_of, ids, opened
 from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable, StoreUnavailable
-from voda.events.durable import Base
 from voda.events.envelope import ANY_VERSION, Head
-from voda.events.group import GroupPlan
-from voda.events.jetstream import state as state_module
-from voda.events.jetstream import stream as stream_module
-from voda.events.jetstream.store import JetStreamStore
-from voda.events.verify import verify_log
+from voda.log.append_plan import GroupPlan
+from voda.log.archive.verify import verify_log
+from voda.log.durable_store import Base
+from voda.log.jetstream.log import state as state_module
+from voda.log.jetstream.store import JetStreamStore
+from voda.log.jetstream.transport import stream as stream_module
 
 pytestmark = pytest.mark.nats
 url, store = jetstream_logs.url, jetstream_logs.store

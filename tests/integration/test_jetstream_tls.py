@@ -13,9 +13,9 @@ from tests.nats import PASSWORD, NatsServer, serving
 from tests.waiting import until_it_is
 from voda.domain.errors import InvalidInput, StoreUnavailable
 from voda.events.envelope import ANY_VERSION
-from voda.events.jetstream.connection import Connection
-from voda.events.jetstream.location import parsed
-from voda.events.jetstream.store import JetStreamStore
+from voda.log.jetstream.store import JetStreamStore
+from voda.log.jetstream.transport.connection import Connection
+from voda.log.jetstream.transport.url import parsed
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow]
 

@@ -12,10 +12,10 @@ import pytest
 from tests.builders import a_fact
 from tests.commands import Voda
 from tests.postgres import PASSWORD, Server
-from voda.events.group import GroupPlan
-from voda.events.opening import open_store
-from voda.events.sql.sqlite import SqliteDatabase
-from voda.events.sql.store import SqlStore
+from voda.log.append_plan import GroupPlan
+from voda.log.factory import open_store
+from voda.log.sql.store import SqlStore
+from voda.log.sqlite.database import SqliteDatabase
 
 
 @pytest.fixture

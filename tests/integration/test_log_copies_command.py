@@ -12,9 +12,9 @@ from tests.builders import a_fact
 from tests.commands import Voda
 from tests.postgres import PASSWORD, Server
 from tests.sqlite_logs import behind_vodas_back, fill
-from voda.events.archive import Archive
 from voda.events.envelope import ANY_VERSION, Sealed
-from voda.events.opening import open_log, open_store
+from voda.log.archive.archive import Archive
+from voda.log.factory import open_log, open_store
 
 
 def events(place: str | Path, archive: Path | None = None) -> Sequence[Sealed]:

@@ -15,17 +15,17 @@ from tests.builders import a_fact
 from tests.nats import NatsServer
 from tests.postgres import Server
 from voda.domain.rng import rng_at
-from voda.events import beginning, copying
-from voda.events.archive import Archive, verify_archive
-from voda.events.archived import ArchivedStore
-from voda.events.copying import back_up, copy_log, restore_archive
 from voda.events.envelope import ANY_VERSION, Sealed
-from voda.events.jetstream.store import JetStreamStore
-from voda.events.opening import open_log, open_store
-from voda.events.retention import archive_log
-from voda.events.sql import store as sql_store
-from voda.events.sql.postgres import PostgresDatabase
-from voda.events.verify import Walk, verify_log
+from voda.log.archive import common_prefix, copy
+from voda.log.archive.archive import Archive, verify_archive
+from voda.log.archive.archive_backed_store import ArchivedStore
+from voda.log.archive.copy import back_up, copy_log, restore_archive
+from voda.log.archive.retention import archive_log
+from voda.log.archive.verify import Walk, verify_log
+from voda.log.factory import open_log, open_store
+from voda.log.jetstream.store import JetStreamStore
+from voda.log.postgres.database import PostgresDatabase
+from voda.log.sql import store as sql_store
 
 KILLS = 30
 EVENTS = 3_000
@@ -43,8 +43,8 @@ Work = Callable[..., None]
 
 def _in_small_steps() -> None:
     """Have more moments between two steps, at which a kill may come."""
-    vars(beginning)["PAGE"] = 100
-    vars(copying)["SEGMENT_EVENTS"] = 170
+    vars(common_prefix)["PAGE"] = 100
+    vars(copy)["SEGMENT_EVENTS"] = 170
     vars(sql_store)["_SWEEP"] = 90
 
 

@@ -15,10 +15,11 @@ from sqlalchemy import create_engine
 from tests.builders import a_fact
 from tests.sqlite_logs import fill, verified
 from voda.domain.errors import InvalidInput, NotALog
-from voda.events.opening import open_store
-from voda.events.sql import migrate, schema, sqlite_file
-from voda.events.sql.migrate import revisions_folder
-from voda.events.sql.postgres import PostgresDatabase
+from voda.log.factory import open_store
+from voda.log.postgres.database import PostgresDatabase
+from voda.log.sql import migrate, schema
+from voda.log.sql.migrate import revisions_folder
+from voda.log.sqlite import file
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def test_revisions_in_the_code_are_those_in_the_folder() -> None:
 
 
 def test_tables_after_all_revisions_are_those_of_the_code(tmp_path: Path) -> None:
-    sqlite_file.create(tmp_path / "log.db")
+    file.create(tmp_path / "log.db")
     engine = create_engine(f"sqlite:///{tmp_path / 'log.db'}")
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"version_table": schema.REVISION_TABLE})

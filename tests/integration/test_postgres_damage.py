@@ -11,10 +11,10 @@ from tests.builders import a_fact
 from tests.postgres import Server
 from voda.domain.errors import LogDamaged
 from voda.events.envelope import ANY_VERSION
-from voda.events.opening import open_store
-from voda.events.sql.postgres import PostgresDatabase
-from voda.events.store import EventStore
-from voda.events.verify import verify_log
+from voda.log.archive.verify import verify_log
+from voda.log.factory import open_store
+from voda.log.postgres.database import PostgresDatabase
+from voda.log.store import EventStore
 
 pytestmark = pytest.mark.postgres
 

@@ -15,15 +15,15 @@ from tests.builders import a_fact
 from tests.postgres import Server, plain
 from voda.domain.errors import InvalidInput, LogTooNew, NotALog, StoreNotWritable, StoreUnavailable
 from voda.events.codec import seal
-from voda.events.durable import DurableStore
 from voda.events.envelope import Head
-from voda.events.group import GroupPlan, taken_over
-from voda.events.memory import MemoryStore
-from voda.events.opening import open_store
-from voda.events.sql import schema
-from voda.events.sql.postgres import PostgresDatabase
-from voda.events.transfer import export_log, import_log
-from voda.events.verify import verify_log
+from voda.log.append_plan import GroupPlan, taken_over
+from voda.log.archive.export import export_log, import_log
+from voda.log.archive.verify import verify_log
+from voda.log.durable_store import DurableStore
+from voda.log.factory import open_store
+from voda.log.memory import MemoryStore
+from voda.log.postgres.database import PostgresDatabase
+from voda.log.sql import schema
 
 pytestmark = pytest.mark.postgres
 WAIT_S = 120

@@ -10,9 +10,9 @@ import pytest
 from tests.builders import a_fact
 from tests.postgres import Server, plain, serving
 from voda.domain.errors import InvalidInput
-from voda.events.opening import migrate_log, open_store
-from voda.events.sql.postgres import PostgresDatabase
-from voda.events.sql.store import SqlStore
+from voda.log.factory import migrate_log, open_store
+from voda.log.postgres.database import PostgresDatabase
+from voda.log.sql.store import SqlStore
 
 pytestmark = pytest.mark.postgres
 _ROOT = Path(__file__).parents[2]

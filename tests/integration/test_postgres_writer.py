@@ -8,13 +8,13 @@ import pytest
 from tests.builders import a_fact
 from tests.postgres import Server
 from voda.domain.errors import Fenced, LogDamaged, VersionConflict
-from voda.events.durable import Base
 from voda.events.envelope import ANY_VERSION
-from voda.events.opening import migrate_log, open_store
-from voda.events.sql.postgres import PostgresDatabase
-from voda.events.sql.store import SqlStore
-from voda.events.store import EventStore
-from voda.events.verify import verify_log
+from voda.log.archive.verify import verify_log
+from voda.log.durable_store import Base
+from voda.log.factory import migrate_log, open_store
+from voda.log.postgres.database import PostgresDatabase
+from voda.log.sql.store import SqlStore
+from voda.log.store import EventStore
 
 pytestmark = pytest.mark.postgres
 WAIT_S = 120

@@ -14,10 +14,10 @@ from tests.builders import a_snapshot
 from tests.sqlite_logs import behind_vodas_back, fill, verified
 from voda.domain.errors import InvalidInput, LogDamaged, LogTooNew, NotALog, VodaError
 from voda.events.envelope import GENESIS, Head, hash_of
-from voda.events.opening import open_log, open_store
-from voda.events.store import EventStore, Snapshot
-from voda.events.verify import verify_log
-from voda.timetravel.past import events_between
+from voda.log.archive.verify import verify_log
+from voda.log.factory import open_log, open_store
+from voda.log.store import EventStore, Snapshot
+from voda.timetravel.replay import events_between
 
 
 @pytest.fixture

@@ -24,11 +24,11 @@ from voda.domain.errors import (
     StoreNotWritable,
     StoreUnavailable,
 )
-from voda.events.group import Append
-from voda.events.opening import open_store
-from voda.events.sql.sqlite import SqliteDatabase
-from voda.events.sql.store import SqlStore
-from voda.events.verify import verify_log
+from voda.log.append_plan import Append
+from voda.log.archive.verify import verify_log
+from voda.log.factory import open_store
+from voda.log.sql.store import SqlStore
+from voda.log.sqlite.database import SqliteDatabase
 
 WAIT_S = 120
 NOBODY = 65534
@@ -37,7 +37,7 @@ NOBODY = 65534
 WRITER = """
 import asyncio, sys
 from tests.builders import a_fact
-from voda.events.opening import open_store
+from voda.log.factory import open_store
 
 async def write(path, name, count):
     store = await open_store(path)

@@ -11,8 +11,8 @@ import pytest
 from tests.builders import a_fact
 from tests.sqlite_logs import fill, leave_killed, position_of, verified
 from voda.domain.errors import LogDamaged
-from voda.events.opening import open_store
-from voda.events.sql.sqlite_mark import mark_of, marked
+from voda.log.factory import open_store
+from voda.log.sqlite.high_water_mark import mark_of, marked
 
 _FRAME_BYTES = 24 + 4096
 Damage = Callable[[Path], None]

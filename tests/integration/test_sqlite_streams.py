@@ -9,12 +9,12 @@ import pytest
 from tests.builders import a_fact
 from tests.sqlite_logs import behind_vodas_back, fill
 from voda.domain.errors import LogDamaged
-from voda.events.durable import Base
 from voda.events.envelope import ANY_VERSION, Head
-from voda.events.opening import open_store
-from voda.events.sql import schema
-from voda.events.sql.store import Params, SqlStore
-from voda.events.store import EventStore
+from voda.log.durable_store import Base
+from voda.log.factory import open_store
+from voda.log.sql import schema
+from voda.log.sql.store import Params, SqlStore
+from voda.log.store import EventStore
 
 
 @pytest.fixture

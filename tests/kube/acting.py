@@ -14,16 +14,16 @@ from tests.kube.memory_api import MemoryApi, Wire
 from tests.kube.memory_server import Change, MemoryServer
 from tests.kube.memory_world import CountingClock, wall_s
 from tests.kube.objects import a_node
-from voda.cluster.kubernetes.actuator import Actuator
-from voda.cluster.kubernetes.binding import Binder
-from voda.cluster.kubernetes.inventory import Inventory
+from voda.cluster.kubernetes.binding.binder import Binder
+from voda.cluster.kubernetes.convergence.actuator import Actuator
+from voda.cluster.kubernetes.convergence.hostfile_refresh import Poker
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
 from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
-from voda.cluster.kubernetes.nodes import PoolRule
-from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod
-from voda.cluster.kubernetes.observer import Unobserved
-from voda.cluster.kubernetes.poking import Poker
+from voda.cluster.kubernetes.resources.objects import JobObject, NodeObject, Pod
+from voda.cluster.kubernetes.resources.observer import Unobserved
+from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.cluster.port import Notice
 from voda.domain.job import Job
 

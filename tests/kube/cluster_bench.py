@@ -13,17 +13,17 @@ from tests.contract.cluster_claims import POOL, Quiet
 from tests.kube.objects import an_mpijob
 from tests.kube.world import World
 from voda.clock import SystemClock
-from voda.cluster.kubernetes.api import Api
+from voda.cluster.kubernetes.client.api import Api
+from voda.cluster.kubernetes.client.paths import collection
 from voda.cluster.kubernetes.kinds.base import Site
-from voda.cluster.kubernetes.nodes import PoolRule
-from voda.cluster.kubernetes.objects import JobObject
-from voda.cluster.kubernetes.paths import collection
-from voda.cluster.kubernetes.site import KubernetesSite, Setup
+from voda.cluster.kubernetes.pools import KubernetesSite, Setup
+from voda.cluster.kubernetes.resources.objects import JobObject
+from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.cluster.port import Cluster, Notice
 from voda.domain.job import Job
 from voda.events.types import AnyFact, JobRegistered, JobSubmitted
+from voda.projections.job_registry import JobRegistry
 from voda.projections.live import Live
-from voda.projections.roster import Roster
 
 
 class KubernetesBench:
@@ -33,7 +33,7 @@ class KubernetesBench:
 
     def __init__(self, world: World, api: Api) -> None:
         self.world = world
-        self._log, self._live, self._roster = Log(), Live(), Roster()
+        self._log, self._live, self._roster = Log(), Live(), JobRegistry()
         self._clock = SystemClock()
         self._told: list[Notice] = []
         self._has_told = asyncio.Event()

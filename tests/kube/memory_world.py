@@ -22,13 +22,13 @@ from tests.kube.objects import GPU
 from tests.kube.operators.base import Operator
 from tests.kube.world import World
 from tests.virtual_time import now_s
-from voda.api.metrics.kubernetes import KubernetesMetrics
 from voda.app.kubernetes.options import KubernetesOptions, Surroundings
 from voda.app.kubernetes.service import Service
 from voda.clock import SystemClock
-from voda.cluster.kubernetes.names import JOB_ID, SCHEDULER
+from voda.cluster.kubernetes.resources.well_known import JOB_ID, SCHEDULER
 from voda.domain.rng import rng_at
-from voda.events.memory import MemoryStore
+from voda.log.memory import MemoryStore
+from voda.telemetry.kubernetes import KubernetesMetrics
 
 START_S: Final = 1_700_000_000.0
 POOL: Final = "v100"

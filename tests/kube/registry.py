@@ -16,27 +16,27 @@ from tests.kube.client import Object
 from tests.kube.world import World
 from tests.service import a_backend
 from tests.waiting import until_it_is
-from voda.api.backend import Backend
 from voda.api.schemas import Who
-from voda.api.submission import Submits
-from voda.app.kubernetes.adoption import Fitting
-from voda.app.kubernetes.jobsite import SeeJob, SeenJob
-from voda.app.kubernetes.registrar import Registrar
-from voda.app.kubernetes.telling import Telling
+from voda.application.backend import Backend
+from voda.application.registration.adoption import Fitting
+from voda.application.registration.ports import SeeJob, SeenJob
+from voda.application.registration.registrar import Registrar
+from voda.application.status.status_reporter import Telling
+from voda.application.submit_job import Submits
 from voda.clock import SystemClock
-from voda.cluster.kubernetes.announcements import Announcement
-from voda.cluster.kubernetes.api import Api
+from voda.cluster.kubernetes.client.api import Api
+from voda.cluster.kubernetes.client.paths import collection
+from voda.cluster.kubernetes.client.reflector import Reflector
 from voda.cluster.kubernetes.kinds.base import JobKind, Site
 from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
-from voda.cluster.kubernetes.objects import JobObject, Pod
-from voda.cluster.kubernetes.paths import collection
-from voda.cluster.kubernetes.reflector import Reflector
+from voda.cluster.kubernetes.reporting.kube_events import Announcement
+from voda.cluster.kubernetes.resources.objects import JobObject, Pod
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.events.envelope import ANY_VERSION, Event, Fact
-from voda.events.memory import MemoryStore
 from voda.events.types import AnyFact
+from voda.log.memory import MemoryStore
 from voda.projections.records import JobRecord
 
 

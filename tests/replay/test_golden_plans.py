@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from tests.builders import a_spec
 from voda.domain.errors import InvalidInput
 from voda.events.envelope import Event, Fact
-from voda.events.memory import MemoryStore
-from voda.events.opening import open_log
-from voda.events.store import EventStore
 from voda.events.types import AnyFact, JobPriorityChanged, JobSubmitted, PlanAdopted, PolicyChanged
+from voda.log.factory import open_log
+from voda.log.memory import MemoryStore
+from voda.log.store import EventStore
 from voda.timetravel.verify import Verification, plans_again, verify
 
 LOGS = Path(__file__).parent / "logs"

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.builders import a_fact, a_spec
-from voda.events.memory import MemoryStore
-from voda.events.opening import open_log, open_store
-from voda.events.store import EventStore
-from voda.events.transfer import export_log, import_log
 from voda.events.types import JobSubmitted
-from voda.events.verify import verify_log
+from voda.log.archive.export import export_log, import_log
+from voda.log.archive.verify import verify_log
+from voda.log.factory import open_log, open_store
+from voda.log.memory import MemoryStore
+from voda.log.store import EventStore
 
 OLD = Path(__file__).with_name("old_schemas.jsonl")
 

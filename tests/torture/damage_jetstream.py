@@ -14,7 +14,7 @@ from typing import Final
 from tests import nats
 from tests.torture.damage_judge import Report, Truth, a_damage, filled, judged
 from voda.domain.rng import rng_at
-from voda.events.opening import open_store
+from voda.log.factory import open_store
 
 _EVENTS: Final = 300
 _OPEN_S: Final = 5.0

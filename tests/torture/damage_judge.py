@@ -13,10 +13,10 @@ from random import Random
 from tests.builders import a_fact, a_snapshot
 from voda.domain.errors import VodaError
 from voda.domain.rng import rng_at
-from voda.events.durable import DurableStore
 from voda.events.envelope import ANY_VERSION, Event, Head, Sealed
-from voda.events.opening import migrate_log, open_store
-from voda.events.verify import verify_log
+from voda.log.archive.verify import verify_log
+from voda.log.durable_store import DurableStore
+from voda.log.factory import migrate_log, open_store
 
 _STREAMS = 7
 _SNAPSHOT = "live-1"

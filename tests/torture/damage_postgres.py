@@ -12,7 +12,7 @@ from typing import Final
 from tests.postgres import Server, serving
 from tests.torture.damage_judge import Report, Truth, a_damage, filled, judged
 from voda.domain.rng import rng_at
-from voda.events.opening import open_store
+from voda.log.factory import open_store
 
 _EVENTS: Final = 400
 _FILES: Final = (

@@ -13,7 +13,7 @@ from typing import Final
 from tests.torture.damage_judge import Damage, Outcome, Report, Truth, a_damage, judged, write
 from tests.torture.powercut_record import scratch
 from voda.domain.rng import rng_at
-from voda.events.opening import open_store
+from voda.log.factory import open_store
 
 LOG: Final = "log.db"
 _EVENTS: Final = 400

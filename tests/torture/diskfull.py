@@ -27,10 +27,10 @@ from tests.builders import a_fact
 from tests.waiting import until_it_is, wait_until
 from voda.domain.errors import StoreNotWritable, StoreUnavailable
 from voda.domain.rng import rng_at
-from voda.events.durable import DurableStore
 from voda.events.envelope import ANY_VERSION
-from voda.events.opening import migrate_log, open_store
-from voda.events.verify import verify_log
+from voda.log.archive.verify import verify_log
+from voda.log.durable_store import DurableStore
+from voda.log.factory import migrate_log, open_store
 
 SIZES_BYTES: Final[Mapping[str, int]] = {
     "sqlite": 8 << 20,

@@ -24,10 +24,10 @@ from tests.torture.powercut_record import Operation, Unreplayable, built_shim, e
 from tests.torture.powercut_writer import LOG, NOTES, Note
 from voda.domain.errors import VodaError
 from voda.domain.rng import rng_at
-from voda.events.durable import DurableStore
 from voda.events.envelope import ANY_VERSION, Event
-from voda.events.opening import open_store
-from voda.events.verify import verify_log
+from voda.log.archive.verify import verify_log
+from voda.log.durable_store import DurableStore
+from voda.log.factory import open_store
 
 _ROOT = Path(__file__).parents[2]
 _WRITER_S = 300

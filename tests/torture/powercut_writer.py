@@ -15,9 +15,9 @@ import msgspec
 
 from tests.builders import a_fact, a_snapshot
 from voda.domain.rng import rng_at
-from voda.events.durable import DurableStore
 from voda.events.envelope import ANY_VERSION
-from voda.events.opening import open_store
+from voda.log.durable_store import DurableStore
+from voda.log.factory import open_store
 
 LOG = "log.db"
 NOTES = "notes"

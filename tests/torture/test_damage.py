@@ -11,7 +11,7 @@ from benchmarks.served import command, environment
 from tests.postgres import Server
 from tests.torture import damage_cluster, damage_jetstream, damage_postgres, damage_sqlite
 from tests.torture.damage_judge import Outcome, Truth
-from voda.events.opening import open_store
+from voda.log.factory import open_store
 
 _WAIT_S = 120
 

@@ -14,10 +14,10 @@ from tests.torture.powercut_disk import Disk, Loss, write_out
 from tests.torture.powercut_record import built_shim, environment, operations
 from tests.torture.test_powercut import compiler as compiler
 from voda.domain.rng import rng_at
-from voda.events.archive import Archive, verify_archive
 from voda.events.envelope import ANY_VERSION
-from voda.events.opening import open_store
-from voda.events.verify import Walk
+from voda.log.archive.archive import Archive, verify_archive
+from voda.log.archive.verify import Walk
+from voda.log.factory import open_store
 
 _ROOT = Path(__file__).parents[2]
 _WAIT_S = 120
@@ -27,8 +27,8 @@ _BACKS_UP = """
 import asyncio, os, sys
 from pathlib import Path
 from voda.events import archive
-from voda.events.copying import back_up
-from voda.events.opening import open_log
+from voda.log.archive.copy import back_up
+from voda.log.factory import open_log
 
 if sys.argv[3] == "killed":
     # Once a segment is there, and before it is on the disk: all that was written is still with the kernel.

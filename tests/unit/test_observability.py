@@ -10,8 +10,8 @@ import yaml
 
 from tests.service import a_backend
 from tests.unit.api.metrics.test_leadership import Candidate
-from voda.api.metrics.gauges import Gauges
-from voda.api.metrics.kubernetes import KubernetesMetrics, Shown
+from voda.telemetry.gauges import Gauges
+from voda.telemetry.kubernetes import KubernetesMetrics, Shown
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = json.loads((ROOT / "deploy/grafana/voda.json").read_text("utf-8"))

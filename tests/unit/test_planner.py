@@ -12,10 +12,10 @@ from tests.builders import a_job, a_node, a_state
 from voda.domain.estimate import Estimate, linear_speedup
 from voda.domain.plan import Allocation, Placement, Plan
 from voda.domain.state import ClusterState
-from voda.events.plans import adopted
+from voda.events.plan_diff import adopted
 from voda.events.types import PlanAdopted
 from voda.placement.steady import Steady
-from voda.planner import changes, decide, without_thrash
+from voda.planner.decide import changes, decide, without_thrash
 from voda.policies.elastic_fifo import ElasticFifo
 from voda.policies.fifo import Fifo
 

@@ -9,7 +9,7 @@ from voda.domain.estimate import Estimate, linear_speedup
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState, Settings
 from voda.placement.registry import placer
-from voda.planner import decide
+from voda.planner.decide import decide
 
 
 class Two:

@@ -13,8 +13,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from aiohttp.web_protocol import RequestHandler
 
-from voda.api.backend import Limits
 from voda.api.problems import told
+from voda.application.backend import Limits
 
 _log = logging.getLogger(__name__)
 

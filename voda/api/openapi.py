@@ -19,9 +19,9 @@ from msgspec import Struct
 
 from voda import __version__
 from voda.api.examples import EXAMPLES
-from voda.api.level import AFTER, AFTER_MEANS, asks_for_level
 from voda.api.operation import OPEN, PROBLEM, Answer, Body, Operation
 from voda.api.problems import HEADERS, MEANINGS
+from voda.api.read_your_writes import AFTER, AFTER_MEANS, asks_for_level
 from voda.api.schemas import Problem
 from voda.placement.registry import placers
 from voda.policies.registry import policies

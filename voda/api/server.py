@@ -12,14 +12,14 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
 from voda.api import routes
-from voda.api.backend import Backend
 from voda.api.connections import in_progress
-from voda.api.foreign import refuse_foreign_page
-from voda.api.level import asks_for_level, levelled, tell
-from voda.api.metrics.metered import metered
 from voda.api.operation import ENDING, NOBODY, OPEN, OPERATIONS, Operation
+from voda.api.origin_check import refuse_foreign_page
 from voda.api.problems import Unauthorized, problems
+from voda.api.read_your_writes import asks_for_level, levelled, tell
+from voda.application.backend import Backend
 from voda.domain.errors import InvalidField, NotAllowed
+from voda.telemetry.http_middleware import metered
 
 
 def application(backend: Backend) -> web.Application:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Coroutine, Mapping
 
 from aiohttp import hdrs, web
 
-from voda.api.backend import Limits
 from voda.api.operation import ENDING
+from voda.application.backend import Limits
 from voda.domain.errors import VodaError
 
 _log = logging.getLogger(__name__)

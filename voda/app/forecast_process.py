@@ -18,9 +18,9 @@ from msgspec.structs import replace
 from voda.controller.follower import catch_up, restore
 from voda.domain.errors import VodaError
 from voda.events.envelope import Event
-from voda.events.opening import open_store
-from voda.events.store import EventStore
 from voda.events.types import JobSubmitted
+from voda.log.factory import open_store
+from voda.log.store import EventStore
 from voda.projections.live import Live
 from voda.simulator.whatif.forecast import forecast
 

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from voda.domain.errors import AlreadyExists, InvalidInput, StoreNotWritable
-from voda.events.folders import sync_folder
+from voda.fsync import sync_folder
 
 
 class Server(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -28,8 +28,8 @@ from voda.app.election import (
     next_epoch,
     seen,
 )
-from voda.app.failures import single
-from voda.controller.epochs import Epochs
+from voda.app.exception_groups import single
+from voda.controller.leader_epochs import LeaderEpochs
 from voda.domain.errors import (
     ChangedMeanwhile,
     ClusterUnavailable,
@@ -82,7 +82,7 @@ class Leadership:
     def __init__(
         self,
         lease: LeaseStore,
-        epochs: Epochs,
+        epochs: LeaderEpochs,
         me: str,
         *,
         terms: Terms | None = None,

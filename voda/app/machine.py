@@ -11,8 +11,8 @@ from voda.app.options import Options
 from voda.clock import Clock
 from voda.cluster.local import gpus
 from voda.cluster.local.cluster import LocalCluster
+from voda.cluster.local.context import Setup
 from voda.cluster.local.devices import Device, cpu_slots
-from voda.cluster.local.site import Setup
 from voda.domain.errors import InvalidInput
 from voda.domain.job import JobSpec
 from voda.domain.node import Node

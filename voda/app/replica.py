@@ -9,16 +9,16 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from voda.api.metrics.leadership import LeadershipMetrics
 from voda.app.election import LOG_TERMS
 from voda.app.home import Home
 from voda.app.leadership import Leadership
 from voda.app.options import Options, refuse_contradictions
-from voda.app.process import ended
+from voda.app.runtime import ended
 from voda.app.service import Service, serving_from
-from voda.controller.epochs import Epochs
+from voda.controller.leader_epochs import LeaderEpochs
 from voda.domain.errors import StoreNotWritable, TransientError
-from voda.events.leasing import lease_of
+from voda.log.lease.factory import lease_of
+from voda.telemetry.leadership import LeadershipMetrics
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def _leadership(service: Service, me: str) -> Leadership:
     async def machine() -> str:
         return service.home.identity(service.clock.new_id)
 
-    epochs = Epochs(service.store, service.clock, machine)
+    epochs = LeaderEpochs(service.store, service.clock, machine)
     lease, metrics = lease_of(service.durable, clock=service.clock), LeadershipMetrics(service.metrics.registry)
     leadership = Leadership(lease, epochs, me, terms=LOG_TERMS, observer=metrics)
     metrics.show(leadership)

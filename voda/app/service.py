@@ -12,37 +12,37 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from voda import __version__, config
-from voda.api.access import Access
-from voda.api.backend import Backend, Limits
-from voda.api.metrics.instruments import Metrics
-from voda.api.serve import serving
+from voda.api.listener import serving
 from voda.api.server import application
-from voda.api.view import View
-from voda.app.ending import halt_all
 from voda.app.forecaster import Forecaster
 from voda.app.home import Home, Server
+from voda.app.initial_settings import ON_ONE_MACHINE, Wish, settle
 from voda.app.leadership import Leadership
-from voda.app.loops import pool_loop, pool_watcher
 from voda.app.machine import Machine
 from voda.app.options import Options, refuse_contradictions
-from voda.app.pool import PoolLoop
-from voda.app.process import ended, last_at, spare_the_collector
-from voda.app.settings import ON_ONE_MACHINE, Wish, settle
+from voda.app.pool_loop_factory import pool_loop, pool_watcher
+from voda.app.runtime import ended, last_at, spare_the_collector
 from voda.app.snapshots import Snapshots
+from voda.application.backend import Backend, Limits
+from voda.application.halt_all import halt_all
+from voda.application.read_model import View
+from voda.auth.tokens import Access
 from voda.clock import SystemClock
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.outputs import LocalOutputs
+from voda.controller.pool_loop import PoolLoop
 from voda.domain.job import Job, JobSpec
-from voda.events.archived import ArchivedStore
-from voda.events.durable import DurableStore
 from voda.events.envelope import Event
-from voda.events.opening import open_store, shown
-from voda.events.store import EventStore
-from voda.events.timed import TimedStore
-from voda.manifests.omissions import on_this_machine, refuse_unrunnable
+from voda.log.archive.archive_backed_store import ArchivedStore
+from voda.log.durable_store import DurableStore
+from voda.log.factory import open_store, shown
+from voda.log.instrumented_store import TimedStore
+from voda.log.store import EventStore
 from voda.manifests.parsed import Omission
+from voda.manifests.warnings.local_warnings import on_this_machine, refuse_unrunnable
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
+from voda.telemetry.instruments import Metrics
 
 _log = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ import asyncio
 import logging
 from typing import Final
 
-from voda.api.view import View
+from voda.application.read_model import View
 from voda.controller.follower import take_snapshots
 from voda.domain.errors import VodaError
-from voda.events.store import EventStore
+from voda.log.store import EventStore
 
 _log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ Rule: epochs count from the job's beginning, so a restarted program must tell `f
 import importlib
 from typing import Any
 
-from voda.callbacks._world import EpochTimer, numbers, rank, world_size
+from voda.callbacks._distributed import EpochTimer, numbers, rank, world_size
 from voda.report import flush, report
 
 _made: list[type] = []

@@ -6,7 +6,7 @@ Rule: epochs count from the job's beginning; Lightning restores its own count fr
 import importlib
 from typing import Any
 
-from voda.callbacks._world import EpochTimer, numbers
+from voda.callbacks._distributed import EpochTimer, numbers
 from voda.report import flush, report
 
 _made: list[type] = []

@@ -1,7 +1,7 @@
 """The command line: finds its commands by file, and turns every error raised on purpose into one line.
 
-A command lives in a module of this package that does not begin with `_` and has `register(app)`. Such a module
-imports at its top only what `--help` needs; whatever is slow to import is imported inside the command.
+A command is a module below voda.cli.commands that has `register(app)`. Such a module imports at its top only what
+`--help` needs; whatever is slow to import is imported inside the command.
 """
 
 import importlib
@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from voda import __version__
+from voda.cli import commands
 from voda.domain.errors import TransientError, VodaError
 
 EXIT_PERMANENT = 2
@@ -36,9 +37,9 @@ def build_app(*, completes: bool = True) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_common)
-    for found in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name):
-        if not found.name.startswith("_"):
-            importlib.import_module(f"{__name__}.{found.name}").register(app)
+    modules = (one.name for one in pkgutil.walk_packages(commands.__path__, f"{commands.__name__}.") if not one.ispkg)
+    for name in sorted(modules, key=lambda name: name.rpartition(".")[2]):
+        importlib.import_module(name).register(app)
     return app
 
 

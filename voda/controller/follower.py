@@ -12,7 +12,7 @@ import msgspec
 
 from voda.domain.errors import LogDamaged
 from voda.events.envelope import Event
-from voda.events.store import EventStore, Snapshot
+from voda.log.store import EventStore, Snapshot
 
 _PAGE = 5_000
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from voda.domain.errors import InvalidInput
 from voda.launcher.commands import RUN_DIR, Command
-from voda.launcher.guardian import PID_FILE
+from voda.launcher.orphan_killer import PID_FILE
 from voda.launcher.output import Stream, Tail
 
 _AGAIN_S = 0.5

@@ -14,10 +14,10 @@ from typing import Literal, assert_never
 from voda.domain.errors import ClusterUnavailable, InvalidInput
 from voda.launcher import commands, program
 from voda.launcher.discovery import Discovery
-from voda.launcher.guardian import guarded
 from voda.launcher.hosts import Layout
+from voda.launcher.orphan_killer import guarded
 from voda.launcher.output import Tail
-from voda.launcher.steps import (
+from voda.launcher.state_machine import (
     Act,
     Blind,
     Ended,

@@ -6,7 +6,7 @@ Rule: a name that Kubernetes would refuse, here or in an object made from it, is
 import re
 
 from voda.domain.errors import InvalidField
-from voda.manifests.shape import Metadata
+from voda.manifests.read.schema import Metadata
 
 LONGEST_LABEL = 63
 _DNS_1035 = re.compile(r"[a-z](?:[-a-z0-9]*[a-z0-9])?")

@@ -10,12 +10,12 @@ from typing import Any
 from voda.domain.errors import InvalidField
 from voda.domain.job import JobSpec, category_of
 from voda.manifests import names
-from voda.manifests.checks import refuse_unusable
-from voda.manifests.limits import VARIABLES, Wishes, count, limits_of
 from voda.manifests.parsed import Parsed
+from voda.manifests.read.schema import Shape, shape_of
+from voda.manifests.read.validation import refuse_unusable
+from voda.manifests.replica_bounds import VARIABLES, Wishes, count, limits_of
 from voda.manifests.resources import gpus_per_replica
-from voda.manifests.shape import Shape, shape_of
-from voda.manifests.unread import not_read
+from voda.manifests.warnings.ignored_fields import not_read
 
 _MOST_EPOCHS = 1_000_000_000
 _MOST_PRIORITY = 1_000_000_000

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from voda.manifests.parsed import POD_NAME, ElasticPolicy, Program, RunPolicy
-from voda.manifests.shape import Container, Elastic, EnvVar, MPIJob, Policy, PyTorchJob, Replica, Shape, shape_of
+from voda.manifests.read.schema import Container, Elastic, EnvVar, MPIJob, Policy, PyTorchJob, Replica, Shape, shape_of
 
 WORKING_DIR = "voda.dev/working-dir"
 DEFAULT_BACKOFF_LIMIT = 6

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from voda.domain.errors import InvalidField
 from voda.manifests.programs import main_container, torch_processes
-from voda.manifests.shape import PyTorchJob, Quantity, Shape
+from voda.manifests.read.schema import PyTorchJob, Quantity, Shape
 
 MOST_GPUS = 1_024
 # Shares of a GPU (elasticgpu.io/gpu-core: 100 is one card; aliyun.com/gpu-mem is GiB) are no count of GPUs.

@@ -15,9 +15,9 @@ from scipy.optimize import linear_sum_assignment
 
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
-from voda.placement.anchor import ANCHORED, anchor
-from voda.placement.free import FreeGpus
-from voda.placement.requests import largest_first, per_node
+from voda.placement.free_gpus import FreeGpus
+from voda.placement.order import largest_first, per_node
+from voda.placement.rendezvous_anchor import ANCHORED, anchor
 
 Packing = Mapping[str, Mapping[str, int]]
 """job id -> copy -> workers; a copy is called after the node it was made from."""

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
-from voda.placement.anchor import is_uprooted
-from voda.placement.draft import Draft
-from voda.placement.requests import by_size
-from voda.placement.room import squeezed_in
+from voda.placement.defragment import squeezed_in
+from voda.placement.order import by_size
+from voda.placement.partial_placement import Draft
+from voda.placement.rendezvous_anchor import is_uprooted
 
 
 class Steady:

@@ -12,11 +12,11 @@ from typing import ClassVar
 from voda.domain.job import JobSpec
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
-from voda.policies.forecast import remaining_s, speedup
-from voda.policies.order import by_submission
-from voda.policies.reasons import explained
-from voda.policies.sharing import Shares
-from voda.policies.tournament import Tournament
+from voda.policies.toolkit.afs_priority import Tournament
+from voda.policies.toolkit.allocation import Shares
+from voda.policies.toolkit.estimates import remaining_s, speedup
+from voda.policies.toolkit.order import by_submission
+from voda.policies.toolkit.reasons import explained
 
 
 class AfsL:

@@ -10,11 +10,11 @@ from typing import ClassVar
 from voda.domain.job import Job, JobSpec
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
-from voda.policies import levels
-from voda.policies.forecast import speedup
-from voda.policies.order import by_first_start, by_queue, by_submission
-from voda.policies.reasons import explained
-from voda.policies.sharing import Shares, give_first, grow_by_gain, requested
+from voda.policies.toolkit import levels
+from voda.policies.toolkit.allocation import Shares, give_first, grow_by_gain, requested
+from voda.policies.toolkit.estimates import speedup
+from voda.policies.toolkit.order import by_first_start, by_queue, by_submission
+from voda.policies.toolkit.reasons import explained
 
 
 class ElasticTiresias:

@@ -9,11 +9,11 @@ from typing import ClassVar
 
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
-from voda.policies.forecast import speedup
-from voda.policies.optimum import add_best_steps
-from voda.policies.order import by_submission
-from voda.policies.reasons import explained
-from voda.policies.sharing import give_first, grow_by_gain, least
+from voda.policies.toolkit.allocation import give_first, grow_by_gain, least
+from voda.policies.toolkit.estimates import speedup
+from voda.policies.toolkit.knapsack import add_best_steps
+from voda.policies.toolkit.order import by_submission
+from voda.policies.toolkit.reasons import explained
 
 
 class Ffdl:

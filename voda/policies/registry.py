@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from voda import policies as package
-from voda.domain.catalogue import chosen, classes_with
+from voda.domain.plugins import chosen, classes_with
 from voda.policies.base import Policy
 
 

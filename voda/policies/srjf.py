@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
-from voda.policies.order import by_time_left_as_requested
-from voda.policies.reasons import as_requested, explained
-from voda.policies.sharing import give_first, requested
+from voda.policies.toolkit.allocation import give_first, requested
+from voda.policies.toolkit.order import by_time_left_as_requested
+from voda.policies.toolkit.reasons import as_requested, explained
 
 
 class Srjf:

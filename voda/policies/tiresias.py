@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
-from voda.policies import levels
-from voda.policies.order import by_first_start, by_queue, by_submission
-from voda.policies.reasons import as_requested, explained
-from voda.policies.sharing import give_first, requested
+from voda.policies.toolkit import levels
+from voda.policies.toolkit.allocation import give_first, requested
+from voda.policies.toolkit.order import by_first_start, by_queue, by_submission
+from voda.policies.toolkit.reasons import as_requested, explained
 
 
 class Tiresias:

@@ -10,8 +10,8 @@ import msgspec
 
 from voda.domain.state import ClusterState
 from voda.events.envelope import Event
-from voda.projections.cluster import LiveCluster
 from voda.projections.learning import Learning
+from voda.projections.live_cluster import LiveCluster
 
 
 class Live:

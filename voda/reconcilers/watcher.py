@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from voda.clock import Clock
 from voda.cluster.port import Cluster, Notice
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.store import EventStore
+from voda.log.store import EventStore
 
 
 class Watcher:

@@ -9,11 +9,11 @@ from voda.controller.follower import restore
 from voda.domain.errors import LogArchived
 from voda.domain.plan import Plan
 from voda.events.envelope import Event
-from voda.events.plans import fold
-from voda.events.store import EventStore
+from voda.events.plan_diff import fold
 from voda.events.types import PlanAdopted
+from voda.log.store import EventStore
 from voda.projections.live import Live
-from voda.timetravel.past import events_between
+from voda.timetravel.replay import events_between
 
 _PAGE = 200
 """Events folded before others get a turn: a few milliseconds."""

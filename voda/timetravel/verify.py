@@ -10,16 +10,16 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from msgspec import Struct
 
 from voda.controller.follower import catch_up
-from voda.domain.catalogue import first_known
+from voda.domain.plugins import first_known
 from voda.events.envelope import Event
-from voda.events.store import EventStore
+from voda.events.event_text import per_node
 from voda.events.types import JobPriorityChanged, LeaderElected, PlanAdopted
-from voda.planner import changes, decide
+from voda.log.store import EventStore
+from voda.planner.decide import changes, decide
 from voda.policies.base import Queueing
 from voda.projections.live import Live
-from voda.timetravel.past import events_between
 from voda.timetravel.registries import DEFAULT, Registries
-from voda.timetravel.story import per_node
+from voda.timetravel.replay import events_between
 
 _FAMILY = "decisions."
 

@@ -12,6 +12,7 @@ from tests.dst.invariants.broken import Broken
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events.envelope import Event
+from voda.events.spec_changes import respecified
 from voda.events.types import (
     JobCanceled,
     JobChanged,
@@ -25,7 +26,6 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.events.wishes import respecified
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import voda.cli
-from voda.cluster.kubernetes.api import Api
-from voda.events.timed import TimedStore
+from voda.cluster.kubernetes.client.api import Api
+from voda.log.instrumented_store import TimedStore
 
 _PLURAL = re.compile(r"/(?:namespaces/[^/]+/)?(nodes|pods|mpijobs|pytorchjobs|events|leases)(?:/[^/]+(/\w+)?)?$")
 

@@ -15,8 +15,8 @@ from voda.app.kubernetes.options import KubernetesOptions, Surroundings
 from voda.app.kubernetes.service import Service, running
 from voda.domain.job import Job
 from voda.events.envelope import ANY_VERSION, Event, Fact
-from voda.events.opening import open_log
 from voda.events.types import AnyFact, PolicyChanged, WorkerExited
+from voda.log.factory import open_log
 from voda.timetravel.verify import verify
 
 F = TypeVar("F", bound=AnyFact)

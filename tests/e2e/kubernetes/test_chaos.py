@@ -18,18 +18,18 @@ from tests.e2e.kubernetes.wishes import Wish
 from tests.kube import client as api
 from tests.kube.client import Object
 from tests.kube.world import DEADLINE_S, World
-from voda.api.submission import adoption_id
-from voda.cluster.kubernetes import names
-from voda.cluster.kubernetes.annotations import state_of
+from voda.application.submit_job import adoption_id
+from voda.cluster.kubernetes.reporting.status_annotations import state_of
+from voda.cluster.kubernetes.resources import well_known
 from voda.domain.errors import StoreUnavailable
 from voda.domain.job import Phase
 from voda.events.envelope import Event
-from voda.events.opening import open_log
-from voda.events.sql.postgres import PostgresDatabase
 from voda.events.types import JobCanceled, JobCompleted, JobFailed, JobSubmitted
-from voda.projections.cluster import LiveCluster
+from voda.log.factory import open_log
+from voda.log.postgres.database import PostgresDatabase
+from voda.projections.job_registry import JobRegistry
+from voda.projections.live_cluster import LiveCluster
 from voda.projections.records import JobRecord
-from voda.projections.roster import Roster
 
 _POOL = "v100"
 _STEPS = 60
@@ -106,7 +106,7 @@ async def settle(monkey: Monkey) -> None:
 
 async def differences(monkey: Monkey) -> list[str]:
     """Return in what wishes, log and cluster differ."""
-    roster, live = Roster(), LiveCluster()
+    roster, live = JobRegistry(), LiveCluster()
     for event in await events_of(monkey.log):
         roster.apply(event)
         live.apply(event)
@@ -129,7 +129,7 @@ async def differences(monkey: Monkey) -> list[str]:
     return found
 
 
-def _unfulfilled(wish: Wish, roster: Roster) -> str:
+def _unfulfilled(wish: Wish, roster: JobRegistry) -> str:
     """Return what is wrong about what became of a job; empty if nothing is."""
     job_id = wish.job_id or roster.submission(adoption_id(wish.uid))
     record = roster.job(job_id) if job_id else None
@@ -147,7 +147,7 @@ def _unfulfilled(wish: Wish, roster: Roster) -> str:
     return "" if record.phase in expected else f"{wish} is {record.phase}: {record.reason} {record.last_error}"
 
 
-def _orphans(objects: Mapping[str, Object], roster: Roster) -> Iterator[str]:
+def _orphans(objects: Mapping[str, Object], roster: JobRegistry) -> Iterator[str]:
     known = {record.job.uid for record in roster.jobs().values() if record.phase is not Phase.CANCELED}
     for uid, found in objects.items():
         if uid not in known:
@@ -158,13 +158,14 @@ def _unlike(found: Object, record: JobRecord, pods: Sequence[Object]) -> Iterato
     """Yield in what an object and its pods differ from a live job."""
     meta, spec = found["metadata"], found["spec"]
     notes = meta.get("annotations", {})
-    if notes.get(names.JOB_ID) != record.spec.job_id or notes.get(names.STATE) != state_of(record):
+    if notes.get(well_known.JOB_ID) != record.spec.job_id or notes.get(well_known.STATE) != state_of(record):
         yield f"{record.spec.job_id} is {state_of(record)}, its object says {notes}"
     specs = spec.get("mpiReplicaSpecs") or spec["pytorchReplicaSpecs"]
     if specs["Worker"]["replicas"] != len(record.planned) or spec.get("runPolicy", {}).get("suspend"):
         yield f"{record.spec.job_id} is to have {len(record.planned)}, its object has {specs['Worker']['replicas']}"
-    of_job = [pod for pod in pods if pod["metadata"].get("annotations", {}).get(names.JOB_ID) == record.spec.job_id]
-    workers = [pod for pod in of_job if pod["spec"].get("schedulerName") == names.SCHEDULER]
+    job_id = well_known.JOB_ID
+    of_job = [pod for pod in pods if pod["metadata"].get("annotations", {}).get(job_id) == record.spec.job_id]
+    workers = [pod for pod in of_job if pod["spec"].get("schedulerName") == well_known.SCHEDULER]
     there = Counter(pod["spec"].get("nodeName") for pod in workers if pod["status"].get("phase") == "Running")
     if there != Counter(record.planned) or len(workers) != len(record.planned):
         yield f"{record.spec.job_id} is to be on {record.planned}, its workers are on {there} of {len(workers)}"

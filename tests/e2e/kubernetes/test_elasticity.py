@@ -6,7 +6,7 @@ from tests.e2e.kubernetes.service import AT_ONCE, voda
 from tests.kube.objects import a_pytorchjob, an_mpijob
 from tests.kube.world import World
 from voda.events.types import WorkerExited
-from voda.policies.levels import LOW
+from voda.policies.toolkit.levels import LOW
 
 
 async def test_jobs_when_one_more_comes_and_one_goes_shrink_and_grow(world: World, tmp_path: Path) -> None:

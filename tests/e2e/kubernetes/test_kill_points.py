@@ -17,8 +17,8 @@ from tests.kube import client as api
 from tests.kube.objects import a_node, an_mpijob
 from tests.kube.world import World
 from voda.domain.errors import StoreUnavailable
-from voda.events.opening import open_log
 from voda.events.types import JobCanceled, JobCompleted, JobSubmitted, WorkerExited, WorkerStarted
+from voda.log.factory import open_log
 
 STEPS = (
     "append leader.elected",

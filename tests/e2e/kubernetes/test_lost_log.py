@@ -14,10 +14,10 @@ from tests.kube import client as api
 from tests.kube.client import Object
 from tests.kube.objects import an_mpijob
 from tests.kube.world import World
-from voda.app.failures import single
+from voda.app.exception_groups import single
 from voda.events.envelope import Fact
-from voda.events.opening import open_log, open_store
 from voda.events.types import JobCanceled, JobRegistered, JobSubmitted, LeaderElected
+from voda.log.factory import open_log, open_store
 
 
 async def uids(world: World) -> Mapping[str, str]:

@@ -13,9 +13,9 @@ from tests.kube.client import LEASES
 from tests.kube.deployed import service_account_kubeconfig
 from tests.kube.objects import an_mpijob
 from tests.kube.world import World
-from voda.events.opening import open_log
-from voda.events.sql.postgres import PostgresDatabase
 from voda.events.types import LEADERSHIP, JobSubmitted, LeaderElected, PlanAdopted
+from voda.log.factory import open_log
+from voda.log.postgres.database import PostgresDatabase
 
 Start = Callable[..., Replica]
 

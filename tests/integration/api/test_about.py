@@ -5,8 +5,8 @@ from pathlib import Path
 from tests.builders import a_spec
 from tests.service import a_service
 from voda import __version__
-from voda.api.access import Access
 from voda.api.schemas import Page, Who
+from voda.auth.tokens import Access
 from voda.clock import VirtualClock
 from voda.events.types import JobSubmitted
 

@@ -16,17 +16,17 @@ from tests.builders import a_spec
 from tests.integration.api.test_plans import a_leader, decided
 from tests.service import START, Service, a_backend, a_service
 from tests.sse import Frame, watching
-from voda.api import history, hub
-from voda.api.access import Access
-from voda.api.backend import Limits
+from voda.api.listener import serving
 from voda.api.schemas import Event as ShownEvent
 from voda.api.schemas import EventList, Problem
-from voda.api.serve import serving
 from voda.api.server import application
+from voda.application import event_history, event_hub
+from voda.application.backend import Limits
+from voda.auth.tokens import Access
 from voda.clock import VirtualClock
 from voda.events.envelope import ANY_VERSION, Event, Fact
-from voda.events.memory import MemoryStore
 from voda.events.types import JobChanged, JobProgressed, JobSubmitted
+from voda.log.memory import MemoryStore
 
 EVENTS = "/api/v1/events"
 
@@ -88,8 +88,8 @@ async def test_events_when_of_one_job_then_plans_that_name_it_are_among_them() -
 
 
 async def test_events_when_rare_then_are_looked_for_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "_MOST_READ", 40)
-    monkeypatch.setattr(history, "_CHUNK", 20)
+    monkeypatch.setattr(event_history, "_MOST_READ", 40)
+    monkeypatch.setattr(event_history, "_CHUNK", 20)
     async with a_service() as service:
         await many(service, 100)
         await service.happens(JobSubmitted(spec=a_spec("z")))
@@ -231,7 +231,7 @@ async def test_stream_when_resumed_from_nowhere_then_is_refused(resume: str) -> 
 async def test_stream_when_more_comes_than_its_buffer_holds_then_reads_on_from_the_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hub, "MOST_WAITING", 5)
+    monkeypatch.setattr(event_hub, "MOST_WAITING", 5)
     async with a_service() as service, watching(service) as events:
         for _ in range(5):
             await many(service, 300)

@@ -10,16 +10,16 @@ import msgspec
 import pytest
 
 from tests.service import START, Service, a_manifest, a_service
-from voda.api.access import Access
-from voda.api.backend import Limits
 from voda.api.schemas import Forecast as Expected
 from voda.api.schemas import Job, JobList, Problem, ReportList, Submission
+from voda.application.backend import Limits
+from voda.auth.tokens import Access
 from voda.clock import VirtualClock
 from voda.domain.job import Phase
-from voda.events.memory import MemoryStore
 from voda.events.types import JobCancelRequested, JobCompleted, JobProgressed, JobSubmitted, WorkerStarted
-from voda.manifests.bounds import MOST_BYTES
-from voda.simulator.whatif.forecast import Forecast
+from voda.log.memory import MemoryStore
+from voda.manifests.read.size_limits import MOST_BYTES
+from voda.simulator.whatif.forecast import ExpectedTimes
 
 JOBS = "/api/v1/jobs"
 
@@ -82,7 +82,7 @@ async def test_submit_when_yaml_is_the_same_as_json() -> None:
 
 
 async def test_submit_when_the_cluster_does_not_honour_parts_warns_of_each() -> None:
-    from voda.manifests.omissions import on_this_machine
+    from voda.manifests.warnings.local_warnings import on_this_machine
 
     async with a_service(omissions=on_this_machine) as service:
         fields = [warned.field for warned in (await submit(service)).warnings]
@@ -587,7 +587,7 @@ async def test_job_when_it_runs_by_now_then_an_older_forecast_tells_no_start_and
         await submit(service, "a")
         await submit(service, "b")
         at = service.backend.clock.now()
-        expected = Forecast(position=1, starts_at=at + 5, finishes_at=at + 60)
+        expected = ExpectedTimes(position=1, starts_at=at + 5, finishes_at=at + 60)
         service.backend.view.forecasts = {"a": expected, "b": expected}
         service.backend.view.forecast_at = at
         before = await forecast_of(service, "a")

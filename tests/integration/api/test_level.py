@@ -9,8 +9,8 @@ import pytest
 from tests.service import a_manifest, a_service
 from voda.api.schemas import Problem
 from voda.events.envelope import Event
-from voda.events.memory import MemoryStore
-from voda.events.store import EventStore
+from voda.log.memory import MemoryStore
+from voda.log.store import EventStore
 
 WAIT_S = 60.0
 

@@ -10,11 +10,11 @@ import pytest
 
 from tests.builders import a_spec
 from tests.service import Service, a_backend, a_service
-from voda.api.access import Access
-from voda.api.backend import Limits
+from voda.api.listener import serving
 from voda.api.schemas import Problem
-from voda.api.serve import serving
 from voda.api.server import application
+from voda.application.backend import Limits
+from voda.auth.tokens import Access
 from voda.clock import VirtualClock
 from voda.events.types import JobFailed, JobSubmitted, WorkerStarted
 

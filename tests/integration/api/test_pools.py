@@ -7,8 +7,8 @@ import pytest
 
 from tests.builders import a_spec
 from tests.service import Service, a_service
-from voda.api.access import Access
 from voda.api.schemas import Pool, PoolList, Problem, Settings
+from voda.auth.tokens import Access
 from voda.clock import VirtualClock
 from voda.events.envelope import Event
 from voda.events.types import JobSubmitted, PolicyChanged, RatelimitChanged, WorkerStarted

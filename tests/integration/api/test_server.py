@@ -16,14 +16,14 @@ from aiohttp.test_utils import make_mocked_request
 
 from tests.certificates import a_certificate
 from tests.service import START, a_backend, a_manifest, a_service
-from voda.api.access import Access
-from voda.api.backend import Limits
-from voda.api.foreign import LISTENS_AT, refuse_foreign_page
+from voda.api.listener import serving
 from voda.api.operation import ENDING
+from voda.api.origin_check import LISTENS_AT, refuse_foreign_page
 from voda.api.problems import problems
 from voda.api.schemas import Problem
-from voda.api.serve import serving
 from voda.api.server import application, operations
+from voda.application.backend import Limits
+from voda.auth.tokens import Access
 from voda.clock import VirtualClock
 from voda.domain.errors import (
     AlreadyExists,

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.local_jobs import Ground, a_ground, an_mpi_job
-from voda.app.ending import halt_all
+from voda.application.halt_all import halt_all
 from voda.clock import SystemClock
 from voda.domain.errors import StoreNotWritable
 from voda.events.envelope import Fact
-from voda.events.memory import MemoryStore
 from voda.events.types import WorkerExited
+from voda.log.memory import MemoryStore
 from voda.reconcilers.watcher import Watcher
 
 GRACE_S = 2.0

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from tests.builders import a_spec
-from voda.api.view import View
 from voda.app.home import Home, Server
-from voda.app.settings import ON_ONE_MACHINE, Wish, settle
+from voda.app.initial_settings import ON_ONE_MACHINE, Wish, settle
 from voda.app.snapshots import Snapshots
+from voda.application.read_model import View
 from voda.clock import VirtualClock
 from voda.domain.errors import AlreadyExists, InvalidInput
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.memory import MemoryStore
 from voda.events.types import JobSubmitted
+from voda.log.memory import MemoryStore
 
 
 def test_lock_when_held_keeps_others_out_and_names_the_holder(tmp_path: Path) -> None:

@@ -9,19 +9,19 @@ import pytest
 
 from tests.builders import a_node, a_spec
 from tests.waiting import until
-from voda.app import pool as loop_of_a_pool
-from voda.app.failures import single
-from voda.app.pool import PoolLoop
+from voda.app.exception_groups import single
 from voda.clock import SystemClock
 from voda.cluster.port import Observed
+from voda.controller import pool_loop as loop_of_a_pool
 from voda.controller.controller import Controller
+from voda.controller.pool_loop import PoolLoop
 from voda.domain.errors import ClusterUnavailable, Fenced, StoreNotWritable, StoreUnavailable
 from voda.domain.estimate import linear_speedup
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.memory import MemoryStore
 from voda.events.types import AnyFact, JobSubmitted, LeaderElected, PolicyChanged, RatelimitChanged, WorkerStarted
+from voda.log.memory import MemoryStore
 from voda.placement.registry import placer
 from voda.policies.base import Policy
 from voda.policies.registry import policy

@@ -19,11 +19,12 @@ import pytest
 from tests.local_jobs import FOREVER, Ground, a_torch_job, an_mpi_job
 from tests.waiting import is_alive, until, wait_until
 from voda.clock import SystemClock
-from voda.cluster.local import endings, replica
 from voda.cluster.local import job as local_job
-from voda.cluster.local.blueprint import Blueprint
-from voda.cluster.local.folder import Folder
-from voda.cluster.local.processes import start_of
+from voda.cluster.local import job_endings
+from voda.cluster.local.processes import replica
+from voda.cluster.local.processes.folder import Folder
+from voda.cluster.local.processes.process_table import start_of
+from voda.cluster.local.run_spec import Blueprint
 from voda.events.types import JobCompleted, JobFailed, WorkerExited
 
 _OWNER = """
@@ -31,7 +32,7 @@ import asyncio, sys
 from pathlib import Path
 import msgspec
 from tests.local_jobs import Ground
-from voda.cluster.local.blueprint import Blueprint
+from voda.cluster.local.run_spec import Blueprint
 from voda.cluster.local.devices import cpu_slots
 
 async def main():
@@ -218,7 +219,7 @@ async def test_launcher_when_a_worker_was_killed_under_it_by_the_former_owner_is
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However slow the machine is.
-    monkeypatch.setattr(endings, "FORGIVEN_S", 3_600.0)
+    monkeypatch.setattr(job_endings, "FORGIVEN_S", 3_600.0)
     jobs, job = tmp_path / "jobs", an_mpi_job("a", "echo up; until [ -e go ]; do sleep 0.02; done")
     async with an_owner(jobs) as owner:
         await owner.start(job, 2)

@@ -11,10 +11,10 @@ import pytest
 
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
 from tests.waiting import until
-from voda.cluster.local import processes
-from voda.cluster.local.blueprint import Blueprint
-from voda.cluster.local.folder import Folder
-from voda.cluster.local.processes import marked
+from voda.cluster.local.processes import process_table
+from voda.cluster.local.processes.folder import Folder
+from voda.cluster.local.processes.process_table import marked
+from voda.cluster.local.run_spec import Blueprint
 from voda.events.types import JobCompleted, JobFailed, WorkerExited
 
 _CHECKPOINTS = f"trap 'echo saved; exit 0' TERM; echo up; {FOREVER}"
@@ -32,7 +32,7 @@ def boots(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Return what makes this another boot of the machine."""
 
     def boot() -> None:
-        monkeypatch.setattr(processes, "boot_id", lambda: "another")
+        monkeypatch.setattr(process_table, "boot_id", lambda: "another")
 
     return boot
 

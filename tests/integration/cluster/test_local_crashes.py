@@ -17,10 +17,10 @@ import pytest
 
 from tests.local_jobs import FOREVER, Ground, a_torch_job, an_mpi_job
 from tests.waiting import until
-from voda.cluster.local import processes
-from voda.cluster.local.blueprint import Blueprint
-from voda.cluster.local.folder import Folder
-from voda.cluster.local.processes import kill_marked, marked
+from voda.cluster.local.processes import process_table
+from voda.cluster.local.processes.folder import Folder
+from voda.cluster.local.processes.process_table import kill_marked, marked
+from voda.cluster.local.run_spec import Blueprint
 from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
 from voda.events.types import JobCompleted, JobFailed, Observation, WorkerExited
 
@@ -111,7 +111,7 @@ async def test_boot_when_voda_dies_at_any_step_of_taking_over_is_finished_by_the
             await ground.cluster.close()
             kill_marked(ground.folder)
             with monkeypatch.context() as another:
-                another.setattr(processes, "boot_id", lambda: "another")
+                another.setattr(process_table, "boot_id", lambda: "another")
                 with dying(steps) as death:
                     await ground.open()
                 if not death.is_set():

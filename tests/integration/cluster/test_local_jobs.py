@@ -14,10 +14,11 @@ from msgspec.structs import replace
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
 from tests.waiting import is_alive, until
 from voda.cluster.local import job as local_job
-from voda.cluster.local import processes, replica, workplace
-from voda.cluster.local.folder import Folder
-from voda.cluster.local.processes import locked
-from voda.cluster.local.record import Exit
+from voda.cluster.local import worker_files
+from voda.cluster.local.processes import process_table, replica
+from voda.cluster.local.processes.folder import Folder
+from voda.cluster.local.processes.process_table import locked
+from voda.cluster.local.processes.record import Exit
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.plan import StartJob
 from voda.events.types import JobCompleted, JobFailed, WorkerExited, WorkerStarted
@@ -85,7 +86,7 @@ async def test_launcher_when_somebody_looks_at_its_lock_as_it_ends_is_not_run_ag
     answers = iter([True])
 
     def taken_at_its_end(path: Path) -> bool:
-        return next(answers, False) if path.with_name("exit.json").exists() else processes.is_locked(path)
+        return next(answers, False) if path.with_name("exit.json").exists() else process_table.is_locked(path)
 
     monkeypatch.setattr(replica, "is_locked", taken_at_its_end)
     await ground.start(an_mpi_job("a", "echo ran; exit 0"))
@@ -309,8 +310,8 @@ async def test_size_when_the_plan_gave_a_lost_worker_up_is_observed_until_it_is_
 async def _worker_1_is_killed(ground: Ground) -> None:
     program = "/bin/sh"
     folder = ground.folder / "a/.voda/replicas/worker-1"
-    await until(lambda: any(_runs(pid, program) for pid, _ in processes.marked(folder)))
-    processes.kill_marked(folder)
+    await until(lambda: any(_runs(pid, program) for pid, _ in process_table.marked(folder)))
+    process_table.kill_marked(folder)
     await ground.until_workers(0)
 
 
@@ -327,7 +328,7 @@ async def test_start_when_it_is_refused_half_way_leaves_no_claim_to_the_next_vod
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(workplace, "furnish", full)
+        patched.setattr(worker_files, "furnish", full)
         with pytest.raises(ClusterUnavailable):
             await ground.start(an_mpi_job("a", FOREVER), workers=2)
     await ground.start(an_mpi_job("b", FOREVER), workers=4)

@@ -12,7 +12,7 @@ from tests.local_jobs import FakeNvml, Ground, a_ground, an_mpi_job, cards
 from tests.waiting import until
 from voda.cluster.local import cluster
 from voda.cluster.local.gpus import Card, Watch, found
-from voda.cluster.local.processes import opened, start_of
+from voda.cluster.local.processes.process_table import opened, start_of
 from voda.domain.errors import ActionRefused
 from voda.events.types import NodeChanged
 

@@ -9,8 +9,8 @@ import yaml
 
 from tests.kube.control_plane import ADMIN, ControlPlane
 from voda.clock import VirtualClock
-from voda.cluster.kubernetes.access import access, namespace
-from voda.cluster.kubernetes.api import Api
+from voda.cluster.kubernetes.client.api import Api
+from voda.cluster.kubernetes.client.credentials import access, namespace
 from voda.domain.errors import ClusterUnavailable, InvalidInput
 
 EXEC = "client.authentication.k8s.io/v1"

@@ -10,10 +10,9 @@ from tests.kube.client import Object
 from tests.kube.objects import a_pytorchjob, an_mpijob
 from tests.kube.registry import Died, Mortal, Registry, a_registry
 from tests.kube.world import World
-from voda.api.backend import Limits
+from voda.application.backend import Limits
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.job import JobSpec, Phase
-from voda.events.memory import MemoryStore
 from voda.events.types import (
     JobCanceled,
     JobCancelRequested,
@@ -24,6 +23,7 @@ from voda.events.types import (
     JobSubmitted,
     PlanAdopted,
 )
+from voda.log.memory import MemoryStore
 
 POOL = "v100"
 
@@ -236,7 +236,7 @@ async def test_job_whose_object_the_server_refuses_tries_on_and_says_why(world: 
     policy = {"schedulingPolicy": {"minAvailable": "many"}}
     async with a_registry(world) as registry:
         record = await registry.submit(an_unmanaged(world, policy=policy))
-        await registry.settle(lambda: record.failures >= 2)
+        await registry.settle(lambda: record.job.failures >= 2)
         assert "minAvailable" in record.last_error
         assert record.is_live
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.kube.control_plane import OUTSIDER, ControlPlane
-from voda.cluster.kubernetes.api import Api
-from voda.cluster.kubernetes.errors import Absent, Conflict, NotServed, Rejected, Unreachable
-from voda.cluster.kubernetes.objects import NamedObject, NodeObject, Pod
+from voda.cluster.kubernetes.client.api import Api
+from voda.cluster.kubernetes.client.errors import Absent, Conflict, NotServed, Rejected, Unreachable
+from voda.cluster.kubernetes.resources.objects import NamedObject, NodeObject, Pod
 from voda.domain.errors import ClusterUnavailable
 
 NODES = "/api/v1/nodes"

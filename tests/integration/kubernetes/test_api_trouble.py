@@ -9,9 +9,9 @@ import pytest
 from aiohttp import web
 
 from tests.kube.misbehaving import TOKEN, Misbehaving, Speaking, line, listed, refused, said, silence, thing, watched
-from voda.cluster.kubernetes.api import Api
-from voda.cluster.kubernetes.errors import Conflict, Gone, NotServed, Rejected, Throttled, Unreachable
-from voda.cluster.kubernetes.objects import JobObject, NamedObject
+from voda.cluster.kubernetes.client.api import Api
+from voda.cluster.kubernetes.client.errors import Conflict, Gone, NotServed, Rejected, Throttled, Unreachable
+from voda.cluster.kubernetes.resources.objects import JobObject, NamedObject
 from voda.domain.errors import ClusterUnavailable
 
 PATH = "/api/v1/things"

@@ -12,12 +12,12 @@ from tests.kube.client import NAMESPACES, Client, Object, Refused, Resource
 from tests.kube.control_plane import ControlPlane
 from tests.manifests import a_torch_job, an_mpi_job
 from voda.cluster.kubernetes.kinds.base import JobKind, Patch, Site
-from voda.cluster.kubernetes.kinds.merge import merged
+from voda.cluster.kubernetes.kinds.merge_patch import merged
 from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
 from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
-from voda.cluster.kubernetes.kinds.served import GROUP, served, version_paths
-from voda.cluster.kubernetes.objects import JobObject
+from voda.cluster.kubernetes.kinds.served_kinds import GROUP, served, version_paths
+from voda.cluster.kubernetes.resources.objects import JobObject
 from voda.domain.job import JobSpec
 from voda.manifests.parse import parse
 

@@ -14,7 +14,7 @@ from voda.cluster.kubernetes.kinds.base import JobKind, Patch, Site
 from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
 from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
-from voda.cluster.kubernetes.objects import JobObject, Pod
+from voda.cluster.kubernetes.resources.objects import JobObject, Pod
 from voda.domain.job import JobSpec
 from voda.events.types import JobCompleted, JobFailed
 from voda.manifests.parse import parse

@@ -13,12 +13,12 @@ from tests.waiting import until
 from voda.app.election import Terms
 from voda.app.leadership import Leadership
 from voda.clock import SystemClock
-from voda.cluster.kubernetes.api import Api
-from voda.cluster.kubernetes.errors import Conflict
+from voda.cluster.kubernetes.client.api import Api
+from voda.cluster.kubernetes.client.errors import Conflict
 from voda.cluster.kubernetes.lease import LeaseClient
-from voda.controller.epochs import Epochs
-from voda.events.memory import MemoryStore
+from voda.controller.leader_epochs import LeaderEpochs
 from voda.events.types import LEADERSHIP
+from voda.log.memory import MemoryStore
 
 SHORT = Terms(duration_s=3.0, renew_deadline_s=2.0, retry_s=0.4)
 STEADY = Terms(duration_s=9.0, renew_deadline_s=7.0, retry_s=0.4)
@@ -46,7 +46,7 @@ class Replica:
         self.epochs: list[int] = []
         clock = SystemClock()
         client = LeaseClient(api, namespace, lease, clock=clock)
-        self.leadership = Leadership(client, Epochs(store, clock), me, terms=terms)
+        self.leadership = Leadership(client, LeaderEpochs(store, clock), me, terms=terms)
         self.task = asyncio.get_running_loop().create_task(self.leadership.run(self.lead))
 
     async def lead(self, epoch: int) -> None:

@@ -10,7 +10,7 @@ from tests.contract.lease_claims import LeaseClaims
 from tests.kube.client import NAMESPACES, Client
 from tests.kube.control_plane import ControlPlane
 from voda.clock import SystemClock
-from voda.cluster.kubernetes.api import Api
+from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.lease import LeaseClient
 
 NAMESPACE = "lease-claims"

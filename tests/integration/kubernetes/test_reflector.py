@@ -10,9 +10,9 @@ import pytest
 from tests.kube.control_plane import ControlPlane, running
 from tests.waiting import until, until_it_is
 from voda.clock import SystemClock
-from voda.cluster.kubernetes.api import Api
-from voda.cluster.kubernetes.objects import NamedObject
-from voda.cluster.kubernetes.reflector import Reflector
+from voda.cluster.kubernetes.client.api import Api
+from voda.cluster.kubernetes.client.reflector import Reflector
+from voda.cluster.kubernetes.resources.objects import NamedObject
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 GADGETS = "/apis/tests.voda.dev/v1/gadgets"

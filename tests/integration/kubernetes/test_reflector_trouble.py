@@ -8,8 +8,8 @@ from typing import Any
 from tests.kube.misbehaving import Misbehaving, Speaking, line, listed, refused, said, silence, thing, watched
 from tests.waiting import until
 from voda.clock import SystemClock
-from voda.cluster.kubernetes.objects import JobObject, NamedObject
-from voda.cluster.kubernetes.reflector import Reflector
+from voda.cluster.kubernetes.client.reflector import Reflector
+from voda.cluster.kubernetes.resources.objects import JobObject, NamedObject
 
 PATH = "/apis/kubeflow.org/v1/things"
 QUIET = watched(3600.0)

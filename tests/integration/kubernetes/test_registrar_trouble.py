@@ -8,8 +8,8 @@ from tests.kube.registry import a_registry
 from tests.kube.world import World
 from voda.domain.errors import StoreUnavailable
 from voda.events.envelope import Fact
-from voda.events.memory import MemoryStore
 from voda.events.types import ActionFailed, JobCanceled
+from voda.log.memory import MemoryStore
 
 
 class Reluctant(MemoryStore):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from voda.api.access import Access
 from voda.api.problems import Unauthorized
+from voda.auth.tokens import Access
 from voda.clock import VirtualClock
 from voda.domain.errors import AlreadyExists, InvalidInput, NotFound
 

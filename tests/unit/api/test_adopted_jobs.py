@@ -6,14 +6,14 @@ import pytest
 
 from tests.manifests import an_mpi_job
 from tests.service import a_backend
-from voda.api.backend import Limits
 from voda.api.problems import TooManyJobs
 from voda.api.schemas import Who
-from voda.api.submission import Submits
+from voda.application.backend import Limits
+from voda.application.submit_job import Submits
 from voda.domain.errors import InvalidInput
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.memory import MemoryStore
 from voda.events.types import JobCompleted, JobRegistered, JobSubmitted
+from voda.log.memory import MemoryStore
 
 ANN = Who(user="ann", role="user")
 

@@ -3,12 +3,12 @@
 import pytest
 
 from tests.builders import Log, a_spec
-from voda.api.listing import JobsQuery, Listing
-from voda.api.view import View
+from voda.api.job_listing import JobsQuery, Listing
+from voda.application.read_model import View
 from voda.domain.errors import InvalidField
-from voda.events.memory import MemoryStore
 from voda.events.types import AnyFact, JobCompleted, JobSubmitted, WorkerStarted
-from voda.projections.roster import Roster
+from voda.log.memory import MemoryStore
+from voda.projections.job_registry import JobRegistry
 
 
 class Scene:
@@ -16,7 +16,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.view = View(MemoryStore())
-        self.view.roster = Roster(most_ended=1)
+        self.view.roster = JobRegistry(most_ended=1)
         self.listing = Listing(self.view)
         self._log = Log()
 

@@ -1,6 +1,6 @@
 """Which of several errors is told."""
 
-from voda.app.failures import single
+from voda.app.exception_groups import single
 from voda.domain.errors import Fenced, InvalidInput
 
 

@@ -8,15 +8,15 @@ import pytest
 from tests.builders import a_node, a_spec
 from tests.leases import ended
 from tests.virtual_time import now_s, virtually
-from voda.app.pool import PoolLoop
 from voda.cluster.port import Observed
 from voda.controller.controller import Controller
+from voda.controller.pool_loop import PoolLoop
 from voda.domain.errors import ClusterUnavailable, Fenced
 from voda.domain.estimate import linear_speedup
 from voda.domain.plan import Action
 from voda.events.envelope import ANY_VERSION, Event, Fact, Head
-from voda.events.memory import MemoryStore
 from voda.events.types import AnyFact, JobSubmitted, LeaderElected, PlanAdopted, PolicyChanged, RatelimitChanged
+from voda.log.memory import MemoryStore
 from voda.placement.registry import placer
 from voda.policies.registry import policy
 from voda.reconcilers.watcher import Watcher

@@ -8,14 +8,14 @@ from msgspec.structs import replace
 from tests.builders import a_node, a_spec
 from tests.leases import ended
 from tests.virtual_time import now_s, virtually
-from voda.app.pool import RELIST_S, PoolLoop
 from voda.cluster.port import Observed
 from voda.controller.controller import Controller
+from voda.controller.pool_loop import RELIST_S, PoolLoop
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.estimate import linear_speedup
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.memory import MemoryStore
 from voda.events.types import AnyFact, JobCanceled, JobCancelRequested, JobRegistered, JobSubmitted
+from voda.log.memory import MemoryStore
 from voda.placement.registry import placer
 from voda.policies.registry import policy
 from voda.reconcilers.watcher import Watcher

@@ -5,8 +5,8 @@ from typing import cast
 
 import pytest
 
-from voda.cluster.local.alarm import Alarm
-from voda.cluster.local.site import Site
+from voda.cluster.local.context import Site
+from voda.cluster.local.processes.timer import Alarm
 
 
 class _Timers:

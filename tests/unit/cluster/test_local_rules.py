@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from tests.local_jobs import a_torch_job, an_mpi_job
 from voda.cluster.local import mpi, torch
-from voda.cluster.local.blueprint import Blueprint, blueprint_of
 from voda.cluster.local.devices import Device, Slots, cpu_slots
-from voda.cluster.local.ends import verdict
-from voda.cluster.local.folder import Folder
-from voda.cluster.local.record import Exit, Record, pause_s
+from voda.cluster.local.exit_policy import verdict
+from voda.cluster.local.processes.folder import Folder
+from voda.cluster.local.processes.record import Exit, Record, pause_s
+from voda.cluster.local.run_spec import Blueprint, blueprint_of
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.manifests.parsed import ElasticPolicy, Program

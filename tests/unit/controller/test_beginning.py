@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 
 from tests.builders import a_node, a_spec
-from voda.api.view import View
-from voda.app.process import last_at
+from voda.app.runtime import last_at
 from voda.app.snapshots import Snapshots
+from voda.application.read_model import View
 from voda.clock import VirtualClock
 from voda.controller.controller import Controller
 from voda.controller.follower import catch_up, restore, take_snapshot
 from voda.domain.errors import LogArchived
-from voda.events.durable import Base
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.memory import MemoryStore
-from voda.events.opening import open_store
-from voda.events.store import EventStore, Snapshot
 from voda.events.types import AnyFact, JobSubmitted, NodeJoined, PlanAdopted
+from voda.log.durable_store import Base
+from voda.log.factory import open_store
+from voda.log.memory import MemoryStore
+from voda.log.store import EventStore, Snapshot
 from voda.placement.registry import placer
 from voda.policies.registry import policy
 from voda.projections.live import Live

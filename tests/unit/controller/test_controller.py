@@ -13,7 +13,6 @@ from voda.domain.errors import Fenced, InvalidInput, StoreUnavailable
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
 from voda.events.envelope import ANY_VERSION, Event, Fact
-from voda.events.memory import MemoryStore
 from voda.events.types import (
     AnyFact,
     JobCanceled,
@@ -29,6 +28,7 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
+from voda.log.memory import MemoryStore
 from voda.placement.registry import placer
 from voda.policies.base import Policy
 from voda.policies.registry import policy

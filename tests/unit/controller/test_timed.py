@@ -3,7 +3,7 @@
 import pytest
 
 from tests.builders import a_job, a_node, a_state
-from voda.controller.timed import timed_placers, timed_policies
+from voda.controller.instrumented import timed_placers, timed_policies
 from voda.placement.registry import placer
 from voda.policies.base import Queueing
 from voda.policies.registry import policies, policy

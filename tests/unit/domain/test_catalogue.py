@@ -3,8 +3,8 @@
 import pytest
 
 from voda import placement
-from voda.domain.catalogue import chosen, classes_with
 from voda.domain.errors import InvalidInput
+from voda.domain.plugins import chosen, classes_with
 
 
 def test_classes_with_when_a_package_is_searched_then_protocols_and_imports_are_left_out() -> None:

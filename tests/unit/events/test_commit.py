@@ -8,8 +8,8 @@ import pytest
 from tests.builders import a_fact
 from tests.waiting import DEADLINE_S
 from voda.domain.errors import StoreNotWritable, StoreUnavailable
-from voda.events.commit import ALONE_AT_MOST, LARGEST_GROUP, GroupCommit
-from voda.events.group import Append, Outcome
+from voda.log.append_plan import Append, Outcome
+from voda.log.group_commit import ALONE_AT_MOST, LARGEST_GROUP, GroupCommit
 
 
 class SlowDisk:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from tests.builders import a_fact
 from voda.domain.errors import Fenced, InvalidInput, VersionConflict
 from voda.events.envelope import ANY_VERSION, Head
-from voda.events.group import Append, Outcome, plan_group
+from voda.log.append_plan import Append, Outcome, plan_group
 
 
 def planned(

@@ -7,7 +7,7 @@ import pytest
 
 from tests.waiting import DEADLINE_S
 from voda.domain.errors import ChangedMeanwhile, StoreUnavailable
-from voda.events.jetstream.errors import explained
+from voda.log.jetstream.transport.errors import explained
 
 PLACE = "nats://127.0.0.1/log"
 

@@ -11,14 +11,14 @@ from tests.builders import a_fact
 from voda.domain.errors import InvalidInput, LogDamaged, LogTooNew
 from voda.events.codec import seal
 from voda.events.envelope import Head
-from voda.events.group import EventRow
-from voda.events.jetstream import state as state_module
-from voda.events.jetstream.blobs import name_of, token
-from voda.events.jetstream.index import IdIndex, Ids, Recent, Spot, positions_of, spot_before
-from voda.events.jetstream.location import Location, is_nats, parsed
-from voda.events.jetstream.messages import Assembly, Group, Outgoing, written
-from voda.events.jetstream.state import State
-from voda.events.jetstream.stream import is_led_by_most
+from voda.log.append_plan import EventRow
+from voda.log.jetstream.log import state as state_module
+from voda.log.jetstream.log.index import IdIndex, Ids, Recent, Spot, positions_of, spot_before
+from voda.log.jetstream.log.messages import Assembly, Group, Outgoing, written
+from voda.log.jetstream.log.state import State
+from voda.log.jetstream.transport.blobs import name_of, token
+from voda.log.jetstream.transport.stream import is_led_by_most
+from voda.log.jetstream.transport.url import Location, is_nats, parsed
 
 # ---- addresses
 

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 from tests.builders import a_fact, a_snapshot
 from voda.domain.errors import InvalidInput, LogArchived, LogDamaged, LogTooNew, StoreNotWritable, StoreUnavailable
-from voda.events import copying
-from voda.events.archive import Archive, adding, verify_archive
-from voda.events.archived import ArchivedStore, SegmentStore
-from voda.events.copying import back_up, copy_log, restore_archive
-from voda.events.durable import Base
 from voda.events.envelope import ANY_VERSION
-from voda.events.memory import MemoryStore
-from voda.events.retention import archive_log, behind_snapshots, older_than
-from voda.events.segment import Header, header_of, packed
-from voda.events.verify import Walk, verify_log
+from voda.log.archive import copy
+from voda.log.archive.archive import Archive, adding, verify_archive
+from voda.log.archive.archive_backed_store import ArchivedStore, SegmentStore
+from voda.log.archive.copy import back_up, copy_log, restore_archive
+from voda.log.archive.retention import archive_log, behind_snapshots, older_than
+from voda.log.archive.segment import Header, header_of, packed
+from voda.log.archive.verify import Walk, verify_log
+from voda.log.durable_store import Base
+from voda.log.memory import MemoryStore
 
 EVENTS = 40
 
@@ -171,7 +171,7 @@ def test_two_segments_of_the_same_positions_are_refused(folder: Path) -> None:
 
 
 def test_segment_of_a_newer_voda_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("voda.events.segment.FORMAT_VERSION", 2)
+    monkeypatch.setattr("voda.log.archive.segment.FORMAT_VERSION", 2)
     archive = asyncio.run(_segmented(tmp_path, []))
     monkeypatch.undo()
     with pytest.raises(LogTooNew, match="written by a newer voda"):
@@ -210,7 +210,7 @@ async def test_backup_adds_what_is_missing_and_changes_nothing_else(tmp_path: Pa
 
 
 async def test_backup_closes_a_segment_when_it_is_long_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "SEGMENT_EVENTS", 15)
+    monkeypatch.setattr(copy, "SEGMENT_EVENTS", 15)
     await back_up(await a_log(), tmp_path)
     assert [(one.first, one.last) for one in Archive.open(tmp_path).segments] == [(1, 15), (16, 30), (31, 40)]
 

@@ -4,7 +4,7 @@ import asyncio
 import os
 from pathlib import Path
 
-from voda.events.sql.sqlite_watch import LOOK_S, Watch
+from voda.log.sqlite.notify import LOOK_S, Watch
 
 WAIT_S = 60
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.builders import a_fact
 from voda.events.envelope import ANY_VERSION
-from voda.events.opening import open_store
+from voda.log.factory import open_store
 
 
 async def test_tail_when_cancelled_as_the_log_grows_ends(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ import pytest
 from tests.builders import a_fact
 from voda.domain.errors import Fenced, InvalidInput, VersionConflict
 from voda.events.envelope import ANY_VERSION
-from voda.events.memory import MemoryStore
-from voda.events.timed import TimedStore
+from voda.log.instrumented_store import TimedStore
+from voda.log.memory import MemoryStore
 
 
 async def test_appends_are_told_with_their_outcome() -> None:

@@ -11,9 +11,9 @@ from tests.builders import a_fact
 from voda.domain.errors import InvalidInput, LogDamaged, LogTooNew, NotALog, PermanentError
 from voda.events.codec import Body
 from voda.events.envelope import GENESIS, Sealed, hash_of
-from voda.events.group import taken_over
-from voda.events.memory import MemoryStore
-from voda.events.transfer import export_log, import_log
+from voda.log.append_plan import taken_over
+from voda.log.archive.export import export_log, import_log
+from voda.log.memory import MemoryStore
 
 
 async def a_log(events: int = 5) -> MemoryStore:

@@ -1,7 +1,7 @@
 """What the launcher does next, without a process or a second of waiting."""
 
 from voda.launcher.hosts import Layout
-from voda.launcher.steps import (
+from voda.launcher.state_machine import (
     BLIND_S,
     EXIT_STOPPED,
     HEALTHY_S,

@@ -12,10 +12,10 @@ from voda.domain.errors import InvalidInput
 from voda.domain.job import validated
 from voda.manifests import programs
 from voda.manifests.container import expanded
-from voda.manifests.kubernetes import on_kubernetes
-from voda.manifests.omissions import on_this_machine
 from voda.manifests.parse import parse
 from voda.manifests.versions import V1, V2
+from voda.manifests.warnings.kubernetes_warnings import on_kubernetes
+from voda.manifests.warnings.local_warnings import on_this_machine
 
 _ODD = st.sampled_from(["", "0", "1", "-1", "3", "4097", "1e3", "auto", "$(A)", "$(", "x" * 300, "a.b", "Worker", "é"])
 _LEAVES = st.none() | st.booleans() | st.integers(-2, 5000) | st.floats() | _ODD | st.text(max_size=5)

@@ -6,9 +6,9 @@ import pytest
 
 from tests.manifests import a_torch_job, an_mpi_job
 from voda.domain.errors import InvalidField
-from voda.manifests.kubernetes import on_kubernetes, refuse_elsewhere
 from voda.manifests.parse import parse
 from voda.manifests.versions import V1, V2
+from voda.manifests.warnings.kubernetes_warnings import on_kubernetes, refuse_elsewhere
 
 GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
 ELASTIC = {"voda.dev/min-replicas": "1", "voda.dev/max-replicas": "4"}

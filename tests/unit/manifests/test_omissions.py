@@ -6,8 +6,8 @@ import pytest
 
 from tests.manifests import a_torch_job, an_mpi_job
 from voda.domain.errors import InvalidField
-from voda.manifests.omissions import on_this_machine, refuse_unrunnable
 from voda.manifests.parse import parse
+from voda.manifests.warnings.local_warnings import on_this_machine, refuse_unrunnable
 
 _LAUNCHER = "spec.mpiReplicaSpecs.Launcher.template.spec"
 _WORKER = "spec.mpiReplicaSpecs.Worker.template.spec"

@@ -8,8 +8,8 @@ from voda.domain.estimate import Estimate
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
 from voda.policies.afs_l import AfsL
-from voda.policies.forecast import remaining_s, speedup
-from voda.policies.order import by_submission
+from voda.policies.toolkit.estimates import remaining_s, speedup
+from voda.policies.toolkit.order import by_submission
 
 
 def literally(view: ClusterState) -> dict[str, int]:

@@ -6,7 +6,7 @@ from tests.builders import a_job, a_node, a_state
 from tests.views import views
 from voda.domain.state import ClusterState
 from voda.policies.elastic_fifo import ElasticFifo
-from voda.policies.order import by_submission
+from voda.policies.toolkit.order import by_submission
 
 
 def test_elastic_fifo_when_gpus_are_left_over_deals_them_in_turn() -> None:

@@ -6,7 +6,7 @@ from voda.domain.estimate import Estimate
 from voda.domain.job import Job
 from voda.domain.state import ClusterState, Settings
 from voda.policies.elastic_tiresias import ElasticTiresias
-from voda.policies.forecast import speedup
+from voda.policies.toolkit.estimates import speedup
 
 
 def literally(view: ClusterState) -> dict[str, int]:

@@ -10,8 +10,8 @@ from voda.domain.estimate import Estimate
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
 from voda.policies.ffdl import Ffdl
-from voda.policies.forecast import speedup
-from voda.policies.order import by_submission
+from voda.policies.toolkit.estimates import speedup
+from voda.policies.toolkit.order import by_submission
 
 
 def kept_jobs(view: ClusterState) -> list[Job]:

@@ -30,7 +30,7 @@ from voda.events.types import (
     WorkerRefused,
     WorkerStarted,
 )
-from voda.projections.cluster import LiveCluster
+from voda.projections.live_cluster import LiveCluster
 
 
 def folded(log: Log) -> LiveCluster:

@@ -11,8 +11,8 @@ from voda.clock import VirtualClock
 from voda.domain.errors import StoreNotWritable
 from voda.domain.job import Job
 from voda.events.envelope import Fact
-from voda.events.memory import MemoryStore
 from voda.events.types import JobProgressed
+from voda.log.memory import MemoryStore
 from voda.reconcilers.progress import MOST_BYTES, ProgressCollector
 from voda.reconcilers.watcher import Watcher
 

@@ -14,8 +14,8 @@ from voda.domain.estimate import linear_speedup
 from voda.domain.plan import Action, Placement, ResizeJob, StartJob
 from voda.domain.state import ClusterState
 from voda.events.envelope import Fact
-from voda.events.memory import MemoryStore
 from voda.events.types import ActionFailed
+from voda.log.memory import MemoryStore
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
 from voda.simulator.cluster import SimulatedCluster

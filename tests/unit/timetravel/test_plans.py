@@ -4,9 +4,9 @@ import pytest
 
 from voda.domain.plan import Plan
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.memory import MemoryStore
-from voda.events.plans import adopted
+from voda.events.plan_diff import adopted
 from voda.events.types import AnyFact, JobPriorityChanged, JobProgressed, LeaderElected, PlanAdopted
+from voda.log.memory import MemoryStore
 from voda.timetravel import plans
 from voda.timetravel.plans import plan_numbered, position_of
 

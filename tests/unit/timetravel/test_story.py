@@ -3,6 +3,7 @@
 import pytest
 
 from tests.builders import Log, a_node, a_spec
+from voda.events.event_text import TYPES, describe, jobs_of, subject_of
 from voda.events.types import (
     ActionFailed,
     AnyFact,
@@ -27,7 +28,6 @@ from voda.events.types import (
     WorkerRefused,
     WorkerStarted,
 )
-from voda.timetravel.story import TYPES, describe, jobs_of, subject_of
 
 A_PLAN = PlanAdopted(
     pool="default",

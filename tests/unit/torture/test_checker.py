@@ -20,9 +20,9 @@ from tests.unit.torture.stories import MANIFEST, Story, a_fact, a_job, a_sound_s
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.memory import MemoryStore
-from voda.events.transfer import export_log
 from voda.events.types import AnyFact, JobCompleted, JobSubmitted, LeaderElected, NodeJoined
+from voda.log.archive.export import export_log
+from voda.log.memory import MemoryStore
 
 
 def found(story: Story, folder: Path) -> Findings:

@@ -12,6 +12,6 @@ raises errors of voda.domain.errors (or voda.api.problems), which the server tur
     async def get(request: web.Request, who: Who) -> web.StreamResponse: ...
 
 What it needs: `query_of(request, SomeStruct)` for the query, `body_of(request, SomeStruct, limits)` for a JSON
-body, `answered(value)` for a JSON answer (all in voda.api.asked); `request.app[ENDING]` is set when the server
+body, `answered(value)` for a JSON answer (all in voda.api.requests); `request.app[ENDING]` is set when the server
 shuts down, so that streams end; `request.app[OPERATIONS]` are the operations of all modules.
 """

@@ -6,11 +6,11 @@ from typing import Final
 from aiohttp import web
 
 from voda import __version__
-from voda.api import pools
-from voda.api.asked import answered
-from voda.api.backend import Backend
 from voda.api.operation import READERS, Answer, Operation
+from voda.api.requests import answered
 from voda.api.schemas import Page, Who
+from voda.application import pools
+from voda.application.backend import Backend
 
 _TAG: Final = "Service"
 

@@ -10,22 +10,22 @@ from typing import Annotated, Final
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from voda.api import history
-from voda.api.answers.events import framed, shown
-from voda.api.asked import answered, query_of
-from voda.api.backend import Backend
-from voda.api.found import is_own
-from voda.api.history import Wanted
-from voda.api.hub import Hub
-from voda.api.level import refuse_beyond
-from voda.api.lookup import spec_of
 from voda.api.operation import Answer, Operation
+from voda.api.presenters.events import framed, shown
+from voda.api.read_your_writes import refuse_beyond
+from voda.api.requests import answered, query_of
 from voda.api.schemas import EventList, Who
 from voda.api.streams import Stream
+from voda.application import event_history
+from voda.application.backend import Backend
+from voda.application.event_history import Wanted
+from voda.application.event_hub import Hub
+from voda.application.job_lookup import spec_of
+from voda.application.resolve_job import is_own
 from voda.domain.errors import InvalidField
 from voda.events.envelope import Event
+from voda.events.event_text import TYPES
 from voda.events.types import JobSubmitted
-from voda.timetravel.story import TYPES
 
 SSE: Final = "text/event-stream"
 _RESUME: Final = "Last-Event-ID"
@@ -75,7 +75,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             stream = Stream(request, backend.limits, {"Content-Type": f"{SSE}; charset=utf-8"})
             watch = Watch(backend, hub, stream, wanted, has_manifest)
             return await stream.run(lambda: watch.run(after))
-        found = await history.page(backend.store, wanted, after=query.after or 0, limit=query.limit)
+        found = await event_history.page(backend.store, wanted, after=query.after or 0, limit=query.limit)
         refuse_beyond(query.after or 0, found.end)
         items = tuple(shown(event, with_manifest=has_manifest(event)) for event in found.events)
         return answered(EventList(items=items, last_position=found.last_position, end=found.end))
@@ -156,7 +156,7 @@ class Watch:
     async def _past(self, after: int) -> int:
         """Send what is in the log, and return the position reached."""
         while after < self._hub.position:
-            found = await history.page(self._backend.store, self._wanted, after=after, limit=_PAGE)
+            found = await event_history.page(self._backend.store, self._wanted, after=after, limit=_PAGE)
             frames = [framed(event, with_manifest=self._has_manifest(event)) for event in found.events]
             after = found.last_position
             await self._stream.write(b"".join(frames) or _mark(after))

@@ -11,12 +11,12 @@ from typing import Final
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
 
-from voda.api.backend import Backend
-from voda.api.metrics.gauges import Gauges
-from voda.api.metrics.trail import Trail
 from voda.api.operation import OPEN, TEXT, Answer, Operation
 from voda.api.schemas import Who
+from voda.application.backend import Backend
 from voda.domain.errors import TransientError, VodaError
+from voda.telemetry.gauges import Gauges
+from voda.telemetry.job_counters import Trail
 
 _TAG: Final = "Service"
 _STORE_S: Final = 2.0

@@ -10,15 +10,15 @@ from typing import Annotated, Final
 from aiohttp import hdrs, web
 from msgspec import Meta, Struct
 
-from voda.api.asked import as_json, body_of, is_expected, is_unchanged, manifest_of, query_of
-from voda.api.backend import Backend
-from voda.api.changes import cancel, change
-from voda.api.found import job_of, refuse_foreign
-from voda.api.listing import JobsQuery, Listing
+from voda.api.job_listing import JobsQuery, Listing
 from voda.api.operation import JSON, WRITERS, YAML, Answer, Body, Operation
-from voda.api.rendering import Rendering
+from voda.api.presenters.job_json import Rendering
+from voda.api.requests import as_json, body_of, is_expected, is_unchanged, manifest_of, query_of
 from voda.api.schemas import Change, Job, JobList, Submission, Who
-from voda.api.submission import Submits
+from voda.application.backend import Backend
+from voda.application.change_job import cancel, change
+from voda.application.resolve_job import job_of, refuse_foreign
+from voda.application.submit_job import Submits
 from voda.domain.errors import InvalidField
 
 _LISTS_KEPT: Final = 16

@@ -9,13 +9,13 @@ from typing import Annotated
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from voda.api.asked import answered, query_of
-from voda.api.backend import Backend
-from voda.api.found import refuse_foreign
-from voda.api.lookup import spec_of
 from voda.api.operation import TEXT, WRITERS, Answer, Operation
+from voda.api.requests import answered, query_of
 from voda.api.schemas import Who
 from voda.api.streams import Stream
+from voda.application.backend import Backend
+from voda.application.job_lookup import spec_of
+from voda.application.resolve_job import refuse_foreign
 from voda.cluster.port import Outputs
 from voda.domain.errors import NotFound
 from voda.domain.job import JobSpec
@@ -105,7 +105,7 @@ def _chosen(backend: Backend, spec: JobSpec, asked: str, there_are: Sequence[str
 def _silence(backend: Backend, job_id: str) -> str:
     """Say why there is no output of a job."""
     record = backend.view.roster.job(job_id)
-    if record is not None and record.started_at is not None:
+    if record is not None and record.job.first_started_at is not None:
         return "has no output any more: what its replicas printed went with them"
     if record is not None and not record.is_live:
         return "has printed nothing: no replica of it ever started"

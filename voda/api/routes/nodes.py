@@ -6,12 +6,12 @@ from typing import Annotated
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from voda.api import pools
-from voda.api.answers.nodes import nodes_of
-from voda.api.asked import answered, query_of
-from voda.api.backend import Backend
 from voda.api.operation import Answer, Operation
+from voda.api.presenters.nodes import nodes_of
+from voda.api.requests import answered, query_of
 from voda.api.schemas import Node, NodeList, Who
+from voda.application import pools
+from voda.application.backend import Backend
 from voda.domain.errors import NotFound
 
 _TAG = "Nodes"

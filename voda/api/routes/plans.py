@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
-from voda.api import pools
-from voda.api.answers.plans import plan_of
-from voda.api.asked import answered
-from voda.api.backend import Backend
 from voda.api.operation import Answer, Operation
+from voda.api.presenters.plans import plan_of
+from voda.api.requests import answered
 from voda.api.schemas import Plan, Who
+from voda.application import pools
+from voda.application.backend import Backend
 from voda.domain import plan as domain
 from voda.domain.errors import NotFound
 from voda.timetravel.plans import plan_numbered, position_of

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
-from voda.api import pools
-from voda.api.answers.pools import pool_of, revision_of, settings_of
-from voda.api.asked import answered, body_of, is_expected, is_unchanged
-from voda.api.backend import Backend
 from voda.api.operation import ADMINS, JSON, Answer, Body, Operation
+from voda.api.presenters.pools import pool_of, revision_of, settings_of
+from voda.api.requests import answered, body_of, is_expected, is_unchanged
 from voda.api.schemas import Pool, PoolList, Settings, SettingsChange, Who
-from voda.api.settings import changed
+from voda.application import pools
+from voda.application.backend import Backend
+from voda.application.change_settings import changed
 
 _TAG = "Pools"
 _POOL = {"pool": "Name of the pool."}

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 import msgspec
 from aiohttp import hdrs, web
 
-from voda.api.answers.jobs import reports_of
-from voda.api.asked import answered, body_of
-from voda.api.backend import Backend
-from voda.api.changes import report
-from voda.api.found import job_of, refuse_foreign
 from voda.api.operation import WRITERS, YAML, Answer, Body, Operation
+from voda.api.presenters.jobs import reports_of
+from voda.api.requests import answered, body_of
 from voda.api.routes.jobs import JOB_ID, JOB_PATH
 from voda.api.schemas import Report, ReportList, Who
+from voda.application.backend import Backend
+from voda.application.change_job import report
+from voda.application.resolve_job import job_of, refuse_foreign
 from voda.domain.errors import NotAllowed, NotFound
 from voda.events.types import JobSubmitted
 

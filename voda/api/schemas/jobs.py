@@ -5,7 +5,7 @@ from datetime import datetime
 
 from msgspec import UNSET, UnsetType
 
-from voda.api import bounds
+from voda.api import fields
 from voda.api.schemas.base import Asked, Wire
 from voda.domain.job import Phase
 
@@ -118,22 +118,22 @@ class Submission(Wire, frozen=True, kw_only=True):
 class Change(Asked, frozen=True, kw_only=True, omit_defaults=True):
     """New wishes for a live job: a JSON merge patch; what is absent stays."""
 
-    min_replicas: bounds.Size | UnsetType = UNSET
-    max_replicas: bounds.Size | UnsetType = UNSET
-    requested_replicas: bounds.Size | UnsetType = UNSET
-    priority: bounds.Figure | UnsetType = UNSET
-    epochs: bounds.Count | UnsetType = UNSET
+    min_replicas: fields.Size | UnsetType = UNSET
+    max_replicas: fields.Size | UnsetType = UNSET
+    requested_replicas: fields.Size | UnsetType = UNSET
+    priority: fields.Figure | UnsetType = UNSET
+    epochs: fields.Count | UnsetType = UNSET
 
 
 class Report(Asked, frozen=True, kw_only=True, omit_defaults=True):
     """A job's own report of an epoch or step; sent by voda.report."""
 
-    epoch: bounds.Epoch
+    epoch: fields.Epoch
     """Epochs done, the one just finished included."""
-    workers: bounds.Workers | None = None
-    epoch_time_s: bounds.Positive | None = None
-    step_time_s: bounds.Positive | None = None
-    samples_per_s: bounds.Rate | None = None
+    workers: fields.Workers | None = None
+    epoch_time_s: fields.Positive | None = None
+    step_time_s: fields.Positive | None = None
+    samples_per_s: fields.Rate | None = None
     metrics: Mapping[str, float] = {}
     report_id: str = ""
     """Chosen by the job; the same report sent again is recorded once."""

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from msgspec import UNSET, UnsetType
 
-from voda.api import bounds
+from voda.api import fields
 from voda.api.schemas.base import Asked, Wire
 
 
@@ -51,12 +51,12 @@ class SettingsChange(Asked, frozen=True, kw_only=True, omit_defaults=True):
 
     policy: str | UnsetType = UNSET
     placer: str | UnsetType = UNSET
-    ratelimit_s: bounds.SpanOfADay | UnsetType = UNSET
-    tiresias_demote_gpu_s: bounds.Service | UnsetType = UNSET
-    tiresias_promote_knob: bounds.Knob | UnsetType = UNSET
-    tiresias_compact_pending: bounds.Pending | UnsetType = UNSET
-    resize_cost_s: bounds.SpanOfADay | UnsetType = UNSET
-    span_penalty: bounds.Share | UnsetType = UNSET
+    ratelimit_s: fields.SpanOfADay | UnsetType = UNSET
+    tiresias_demote_gpu_s: fields.Service | UnsetType = UNSET
+    tiresias_promote_knob: fields.Knob | UnsetType = UNSET
+    tiresias_compact_pending: fields.Pending | UnsetType = UNSET
+    resize_cost_s: fields.SpanOfADay | UnsetType = UNSET
+    span_penalty: fields.Share | UnsetType = UNSET
     heeds_resize_cost: bool | UnsetType = UNSET
 
 

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, Final
 
-from voda.app.pool import PoolLoop
+from voda.controller.pool_loop import PoolLoop
 from voda.domain.errors import StoreNotWritable, TransientError
 from voda.events.envelope import Event
 from voda.projections.live import Live

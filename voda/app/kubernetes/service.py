@@ -13,56 +13,56 @@ from pathlib import Path
 from typing import Any, Final
 
 from voda import config
-from voda.api.access import Access
-from voda.api.backend import Backend, Limits
-from voda.api.metrics.kubernetes import KubernetesMetrics
-from voda.api.serve import serving
+from voda.api.listener import serving
 from voda.api.server import application
-from voda.api.submission import Submits
-from voda.api.view import View
 from voda.app.forecaster import Forecaster
 from voda.app.home import Home
-from voda.app.kubernetes.adoption import Fitting
-from voda.app.kubernetes.everywhere import Everywhere
-from voda.app.kubernetes.figures import figures
-from voda.app.kubernetes.journal import note
+from voda.app.initial_settings import Beginning, Wish, settle
+from voda.app.kubernetes.event_logging import note
+from voda.app.kubernetes.gauge_sources import figures
+from voda.app.kubernetes.log_liveness import Reach
 from voda.app.kubernetes.options import KubernetesOptions, PoolSettings, Surroundings
+from voda.app.kubernetes.pool_outputs import Everywhere
 from voda.app.kubernetes.pools import Pools
-from voda.app.kubernetes.reach import Reach
-from voda.app.kubernetes.registrar import Registrar
-from voda.app.kubernetes.telling import Telling
-from voda.app.kubernetes.terms import rule, shape, terms
+from voda.app.kubernetes.settings_mappings import rule, shape, terms
 from voda.app.leadership import Leadership
-from voda.app.loops import AT_ONCE, pool_loop
-from voda.app.pool import PoolLoop
-from voda.app.process import last_at, spare_the_collector
-from voda.app.settings import Beginning, Wish, settle
+from voda.app.pool_loop_factory import AT_ONCE, pool_loop
+from voda.app.runtime import last_at, spare_the_collector
 from voda.app.snapshots import Snapshots
+from voda.application.backend import Backend, Limits
+from voda.application.read_model import View
+from voda.application.registration.adoption import Fitting
+from voda.application.registration.registrar import Registrar
+from voda.application.status.status_reporter import Telling
+from voda.application.submit_job import Submits
+from voda.auth.tokens import Access
 from voda.clock import SystemClock
-from voda.cluster.kubernetes import names
-from voda.cluster.kubernetes.api import Api
+from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.lease import LeaseClient
-from voda.cluster.kubernetes.objects import NamedObject
-from voda.cluster.kubernetes.outputs import KubernetesOutputs
-from voda.cluster.kubernetes.site import KubernetesSite, Setup
-from voda.cluster.kubernetes.survival import survived
-from voda.controller.epochs import Epochs
+from voda.cluster.kubernetes.pod_logs import KubernetesOutputs
+from voda.cluster.kubernetes.pools import KubernetesSite, Setup
+from voda.cluster.kubernetes.resources import well_known
+from voda.cluster.kubernetes.resources.objects import NamedObject
+from voda.concurrency import survived
+from voda.controller.leader_epochs import LeaderEpochs
+from voda.controller.pool_loop import PoolLoop
 from voda.domain.errors import ClusterUnavailable, StoreNotWritable, StoreUnavailable
 from voda.domain.job import Job, JobSpec
 from voda.domain.lease import LeaseStore
-from voda.events.archived import ArchivedStore
-from voda.events.durable import DurableStore
 from voda.events.envelope import Event
-from voda.events.leasing import lease_of
-from voda.events.opening import open_store, shown
-from voda.events.store import EventStore
-from voda.events.timed import TimedStore
 from voda.events.types import JobFact
-from voda.manifests.kubernetes import on_kubernetes, refuse_elsewhere
+from voda.log.archive.archive_backed_store import ArchivedStore
+from voda.log.durable_store import DurableStore
+from voda.log.factory import open_store, shown
+from voda.log.instrumented_store import TimedStore
+from voda.log.lease.factory import lease_of
+from voda.log.store import EventStore
 from voda.manifests.parsed import Omission
+from voda.manifests.warnings.kubernetes_warnings import on_kubernetes, refuse_elsewhere
 from voda.placement.registry import placers
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
+from voda.telemetry.kubernetes import KubernetesMetrics
 
 _log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class Service:
         self.pools = Pools(self._found_pools, options.cluster.default_pool, self._loop, self._settle)
         self.site = KubernetesSite(api, self._setup())
         self.lease = self._lease(store, api)
-        epochs = Epochs(self.store, clock, self._cluster)
+        epochs = LeaderEpochs(self.store, clock, self._cluster)
         self.leadership = Leadership(self.lease, epochs, around.identity, terms=spans, observer=metrics.leadership)
         metrics.leadership.show(self.leadership)
         metrics.show(figures(self.site, self.view))
@@ -143,7 +143,7 @@ class Service:
     def environment(self, spec: JobSpec) -> Mapping[str, str]:
         """Return what the processes of a job are told of us."""
         return {
-            names.JOB_ID_VARIABLE: spec.job_id,
+            well_known.JOB_ID_VARIABLE: spec.job_id,
             "VODA_JOB_NAME": spec.name or spec.job_id,
             "VODA_API_URL": self.options.api.url
             or f"http://voda.{self.around.namespace}.svc:{self.options.listen.port}",

@@ -13,10 +13,10 @@ import msgspec
 from msgspec import Struct
 
 from voda.app.kubernetes.options import KubernetesOptions, PoolSettings
-from voda.app.kubernetes.terms import terms
+from voda.app.kubernetes.settings_mappings import terms
 from voda.domain.errors import InvalidInput
 from voda.manifests import names
-from voda.manifests.yaml_text import read
+from voda.manifests.read.yaml_text import read
 from voda.placement.registry import placer
 from voda.policies.registry import policy
 

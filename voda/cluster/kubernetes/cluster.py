@@ -7,12 +7,12 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
-from voda.cluster.kubernetes.actuator import Actuator
-from voda.cluster.kubernetes.inventory import Inventory, Seen
-from voda.cluster.kubernetes.notices import Notices
-from voda.cluster.kubernetes.ownership import index
-from voda.cluster.kubernetes.steps import Desired, Halted, Running, Stopped
-from voda.cluster.kubernetes.workers import cause
+from voda.cluster.kubernetes.convergence.actuator import Actuator
+from voda.cluster.kubernetes.convergence.steps import Desired, Halted, Running, Stopped
+from voda.cluster.kubernetes.state.inventory import Inventory, Seen
+from voda.cluster.kubernetes.state.observations import Notices
+from voda.cluster.kubernetes.state.pod_owners import index
+from voda.cluster.kubernetes.state.worker_pods import cause
 from voda.cluster.port import Notice, Observed
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
 from voda.events.types import ExitCause

@@ -6,9 +6,9 @@ Rule: asked again now and then, because an operator may be installed after voda 
 from collections.abc import Mapping
 from typing import Any
 
-from voda.cluster.kubernetes.api import Api
+from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.kinds.served import GROUP, served, version_paths
+from voda.cluster.kubernetes.kinds.served_kinds import GROUP, served, version_paths
 
 
 async def served_kinds(api: Api) -> Mapping[str, JobKind]:

@@ -13,9 +13,9 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from voda.clock import Clock
-from voda.cluster.kubernetes.api import Api
-from voda.cluster.kubernetes.errors import Conflict
-from voda.cluster.kubernetes.objects import Metadata
+from voda.cluster.kubernetes.client.api import Api
+from voda.cluster.kubernetes.client.errors import Conflict
+from voda.cluster.kubernetes.resources.objects import Metadata
 from voda.domain.lease import Lease
 
 RELEASED_S: Final = 1

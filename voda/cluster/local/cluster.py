@@ -12,13 +12,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from voda.cluster.local import mpi, processes
+from voda.cluster.local import mpi
+from voda.cluster.local.context import Setup, Site
 from voda.cluster.local.devices import Slots
-from voda.cluster.local.folder import Folder, job_ids
 from voda.cluster.local.gpus import Health
 from voda.cluster.local.job import LocalJob
-from voda.cluster.local.record import Record
-from voda.cluster.local.site import Setup, Site
+from voda.cluster.local.processes import process_table
+from voda.cluster.local.processes.folder import Folder, job_ids
+from voda.cluster.local.processes.record import Record
 from voda.cluster.port import Observed
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
@@ -51,7 +52,7 @@ class LocalCluster:
         """
         site, folder = self._site, self._setup.folder
         folder.mkdir(parents=True, exist_ok=True)
-        site.boot_id = processes.boot_id()
+        site.boot_id = process_table.boot_id()
         chosen = self._setup.transport
         site.transport = await asyncio.to_thread(mpi.probed) if chosen is None else chosen
         await self._look_at_gpus()

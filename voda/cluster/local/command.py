@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from voda.cluster.local import mpi, torch
-from voda.cluster.local.blueprint import Blueprint
-from voda.cluster.local.folder import Folder
-from voda.cluster.local.record import Record
-from voda.cluster.local.replica import Command
-from voda.cluster.local.site import Site
+from voda.cluster.local.context import Site
+from voda.cluster.local.processes.folder import Folder
+from voda.cluster.local.processes.record import Record
+from voda.cluster.local.processes.replica import Command
+from voda.cluster.local.run_spec import Blueprint
 from voda.manifests.container import expanded
 from voda.manifests.parsed import POD_NAME, Program
 

@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from voda.cluster.local.alarm import Alarm
-from voda.cluster.local.blueprint import Blueprint
 from voda.cluster.local.command import LAUNCHER, command_of
-from voda.cluster.local.endings import Endings
-from voda.cluster.local.folder import Folder
-from voda.cluster.local.processes import locked
-from voda.cluster.local.record import Record, pause_s
-from voda.cluster.local.replica import Replica, Unclear, found, start
-from voda.cluster.local.site import Site
+from voda.cluster.local.context import Site
+from voda.cluster.local.job_endings import Endings
+from voda.cluster.local.processes.folder import Folder
+from voda.cluster.local.processes.process_table import locked
+from voda.cluster.local.processes.record import Record, pause_s
+from voda.cluster.local.processes.replica import Replica, Unclear, found, start
+from voda.cluster.local.processes.timer import Alarm
+from voda.cluster.local.run_spec import Blueprint
+from voda.cluster.local.worker_files import take
 from voda.cluster.local.workers import TRY_AGAIN_S
-from voda.cluster.local.workplace import take
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.domain.plan import StopReason
 from voda.events.types import WorkerStarted

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
-from voda.cluster.local import agent
-from voda.cluster.local.blueprint import Blueprint
-from voda.cluster.local.folder import Folder, write_whole
+from voda.cluster.local import rsh_agent
+from voda.cluster.local.processes.folder import Folder, write_whole
+from voda.cluster.local.run_spec import Blueprint
 
 Transport = Literal["remote", "rank"]
 MOUNT: Final = re.compile(r"/etc/mpi(?=$|[/\s:;,'\"])")
@@ -31,7 +31,7 @@ SIGKILL_AFTER_MOST_S: Final = 3600
 
 def probed() -> Transport:
     """Find out which way into a worker this machine allows; takes some tens of milliseconds."""
-    words = [sys.executable, "-I", "-S", "-c", _PROBE, os.path.dirname(agent.__file__)]
+    words = [sys.executable, "-I", "-S", "-c", _PROBE, os.path.dirname(rsh_agent.__file__)]
     try:
         done = subprocess.run(words, capture_output=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -74,7 +74,7 @@ def write_hosts(folder: Folder, blueprint: Blueprint, indices: Sequence[int], tr
 
 def write_agents(folder: Folder, slots: int) -> None:
     """Write the scripts that mpirun calls to get into a worker."""
-    python = f"exec {shlex.quote(sys.executable)} -I -S {shlex.quote(agent.__file__)}"
+    python = f"exec {shlex.quote(sys.executable)} -I -S {shlex.quote(rsh_agent.__file__)}"
     replicas = shlex.quote(str(folder.replicas))
     write_whole(folder.mpi / "rsh.sh", f'#!/bin/sh\n{python} remote {replicas} "$@"\n'.encode(), mode=0o755)
     write_whole(folder.mpi / "rank.sh", f'#!/bin/sh\n{python} rank {replicas} {slots} "$@"\n'.encode(), mode=0o755)

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from voda.cluster.local.folder import Folder
-from voda.cluster.local.processes import is_locked
+from voda.cluster.local.processes.folder import Folder
+from voda.cluster.local.processes.process_table import is_locked
 from voda.domain.errors import ActionRefused, InvalidInput
 
 _CHUNK_BYTES: Final = 64 << 10

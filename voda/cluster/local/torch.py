@@ -8,7 +8,7 @@ come, for half a minute by default, so the wait is made short unless the manifes
 import socket
 from typing import Final
 
-from voda.cluster.local.blueprint import Blueprint
+from voda.cluster.local.run_spec import Blueprint
 
 SPARE_RESTARTS: Final = 20
 """On top of what the manifest allows; when even these are used up, the agent fails and the job is restarted."""

@@ -8,15 +8,15 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from voda.cluster.local.blueprint import Blueprint
 from voda.cluster.local.command import LAUNCHER
-from voda.cluster.local.folder import Folder
-from voda.cluster.local.processes import kill_marked
-from voda.cluster.local.record import Record
-from voda.cluster.local.replica import Replica
-from voda.cluster.local.site import Site
-from voda.cluster.local.vacancy import home_of, is_at_work, is_deserted, is_used
-from voda.cluster.local.workplace import furnish
+from voda.cluster.local.context import Site
+from voda.cluster.local.processes.folder import Folder
+from voda.cluster.local.processes.process_table import kill_marked
+from voda.cluster.local.processes.process_usage import home_of, is_at_work, is_deserted, is_used
+from voda.cluster.local.processes.record import Record
+from voda.cluster.local.processes.replica import Replica
+from voda.cluster.local.run_spec import Blueprint
+from voda.cluster.local.worker_files import furnish
 from voda.domain.errors import ActionRefused
 from voda.events.types import ExitCause, WorkerExited
 

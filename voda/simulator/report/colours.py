@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from voda.simulator.report.outcome import RunOutcome
+from voda.simulator.report.run_summary import RunOutcome
 
 # Hues that differ in lightness too, so that they differ for colour-blind eyes and in print.
 _HUES = ("#4e79d9", "#f2a93b", "#e3655b", "#5bb8a8", "#8fbf4d", "#c583c9", "#8a63d2", "#7ec4ea", "#b07d56", "#9aa0a8")

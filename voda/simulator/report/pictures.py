@@ -9,7 +9,7 @@ from voda.simulator.metrics import span_of
 from voda.simulator.report.bins import edges, waiting_and_used
 from voda.simulator.report.colours import JobColours
 from voda.simulator.report.gantt import Frame, gantt, occupancy_map, segments_of
-from voda.simulator.report.outcome import RunOutcome
+from voda.simulator.report.run_summary import RunOutcome
 from voda.simulator.report.svg import Box, element, picture, px, text, time_ticks
 from voda.simulator.report.units import count, number, span
 

@@ -2,7 +2,7 @@
 
 from prometheus_client import generate_latest
 
-from voda.api.metrics.kubernetes import KubernetesMetrics, Shown
+from voda.telemetry.kubernetes import KubernetesMetrics, Shown
 
 
 def value(metrics: KubernetesMetrics, name: str, **labels: str) -> float | None:

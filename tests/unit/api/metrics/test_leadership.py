@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
-from voda.api.metrics.leadership import LeadershipMetrics
+from voda.telemetry.leadership import LeadershipMetrics
 
 
 @dataclass

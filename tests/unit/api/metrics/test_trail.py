@@ -1,8 +1,6 @@
 """What events come to, in counters: starts, resizes and preemptions, each counted once."""
 
 from tests.builders import Log, a_spec
-from voda.api.metrics.instruments import Metrics
-from voda.api.metrics.trail import Trail
 from voda.events.types import (
     AnyFact,
     JobCanceled,
@@ -13,14 +11,16 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.projections.roster import Roster
+from voda.projections.job_registry import JobRegistry
+from voda.telemetry.instruments import Metrics
+from voda.telemetry.job_counters import Trail
 
 
 class Told:
     """A log whose every event the trail sees."""
 
     def __init__(self) -> None:
-        self.log, self.roster, self.metrics = Log(), Roster(), Metrics()
+        self.log, self.roster, self.metrics = Log(), JobRegistry(), Metrics()
         self.trail = Trail(self.metrics, self.roster)
 
     def add(self, fact: AnyFact, at: float) -> None:

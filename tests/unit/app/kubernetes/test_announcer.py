@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import cast
 
-from voda.app.kubernetes.announcer import Announcer, Outcome
+from voda.application.status.announcer import Announcer, Outcome
 from voda.clock import VirtualClock
-from voda.cluster.kubernetes.announcements import Announcement, Reason, Subject
-from voda.cluster.kubernetes.api import Api
+from voda.cluster.kubernetes.client.api import Api
+from voda.cluster.kubernetes.reporting.kube_events import Announcement, Reason, Subject
 
 
 def an_announcer(announced: Callable[[Outcome], None] | None = None) -> Announcer:

@@ -6,13 +6,13 @@ import msgspec
 
 from tests.builders import Log, a_spec
 from tests.kube.objects import an_mpijob
-from voda.app.kubernetes.figures import unadopted
-from voda.app.kubernetes.jobsite import SeenJob
-from voda.cluster.kubernetes import names
+from voda.app.kubernetes.gauge_sources import unadopted
+from voda.application.registration.ports import SeenJob
 from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
-from voda.cluster.kubernetes.objects import JobObject
+from voda.cluster.kubernetes.resources import well_known
+from voda.cluster.kubernetes.resources.objects import JobObject
 from voda.events.types import JobRegistered, JobSubmitted
-from voda.projections.roster import Roster
+from voda.projections.job_registry import JobRegistry
 
 
 def an_object(uid: str, **changes: Any) -> SeenJob:
@@ -24,19 +24,19 @@ def an_object(uid: str, **changes: Any) -> SeenJob:
 
 
 def test_objects_that_nobody_knows_wait_until_they_are_refused() -> None:
-    refused = an_object("2", annotations={names.STATE: "Refused"})
-    assert unadopted([an_object("1"), refused], Roster()) == {"waiting": 1, "refused": 1}
+    refused = an_object("2", annotations={well_known.STATE: "Refused"})
+    assert unadopted([an_object("1"), refused], JobRegistry()) == {"waiting": 1, "refused": 1}
 
 
 def test_objects_that_voda_is_not_asked_to_run_do_not_count() -> None:
     ended = {"conditions": [{"type": "Succeeded", "status": "True"}]}
     others = [an_object("1", managed=False), an_object("2", status=ended)]
-    assert unadopted(others, Roster()) == {"waiting": 0, "refused": 0}
+    assert unadopted(others, JobRegistry()) == {"waiting": 0, "refused": 0}
 
 
 def test_objects_of_jobs_do_not_count_adopted_or_made_by_voda() -> None:
-    log, roster = Log(), Roster()
+    log, roster = Log(), JobRegistry()
     for fact in (JobSubmitted(spec=a_spec("made")), JobRegistered(job_id="made", uid="1", kind="MPIJob")):
         roster.apply(log.add(fact, at=0.0))
-    assert unadopted([an_object("1", annotations={names.JOB_ID: "made"})], roster)["waiting"] == 0
-    assert unadopted([an_object("9", annotations={names.JOB_ID: "made"})], roster)["waiting"] == 1
+    assert unadopted([an_object("1", annotations={well_known.JOB_ID: "made"})], roster)["waiting"] == 0
+    assert unadopted([an_object("9", annotations={well_known.JOB_ID: "made"})], roster)["waiting"] == 1

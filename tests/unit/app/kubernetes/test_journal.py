@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from tests.builders import Log
-from voda.app.kubernetes.journal import note
+from voda.app.kubernetes.event_logging import note
 from voda.events.types import JobFailed, JobProgressed
 
 

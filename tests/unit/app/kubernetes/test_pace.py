@@ -2,7 +2,7 @@
 
 import asyncio
 
-from voda.app.kubernetes.pace import Pace
+from voda.application.status.rate_limiter import Pace
 from voda.clock import VirtualClock
 
 

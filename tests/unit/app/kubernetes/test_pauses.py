@@ -1,6 +1,6 @@
 """Who is left alone, and for how long."""
 
-from voda.app.kubernetes.pauses import Pauses
+from voda.backoff import Pauses
 
 
 def test_pauses_grow_up_to_the_longest() -> None:

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from tests.virtual_time import now_s, virtually
-from voda.app.kubernetes.reach import Reach
+from voda.app.kubernetes.log_liveness import Reach
 from voda.domain.errors import StoreUnavailable
-from voda.events.memory import MemoryStore
+from voda.log.memory import MemoryStore
 
 PATIENCE_S = 10.0
 

@@ -8,7 +8,7 @@ from msgspec.structs import astuple
 
 from voda.app.kubernetes.options import KubernetesOptions
 from voda.app.kubernetes.settings_file import checked, read_options
-from voda.app.kubernetes.terms import terms
+from voda.app.kubernetes.settings_mappings import terms
 from voda.domain.errors import InvalidInput
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.kube.acting import MPIJOBS_V1, Stage
 from tests.kube.memory_api import Wire
 from tests.virtual_time import now_s, virtually
-from voda.cluster.kubernetes.steps import Halted, Running, Stopped
+from voda.cluster.kubernetes.convergence.steps import Halted, Running, Stopped
 from voda.domain.errors import ClusterUnavailable
 from voda.events.types import ActionFailed, JobRegistered
 

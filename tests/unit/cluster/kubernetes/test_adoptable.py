@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from tests.kube.objects import an_mpijob
-from voda.cluster.kubernetes.adoptable import (
+from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.resources.objects import JobObject
+from voda.cluster.kubernetes.state.job_annotations import (
     WISHES_TAKEN,
     fingerprint,
     foreign_manager,
@@ -18,8 +20,6 @@ from voda.cluster.kubernetes.adoptable import (
     wishes_of,
     wishes_text,
 )
-from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
-from voda.cluster.kubernetes.objects import JobObject
 from voda.domain.errors import InvalidField
 from voda.manifests.parse import parse
 

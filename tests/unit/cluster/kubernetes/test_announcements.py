@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from voda.cluster.kubernetes.announcements import (
+from voda.cluster.kubernetes.reporting.kube_events import (
     WARNINGS,
     Announcement,
     Reason,

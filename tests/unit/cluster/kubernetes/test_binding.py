@@ -5,8 +5,8 @@ import asyncio
 from tests.kube.acting import Stage
 from tests.kube.memory_api import Wire
 from tests.virtual_time import virtually
-from voda.cluster.kubernetes.binding import LIFT_AFTER_S
-from voda.cluster.kubernetes.steps import Running
+from voda.cluster.kubernetes.binding.binder import LIFT_AFTER_S
+from voda.cluster.kubernetes.convergence.steps import Running
 from voda.events.types import WorkerRefused
 
 

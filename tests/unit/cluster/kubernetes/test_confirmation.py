@@ -11,11 +11,11 @@ from tests.kube.memory_api import MemoryApi, MemoryClient
 from tests.kube.memory_server import MemoryServer
 from tests.kube.objects import an_mpijob
 from voda.clock import VirtualClock
-from voda.cluster.kubernetes.confirmation import Confirmation
-from voda.cluster.kubernetes.inventory import Inventory
 from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
-from voda.cluster.kubernetes.nodes import PoolRule
-from voda.cluster.kubernetes.objects import JobObject, Pod
+from voda.cluster.kubernetes.resources.objects import JobObject, Pod
+from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.state.missing_objects import Confirmation
+from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.job import Job
 
 KIND = MPIJobV2()

@@ -10,10 +10,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.builders import a_job
 from tests.kube.trimmed import a_node_object
-from voda.cluster.kubernetes.inventory import Inventory
 from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
-from voda.cluster.kubernetes.nodes import PoolRule
-from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod
+from voda.cluster.kubernetes.resources.objects import JobObject, NodeObject, Pod
+from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.job import Job
 
 KIND = MPIJobV2()

@@ -3,7 +3,7 @@
 from tests.kube.acting import Stage
 from tests.virtual_time import virtually
 from voda.cluster.kubernetes.cluster import KubernetesCluster
-from voda.cluster.kubernetes.notices import Notices
+from voda.cluster.kubernetes.state.observations import Notices
 from voda.domain.plan import HaltJob, MigrateWorkers, ResizeJob, StartJob
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kube.trimmed import a_node_object, a_pod
-from voda.cluster.kubernetes.load import NodeLoad, pod_requests
+from voda.cluster.kubernetes.resources.pod_requests import NodeLoad, pod_requests
 from voda.domain.errors import InvalidInput
 
 

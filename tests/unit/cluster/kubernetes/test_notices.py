@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from tests.builders import a_job
 from tests.kube.trimmed import a_node_object
-from voda.cluster.kubernetes.inventory import Inventory, Seen
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
-from voda.cluster.kubernetes.nodes import PoolRule
-from voda.cluster.kubernetes.notices import Notices
-from voda.cluster.kubernetes.objects import JobObject, Pod
+from voda.cluster.kubernetes.resources.objects import JobObject, Pod
+from voda.cluster.kubernetes.state.inventory import Inventory, Seen
+from voda.cluster.kubernetes.state.nodes import PoolRule
+from voda.cluster.kubernetes.state.observations import Notices
 from voda.cluster.port import Notice
 from voda.domain.job import Job, Phase
 from voda.events.types import ExitCause, JobCancelRequested, JobCompleted, WorkerExited

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voda.cluster.kubernetes.quantity import LARGEST, milli, shown, whole
+from voda.cluster.kubernetes.resources.quantity import LARGEST, milli, shown, whole
 from voda.domain.errors import InvalidInput
 
 BINARY = {suffix: 1024**power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}

@@ -10,8 +10,8 @@ from tests.kube.memory_api import MemoryApi
 from tests.kube.memory_server import MemoryServer
 from tests.kube.memory_world import CountingClock, wall_s
 from tests.virtual_time import now_s, virtually
-from voda.cluster.kubernetes.nodes import PoolRule
-from voda.cluster.kubernetes.site import KubernetesSite, Setup
+from voda.cluster.kubernetes.pools import KubernetesSite, Setup
+from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.job import Job
 
 

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from tests.builders import a_spec
-from voda.cluster.kubernetes.inventory import Seen
+from voda.cluster.kubernetes.convergence.stalls import Stall, stalled
+from voda.cluster.kubernetes.convergence.steps import Desired, Halted, Running, Situation
 from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
-from voda.cluster.kubernetes.objects import JobObject, Pod
-from voda.cluster.kubernetes.stalls import Stall, stalled
-from voda.cluster.kubernetes.steps import Desired, Halted, Running, Situation
+from voda.cluster.kubernetes.resources.objects import JobObject, Pod
+from voda.cluster.kubernetes.state.inventory import Seen
 
 NOW = 1_000_000.0
 GONE_BEFORE, GONE_LATER = "1970-01-12T13:46:30Z", "1970-01-12T13:47:00Z"

@@ -8,12 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import a_spec
-from voda.cluster.kubernetes.inventory import Seen
-from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
-from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
-from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
-from voda.cluster.kubernetes.objects import JobObject, Pod
-from voda.cluster.kubernetes.steps import (
+from voda.cluster.kubernetes.convergence.steps import (
     FORCE_AFTER_S,
     BindPods,
     DeleteObject,
@@ -28,6 +23,11 @@ from voda.cluster.kubernetes.steps import (
     Unregister,
     steps,
 )
+from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
+from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
+from voda.cluster.kubernetes.resources.objects import JobObject, Pod
+from voda.cluster.kubernetes.state.inventory import Seen
 
 NOW = 1_000_000.0
 """1970-01-12T13:46:40Z."""

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from voda.cluster.kubernetes.survival import survived
+from voda.concurrency import survived
 
 
 def test_error_that_nobody_foresaw_is_logged_and_ends_with_its_object(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from voda.cluster.kubernetes.decoding import Unreadable, key, read, read_page, version
-from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod
-from voda.cluster.kubernetes.sharing import shared, shared_mapping
+from voda.cluster.kubernetes.client.decoding import Unreadable, key, read, read_page, version
+from voda.cluster.kubernetes.resources.interning import shared, shared_mapping
+from voda.cluster.kubernetes.resources.objects import JobObject, NodeObject, Pod
 
 
 def test_pods_that_ask_for_the_same_keep_it_once() -> None:

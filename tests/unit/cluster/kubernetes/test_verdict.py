@@ -2,8 +2,8 @@
 
 import pytest
 
-from voda.cluster.kubernetes.errors import Absent, Conflict, Gone, NotServed, Rejected, Throttled
-from voda.cluster.kubernetes.verdict import Verdict, error, verdict
+from voda.cluster.kubernetes.client.errors import Absent, Conflict, Gone, NotServed, Rejected, Throttled
+from voda.cluster.kubernetes.client.responses import Verdict, error, verdict
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 
 

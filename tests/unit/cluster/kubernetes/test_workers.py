@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kube.trimmed import a_node_object, a_pod
-from voda.cluster.kubernetes.objects import NodeObject, Pod
-from voda.cluster.kubernetes.workers import Exit, cause, held, told
+from voda.cluster.kubernetes.resources.objects import NodeObject, Pod
+from voda.cluster.kubernetes.state.worker_pods import Exit, cause, held, told
 from voda.events.types import JobCompleted, JobFailed, WorkerExited, WorkerStarted
 
 HERE = a_node_object("n1")

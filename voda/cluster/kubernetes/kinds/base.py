@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 from msgspec import Struct
 
-from voda.cluster.kubernetes.objects import JobObject, Pod
+from voda.cluster.kubernetes.resources.objects import JobObject, Pod
 from voda.domain.job import JobSpec
 from voda.events.types import JobCompleted, JobFailed
 

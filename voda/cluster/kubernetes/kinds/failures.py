@@ -6,7 +6,7 @@ Rule: a pod that its node lost, or that was sent away, has not failed: its progr
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from voda.cluster.kubernetes.objects import JobCondition, JobObject, Pod, Terminated
+from voda.cluster.kubernetes.resources.objects import JobCondition, JobObject, Pod, Terminated
 from voda.manifests.programs import DEFAULT_BACKOFF_LIMIT
 
 _OWN_FAULT: Final = frozenset({"", "DeadlineExceeded"})

@@ -7,16 +7,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from voda.cluster.kubernetes import names
-from voda.cluster.kubernetes.kinds import pods as named
+from voda.cluster.kubernetes.kinds import pod_names as named
 from voda.cluster.kubernetes.kinds.base import Patch, Site
-from voda.cluster.kubernetes.kinds.merge import difference
+from voda.cluster.kubernetes.kinds.merge_patch import difference
 from voda.cluster.kubernetes.kinds.template import placed_by_voda, with_environment
-from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.resources import well_known
+from voda.cluster.kubernetes.resources.objects import Pod
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
-from voda.manifests.unread import ANNOTATIONS
 from voda.manifests.versions import in_version
+from voda.manifests.warnings.ignored_fields import ANNOTATIONS
 
 _OURS: Final = "voda.dev/"
 _QUANTITIES: Final = ("limits", "requests")
@@ -79,8 +79,8 @@ class Kubeflow(ABC):
 
     def _make_ready(self, job: dict[str, Any], spec: JobSpec, site: Site, environment: Mapping[str, str]) -> None:
         metadata, roles = job["metadata"], job["spec"][self.role_specs]
-        metadata.setdefault("labels", {})[names.MANAGED] = "true"
-        metadata.setdefault("annotations", {})[names.JOB_ID] = spec.job_id
+        metadata.setdefault("labels", {})[well_known.MANAGED] = "true"
+        metadata.setdefault("annotations", {})[well_known.JOB_ID] = spec.job_id
         job["spec"].setdefault("runPolicy", {})["suspend"] = True
         first_index = 0
         for role in self.roles:
@@ -103,7 +103,7 @@ class Kubeflow(ABC):
 
 def _metadata(metadata: Mapping[str, Any], spec: JobSpec) -> dict[str, Any]:
     """Return the metadata of a new object: what belongs to one that was is left behind."""
-    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != names.KUEUE_QUEUE}
+    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != well_known.KUEUE_QUEUE}
     # What voda notes on an object is of that object: a copied count of failures would end the job at once.
     notes = {
         key: value

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from voda.cluster.kubernetes.kinds.base import Patch
 from voda.cluster.kubernetes.kinds.kubeflow import Kubeflow
-from voda.cluster.kubernetes.objects import JobObject
+from voda.cluster.kubernetes.resources.objects import JobObject
 from voda.domain.job import JobSpec
 
 

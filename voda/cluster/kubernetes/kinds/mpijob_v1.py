@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 from voda.cluster.kubernetes.kinds.failures import is_limit, lost, reason
 from voda.cluster.kubernetes.kinds.mpijob import MPIJob
-from voda.cluster.kubernetes.objects import JobCondition, JobObject, Pod, ReplicaStatus
+from voda.cluster.kubernetes.resources.objects import JobCondition, JobObject, Pod, ReplicaStatus
 from voda.domain.job import JobSpec
 from voda.events.types import JobCompleted, JobFailed
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from voda.cluster.kubernetes.kinds.failures import reason
 from voda.cluster.kubernetes.kinds.mpijob import MPIJob
-from voda.cluster.kubernetes.objects import JobObject, Pod
+from voda.cluster.kubernetes.resources.objects import JobObject, Pod
 from voda.events.types import JobCompleted, JobFailed
 
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 from voda.cluster.kubernetes.kinds.base import Patch
 from voda.cluster.kubernetes.kinds.failures import is_limit, lost, reason
 from voda.cluster.kubernetes.kinds.kubeflow import Kubeflow
-from voda.cluster.kubernetes.objects import JobCondition, JobObject, Pod
+from voda.cluster.kubernetes.resources.objects import JobCondition, JobObject, Pod
 from voda.domain.job import JobSpec
 from voda.events.types import JobCompleted, JobFailed
 

@@ -7,8 +7,8 @@ once; no template that was given is changed.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from voda.cluster.kubernetes import names
 from voda.cluster.kubernetes.kinds.base import Site
+from voda.cluster.kubernetes.resources import well_known
 
 Template = Mapping[str, Any]
 
@@ -33,15 +33,15 @@ def placed_by_voda(template: Template, job_id: str, site: Site, first_index: int
         first_index: replica that the role's first pod is.
     """
     metadata, pod = _mapping(template.get("metadata")), dict(template["spec"])
-    annotations = {**_mapping(metadata.get("annotations")), names.JOB_ID: job_id}
-    annotations.pop(names.FIRST_INDEX, None)
+    annotations = {**_mapping(metadata.get("annotations")), well_known.JOB_ID: job_id}
+    annotations.pop(well_known.FIRST_INDEX, None)
     if first_index:
-        annotations[names.FIRST_INDEX] = str(first_index)
-    metadata["labels"] = {**_mapping(metadata.get("labels")), names.MANAGED: "true"}
+        annotations[well_known.FIRST_INDEX] = str(first_index)
+    metadata["labels"] = {**_mapping(metadata.get("labels")), well_known.MANAGED: "true"}
     metadata["annotations"] = annotations
     # A pod that names its node is bound before anybody has decided.
     pod.pop("nodeName", None)
-    pod["schedulerName"] = names.SCHEDULER
+    pod["schedulerName"] = well_known.SCHEDULER
     pod["tolerations"] = _tolerations(_mappings(pod.get("tolerations")), site.tolerated_taints)
     return {**template, "metadata": metadata, "spec": pod}
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.manifests import a_torch_job, an_mpi_job
 from tests.unit.manifests.test_any_manifest import changed, paths_of
 from voda.cluster.kubernetes.kinds.base import JobKind, Site
-from voda.cluster.kubernetes.kinds.merge import merged
+from voda.cluster.kubernetes.kinds.merge_patch import merged
 from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
 from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1

@@ -9,7 +9,7 @@ from voda.cluster.kubernetes.kinds.failures import exhausted, lost
 from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
 from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
-from voda.cluster.kubernetes.objects import (
+from voda.cluster.kubernetes.resources.objects import (
     ContainerState,
     ContainerStatus,
     JobCondition,

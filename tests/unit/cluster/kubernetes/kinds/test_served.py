@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from voda.cluster.kubernetes.kinds.foreign import is_foreign
+from voda.cluster.kubernetes.kinds.managed_by import is_foreign
 from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
 from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
-from voda.cluster.kubernetes.kinds.served import served, trouble, version_paths
-from voda.cluster.kubernetes.objects import JobObject, JobObjectSpec, Metadata, RunPolicy
+from voda.cluster.kubernetes.kinds.served_kinds import served, trouble, version_paths
+from voda.cluster.kubernetes.resources.objects import JobObject, JobObjectSpec, Metadata, RunPolicy
 
 V1, V2 = "/apis/kubeflow.org/v1", "/apis/kubeflow.org/v2beta1"
 

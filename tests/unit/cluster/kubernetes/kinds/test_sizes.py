@@ -7,9 +7,9 @@ import pytest
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
 from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
-from voda.cluster.kubernetes.kinds.pods import index
+from voda.cluster.kubernetes.kinds.pod_names import index
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
-from voda.cluster.kubernetes.objects import (
+from voda.cluster.kubernetes.resources.objects import (
     ElasticPolicy,
     JobObject,
     JobObjectSpec,

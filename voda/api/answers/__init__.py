@@ -1,1 +1,0 @@
-"""What is known, as the records that travel over HTTP; pure."""

@@ -1,0 +1,190 @@
+"""Lists of jobs: filtered, sorted, in pages.
+
+Rule: a continue token names the last job that was shown and not how many were, so that jobs which come and go
+meanwhile make nobody see one twice or miss one.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from operator import attrgetter
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from voda.application.read_model import View
+from voda.domain.errors import InvalidField
+from voda.projections.records import JobRecord
+
+MOST: Final = 500
+"""Jobs of a page."""
+Key = Callable[[JobRecord], Any]
+Sort = Literal[
+    "submitted_at",
+    "-submitted_at",
+    "priority",
+    "-priority",
+    "name",
+    "-name",
+    "phase",
+    "-phase",
+    "replicas",
+    "-replicas",
+]
+
+
+class Which(StrEnum):
+    """Phases to ask for."""
+
+    SUBMITTED = "Submitted"
+    WAITING = "Waiting"
+    RUNNING = "Running"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    CANCELED = "Canceled"
+    LIVE = "live"
+
+
+class JobsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"after": "continue"}):
+    """Which jobs, and how many."""
+
+    pool: Annotated[tuple[str, ...], Meta(description="Jobs of these pools.")] = ()
+    phase: Annotated[
+        tuple[Which, ...], Meta(description="Jobs in these phases; `live` stands for all that have not ended.")
+    ] = ()
+    user: Annotated[str, Meta(description="Jobs of this user.")] = ""
+    namespace: Annotated[str, Meta(description="Jobs of this namespace.")] = ""
+    queue: Annotated[str, Meta(description="Jobs of this queue.")] = ""
+    name: Annotated[str, Meta(description="Jobs of this name, live and ended.")] = ""
+    sort: Annotated[Sort, Meta(description="Ascending, or with `-` descending; equal ones by submission.")] = (
+        "submitted_at"
+    )
+    limit: Annotated[int, Meta(ge=1, le=MOST, description="Most jobs of the page.")] = 100
+    after: Annotated[str, Meta(max_length=1_000, description="`next` of the page before.")] = ""
+
+
+class Slice(Struct, frozen=True):
+    """One page."""
+
+    records: Sequence[JobRecord]
+    total: int
+    """On all pages."""
+    following: str | None
+    """Token of the next page."""
+
+
+class _Token(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The last job of a page: what it was sorted by, and the position of its submission."""
+
+    sort: str
+    key: str | int
+    submitted_position: int
+
+
+_PHASES: Final = {phase.value: number for number, phase in enumerate(Which)}
+_KEYS: Final[dict[str, Key]] = {
+    # The submission's position, of which no two jobs have the same.
+    "submitted_at": attrgetter("submitted_position"),
+    "priority": attrgetter("spec.priority"),
+    "name": lambda record: record.spec.name or record.spec.job_id,
+    "phase": lambda record: _PHASES[record.phase.value],
+    "replicas": attrgetter("job.replicas"),
+}
+
+
+class Listing:
+    """Pages of the jobs that the view shows."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._at = -1
+        self._records: Sequence[JobRecord] = ()
+        """All, as submitted, at position `_at`."""
+
+    def page(self, query: JobsQuery) -> Slice:
+        """Return the page that was asked for.
+
+        Raises:
+            InvalidField: the continue token is none of ours, or of another order.
+        """
+        matching = self._matching(query)
+        is_descending, by = query.sort.startswith("-"), query.sort.removeprefix("-")
+        key = _KEYS[by]
+        if by != "submitted_at":
+            # Stable, so that equal ones stay in the order of submission, also where the order is descending.
+            matching = sorted(matching, key=key, reverse=is_descending)
+        elif is_descending:
+            matching = matching[::-1]
+        begin = _behind(_read(query), matching, key, is_descending) if query.after else 0
+        shown = matching[begin : begin + query.limit]
+        has_more = begin + query.limit < len(matching)
+        return Slice(shown, len(matching), _written(query.sort, key, shown[-1]) if has_more else None)
+
+    def _matching(self, query: JobsQuery) -> Sequence[JobRecord]:
+        records = self._all()
+        for wants in _filters(query):
+            records = [record for record in records if wants(record)]
+        return records
+
+    def _all(self) -> Sequence[JobRecord]:
+        if self._at != self._view.position:
+            self._at, self._records = self._view.position, list(self._view.roster.jobs().values())
+        return self._records
+
+
+def _filters(query: JobsQuery) -> Iterable[Callable[[JobRecord], bool]]:
+    """Yield what each job must fulfil, the most telling first."""
+    if query.name:
+        yield lambda record: (record.spec.name or record.spec.job_id) == query.name
+    if query.user:
+        yield lambda record: record.spec.user == query.user
+    if query.phase:
+        phases = {phase.value for phase in query.phase}
+        takes_live = Which.LIVE in query.phase
+        yield lambda record: record.phase.value in phases or (takes_live and record.is_live)
+    if query.pool:
+        yield lambda record: record.spec.pool in query.pool
+    if query.queue:
+        yield lambda record: record.spec.queue == query.queue
+    if query.namespace:
+        yield lambda record: record.spec.namespace == query.namespace
+
+
+def _behind(token: _Token, records: Sequence[JobRecord], key: Key, is_descending: bool) -> int:
+    """Return the index of the first record that comes after the token's, which may be gone."""
+
+    def is_behind(record: JobRecord) -> bool:
+        own = key(record)
+        if own == token.key:
+            if key is _KEYS["submitted_at"]:
+                return False
+            return record.submitted_position > token.submitted_position
+        return bool((own < token.key) if is_descending else (own > token.key))
+
+    low, high = 0, len(records)
+    while low < high:
+        middle = (low + high) // 2
+        if is_behind(records[middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _written(sort: str, key: Key, last: JobRecord) -> str:
+    token = msgspec.json.encode(_Token(sort, key(last), last.submitted_position))
+    return base64.urlsafe_b64encode(token).decode().rstrip("=")
+
+
+def _read(query: JobsQuery) -> _Token:
+    text = query.after
+    try:
+        content = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        token = msgspec.json.decode(content, type=_Token)
+    except (binascii.Error, ValueError, msgspec.MsgspecError) as error:
+        raise InvalidField("continue", f"continue is {text[:80]!r}, expected `next` of the page before") from error
+    if token.sort != query.sort or isinstance(token.key, str) != (query.sort.removeprefix("-") == "name"):
+        raise InvalidField("continue", f"continue is of a list sorted by {token.sort[:20]!r}, but sort is {query.sort}")
+    return token

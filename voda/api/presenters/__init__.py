@@ -1,0 +1,1 @@
+"""From the state to the records that travel over HTTP; pure."""

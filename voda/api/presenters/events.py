@@ -1,0 +1,37 @@
+"""Events as the API shows them."""
+
+import msgspec
+from msgspec.structs import replace
+
+from voda.api.presenters.timestamps import instant
+from voda.api.schemas import Event as Shown
+from voda.events.envelope import Event
+from voda.events.types import AnyFact, JobSubmitted
+
+_encode = msgspec.json.Encoder().encode
+
+
+def shown(event: Event, *, with_manifest: bool = False) -> Shown:
+    """Return an event; a manifest, which may be long, only where it was asked for."""
+    return Shown(
+        position=event.position,
+        stream=event.stream,
+        version=event.version,
+        event_id=event.event_id,
+        type=event.type,
+        recorded_at=instant(event.recorded_at),
+        actor=event.actor,
+        data=msgspec.to_builtins(_fact(event.data, with_manifest), str_keys=True),
+    )
+
+
+def framed(event: Event, *, with_manifest: bool = False) -> bytes:
+    """Return a server-sent event: the position as the id to resume from, the type, the record as JSON."""
+    record = _encode(shown(event, with_manifest=with_manifest))
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.position, event.type.encode(), record)
+
+
+def _fact(fact: AnyFact, with_manifest: bool) -> AnyFact:
+    if isinstance(fact, JobSubmitted) and not with_manifest:
+        return replace(fact, spec=replace(fact.spec, manifest=None))
+    return fact

@@ -1,0 +1,84 @@
+"""The OpenAPI document, and a page to read and try it that needs nothing from elsewhere.
+
+Rule: the page may run its own script alone, and talk to this server alone.
+"""
+
+import re
+from base64 import b64encode
+from collections.abc import Sequence
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from voda.api.openapi import document
+from voda.api.operation import OPEN, OPERATIONS, Answer, Operation
+from voda.api.requests import as_json, is_unchanged
+from voda.api.schemas import Who
+from voda.application.backend import Backend
+
+_HTML: Final = "text/html"
+_TAG: Final = "Service"
+
+
+def routes(_backend: Backend) -> Sequence[Operation]:
+    """Return the operations that describe the others."""
+    made: dict[str, bytes] = {}
+
+    async def get_document(request: web.Request, _who: Who) -> web.StreamResponse:
+        if not made:
+            operations = request.app[OPERATIONS]
+            made["json"] = msgspec.json.encode(document(operations))
+        etag = sha256(made["json"]).hexdigest()[:16]
+        if is_unchanged(request, etag):
+            return web.Response(status=304, headers={"ETag": f'"{etag}"'})
+        return as_json(made["json"], etag=etag)
+
+    async def get_page(_request: web.Request, _who: Who) -> web.StreamResponse:
+        page, policy = _page()
+        headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY"}
+        return web.Response(body=page, content_type=_HTML, charset="utf-8", headers=headers)
+
+    return [
+        Operation(
+            method="GET",
+            path="/openapi.json",
+            handler=get_document,
+            name="getDocument",
+            summary="Get this document",
+            tag=_TAG,
+            roles=OPEN,
+            headers={"If-None-Match": "Answer 304 if the document is still this one."},
+            answers=[Answer(), Answer(status=304, media_type="")],
+        ),
+        Operation(
+            method="GET",
+            path="/docs",
+            handler=get_page,
+            name="getDocs",
+            summary="Read and try this document in a browser",
+            tag=_TAG,
+            roles=OPEN,
+            answers=[Answer(media_type=_HTML)],
+        ),
+    ]
+
+
+@cache
+def _page() -> tuple[bytes, str]:
+    """Return the page, and the policy that lets a browser run what is in it and nothing else."""
+    page = files("voda.api").joinpath("page", "docs.html").read_bytes()
+    (script,) = re.findall(rb"<script>(.*?)</script>", page, re.DOTALL)
+    (style,) = re.findall(rb"<style>(.*?)</style>", page, re.DOTALL)
+    policy = (
+        f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; connect-src 'self';"
+        " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return page, policy
+
+
+def _digest(content: bytes) -> str:
+    return f"'sha256-{b64encode(sha256(content).digest()).decode()}'"

@@ -1,0 +1,73 @@
+"""Settings that a pool begins with, and those that whoever started voda asked for.
+
+Rule: what the log says already is not written again; a start without options changes nothing.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec import Struct
+
+from voda.clock import Clock
+from voda.domain.state import Settings
+from voda.events.envelope import ANY_VERSION, Fact
+from voda.events.types import PolicyChanged, RatelimitChanged
+from voda.log.store import EventStore
+from voda.placement.registry import placer
+from voda.policies.registry import policy
+from voda.projections.live_cluster import LiveCluster
+
+
+class Wish(Struct, frozen=True, kw_only=True):
+    """Settings of one pool that were asked for at the start; None = as the log has them."""
+
+    policy: str | None = None
+    placer: str | None = None
+    ratelimit_s: float | None = None
+
+
+class Beginning(Struct, frozen=True, kw_only=True):
+    """Settings of a pool that the log has never heard of; None = the log's defaults."""
+
+    resize_cost_s: float | None = None
+    ratelimit_s: float | None = None
+
+
+ON_ONE_MACHINE: Final = Beginning(resize_cost_s=5.0, ratelimit_s=5.0)
+"""Processes of one machine restart in seconds, where pods take a minute; assumed until it is measured. For the same
+reason a plan may follow the last one sooner.
+"""
+
+
+async def settle(  # noqa: PLR0913 - where, for whom, and what
+    store: EventStore, clock: Clock, live: LiveCluster, pool: str, wish: Wish, beginning: Beginning, *, actor: str
+) -> int:
+    """Record the settings that `pool` does not have yet, and return the log's position.
+
+    Raises:
+        InvalidInput: there is no such policy or placer.
+    """
+    facts = [
+        Fact(data=data, event_id=clock.new_id(), recorded_at=clock.now(), actor=actor)
+        for data in _changes(live, pool, wish, beginning)
+    ]
+    if not facts:
+        return live.position
+    return await store.append(f"settings.{pool}", ANY_VERSION, facts)
+
+
+def _changes(
+    live: LiveCluster, pool: str, wish: Wish, beginning: Beginning
+) -> Iterator[PolicyChanged | RatelimitChanged]:
+    is_new = pool not in live.pools()
+    now = Settings() if is_new else live.settings(pool)
+    chosen = None if wish.policy in (None, now.policy) else policy(wish.policy or "").name
+    placing = None if wish.placer in (None, now.placer) else placer(wish.placer or "").name
+    if is_new or chosen or placing:
+        cost_s = beginning.resize_cost_s if is_new else None
+        yield PolicyChanged(pool=pool, policy=chosen, placer=placing, resize_cost_s=cost_s)
+    ratelimit_s = wish.ratelimit_s
+    if ratelimit_s is None and is_new:
+        ratelimit_s = beginning.ratelimit_s
+    if ratelimit_s not in (None, now.ratelimit_s):
+        yield RatelimitChanged(pool=pool, ratelimit_s=ratelimit_s or 0.0)

@@ -1,0 +1,76 @@
+"""Builds the loop of one pool: controller, reconciler and watcher over one log and one cluster.
+
+Rule: only wiring; the same for every cluster.
+"""
+
+from typing import Final
+
+from voda.clock import Clock
+from voda.cluster.port import Cluster
+from voda.controller.controller import Controller
+from voda.controller.instrumented import timed_placers, timed_policies
+from voda.controller.pool_loop import PoolLoop
+from voda.log.store import EventStore
+from voda.placement.registry import placer
+from voda.policies.registry import policy
+from voda.projections.live import Live
+from voda.reconcilers.watcher import Watcher
+from voda.reconcilers.workers import WorkerReconciler
+from voda.telemetry.instruments import Metrics
+
+AT_ONCE: Final = 16
+"""Jobs whose actions a cluster that is far away is asked for at a time."""
+_JITTER: Final = 0.25
+"""Share by which jobs that failed together are tried again apart."""
+
+
+def pool_loop(  # noqa: PLR0913 - its ports
+    pool: str,
+    cluster: Cluster,
+    *,
+    store: EventStore,
+    clock: Clock,
+    metrics: Metrics,
+    at_once: int = 1,
+    folded: Live | None = None,
+) -> PoolLoop:
+    """Return the loop of a pool, which leads nothing yet.
+
+    Args:
+        pool: its name.
+        cluster: of the pool.
+        store: the log.
+        clock: of the service.
+        metrics: of the service.
+        at_once: jobs whose actions are under way at a time.
+        folded: see Controller.
+    """
+    watcher, meter = pool_watcher(pool, store, clock), metrics.watch(pool)
+    return PoolLoop(
+        clock=clock,
+        cluster=cluster,
+        controller=Controller(
+            pool=pool,
+            store=store,
+            clock=clock,
+            policies=timed_policies(policy, meter.allocated),
+            placers=timed_placers(placer, meter.placed),
+            observer=meter,
+            folded=folded,
+        ),
+        reconciler=WorkerReconciler(
+            cluster=cluster,
+            watcher=watcher,
+            clock=clock,
+            applied=meter.applied,
+            concurrency=at_once,
+            jitter=_JITTER,
+        ),
+        watcher=watcher,
+        healed=meter.healed,
+    )
+
+
+def pool_watcher(pool: str, store: EventStore, clock: Clock) -> Watcher:
+    """Return what writes down the facts of a pool's cluster."""
+    return Watcher(store=store, clock=clock, actor=f"cluster/{pool}")

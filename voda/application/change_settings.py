@@ -1,0 +1,89 @@
+"""Changes of a pool's settings.
+
+Rule: a change is made to the settings the caller saw, or refused; what is set already is not recorded again.
+"""
+
+from collections.abc import Callable, Mapping
+
+from msgspec import UNSET
+
+from voda.api.presenters.pools import revision_of, settings_of
+from voda.api.problems import PreconditionFailed
+from voda.api.schemas import Settings, SettingsChange
+from voda.application import pools
+from voda.application.backend import Backend
+from voda.domain.errors import InvalidField, InvalidInput, StoreUnavailable, VersionConflict
+from voda.events.envelope import Fact
+from voda.events.types import AnyFact, PolicyChanged, RatelimitChanged
+from voda.placement.registry import placer
+from voda.policies.registry import policy
+
+_ATTEMPTS = 5
+
+
+def _whatever(_revision: str) -> bool:
+    return True
+
+
+async def changed(
+    backend: Backend, pool: str, change: SettingsChange, *, actor: str, is_expected: Callable[[str], bool] = _whatever
+) -> Settings:
+    """Record a change of the pool's settings and return what is in force then.
+
+    Args:
+        backend: the service.
+        pool: known.
+        change: what is to be different.
+        actor: who wants it.
+        is_expected: told the revision of the settings that are to be changed, whether they are what the caller saw.
+
+    Raises:
+        InvalidField: a policy or placer is unknown.
+        PreconditionFailed: the settings are not those any more.
+        StoreUnavailable: others change them all the time, or the log is away.
+    """
+    _refuse_unknown(change)
+    stream = f"settings.{pool}"
+    for _ in range(_ATTEMPTS):
+        head = await backend.store.head(stream)
+        # From here on the view is at least as new as the head; were it newer, the append would be refused.
+        await backend.view.reached(await backend.store.position())
+        current = settings_of(pools.state(backend, pool).settings)
+        if not is_expected(revision_of(current)):
+            raise PreconditionFailed(
+                f"the settings of pool {pool} are not those that were to be changed: somebody else changed them."
+                " Get them again, and decide again"
+            )
+        if not (facts := _facts(pool, change, current)):
+            return current
+        clock = backend.clock
+        sealed = [Fact(data=fact, event_id=clock.new_id(), recorded_at=clock.now(), actor=actor) for fact in facts]
+        try:
+            position = await backend.store.append(stream, head.version, sealed)
+        except VersionConflict:
+            continue
+        await backend.view.reached(position)
+        return settings_of(pools.state(backend, pool).settings)
+    raise StoreUnavailable(f"the settings of pool {pool} are being changed by others at this moment: try again")
+
+
+def _facts(pool: str, change: SettingsChange, current: Settings) -> list[AnyFact]:
+    """Return what the change comes to; nothing where it is all in force already."""
+    asked = {name: getattr(change, name) for name in SettingsChange.__struct_fields__}
+    new = {name: value for name, value in asked.items() if value is not UNSET and value != getattr(current, name)}
+    facts: list[AnyFact] = []
+    if (ratelimit_s := new.pop("ratelimit_s", None)) is not None:
+        facts.append(RatelimitChanged(pool=pool, ratelimit_s=ratelimit_s))
+    if new:
+        facts.append(PolicyChanged(pool=pool, **new))
+    return facts
+
+
+def _refuse_unknown(change: SettingsChange) -> None:
+    choose: Mapping[str, Callable[[str], object]] = {"policy": policy, "placer": placer}
+    for field, choice in choose.items():
+        if isinstance(name := getattr(change, field), str):
+            try:
+                choice(name)
+            except InvalidInput as error:
+                raise InvalidField(field, str(error)) from error

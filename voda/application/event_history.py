@@ -1,0 +1,80 @@
+"""Events of the past by job and type, a page at a time.
+
+Rule: a page costs a bounded number of events read, whatever is asked for and however long the log is.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from voda.events.envelope import Event
+from voda.events.event_text import jobs_of
+from voda.log.store import EventStore
+
+_CHUNK = 250
+"""Events read before others get a turn: a few milliseconds."""
+_MOST_READ = 10_000
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """Which events are asked for."""
+
+    job_id: str = ""
+    """Only those about this job, plans that name it included; empty = all."""
+    pool: str = ""
+    """The job's."""
+    types: frozenset[str] = frozenset()
+    """Empty = all."""
+
+    def __call__(self, event: Event) -> bool:
+        """Return whether it is one of them."""
+        return (not self.types or event.type in self.types) and (not self.job_id or self.job_id in jobs_of(event.data))
+
+    @property
+    def streams(self) -> tuple[str | None, ...]:
+        """Where to look for them; None = everywhere."""
+        return (f"job.{self.job_id}", f"decisions.{self.pool}") if self.job_id else (None,)
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """A page."""
+
+    events: tuple[Event, ...]
+    last_position: int
+    """Up to which nothing more is to be found."""
+    end: int
+    """Position of the log's last event."""
+
+
+async def page(store: EventStore, wanted: Wanted, *, after: int, limit: int) -> Found:
+    """Return up to `limit` of the wanted events with position > `after`, in order.
+
+    The page may be short, even empty, before the end of the log: what is rare is not looked for for ever.
+    """
+    end = await store.position()
+    found: list[Event] = []
+    is_plain = wanted == Wanted()
+    chunk = limit if is_plain else _CHUNK
+    left = _MOST_READ
+    while after < end and len(found) < limit and left > 0:
+        read, after = await _next(store, wanted.streams, after=after, until=end, chunk=chunk)
+        left -= max(len(read), 1)
+        for event in read:
+            if wanted(event):
+                found.append(event)
+                if len(found) == limit:
+                    after = event.position
+                    break
+    return Found(events=tuple(found), last_position=after, end=end)
+
+
+async def _next(
+    store: EventStore, streams: Sequence[str | None], *, after: int, until: int, chunk: int
+) -> tuple[Sequence[Event], int]:
+    """Return the next events of several streams in the order of the log, and the position up to which they go."""
+    parts = [await store.read(after, chunk, stream=stream) for stream in streams]
+    # A stream that gave all it was asked for may have more behind its last event; the others stop there too.
+    reached = min([until, *(part[-1].position for part in parts if len(part) == chunk)])
+    events = [event for part in parts for event in part if event.position <= reached]
+    events.sort(key=lambda event: event.position)
+    return events, reached

@@ -1,0 +1,1 @@
+"""What users read on their own Kubernetes objects: Events and annotations, sent at a limited rate."""

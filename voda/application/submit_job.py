@@ -1,0 +1,265 @@
+"""From a manifest to a submitted job: under which id, for whom, and at most once.
+
+Rules: a name belongs to one live job at a time; an id to one job for ever, which the store itself holds to (a job's
+stream begins at version 0). Whoever asks again with the same idempotency key gets the job of the first time, also if
+its answer was lost: the key is the id of the event. An object that is in the cluster already is its own key, and may
+share its name with a job whose object it follows.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from voda.api.problems import TooManyJobs
+from voda.api.schemas import Warned, Who
+from voda.application.backend import Backend
+from voda.domain.errors import AlreadyExists, InvalidField, InvalidInput, VersionConflict
+from voda.domain.job import JobSpec, validated
+from voda.events.envelope import Fact
+from voda.events.types import JobRegistered, JobSubmitted
+from voda.manifests.parse import parse
+from voda.projections.records import JobRecord, new_record
+
+_MOST_TRIES: Final = 20
+"""Of finding a free id, each lost to somebody who submitted the same name at the same moment."""
+_MOST_KEY: Final = 256
+_DEFAULT_NAMESPACE: Final = "default"
+
+
+class Submitted(Struct, frozen=True):
+    """What became of a submit."""
+
+    record: JobRecord
+    is_new: bool
+    """Whether this very request submitted it; False: it was there, or it is a dry run."""
+    warnings: tuple[Warned, ...]
+
+
+class Submits:
+    """Takes in jobs."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._roster = backend.view.roster
+        self._under_way: dict[str, asyncio.Event] = {}
+        """Event id -> set once the request that has it is through, well or not."""
+        self._coming: Counter[str] = Counter()
+        """User -> jobs that are about to be recorded."""
+
+    async def submit(
+        self, manifest: Mapping[str, Any], who: Who, *, key: str = "", is_dry_run: bool = False
+    ) -> Submitted:
+        """Submit a job.
+
+        Args:
+            manifest: as the user wrote it.
+            who: submits, and owns the job.
+            key: chosen by the caller for this one job; empty = none.
+            is_dry_run: whether all is checked, but nothing recorded.
+
+        Raises:
+            InvalidInput: the manifest, the pool or the key is not good.
+            AlreadyExists: a live job has that name.
+            TooManyJobs: the user has too many live jobs.
+            StoreUnavailable: try again with the same key.
+            StoreNotWritable: the log cannot be written.
+        """
+        spec, warnings = self._checked(manifest, who)
+        if is_dry_run:
+            self._refuse_too_many(who)
+            record = new_record(self._identified(spec), self._backend.clock.now(), 0)
+            return Submitted(record, False, warnings)
+        event_id = _event_id(who.user, key) if key else self._backend.clock.new_id()
+        while (first := self._under_way.get(event_id)) is not None:
+            await first.wait()
+        if key and (job_id := self._roster.submission(event_id)) is not None:
+            return Submitted(await self._same(job_id, spec, key), False, warnings)
+        with self._alone(event_id, who):
+            return Submitted(await self._record(spec, event_id), True, warnings)
+
+    def check(self, manifest: Mapping[str, Any], who: Who) -> Sequence[Warned]:
+        """Return what of a manifest would not be honoured, as `adopt` would find it.
+
+        Raises:
+            InvalidInput: the manifest or the pool is not good.
+            TooManyJobs: the user has too many live jobs.
+        """
+        _, warnings = self._checked(manifest, who)
+        self._refuse_too_many(who)
+        return warnings
+
+    async def adopt(self, manifest: Mapping[str, Any], who: Who, *, uid: str) -> Submitted:
+        """Submit the job of an object that is there, and register the object with it, in one append.
+
+        Args:
+            manifest: as the user wrote it.
+            who: owns the job.
+            uid: of the object; adopted before, it leads to the job of then.
+
+        Raises:
+            InvalidInput: the manifest or the pool is not good.
+            AlreadyExists: the object's job ended long ago.
+            TooManyJobs: the user has too many live jobs.
+            StoreUnavailable: try again.
+            StoreNotWritable: the log cannot be written.
+        """
+        spec, warnings = self._checked(manifest, who)
+        event_id = adoption_id(uid)
+        while (first := self._under_way.get(event_id)) is not None:
+            await first.wait()
+        if (job_id := self._roster.submission(event_id)) is not None:
+            if (record := self._roster.job(job_id)) is None:
+                raise AlreadyExists(f"object {uid} was that of job {job_id}, which ended long ago")
+            return Submitted(record, False, warnings)
+        with self._alone(event_id, who):
+            return Submitted(await self._record(spec, event_id, uid=uid), True, warnings)
+
+    def _checked(self, manifest: Mapping[str, Any], who: Who) -> tuple[JobSpec, tuple[Warned, ...]]:
+        """Return the job that a manifest asks for, less its id, and what of it is not honoured."""
+        parsed = parse(manifest, default_pool=self._backend.pools[0], pool_label=self._backend.pool_label)
+        spec = replace(parsed.spec, user=who.user)
+        self._refuse_unknown_pool(spec)
+        return spec, tuple(self._warnings(spec, [*self._backend.omissions(manifest), *parsed.omissions]))
+
+    async def _record(self, spec: JobSpec, event_id: str, *, uid: str = "") -> JobRecord:
+        """Append the submission under the first id that is free, with the object it comes from, if any."""
+        store, view, clock = self._backend.store, self._backend.view, self._backend.clock
+        for _ in range(_MOST_TRIES):
+            identified = self._identified(spec, may_share_name=bool(uid))
+            now = clock.now()
+            submit = JobSubmitted(spec=identified)
+            facts = [Fact(data=submit, event_id=event_id, recorded_at=now, actor=spec.user)]
+            if uid:
+                register = JobRegistered(job_id=identified.job_id, uid=uid, kind=spec.kind)
+                facts.append(Fact(data=register, event_id=registration_id(uid), recorded_at=now, actor=spec.user))
+            try:
+                position = await store.append(submit.stream, 0, facts)
+            except VersionConflict:
+                # Somebody else was faster with that id; what they did is looked at before the next try.
+                await view.reached(await store.position())
+                continue
+            await view.reached(position)
+            job_id = self._roster.submission(event_id)
+            assert job_id is not None, "what was appended and read back is known"
+            record = self._roster.job(job_id)
+            assert record is not None, "a job that has just begun is not forgotten"
+            return record
+        raise AlreadyExists(f"job {spec.name}: {_MOST_TRIES} ids in a row were taken by others; submit it again")
+
+    async def _same(self, job_id: str, spec: JobSpec, key: str) -> JobRecord:
+        """Return the job that was submitted with the key before, if it is what is asked for now."""
+        record = self._roster.job(job_id)
+        if record is None:
+            raise AlreadyExists(
+                f"Idempotency-Key {key!r} was used for job {job_id}, which ended long ago: use a new one"
+            )
+        events = await self._backend.store.read(record.submitted_position - 1, 1)
+        fact = events[0].data
+        if not isinstance(fact, JobSubmitted) or fact.spec.manifest != spec.manifest:
+            raise InvalidInput(
+                f"Idempotency-Key {key!r} was used for job {job_id} with another manifest: use a new key for a new job"
+            )
+        return record
+
+    @contextmanager
+    def _alone(self, event_id: str, who: Who) -> Iterator[None]:
+        """Hold up others that come with the same event, and count the job as the user's meanwhile."""
+        self._refuse_too_many(who)
+        done = self._under_way[event_id] = asyncio.Event()
+        self._coming[who.user] += 1
+        try:
+            yield
+        finally:
+            del self._under_way[event_id]
+            done.set()
+            self._coming[who.user] -= 1
+            if not self._coming[who.user]:
+                del self._coming[who.user]
+
+    def _identified(self, spec: JobSpec, *, may_share_name: bool = False) -> JobSpec:
+        """Return the spec with an id that no job ever had."""
+        namespace, name = spec.namespace, spec.name
+        if not may_share_name and (live := self._roster.live_named(namespace, name)) is not None:
+            raise AlreadyExists(
+                f"job {live} has the name {name!r} and is live: delete it or wait for its end, or choose another name"
+            )
+        base = name if namespace == _DEFAULT_NAMESPACE else f"{namespace}_{name}"
+        return validated(replace(spec, job_id=self._free(base)))
+
+    def _free(self, base: str) -> str:
+        """Return the base, else the base with a number, such that no job ever had it; in O(log n) looks."""
+        is_known = self._roster.is_known
+        if not is_known(base):
+            return base
+        known, free = 1, 2
+        while is_known(f"{base}-{free}"):
+            known, free = free, 2 * free
+        while free - known > 1:
+            middle = (known + free) // 2
+            known, free = (middle, free) if is_known(f"{base}-{middle}") else (known, middle)
+        return f"{base}-{free}"
+
+    def _refuse_unknown_pool(self, spec: JobSpec) -> None:
+        if spec.pool not in self._backend.pools:
+            raise InvalidField(
+                "metadata.annotations[voda.dev/pool]",
+                f"metadata.annotations[voda.dev/pool]: there is no pool {spec.pool[:80]!r}, expected one of"
+                f" {', '.join(self._backend.pools)}",
+            )
+
+    def _refuse_too_many(self, who: Who) -> None:
+        most = self._backend.limits.jobs_per_user
+        live = self._roster.live_of(who.user) + self._coming[who.user]
+        if who.role != "admin" and live >= most:
+            raise TooManyJobs(
+                f"user {who.user} has {live} live jobs, and {most} is the most: wait until some have ended"
+            )
+
+    def _warnings(self, spec: JobSpec, omissions: Iterable[Any]) -> Iterator[Warned]:
+        """Yield what of the wish is not, or not now, honoured; each field once."""
+        told: set[str] = set()
+        for omission in omissions:
+            if omission.field not in told:
+                told.add(omission.field)
+                yield Warned(field=omission.field, message=omission.message)
+        # Sums over the nodes alone: a submit costs the same however many jobs there are.
+        nodes = self._backend.view.live.cluster.nodes(spec.pool).values()
+        room = sum(node.usable_gpus // spec.gpus_per_replica for node in nodes)
+        if nodes and room < spec.min_replicas:
+            yield Warned(field=_wish_of(spec), message=_too_big(spec, room, sum(node.usable_gpus for node in nodes)))
+
+
+def adoption_id(uid: str) -> str:
+    """Return the id of the event that submits the job of an object, whoever its user is."""
+    return f"adopt-{uid}"
+
+
+def registration_id(uid: str) -> str:
+    """Return the id of the event that ties an object to its job."""
+    return f"register-{uid}"
+
+
+def _event_id(user: str, key: str) -> str:
+    """Return the id of the event that submits the job of this key; every user has keys of their own."""
+    if len(key) > _MOST_KEY or not key.isprintable():
+        raise InvalidField("Idempotency-Key", f"Idempotency-Key: expected 1 to {_MOST_KEY} printable characters")
+    return "submit-" + sha256(f"{user}\n{key}".encode()).hexdigest()[:32]
+
+
+def _wish_of(spec: JobSpec) -> str:
+    return "spec.pytorchReplicaSpecs" if spec.kind == "PyTorchJob" else "spec.mpiReplicaSpecs.Worker.replicas"
+
+
+def _too_big(spec: JobSpec, room: int, gpus: int) -> str:
+    each = "" if spec.gpus_per_replica == 1 else f" of {spec.gpus_per_replica} GPUs each"
+    workers = "1 worker" if spec.min_replicas == 1 else f"{spec.min_replicas} workers"
+    return (
+        f"it waits until nodes join or its minimum is less: it needs {workers}{each}, and pool {spec.pool} has room for"
+        f" {room} when empty ({gpus} GPUs in all)"
+    )

@@ -1,0 +1,1 @@
+"""One module per command, found by its file: jobs, service, history."""

@@ -1,0 +1,200 @@
+"""`voda log`: carries a log out and in, proves that it is whole, and prepares a database for one."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from voda.cli.execution import progress_bar, run_async
+from voda.cli.log import archive, copy
+from voda.cli.log.files import ARCHIVE, LOG, ReportOutput, exported_file, new_store, refuse_to_replace, whole_log
+from voda.domain.errors import InvalidInput, LogDamaged
+
+if TYPE_CHECKING:
+    from voda.log.archive.archive import Archive
+    from voda.log.archive.verify import Progress, Verdict, Walk
+
+_HELP = "Copy, back up, restore, archive, export, verify and migrate event logs."
+_DAMAGED = 2
+
+app = typer.Typer(name="log", help=_HELP, no_args_is_help=True)
+copy.register(app)
+archive.register(app)
+
+
+def register(parent: typer.Typer) -> None:
+    """Add `voda log` to the command line."""
+    parent.add_typer(app)
+
+
+@app.command("export")
+def export_command(
+    log: Annotated[str, typer.Argument(help=LOG)],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A new file; by default standard output.")
+    ] = None,
+    archive: Annotated[Path | None, typer.Option("--archive", help=ARCHIVE)] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+) -> None:
+    """Write a log as lines of JSON, every event byte for byte.
+
+    Example: voda log export voda.db -o voda.jsonl
+    """
+    if output and output.exists():
+        refuse_to_replace(output, log, force)
+    with exported_file(output) as file:
+        events = run_async(_export(log, file, archive))
+    print(f"{events:,} events exported to {output or 'standard output'}", file=sys.stderr)
+
+
+@app.command("import")
+def import_command(
+    file: Annotated[Path, typer.Argument(help="What 'voda log export' wrote.")],
+    log: Annotated[str, typer.Argument(help="A path where nothing is yet, or an empty log.")],
+) -> None:
+    """Make a log from an export: all of it, or nothing.
+
+    Example: voda log import voda.jsonl copy.db
+    """
+    from voda.log.archive.export import open_export
+    from voda.log.factory import shown
+
+    try:
+        opened = open_export(file)
+    except FileNotFoundError:
+        raise InvalidInput(f"{file}: there is no such file") from None
+    except OSError as error:
+        raise InvalidInput(f"{file} cannot be read: {error.strerror}") from error
+    with opened:
+        events = run_async(_import(opened, log))
+    print(f"{events:,} events imported into {shown(log)}", file=sys.stderr)
+
+
+@app.command("verify")
+def verify_command(
+    log: Annotated[str, typer.Argument(help=LOG)],
+    archive: Annotated[
+        Path | None, typer.Option("--archive", help="Prove the log's archive too, and that the log follows it.")
+    ] = None,
+    output: Annotated[
+        ReportOutput, typer.Option("--output", "-o", help="For people or for programs.")
+    ] = ReportOutput.TEXT,
+) -> None:
+    """Prove that every event is what was written, and that none is missing; exit with 2 where it is not so.
+
+    Example: voda log verify voda.db
+    """
+    from voda.log.factory import shown
+
+    verdict, log = run_async(_verify(log, archive)), shown(log)
+    if output is ReportOutput.JSON:
+        import msgspec
+
+        print(msgspec.json.encode({"log": log, "is_intact": verdict.is_intact, **verdict._asdict()}).decode())
+    elif verdict.is_intact:
+        print(f"{log}: {_proven_events(verdict)} and {verdict.snapshots:,} snapshots are what was written")
+    else:
+        where = "" if log in verdict.problem else f"{log}: "
+        print(f"voda: {where}{verdict.problem}", file=sys.stderr)
+    if not verdict.is_intact:
+        raise typer.Exit(_DAMAGED)
+
+
+@app.command("migrate")
+def migrate_command(
+    log: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL", help="A postgresql:// or nats:// URL, or an SQLite file; by default what VODA_LOG names."
+        ),
+    ] = "",
+) -> None:
+    """Bring a database to the tables of this version; make them where there are none (PostgreSQL, NATS).
+
+    SQLite logs are migrated by themselves when they are opened for writing.
+
+    Example: voda log migrate postgresql://voda@db.example/voda
+    """
+    from voda import config
+    from voda.log.factory import shown
+
+    # A password in a variable is not seen by everybody who may list processes.
+    if not (log := log or config.log()):
+        raise InvalidInput("no log is named: give its URL, or set VODA_LOG")
+    run_async(_migrate(log))
+    print(f"{shown(log)} is ready for this version", file=sys.stderr)
+
+
+def _proven_events(verdict: "Verdict") -> str:
+    if verdict.archived:
+        # Who reads only this must not take it for the whole log.
+        return f"the events from {verdict.archived + 1:,} to {verdict.events:,} (those before are archived: --archive)"
+    return f"{verdict.events:,} events in {verdict.streams:,} streams"
+
+
+async def _export(log: str, file: BinaryIO, archive: Path | None) -> int:
+    from voda.log.archive.export import export_log
+
+    async with whole_log(log, archive) as store:
+        with progress_bar("export") as progress:
+            return await export_log(store, file, progress=progress)
+
+
+async def _import(file: BinaryIO, log: str) -> int:
+    from voda.log.archive.export import import_log
+
+    async with new_store(log) as store:
+        with progress_bar("import") as progress:
+            return await import_log(file, store, progress=progress)
+
+
+async def _verify(log: str, archive: Path | None) -> "Verdict":
+    from voda.log.archive.export import is_export, open_export, verify_export
+    from voda.log.archive.verify import Verdict
+    from voda.log.factory import opened_archive, sqlite_path
+
+    path = sqlite_path(log)
+    with progress_bar("verify") as progress:
+        try:
+            if path and path.is_dir():
+                return _verified(opened_archive(path), progress)[0]
+            if path and is_export(path):
+                with open_export(path) as file:
+                    return verify_export(file, progress=progress)
+            return await _verify_store(log, archive, progress)
+        except LogDamaged as error:
+            return Verdict(max((error.position or 1) - 1, 0), 0, 0, error.position, str(error))
+
+
+def _verified(archive: "Archive", progress: "Progress") -> "tuple[Verdict, Walk]":
+    from voda.log.archive.archive import verify_archive
+    from voda.log.archive.verify import Walk
+
+    walk = Walk()
+    return verify_archive(archive, walk, progress=progress), walk
+
+
+async def _verify_store(log: str, folder: Path | None, progress: "Progress") -> "Verdict":
+    """Prove a log; and its archive before it, where that is named."""
+    from voda.log.archive.verify import verify_log
+    from voda.log.factory import open_store, opened_archive
+
+    store = await open_store(log, read_only=True)
+    try:
+        if folder is None:
+            return await verify_log(store, progress=progress)
+        archive, base = opened_archive(folder), await store.base()
+        told, _ = _verified(archive, progress)
+        if not told.is_intact:
+            return told
+        told = await verify_log(store, archive=archive.walk(base.position).heads, progress=progress)
+        return told._replace(archived=0)
+    finally:
+        await store.close()
+
+
+async def _migrate(log: str) -> None:
+    from voda.log.factory import migrate_log
+
+    await migrate_log(log)

@@ -1,0 +1,144 @@
+"""`voda simulate`: a workload under one policy or several, compared."""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from voda.cli.execution import run_async
+
+if TYPE_CHECKING:
+    from voda.simulator.compare import ComparedRun
+    from voda.simulator.profiles.base import Workload
+    from voda.simulator.report.run_summary import RunOutcome
+    from voda.simulator.run import ProgressCallback, SimulationOptions
+
+_HELP = """
+Run a workload on a simulated cluster, and compare policies.
+
+It is the scheduler itself that runs, on a virtual clock: event log, policy,
+placement, plan and reconciler are those of production; only the cluster is
+simulated.
+
+\b
+Examples:
+  voda simulate --workload voda-exp/run_1 --all --out out/voda-exp
+  voda simulate --workload pollux/workload-6 --policy afs-l --policy ffdl
+  voda simulate --workload philly --jobs 2000 --nodes 32x8 --json
+  voda simulate --workload poisson --node-mtbf 20000 --seed 7
+  voda simulate --workload my-jobs.csv --nodes 4x8
+
+\b
+Workloads: voda-exp/run_1, pollux/workload-N, pollux-2x/workload-N, philly,
+poisson, or a path to a CSV file. docs/workloads.md tells its columns and how
+to get the public data, docs/metrics.md what the figures mean.
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("simulate", help=_HELP)(simulate)
+
+
+def simulate(  # noqa: PLR0913 - a command's options are its parameters
+    workload: Annotated[str, typer.Option("--workload", "-w", help="Which jobs.")] = "voda-exp/run_1",
+    policy: Annotated[
+        list[str] | None, typer.Option("--policy", "-p", help="Policy; repeatable; elastic-fifo if none is named.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every policy there is.")] = False,
+    placer: Annotated[
+        list[str] | None, typer.Option(help="Placer: steady, packed; repeatable; steady if none is named.")
+    ] = None,
+    nodes: Annotated[str, typer.Option(help="Cluster such as 16x4 or 2x8,4x4; by default the workload's.")] = "",
+    seed: Annotated[int, typer.Option(help="Of whatever is drawn.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for logs, results.json and index.html.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of the public data sets; by default VODA_DATA, ./data, ../shared/data.")
+    ] = None,
+    begins: Annotated[str, typer.Option("--from", help="Philly: first day or instant.")] = "",
+    ends: Annotated[str, typer.Option("--to", help="Philly: day or instant to stop before.")] = "",
+    jobs: Annotated[
+        int, typer.Option(min=0, help="Philly, poisson: number of jobs; 0 = all of Philly, 200 of poisson.")
+    ] = 0,
+    rate: Annotated[float, typer.Option(min=0, help="Poisson: submissions per hour; 0 = as --load needs.")] = 0.0,
+    load: Annotated[float, typer.Option(min=0.01, help="Poisson: GPU time asked for / there is.")] = 0.7,
+    ratelimit: Annotated[float, typer.Option(min=0, help="Seconds between two plans; 0 = at once.")] = 30.0,
+    node_mtbf: Annotated[float, typer.Option(min=0, help="Mean seconds between failures of a node; 0 = never.")] = 0.0,
+    node_repair: Annotated[float, typer.Option(min=1, help="Mean seconds until it is back.")] = 1800.0,
+    worker_mtbf: Annotated[float, typer.Option(min=0, help="Mean seconds between failures of any worker.")] = 0.0,
+) -> None:
+    """Run the workload once per policy and placer, then print, and with --out write, the comparison."""
+    from voda.domain.errors import InvalidInput
+    from voda.simulator.compare import contestants
+    from voda.simulator.workloads.catalogue import load_workload
+    from voda.simulator.workloads.request import WorkloadOptions, parse_nodes
+
+    if every and policy:
+        raise InvalidInput("--all and --policy exclude each other: name the policies, or take them all")
+    compared = contestants(policies=() if every else policy or ("elastic-fifo",), placers=placer or ("steady",))
+    loaded = load_workload(
+        workload,
+        data=data,
+        nodes=parse_nodes(nodes) if nodes else None,
+        seed=seed,
+        options=WorkloadOptions(begins=begins, ends=ends, jobs=jobs, rate_per_h=rate, load=load),
+    )
+    options = _options(
+        seed=seed, ratelimit=ratelimit, node_mtbf=node_mtbf, node_repair=node_repair, worker_mtbf=worker_mtbf
+    )
+    runs = _run(loaded, compared, options, out)
+    _show(runs, seed=seed, out=out, as_json=as_json)
+
+
+def _options(
+    *, seed: int, ratelimit: float, node_mtbf: float, node_repair: float, worker_mtbf: float
+) -> "SimulationOptions":
+    from voda.domain.state import Settings
+    from voda.simulator.failures import FailureRates
+    from voda.simulator.run import SimulationOptions
+
+    never = float("inf")
+    rates = FailureRates(node_mtbf_s=node_mtbf or never, node_repair_s=node_repair, worker_mtbf_s=worker_mtbf or never)
+    return SimulationOptions(settings=Settings(ratelimit_s=ratelimit), seed=seed, failures=rates)
+
+
+def _run(
+    workload: "Workload", compared: "Sequence[ComparedRun]", options: "SimulationOptions", out: Path | None
+) -> "Sequence[RunOutcome]":
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from voda.simulator.compare import compare
+
+    columns = (TextColumn("{task.description:<18}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress:
+
+        def told(contestant: "ComparedRun") -> "ProgressCallback":
+            task = progress.add_task(contestant.folder, total=len(workload.arrivals))
+            return lambda finished, _: progress.update(task, completed=finished)
+
+        return run_async(compare(workload, compared, options, out=out, progress=told))
+
+
+def _show(runs: "Sequence[RunOutcome]", *, seed: int, out: Path | None, as_json: bool) -> None:
+    import msgspec
+    from rich.console import Console
+
+    from voda.simulator.report.comparison_page import write_report
+    from voda.simulator.report.comparison_table import comparison_table
+
+    page = write_report(out, runs, command=shlex.join(["voda", *sys.argv[1:]]), seed=seed) if out else None
+    if as_json:
+        print(msgspec.json.encode({"runs": [run.result for run in runs]}).decode())
+        return
+    console = Console()
+    console.print(comparison_table(runs, console.width))
+    if page is not None:
+        console.print(f"Pictures: {page}", soft_wrap=True, highlight=False)
+        waited = max(runs[0].history.finished, key=lambda job: job.queueing_s, default=None)
+        command = shlex.join(["voda", "explain", str(runs[0].log), waited.job_id if waited else "JOB"])
+        console.print(f"Explore:  {command}", soft_wrap=True, highlight=False, markup=False)

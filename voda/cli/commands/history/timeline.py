@@ -1,0 +1,67 @@
+"""`voda timeline`: a picture of who had which GPU when."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from voda.cli.execution import run_async
+from voda.cli.log.open import EMPTY, LOG, open_log
+
+if TYPE_CHECKING:
+    from voda.simulator.report.run_summary import RunOutcome
+
+_HELP = """
+Draw who had which GPU when, and what became of each job, as one HTML page.
+
+\b
+Examples:
+  voda timeline voda.db
+  voda timeline out/mine/elastic-fifo/log.jsonl --out picture.html
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("timeline", help=_HELP)(timeline)
+
+
+def timeline(
+    log: Annotated[str, typer.Argument(help=LOG)],
+    out: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("timeline.html"),
+) -> None:
+    """Draw a log."""
+    from voda.domain.errors import InvalidInput
+    from voda.simulator.report.timeline_page import timeline_page
+
+    run = run_async(_read(log))
+    if not run.timeline.nodes:
+        raise InvalidInput(f"{log}: {EMPTY} There is nothing to draw; submit a job first")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(timeline_page(run), encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"--out {out}: the page cannot be written ({error.strerror})") from error
+    print(f"{out}: open it in a browser")
+
+
+async def _read(log: str) -> "RunOutcome":
+    from voda.controller.follower import catch_up
+    from voda.log.factory import shown
+    from voda.projections.history import History
+    from voda.projections.live_cluster import LiveCluster
+    from voda.projections.timeline import Timeline
+    from voda.simulator.report.timeline_page import recorded_run
+
+    history, timeline, live = History(), Timeline(), LiveCluster()
+    async with open_log(log) as store:
+        await catch_up(store, [history, timeline, live], after=0)
+    settings = [live.settings(pool) for pool in live.pools()]
+    policies, placers = ({getattr(one, name) for one in settings} for name in ("policy", "placer"))
+    return recorded_run(
+        history,
+        timeline,
+        policy=", ".join(sorted(policies)),
+        placer=", ".join(sorted(placers)),
+        source=shown(log),
+    )

@@ -1,0 +1,84 @@
+"""`voda delete`: cancels jobs."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from voda.cli.completion import live_jobs
+from voda.cli.options import ServerOptions, asks_server
+
+if TYPE_CHECKING:
+    from voda.cli.http.client import Client
+
+_EVERY_S = 1.0
+_HELP = """
+Cancel jobs: voda stops their workers and keeps what they wrote.
+
+\b
+Examples:
+  voda delete resnet-7
+  voda delete resnet-7 vgg16-2 --reason "wrong data" --wait
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("delete", help=_HELP)(asks_server(delete))
+
+
+def delete(
+    where: ServerOptions,
+    jobs: Annotated[list[str], typer.Argument(help="The jobs.", autocompletion=live_jobs)],
+    reason: Annotated[str, typer.Option("--reason", help="Why; the log keeps it.")] = "",
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until their workers are gone.")] = False,
+) -> None:
+    """Cancel the jobs; if one cannot be canceled, the others still are."""
+    from voda.cli.http.client import call_server
+    from voda.cli.http.retry import for_each
+
+    async def cancel(client: "Client") -> None:
+        deleted: list[str] = []
+
+        async def one(job: str) -> None:
+            deleted.append(await _delete(client, job, reason))
+
+        try:
+            await for_each(jobs, one)
+        finally:
+            if wait and deleted:
+                await _ended(client, deleted)
+
+    call_server(where, cancel)
+
+
+async def _delete(client: "Client", name: str, reason: str) -> str:
+    from voda.api.schemas import Job
+    from voda.cli.http.client import decode, resource_path
+    from voda.cli.http.retry import retry_while_away
+    from voda.cli.render.job_text import has_ended, state
+    from voda.cli.render.stdout import plain
+
+    query = {"reason": reason} if reason else None
+    answer = await retry_while_away(lambda: client.ask("DELETE", resource_path("jobs", name), params=query))
+    job = decode(answer.body, Job)
+    print(plain(f"{job.job_id} is {state(job).lower()}" if has_ended(job) else f"{job.job_id} is being canceled"))
+    return job.job_id
+
+
+async def _ended(client: "Client", job_ids: list[str]) -> None:
+    from voda.api.schemas import Job
+    from voda.cli.http.client import decode, resource_path
+    from voda.cli.render.job_text import has_ended, state
+    from voda.cli.watch.refresh import wake_on_change
+
+    left = list(job_ids)
+    async with wake_on_change(client, every_s=_EVERY_S) as wait:
+        while True:
+            for job_id in tuple(left):
+                job = decode(await client.get(resource_path("jobs", job_id)), Job)
+                if has_ended(job):
+                    left.remove(job_id)
+                    print(f"{job_id} is {state(job).lower()}", flush=True)
+            if not left:
+                return
+            await wait()

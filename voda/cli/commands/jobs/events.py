@@ -1,0 +1,217 @@
+"""`voda events`: what happened, one line per event; from the server, or from a log."""
+
+import os
+import sys
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from voda.cli.completion import all_jobs
+from voda.cli.log.open import EMPTY, MOMENT, LogOutput, is_log, open_log, place_of
+from voda.cli.options import ServerOptions, asks_server
+
+if TYPE_CHECKING:
+    from voda.cli.http.client import Client
+    from voda.cli.http.remote_log import RemoteEvent, RemoteLog
+    from voda.events.envelope import Event
+    from voda.log.store import EventStore
+
+_LAST = 100
+"""Events of a server's log shown by default."""
+_NOTHING = "No such event in this part of the log."
+_HELP = """
+List events, one per line: position, time, subject, what happened.
+
+Without a log, they come from the server: the last 100 by default.
+
+\b
+Examples:
+  voda events
+  voda events --watch
+  voda events resnet-7
+  voda events voda.db --job resnet-7 --relative
+  voda events voda.db --type plan.adopted --from -1h -o json
+  voda events voda.db --from 2026-01-31T12:00:00Z --to 2026-01-31T13:00:00Z
+  voda events out/mine/elastic-fifo/log.jsonl
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Selection:
+    """The part of the log to print, as the user wrote it."""
+
+    job: str
+    types: Sequence[str]
+    begin: str
+    end: str
+    follow: bool
+    relative: bool
+    output: LogOutput
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("events", help=_HELP)(asks_server(events))
+
+
+def events(  # noqa: PLR0913 - a command's options are its parameters
+    where: ServerOptions,
+    log: Annotated[
+        str,
+        typer.Argument(
+            metavar="[LOG|JOB]",
+            help="An SQLite file, an exported .jsonl file, or a postgresql:// or nats:// URL; else a job.",
+            autocompletion=all_jobs,
+        ),
+    ] = "",
+    job: Annotated[
+        str, typer.Option("--job", "-j", help="Only events about this job, plans included.", autocompletion=all_jobs)
+    ] = "",
+    kind: Annotated[
+        list[str] | None, typer.Option("--type", "-t", help="Only events of this type; repeatable.")
+    ] = None,
+    begin: Annotated[str, typer.Option("--from", help=f"Begin at {MOMENT}.")] = "",
+    end: Annotated[str, typer.Option("--to", help="End there; as --from.")] = "",
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", "--watch", "-w", help="Keep printing new events until interrupted."),
+    ] = False,
+    relative: Annotated[
+        bool, typer.Option("--relative", "-r", help="Print times relative to the log's first event.")
+    ] = False,
+    output: Annotated[LogOutput, typer.Option("--output", "-o", help="For people or for programs.")] = LogOutput.TABLE,
+) -> None:
+    """Print the events."""
+    from voda.domain.errors import InvalidInput
+    from voda.domain.plugins import chosen
+    from voda.events.event_text import TYPES
+
+    types = [chosen(one, TYPES, what="event type").TYPE for one in kind or ()]
+    if follow and end:
+        raise InvalidInput("--follow and --to exclude each other: give one of them")
+    if log and job and not is_log(log):
+        raise InvalidInput(f"{log[:200]!r} is no log: there is no such file; leave it out to ask the server")
+    part = _Selection(
+        job=job or ("" if is_log(log) else log),
+        types=types,
+        begin=begin,
+        end=end,
+        follow=follow,
+        relative=relative,
+        output=output,
+    )
+    try:
+        _print(where, log if is_log(log) else "", part)
+    except BrokenPipeError:
+        # The reader has seen enough, as `head` does; what is still buffered must not be written either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _print(where: ServerOptions, log: str, part: _Selection) -> None:
+    import asyncio
+
+    from voda.cli.http.client import call_server
+
+    if log:
+        asyncio.run(_print_recorded(log, part))
+    else:
+        call_server(where, lambda client: _print_asked(client, part))
+
+
+async def _print_recorded(log: str, part: _Selection) -> None:
+    from voda.events.event_text import describe, jobs_of, subject_of
+    from voda.timetravel.job_explanation import unknown_job
+    from voda.timetravel.moment import recorded_at, rfc3339
+
+    count = 0
+    async with open_log(log) as store:
+        if part.job and not part.follow and not (await store.head(f"job.{part.job}")).version:
+            raise await unknown_job(store, part.job)
+        begins_at = await recorded_at(store, 1) if part.relative else None
+        async for event in _recorded(store, part):
+            if (part.types and event.type not in part.types) or (part.job and part.job not in jobs_of(event.data)):
+                continue
+            count += 1
+            if part.output is LogOutput.JSON:
+                print(_as_json(event), flush=True)
+            else:
+                time = _elapsed(event.recorded_at, begins_at) or rfc3339(event.recorded_at, decimals=3)
+                print(f"{event.position:>6} {time} {subject_of(event)}: {describe(event)}", flush=True)
+        if not count:
+            print(_NOTHING if await store.position() else EMPTY, file=sys.stderr)
+
+
+async def _recorded(store: "EventStore", part: _Selection) -> "AsyncIterator[Event]":
+    from voda.domain.errors import InvalidInput
+    from voda.log.memory import MemoryStore
+    from voda.timetravel.moment import find, parse_moment
+    from voda.timetravel.replay import events_between
+
+    after = (await find(store, parse_moment(part.begin), before=True)).position if part.begin else 0
+    if part.follow:
+        if isinstance(store, MemoryStore):
+            raise InvalidInput("--follow needs a log that grows: this is an exported file, name the database instead")
+        async for event in store.tail(after):
+            yield event
+    async for event in events_between(store, after=after, until=(await place_of(store, part.end)).position):
+        yield event
+
+
+async def _print_asked(client: "Client", part: _Selection) -> None:
+    from voda.cli.http.client import resource_path
+    from voda.cli.http.remote_log import RemoteLog
+    from voda.cli.render.stdout import note, plain, print_bytes
+    from voda.cli.render.times import full, now
+    from voda.timetravel.moment import recorded_at
+
+    filters: dict[str, str | int | list[str]] = {"type": list(part.types)} if part.types else {}
+    if part.job:
+        # A name stands for the latest job of that name, and an unknown one is an error.
+        await client.get(resource_path("jobs", part.job))
+        filters["job"] = part.job
+    log, present, count = RemoteLog(client, filters), now(), 0
+    begins_at = await recorded_at(log, 1) if part.relative else None
+    async for seen in _asked(log, part, is_filtered=bool(filters)):
+        count += 1
+        if part.output is LogOutput.JSON:
+            print_bytes(seen.raw)
+        else:
+            at = seen.event.recorded_at
+            time = _elapsed(at.timestamp(), begins_at) or full(at, present)
+            print(plain(f"{seen.event.position:>6} {time} {seen.subject}: {seen.what}"), flush=True)
+    if not count:
+        note(_NOTHING)
+
+
+async def _asked(log: "RemoteLog", part: _Selection, *, is_filtered: bool) -> "AsyncIterator[RemoteEvent]":
+    from voda.timetravel.moment import find, parse_moment
+
+    last = await log.position()
+    until = (await find(log, parse_moment(part.end))).position if part.end else last
+    if part.begin:
+        after = (await find(log, parse_moment(part.begin), before=True)).position
+    else:
+        after = 0 if is_filtered or part.end else max(0, last - _LAST)
+    if part.follow:
+        async for seen in log.tail(after):
+            yield seen
+    async for seen in log.between(after, until):
+        yield seen
+
+
+def _elapsed(at: float, begins_at: float | None) -> str:
+    from voda.timetravel.moment import elapsed
+
+    return "" if begins_at is None else elapsed(at - begins_at)
+
+
+def _as_json(event: "Event") -> str:
+    import msgspec
+
+    from voda.events.event_text import describe
+    from voda.timetravel.moment import rfc3339
+
+    fields = {**msgspec.structs.asdict(event), "recorded_at": rfc3339(event.recorded_at), "what": describe(event)}
+    return msgspec.json.encode(fields).decode()

@@ -1,0 +1,100 @@
+"""`voda get`: jobs, nodes and pools as lists."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from voda.cli.completion import pools as complete_pools
+from voda.cli.completion import things
+from voda.cli.options import Output, OutputOption, ServerOptions, asks_server
+
+if TYPE_CHECKING:
+    from voda.cli.watch.lists import JobFilters, ListSource
+
+_HELP = """
+List jobs, nodes or pools.
+
+Lists live jobs; with --all, ended jobs too. REPLICAS is current/minimum/
+maximum; 2>3/1/4 means 2 now and 3 planned. QUEUE 1 starts next.
+
+\b
+Examples:
+  voda get
+  voda get -o wide --watch
+  voda get --all --sort -submitted_at --user ada
+  voda get resnet-7 -o yaml
+  voda get nodes
+  voda get pools -o json
+  voda delete $(voda get --phase Waiting -o name)
+"""
+_KINDS = {"job": "jobs", "jobs": "jobs", "node": "nodes", "nodes": "nodes", "pool": "pools", "pools": "pools"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("get", help=_HELP)(asks_server(get))
+
+
+def get(  # noqa: PLR0913 - a command's options are its parameters
+    where: ServerOptions,
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="jobs|nodes|pools|NAME", help="What to list; by default all jobs.", autocompletion=things
+        ),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", "-a", help="List ended jobs too, after the live ones.")] = False,
+    phase: Annotated[
+        list[str] | None, typer.Option("--phase", help="Only jobs in this phase, or `live`; repeatable.")
+    ] = None,
+    pool: Annotated[str, typer.Option("--pool", help="Only this pool.", autocompletion=complete_pools)] = "",
+    user: Annotated[str, typer.Option("--user", "-u", help="Only jobs of this user.")] = "",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Only jobs in this namespace.")] = "",
+    queue: Annotated[str, typer.Option("--queue", help="Jobs of this queue.")] = "",
+    sort: Annotated[
+        str, typer.Option("--sort", metavar="[-]FIELD", help="submitted_at, priority, name, phase or replicas.")
+    ] = "",
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Most jobs to list; 0 = all.")] = 500,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing changes.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List jobs, nodes or pools."""
+    from voda.cli.http.client import call_server
+    from voda.cli.watch import refresh
+    from voda.domain.errors import InvalidInput
+
+    if watch and output is Output.YAML:
+        raise InvalidInput("--watch prints a table, names, or JSON with a line for each change: choose another -o")
+    kind, names = _asked_for(what or ())
+    filters = _given(pool=pool, user=user, namespace=namespace, queue=queue, sort=sort)
+    phases = [_phase(word) for word in phase or ()] or ([] if every or names else ["live"])
+    is_ordered = bool(sort) or output in (Output.JSON, Output.YAML)
+    source = _source(kind, names, {**filters, **({"phase": phases} if phases else {})}, limit, every and not is_ordered)
+    call_server(where, lambda client: (refresh.watch if watch else refresh.show)(client, source, output))
+
+
+def _phase(word: str) -> str:
+    """Return a phase in its proper case."""
+    return word.lower() if word.lower() == "live" else word.capitalize()
+
+
+def _asked_for(what: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Return the kind and the names; `voda get jobs nodes` is the job called nodes."""
+    if what and what[0] in _KINDS:
+        return _KINDS[what[0]], tuple(what[1:])
+    return "jobs", tuple(what)
+
+
+def _given(**options: str) -> "JobFilters":
+    return {name: value for name, value in options.items() if value}
+
+
+def _source(kind: str, names: Sequence[str], filters: "JobFilters", limit: int, live_first: bool) -> "ListSource":
+    from voda.cli.watch.lists import JobSource, NodeSource, PoolSource
+
+    if kind == "nodes":
+        return NodeSource(names, str(filters.get("pool", "")))
+    if kind == "pools":
+        return PoolSource(names)
+    return JobSource(names, filters, limit=limit, live_first=live_first)

@@ -1,0 +1,75 @@
+"""`voda scale`: changes the replicas, priority or epochs of a live job."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from voda.cli.completion import live_jobs
+from voda.cli.options import Output, OutputOption, ServerOptions, asks_server, provided
+
+if TYPE_CHECKING:
+    from voda.api.schemas import Job
+    from voda.cli.http.client import Client
+
+_FIELDS = (
+    ("min", "min_replicas"),
+    ("max", "max_replicas"),
+    ("replicas", "requested_replicas"),
+    ("priority", "priority"),
+)
+_HELP = """
+Change the replicas, priority or epochs of a live job; the rest stays.
+
+\b
+Examples:
+  voda scale resnet-7 --max 8
+  voda scale resnet-7 --min 2 --max 2
+  voda scale resnet-7 --priority 10 --epochs 40
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("scale", help=_HELP)(asks_server(scale))
+
+
+def scale(  # noqa: PLR0913 - a command's options are its parameters
+    where: ServerOptions,
+    job: Annotated[str, typer.Argument(help="The job.", autocompletion=live_jobs)],
+    least: Annotated[int | None, typer.Option("--min", help="Fewest replicas.")] = None,
+    most: Annotated[int | None, typer.Option("--max", help="Most replicas.")] = None,
+    requested: Annotated[
+        int | None, typer.Option("--replicas", help="Requested replicas, between min and max.")
+    ] = None,
+    priority: Annotated[int | None, typer.Option("--priority", help="Larger goes first.")] = None,
+    epochs: Annotated[int | None, typer.Option("--epochs", help="Epochs to train; forecasts use it.")] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Change the job."""
+    from voda.cli.http.client import call_server
+    from voda.domain.errors import InvalidInput
+
+    change = provided(
+        min_replicas=least, max_replicas=most, requested_replicas=requested, priority=priority, epochs=epochs
+    )
+    if not change:
+        raise InvalidInput("nothing to change: give --min, --max, --replicas, --priority or --epochs")
+    call_server(where, lambda client: _scale(client, job, change, output))
+
+
+async def _scale(client: "Client", name: str, change: dict[str, object], output: Output) -> None:
+    from voda.api.schemas import Job
+    from voda.cli.http.client import decode, resource_path
+    from voda.cli.http.retry import patch_resource
+    from voda.cli.render.stdout import plain, print_answer
+
+    before, after = await patch_resource(client, resource_path("jobs", name), change)
+    old, new = decode(before.body, Job), decode(after.body, Job)
+    print_answer(after.body, output, name=new.job_id, text=lambda: plain(f"{new.job_id}: {_difference(old, new)}"))
+
+
+def _difference(old: "Job", new: "Job") -> str:
+    pairs = [(word, getattr(old, field), getattr(new, field)) for word, field in _FIELDS]
+    pairs.append(("epochs", old.progress.epochs, new.progress.epochs))
+    changes = [f"{word} {before} -> {after}" for word, before, after in pairs if before != after]
+    return ", ".join(changes) or "no change"

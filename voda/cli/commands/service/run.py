@@ -1,0 +1,121 @@
+"""`voda run`: keep a program running on the hosts there are, whatever their number."""
+
+import enum
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from voda.cli.execution import run_async
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from voda.launcher.run import Job
+
+_HELP = """
+Run a program under mpirun or torchrun, and restart it when its hosts change.
+
+The script prints a host or host:slots per line, and is asked again and again.
+When the answer changes, every process of the program gets SIGTERM and --grace
+seconds to write its checkpoint; then the program starts at the new size, on
+all the slots there are if --max-np does not say otherwise. The words after --
+are the program.
+
+Exit code: 0 when the program ended with 0; its own when it failed
+--max-failures times in a row; 143 when voda run was told to end.
+
+\b
+Examples:
+  voda run --min-np 1 --max-np 8 \\
+      --host-discovery-script /etc/mpi/discover_hosts.sh -- python train.py
+  voda run --max-np 4 --host-discovery-script ./hosts.sh \\
+      --launcher torchrun -- python train.py --epochs 30
+"""
+_SLOTS = "OMPI_MCA_orte_set_default_slots"
+_DEVICES = "VODA_DEVICES_FILE"
+
+
+class _Starter(enum.StrEnum):
+    MPIRUN = "mpirun"
+    TORCHRUN = "torchrun"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("run", help=_HELP)(run)
+
+
+def run(  # noqa: PLR0913 - one parameter per option
+    program: Annotated[list[str], typer.Argument(help="The program and its arguments, after --.")],
+    script: Annotated[
+        Path, typer.Option("--host-discovery-script", metavar="FILE", help="Prints the hosts there are, one per line.")
+    ],
+    min_np: Annotated[
+        int, typer.Option("--min-np", metavar="N", min=1, help="Fewest processes; with fewer slots it waits.")
+    ] = 1,
+    max_np: Annotated[
+        int, typer.Option("--max-np", metavar="N", min=0, help="Most processes; 0 = all the slots there are.")
+    ] = 0,
+    grace: Annotated[float, typer.Option(metavar="S", min=0, max=86_400, help="Seconds for a checkpoint.")] = 30.0,
+    max_failures: Annotated[int, typer.Option(metavar="N", min=1, help="Give up after so many failures in a row.")] = 3,
+    interval: Annotated[
+        float, typer.Option(metavar="S", min=0.05, max=3_600, help="Seconds between looks at the hosts.")
+    ] = 0.5,
+    settle: Annotated[
+        float,
+        typer.Option(
+            metavar="S", min=0, max=3_600, help="Grow only when the list has not changed for so many seconds."
+        ),
+    ] = 0.0,
+    slots_per_host: Annotated[
+        int, typer.Option(metavar="N", min=0, help=f"Of hosts listed without slots; 0 = what {_SLOTS} says, else 1.")
+    ] = 0,
+    launcher: Annotated[
+        _Starter, typer.Option(metavar="mpirun|torchrun", help="What starts the processes.")
+    ] = _Starter.MPIRUN,
+) -> None:
+    """Run one program."""
+    from voda import config
+    from voda.domain.errors import InvalidInput
+    from voda.launcher.discovery import Discovery
+    from voda.launcher.run import Launcher
+    from voda.launcher.state_machine import Rules
+
+    if max_np and max_np < min_np:
+        raise InvalidInput(f"--max-np is {max_np}, expected --min-np ({min_np}) or more")
+    env = config.environment()
+    devices = env.get(_DEVICES, "")
+    discovery = Discovery(
+        script,
+        slots_per_host=slots_per_host or _default_slots(env),
+        devices_file=Path(devices) if devices else None,
+    )
+    rules = Rules(min_np=min_np, max_np=max_np, grace_s=grace, max_failures=max_failures, settle_s=settle)
+    job = _job(program, launcher, env)
+    raise typer.Exit(run_async(Launcher(job, discovery=discovery, rules=rules, interval_s=interval, say=_say).run()))
+
+
+def _job(program: list[str], launcher: _Starter, env: "Mapping[str, str]") -> "Job":
+    import socket
+
+    from voda.launcher.hosts import are_local
+    from voda.launcher.run import Job
+
+    here = {socket.gethostname(), socket.gethostname().partition(".")[0]}
+    return Job(
+        program=program,
+        starter=launcher.value,
+        env=env,
+        is_local=lambda layout: are_local(layout.slots, here),
+    )
+
+
+def _default_slots(env: "Mapping[str, str]") -> int:
+    told = env.get(_SLOTS, "")
+    return max(1, int(told)) if told.isascii() and told.isdigit() else 1
+
+
+def _say(text: str) -> None:
+    print(f"voda run: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,149 @@
+"""`voda settings` and `voda set-policy`: how a pool is decided."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from voda.cli.completion import policies as complete_policies
+from voda.cli.completion import pools as complete_pools
+from voda.cli.options import Output, OutputOption, ServerOptions, asks_server, provided
+
+if TYPE_CHECKING:
+    from voda.api.schemas import Settings
+    from voda.cli.http.client import Client
+
+_HELP = """
+Show how a pool is decided, or change it; what is left out stays.
+
+\b
+Examples:
+  voda settings
+  voda settings --policy elastic-tiresias --ratelimit 10
+  voda settings a100 --placer packed -o json
+"""
+_POLICY_HELP = """
+Let another policy decide; `voda policies` lists them.
+
+\b
+Example:
+  voda set-policy elastic-tiresias
+  voda set-policy elastic-tiresias --pool a100
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    app.command("settings", help=_HELP)(asks_server(settings))
+    app.command("set-policy", help=_POLICY_HELP)(asks_server(set_policy))
+
+
+def settings(  # noqa: PLR0913 - a command's options are its parameters
+    where: ServerOptions,
+    pool: Annotated[
+        str, typer.Argument(help="By default the only one; all are shown.", autocompletion=complete_pools)
+    ] = "",
+    named: Annotated[str, typer.Option("--pool", help="The same.", autocompletion=complete_pools)] = "",
+    policy: Annotated[
+        str | None, typer.Option("--policy", help="How many replicas each gets.", autocompletion=complete_policies)
+    ] = None,
+    placer: Annotated[str | None, typer.Option("--placer", help="Where they go: steady or packed.")] = None,
+    ratelimit: Annotated[
+        float | None, typer.Option("--ratelimit", metavar="SECONDS", help="Between two plans; 0 = at once.")
+    ] = None,
+    resize_cost: Annotated[
+        float | None, typer.Option("--resize-cost", metavar="SECONDS", help="Of a restart, until it is measured.")
+    ] = None,
+    heeds: Annotated[
+        bool | None, typer.Option("--heed-resize-cost/--ignore-resize-cost", help="Grow only where it pays.")
+    ] = None,
+    span_penalty: Annotated[
+        float | None, typer.Option("--span-penalty", help="Speed lost by workers on several nodes, 0 to 1.")
+    ] = None,
+    demote: Annotated[
+        float | None, typer.Option("--tiresias-demote", metavar="GPU-SECONDS", help="Service until the low queue.")
+    ] = None,
+    promote: Annotated[
+        float | None, typer.Option("--tiresias-promote", help="Waiting over running time that leads back.")
+    ] = None,
+    compact: Annotated[
+        int | None, typer.Option("--tiresias-compact", help="Waiting jobs from which others shrink to their minimum.")
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show or change the settings of a pool."""
+    changes = provided(
+        policy=policy,
+        placer=placer,
+        ratelimit_s=ratelimit,
+        resize_cost_s=resize_cost,
+        heeds_resize_cost=heeds,
+        span_penalty=span_penalty,
+        tiresias_demote_gpu_s=demote,
+        tiresias_promote_knob=promote,
+        tiresias_compact_pending=compact,
+    )
+    _run(where, pool or named, changes, output)
+
+
+def set_policy(
+    where: ServerOptions,
+    policy: Annotated[str, typer.Argument(help="Its name.", autocompletion=complete_policies)],
+    pool: Annotated[str, typer.Option("--pool", help="By default the only one.", autocompletion=complete_pools)] = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Change the policy of a pool."""
+    _run(where, pool, {"policy": policy}, output)
+
+
+def _run(where: ServerOptions, pool: str, changes: dict[str, object], output: Output) -> None:
+    from voda.cli.http.client import call_server
+
+    call_server(where, lambda client: _show(client, pool, changes, output))
+
+
+async def _show(client: "Client", pool: str, change: dict[str, object], output: Output) -> None:
+    names = [pool] if pool else await _pools(client, is_shown=not change and output in (Output.TABLE, Output.WIDE))
+    for name in names:
+        await _show_pool(client, name, change, output)
+
+
+async def _show_pool(client: "Client", pool: str, change: dict[str, object], output: Output) -> None:
+    from voda.api.schemas import Settings
+    from voda.cli.http.client import decode, resource_path
+    from voda.cli.http.retry import patch_resource
+    from voda.cli.render.stdout import print_answer
+
+    where = resource_path("pools", pool, "settings")
+    if not change:
+        before = after = await client.ask("GET", where)
+    else:
+        before, after = await patch_resource(client, where, change)
+    old, new = decode(before.body, Settings), decode(after.body, Settings)
+    print_answer(after.body, output, name=pool, text=lambda: _text(pool, old, new, is_change=bool(change)))
+
+
+async def _pools(client: "Client", *, is_shown: bool) -> list[str]:
+    """Return the only pool; of several, all if they are only shown, to people."""
+    from voda.cli.watch.lists import fetch_pools
+    from voda.domain.errors import InvalidInput
+
+    found, _ = await fetch_pools(client, ())
+    if len(found) != 1 and not (found and is_shown):
+        raise InvalidInput(f"which pool? there are {', '.join(pool.name for pool in found)}: name one of them")
+    return [pool.name for pool in found]
+
+
+def _text(pool: str, old: "Settings", new: "Settings", *, is_change: bool) -> str:
+    from msgspec.structs import asdict
+
+    before, after = asdict(old), asdict(new)
+    if not is_change:
+        return "\n".join([f"pool {pool}", *(f"  {name:<26}{_shown(value)}" for name, value in after.items())])
+    changes = [
+        f"{name} {_shown(before[name])} -> {_shown(after[name])}" for name in after if before[name] != after[name]
+    ]
+    return f"pool {pool}: {', '.join(changes) or 'it is set so already'}"
+
+
+def _shown(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,140 @@
+"""`voda token`: who may use the voda of a data folder."""
+
+import enum
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from voda.auth.tokens import Access, Token
+
+_HELP = (
+    "Let others use this machine's voda: tokens and roles, kept in the data folder. A running voda heeds them at once."
+)
+_CREATE = """
+Make a token for a user and print it. It is printed this once: only its hash is kept.
+
+\b
+Roles:
+  user    submits, changes and deletes own jobs; reads all (the default)
+  viewer  reads all but what programs print
+  admin   may do everything
+
+\b
+Examples:
+  voda token create ada
+  voda token create grafana --role viewer
+  VODA_TOKEN=$(voda token create ada) voda get --server https://gpu1:8470
+"""
+_LIST = """
+List the users who have a token; the admin of this machine, who needs none, is not among them.
+
+\b
+Examples:
+  voda token list
+  voda token list -o json
+"""
+_REVOKE = """
+Revoke the token of a user, at once. The user's jobs go on.
+
+\b
+Example:
+  voda token revoke ada
+"""
+Home = Annotated[
+    Path | None, typer.Option("--home", metavar="FOLDER", help="Data folder of the voda; by default VODA_HOME.")
+]
+
+
+class RoleName(enum.StrEnum):
+    """What the holder of a token may do."""
+
+    ADMIN = "admin"
+    USER = "user"
+    VIEWER = "viewer"
+
+
+class TokenOutput(enum.StrEnum):
+    """How the list is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    NAME = "name"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    tokens = typer.Typer(no_args_is_help=True, help=_HELP)
+    tokens.command("create", help=_CREATE)(create)
+    tokens.command("list", help=_LIST)(list_tokens)
+    tokens.command("revoke", help=_REVOKE)(revoke)
+    app.add_typer(tokens, name="token")
+
+
+def create(
+    name: Annotated[str, typer.Argument(help="The user.")],
+    role: Annotated[RoleName, typer.Option("--role", help="What the user may do.")] = RoleName.USER,
+    home: Home = None,
+) -> None:
+    """Make a token and print it."""
+    print(_access(home, makes=True).add(name, role.value))
+
+
+def list_tokens(
+    output: Annotated[
+        TokenOutput, typer.Option("--output", "-o", help="For people, for programs, or the names alone.")
+    ] = TokenOutput.TABLE,
+    home: Home = None,
+) -> None:
+    """Print who has a token."""
+    import msgspec
+
+    tokens = _access(home).list()
+    if output is TokenOutput.NAME:
+        for token in tokens:
+            print(token.name)
+    elif output is TokenOutput.JSON:
+        rows = [{"name": token.name, "role": token.role, "created_at": token.created_at} for token in tokens]
+        print(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
+    else:
+        _show(tokens)
+
+
+def revoke(name: Annotated[str, typer.Argument(help="The user.")], home: Home = None) -> None:
+    """Revoke a user's token."""
+    _access(home).remove(name)
+    print(f"token of {name} revoked")
+
+
+def _show(tokens: "Sequence[Token]") -> None:
+    from rich.console import Console
+
+    from voda.cli.render.tables import Column, table
+
+    if not tokens:
+        print("nobody has a token; make one with `voda token create NAME`")
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    columns = (Column(head="USER"), Column(head="ROLE"), Column(head="CREATED"))
+    rows = [(token.name, token.role, f"{token.created_at.astimezone():%Y-%m-%d %H:%M}") for token in tokens]
+    for line in table(columns, rows, width=None):
+        console.print(line)
+
+
+def _access(home: Path | None, *, makes: bool = False) -> "Access":
+    """Return the access of the folder; only who makes a token makes the folder, too."""
+    from voda import config
+    from voda.app.home import Home as Folder
+    from voda.auth.tokens import Access
+    from voda.clock import SystemClock
+    from voda.domain.errors import NotFound
+
+    folder = home or config.home_folder()
+    if makes:
+        Folder(folder).make()
+    elif not Access.is_in(folder):
+        # To look is not to leave secrets in whatever folder was named.
+        raise NotFound(f"{folder} is not there: no voda has run with it; name another with --home")
+    return Access.open(folder, SystemClock())

@@ -1,0 +1,213 @@
+"""The HTTP client of the commands.
+
+Rule: every request has a timeout; every failure becomes one of voda's own errors, one sentence each.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final, TypeVar
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from voda import __version__
+from voda.app.exception_groups import single
+from voda.cli.http.errors import error_of
+from voda.cli.http.target import Target, target
+from voda.cli.options import ServerOptions
+from voda.domain.errors import ClusterUnavailable, PermanentError, VodaError
+
+T = TypeVar("T")
+Params = Mapping[str, str | int | list[str]]
+
+_CONNECT_S = 5.0
+_ANSWER_S = 30.0
+
+
+class ServerUnreachable(ClusterUnavailable):
+    """The server cannot be reached, or the connection was lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpAnswer:
+    """An answer of the server."""
+
+    status: int
+    body: bytes
+    etag: str = ""
+    """With its quotes."""
+
+
+class Client:
+    """A connection to one server, for the duration of a command."""
+
+    def __init__(self, session: aiohttp.ClientSession, where: ServerOptions) -> None:
+        self.target = target(where)
+        self._where = where
+        self._session = session
+
+    async def get(self, path: str, params: Params | None = None) -> bytes:
+        """Return the body of a resource.
+
+        Raises:
+            NoAnswer: the server does not answer.
+            VodaError: the server refuses.
+        """
+        return (await self.ask("GET", path, params=params)).body
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> HttpAnswer:
+        """Return the answer to one request; redirects are not followed, so the token stays with this server."""
+        limit = aiohttp.ClientTimeout(total=_ANSWER_S, sock_connect=_CONNECT_S)
+        sent = self._session.request(
+            method,
+            self._url(path, params),
+            data=body,
+            headers=self._headers(headers),
+            timeout=limit,
+            ssl=self.target.tls or True,
+            allow_redirects=False,
+        )
+        with self._translate_errors():
+            async with sent as response:
+                content = await response.read()
+        _raise_for_status(response.status, content)
+        return HttpAnswer(status=response.status, body=content, etag=response.headers.get("ETag", ""))
+
+    async def stream(
+        self,
+        path: str,
+        *,
+        params: Params | None = None,
+        headers: Mapping[str, str] | None = None,
+        idle_s: float | None,
+    ) -> AsyncIterator[bytes]:
+        """Yield an answer piece by piece.
+
+        Args:
+            path: of the resource.
+            params: of the query.
+            headers: in addition to the token.
+            idle_s: silence after which the connection counts as lost; None = never.
+        """
+        limit = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=idle_s)
+        sent = self._session.get(
+            self._url(path, params),
+            headers=self._headers(headers),
+            timeout=limit,
+            ssl=self.target.tls or True,
+            allow_redirects=False,
+        )
+        with self._translate_errors():
+            async with sent as response:
+                if response.status >= 300:
+                    _raise_for_status(response.status, await response.read())
+                async for piece in response.content.iter_any():
+                    yield piece
+
+    def _url(self, path: str, params: Params | None) -> URL:
+        # Quoted parts stay quoted: a name with a slash must not become another path.
+        return URL(f"{self.target.url}/api/v1{path}", encoded=True).update_query(params or {})
+
+    def _headers(self, headers: Mapping[str, str] | None) -> Mapping[str, str]:
+        shown = {"Authorization": f"Bearer {self.target.token}"} if self.target.token else {}
+        return {**shown, **(headers or {})}
+
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        """Turn what aiohttp raises into ServerUnreachable, and look up the address again."""
+        try:
+            with _translate_errors(self.target):
+                yield
+        except ServerUnreachable:
+            # A restarted voda may listen on another port.
+            with suppress(VodaError):
+                self.target = target(self._where)
+            raise
+
+
+@asynccontextmanager
+async def open_client(where: ServerOptions) -> AsyncIterator[Client]:
+    """Yield a client of the server that the options name."""
+    headers, jar = {"User-Agent": f"voda/{__version__}"}, aiohttp.DummyCookieJar()
+    async with aiohttp.ClientSession(headers=headers, cookie_jar=jar) as session:
+        yield Client(session, where)
+
+
+def call_server(where: ServerOptions, question: Callable[[Client], Awaitable[T]]) -> T:
+    """Run a coroutine with a client of the server that the options name, and return its result."""
+
+    async def ask() -> T:
+        async with open_client(where) as client:
+            return await question(client)
+
+    try:
+        return asyncio.run(ask())
+    except BaseExceptionGroup as failures:
+        raise single(failures) from failures
+
+
+def resource_path(*parts: str) -> str:
+    """Return the path of a resource; each part is one path segment, whatever characters it contains."""
+    return "".join(f"/{quote(part, safe='')}" for part in parts)
+
+
+def decode(body: bytes, kind: type[T]) -> T:
+    """Decode an answer.
+
+    Raises:
+        PermanentError: it has another form; perhaps the server has another version.
+    """
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.MsgspecError as error:
+        raise PermanentError(
+            f"voda does not understand the server's answer ({error}); it may not be voda, or a version other than"
+            f" {__version__}"
+        ) from error
+
+
+def _raise_for_status(status: int, body: bytes) -> None:
+    if status >= 400:
+        raise error_of(status, body)
+    if 300 <= status < 400 and status != 304:
+        raise PermanentError(f"the server answered {status}, a redirect: give the final address of the server")
+
+
+_NAMED: Final = "is it running, and is it reachable from here, for instance through kubectl port-forward?"
+
+
+@contextmanager
+def _translate_errors(target: Target) -> Iterator[None]:
+    """Turn what aiohttp raises into ServerUnreachable."""
+    where = f"{target.url} (from {target.source})"
+    asked = "is `voda up` running?" if target.source.endswith("server.json") else _NAMED
+    try:
+        yield
+    except aiohttp.ClientConnectorCertificateError as error:
+        raise PermanentError(
+            f"{where}: its certificate is not trusted ({error.certificate_error}); name the"
+            " certificate to trust with --ca or VODA_CA"
+        ) from error
+    except TimeoutError as error:
+        raise ServerUnreachable(f"{where} does not answer in time") from error
+    except aiohttp.ClientConnectorError as error:
+        number = error.os_error.errno
+        reason = os.strerror(number) if number and number > 0 else error.os_error.strerror or error.os_error
+        raise ServerUnreachable(f"{where} cannot be reached: {reason} ({asked})") from error
+    except aiohttp.InvalidURL as error:
+        raise PermanentError(f"{where} is not a valid address") from error
+    except (aiohttp.ClientError, OSError) as error:
+        raise ServerUnreachable(f"{where}: the connection was lost ({str(error) or type(error).__name__})") from error

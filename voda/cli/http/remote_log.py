@@ -1,0 +1,123 @@
+"""The server's log, read over HTTP as the log's own records.
+
+Rule: an event type that this version does not know is shown by its name; it is never an error.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import msgspec
+from msgspec import Raw, Struct
+
+from voda.api import schemas
+from voda.cli.http.client import Client, Params, decode
+from voda.cli.http.sse import follow_stream
+from voda.cli.render.stdout import note
+from voda.events.envelope import Event
+from voda.events.event_text import TYPES, describe, subject_of
+from voda.events.types import AnyFact
+
+_PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteEvent:
+    """An event, and its JSON as received."""
+
+    event: schemas.Event
+    raw: bytes
+
+    @property
+    def subject(self) -> str:
+        """The job, node or pool it is about."""
+        known = known_event(self.event)
+        return subject_of(known) if known else self.event.stream
+
+    @property
+    def what(self) -> str:
+        """What happened, in words."""
+        known = known_event(self.event)
+        return describe(known) if known else f"{self.event.type} (unknown to this version)"
+
+
+class RemoteLog:
+    """Reads a log from a server.
+
+    Args:
+        client: of the server.
+        filters: applied by `between` and `tail`; query parameters of GET /events.
+    """
+
+    def __init__(self, client: Client, filters: Params) -> None:
+        self._client = client
+        self._filters = filters
+
+    async def position(self) -> int:
+        """Return the position of the last event."""
+        return await last_position(self._client)
+
+    async def read(self, after: int, limit: int) -> Sequence[Event]:
+        """Return up to `limit` events with position > `after`, known to this version, unfiltered."""
+        page = decode(await self._client.get("/events", {"after": after, "limit": limit}), schemas.EventList)
+        return [event for shown in page.items if (event := known_event(shown))]
+
+    async def between(self, after: int, until: int) -> AsyncIterator[RemoteEvent]:
+        """Yield the events that pass the filters, `after` < position <= `until`, in order."""
+        while after < until:
+            body = await self._client.get("/events", {**self._filters, "after": after, "limit": _PAGE})
+            page = decode(body, _Page)
+            for raw in page.items:
+                seen = _remote_event(bytes(raw))
+                if seen.event.position > until:
+                    return
+                yield seen
+            if page.last_position <= after:
+                return
+            after = page.last_position
+
+    async def tail(self, after: int) -> AsyncIterator[RemoteEvent]:
+        """Yield every event after `after` that passes the filters, then new ones, for ever."""
+        async for message in follow_stream(self._client, after=after, params=self._filters, lost=note):
+            yield _remote_event(message.data)
+
+
+async def last_position(client: Client) -> int:
+    """Return the position of the last event of the server's log."""
+    return decode(await client.get("/events", {"limit": 1}), schemas.EventList).end
+
+
+class _Page(Struct):
+    """A page of events, not decoded."""
+
+    items: list[Raw]
+    last_position: int
+
+
+def known_event(shown: schemas.Event) -> Event | None:
+    """Return the event as the log's own record; None where this version does not know its type."""
+    kind = TYPES.get(shown.type)
+    if kind is None:
+        return None
+    try:
+        data = msgspec.convert(shown.data, kind, str_keys=True)
+    except msgspec.ValidationError:
+        return None
+    return Event(
+        position=shown.position,
+        stream=shown.stream,
+        version=shown.version,
+        event_id=shown.event_id,
+        type=shown.type,
+        schema=kind.SCHEMA,
+        recorded_at=shown.recorded_at.timestamp(),
+        actor=shown.actor,
+        correlation_id="",
+        causation_id="",
+        epoch=0,
+        data=cast(AnyFact, data),
+    )
+
+
+def _remote_event(raw: bytes) -> RemoteEvent:
+    return RemoteEvent(decode(raw, schemas.Event), raw)

@@ -1,0 +1,1 @@
+"""What the commands that read or carry a log share."""

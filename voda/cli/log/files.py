@@ -1,0 +1,129 @@
+"""What the commands under `voda log` share: their words, and the files that they write."""
+
+import enum
+import gzip
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable, VodaError
+
+if TYPE_CHECKING:
+    from voda.log.durable_store import DurableStore
+    from voda.log.store import EventStore
+
+LOG = "An SQLite file, a folder of segments, an exported .jsonl file, or a postgresql:// or nats:// URL."
+ARCHIVE = "Folder of the log's archive; by default VODA_ARCHIVE, else where the log was archived to."
+_LEVEL = 4
+
+
+class ReportOutput(enum.StrEnum):
+    """How a result is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@asynccontextmanager
+async def new_store(log: str) -> "AsyncIterator[DurableStore]":
+    """Open a log to be filled; if nothing comes of it, no new file is left behind."""
+    from voda.log.factory import open_store, sqlite_path
+
+    path = sqlite_path(log)
+    is_new = path is not None and not path.exists()
+    store = await open_store(log)
+    try:
+        yield store
+    except BaseException:
+        # Somebody else may have begun to write to it, now that it is there.
+        is_empty = await store.position() == 0
+        await store.close()
+        if path and is_new and is_empty:
+            path.unlink()
+        raise
+    await store.close()
+
+
+@asynccontextmanager
+async def whole_log(log: str, archive: Path | None, *, until: int | None = None) -> "AsyncIterator[EventStore]":
+    """Open a log to be carried elsewhere, and close it at the end of the block.
+
+    Args:
+        log: what the user named.
+        archive: folder of its archive, where the user named one.
+        until: position that is to be carried last; None = the end.
+
+    Raises:
+        LogDamaged: its end was lost; with `until`, only where that is lost too.
+    """
+    from voda.log.factory import open_log, refuse_cut, shown
+
+    store = await open_log(log, archive=archive)
+    try:
+        try:
+            await refuse_cut(store)
+        except LogDamaged as error:
+            lost = error.position
+            if until is None or (lost is not None and until >= lost):
+                raise LogDamaged(f"{error}{_rescue(shown(log), lost)}", lost) from error
+        yield store
+    finally:
+        await store.close()
+
+
+def _rescue(log: str, lost: int | None) -> str:
+    if lost is None or lost <= 1:
+        return ""
+    return f"; to save what is left: voda log backup {log} FOLDER --to-position {lost - 1} (docs/backup.md)"
+
+
+def refuse_to_replace(output: Path, log: str, force: bool) -> None:
+    """Raise unless a file that is there may be replaced, and is not the log itself.
+
+    Raises:
+        InvalidInput: it may not.
+    """
+    from voda.log.factory import sqlite_path
+
+    if not force:
+        raise InvalidInput(f"{output} is there already: choose another file, or replace it with --force")
+    if not output.is_file():
+        raise InvalidInput(
+            f"{output} is no regular file: choose another, or leave --output out to write to the terminal"
+        )
+    path = sqlite_path(log)
+    if path and path.exists() and output.samefile(path):
+        raise InvalidInput(f"{output} is the log itself, which its export must not replace: choose another file")
+
+
+@contextmanager
+def exported_file(output: Path | None) -> Iterator[BinaryIO]:
+    """Open the file under another name, and give it its own only when it is complete."""
+    from voda.log.archive.archive import sync
+
+    if output is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    part = output.with_name(f"{output.name}.part")
+    try:
+        with part.open("wb") as file:
+            if output.suffix == ".gz":
+                # No time and no name in it: the same log makes the same file.
+                with gzip.GzipFile("", "wb", _LEVEL, file, mtime=0) as packed:
+                    yield cast(BinaryIO, packed)
+            else:
+                yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(output)
+        sync(output.parent)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise StoreNotWritable(f"{output} cannot be written: {error.strerror}") from error
+    except (VodaError, KeyboardInterrupt):
+        part.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,138 @@
+"""Manifests on their way to the server: read from files, cut into documents, and given what the options say.
+
+Rule: what is sent is what was written, but for annotations and the name that the user asked for.
+"""
+
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from voda.domain.errors import InvalidField, InvalidInput
+from voda.manifests.programs import WORKING_DIR
+from voda.manifests.read import text
+
+_MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+_MOST_BYTES = 20_000_000
+STDIN = "-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """One manifest."""
+
+    told_as: str
+    """Its file, and which one in it, for messages."""
+    manifest: dict[str, Any]
+
+
+def documents(file: str) -> list[Document]:
+    """Return the manifests of a file; `-` is standard input.
+
+    Raises:
+        InvalidInput: it cannot be read, or holds none.
+    """
+    body = _read(file)
+    name = "standard input" if file == STDIN else file
+    chunks = list(_chunks(body, name))
+    if not chunks:
+        raise InvalidInput(f"{name} holds no manifest: expected YAML or JSON of an MPIJob or a PyTorchJob")
+    found = []
+    for number, chunk in enumerate(chunks, 1):
+        told_as = name if len(chunks) == 1 else f"{name}, document {number}"
+        try:
+            found.append(Document(told_as=told_as, manifest=text.read(chunk)))
+        except InvalidField as error:
+            raise InvalidField(error.field, f"{told_as}: {error}") from error
+        except InvalidInput as error:
+            raise InvalidInput(f"{told_as}: {error}") from error
+    return found
+
+
+def with_replicas(document: Document, *, name: str, annotations: Mapping[str, str]) -> Document:
+    """Return the document with this name and these annotations; empty = as it is."""
+    manifest = dict(document.manifest)
+    if not name and not annotations:
+        return document
+    metadata = _mapping(manifest.get("metadata"), "metadata", document)
+    if name:
+        metadata["name"] = name
+    if annotations:
+        metadata["annotations"] = {
+            **_mapping(metadata.get("annotations"), "metadata.annotations", document),
+            **annotations,
+        }
+    return Document(told_as=document.told_as, manifest={**manifest, "metadata": metadata})
+
+
+def in_namespace(document: Document, namespace: str) -> Document:
+    """Return the document in this namespace; empty = where it is.
+
+    Raises:
+        InvalidField: it is in another one.
+    """
+    if not namespace:
+        return document
+    metadata = _mapping(document.manifest.get("metadata"), "metadata", document)
+    if (named := metadata.get("namespace")) not in (None, "", namespace):
+        field = "metadata.namespace"
+        raise InvalidField(field, f"{document.told_as}: {field}: expected {namespace!r}, as asked, got {named!r:.80}")
+    manifest = {**document.manifest, "metadata": {**metadata, "namespace": namespace}}
+    return Document(told_as=document.told_as, manifest=manifest)
+
+
+def with_working_dir(document: Document, folder: str) -> Document:
+    """Return the document with the folder its programs begin in, where one of its containers names none."""
+    if all(container.get("workingDir") for container in _containers(document.manifest)):
+        return document
+    metadata = document.manifest.get("metadata")
+    known = metadata.get("annotations") if isinstance(metadata, dict) else None
+    if isinstance(known, dict) and WORKING_DIR in known:
+        return document
+    return with_replicas(document, name="", annotations={WORKING_DIR: folder})
+
+
+def _read(file: str) -> str:
+    try:
+        if file == STDIN:
+            body = sys.stdin.buffer.read(_MOST_BYTES + 1)
+        else:
+            with open(file, "rb") as opened:
+                body = opened.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise InvalidInput(f"{file}: there is no such file") from None
+    except OSError as error:
+        raise InvalidInput(f"{file} cannot be read: {error.strerror}") from error
+    if len(body) > _MOST_BYTES:
+        raise InvalidInput(f"{file} has more than {_MOST_BYTES:,} bytes: that is no manifest")
+    try:
+        return body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{file} is no UTF-8 text (byte {error.start})") from error
+
+
+def _chunks(body: str, name: str) -> Iterator[bytes]:
+    """Yield each document, with empty lines before it so that lines are counted as in the file."""
+    begins = [0, *(marker.end() for marker in _MARKER.finditer(body))]
+    ends = [*(marker.start() for marker in _MARKER.finditer(body)), len(body)]
+    for begin, end in zip(begins, ends, strict=True):
+        chunk = body[begin:end]
+        if any(line.strip() and not line.lstrip().startswith(("#", "%")) for line in chunk.splitlines()):
+            yield ("\n" * body.count("\n", 0, begin) + chunk).encode()
+
+
+def _containers(manifest: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the containers of every replica; what has another shape is left to the server to refuse."""
+    try:
+        roles = next(value for key, value in manifest["spec"].items() if key.lower().endswith("replicaspecs"))
+        found = [container for role in roles.values() for container in role["template"]["spec"]["containers"]]
+    except (KeyError, TypeError, AttributeError, StopIteration):
+        return ()
+    return [container for container in found if isinstance(container, dict)]
+
+
+def _mapping(value: object, field: str, document: Document) -> dict[str, Any]:
+    if value is not None and not isinstance(value, dict):
+        raise InvalidField(field, f"{document.told_as}: {field}: expected a mapping")
+    return dict(value or {})

@@ -1,0 +1,114 @@
+"""Explains a job in lines for a terminal of 80 columns: why it has its GPUs, or why it waits."""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from voda.api.schemas import Decision, Explanation, Shortage, Story
+from voda.cli.render.stdout import plain
+from voda.events.event_text import per_node
+from voda.simulator.report.units import counted, span
+from voda.timetravel.moment import rfc3339
+
+FormatInstant = Callable[[datetime], str]
+"""Formats an instant."""
+
+
+def in_utc(instant: datetime) -> str:
+    """Return an instant in UTC: 2026-01-31T12:00:00Z."""
+    return rfc3339(instant.timestamp(), decimals=0)
+
+
+def explanation_text(explanation: Explanation, when: FormatInstant = in_utc) -> RenderableType:
+    """Return the explanation in sentences, and the recent decisions as a table."""
+    lines = _story(explanation.ended, explanation.reason, when) if explanation.ended else _present(explanation, when)
+    parts: list[RenderableType] = [Text(_head(explanation, when), style="bold")]
+    parts += [Padding(Text(plain(line)), (0, 0, 0, 2)) for line in lines]
+    if explanation.decisions:
+        parts += [Text("\nRecent decisions"), decisions_table(explanation.decisions, when)]
+    return Group(*parts)
+
+
+def outlook(explanation: Explanation, when: FormatInstant = in_utc) -> Iterator[str]:
+    """Yield what the job waits for and what would help, one sentence each."""
+    if explanation.queue_position:
+        queue = f", queue {explanation.queue_level}" if explanation.queue_level else ""
+        yield f"it is number {explanation.queue_position} of {explanation.queue_length} waiting jobs{queue}"
+    if explanation.shortage:
+        yield _shortage(explanation.shortage)
+    if explanation.expected_start_at is not None:
+        wait = span(max(0.0, (explanation.expected_start_at - explanation.at).total_seconds()))
+        yield f"expected to start at {when(explanation.expected_start_at)} (in {wait}), if no more jobs are submitted"
+    for suggestion in explanation.suggestions:
+        yield f"-> {suggestion}"
+
+
+def decisions_table(decisions: Sequence[Decision], when: FormatInstant = in_utc) -> Table:
+    """Return the plans that concerned a job, one per row."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for index, head in enumerate(("time", "pos.", "size", "reason", "after")):
+        table.add_column(head, justify="right" if index in (1, 2) else "left", no_wrap=index < 3, overflow="fold")
+    for decision in decisions:
+        cause = decision.cause if decision.cause_position is None else f"{decision.cause} ({decision.cause_position})"
+        table.add_row(
+            when(decision.decided_at)[5:].rstrip("Z").replace("T", " "),
+            str(decision.position),
+            f"{len(decision.before)} -> {len(decision.after)}",
+            Text(plain(decision.reason)),
+            Text(plain(cause)),
+        )
+    return table
+
+
+def _head(job: Explanation, when: FormatInstant) -> str:
+    phase = "Waiting (preempted)" if job.is_preempted else str(job.phase)
+    since_s = max(0.0, (job.at - job.since).total_seconds())
+    return f"{job.job_id}: {phase} since {when(job.since)} ({span(since_s)})"
+
+
+def _present(job: Explanation, when: FormatInstant) -> Iterator[str]:
+    gpus = "" if job.gpus_per_replica == 1 else f" of {counted(job.gpus_per_replica, 'GPU')} each"
+    decided_by = f"policy {job.policy}, placer {job.placer}"
+    yield f"at position {job.position}, {when(job.at)}; {decided_by}"
+    yield (
+        f"has {counted(len(job.nodes), 'replica')}{gpus}: {per_node(job.nodes)};"
+        f" minimum {job.min_replicas}, maximum {job.max_replicas}, requested {job.requested_replicas}"
+    )
+    if job.planned != job.nodes:
+        yield f"the plan in force gives it {counted(len(job.planned), 'replica')}: {per_node(job.planned)}"
+    yield f"why: {job.reason or 'no plan has considered this job yet'}"
+    if job.next != job.planned:
+        yield f"a plan decided now would give it {counted(len(job.next), 'replica')}: {per_node(job.next)}"
+    yield from outlook(job, when)
+
+
+def _shortage(short: Shortage) -> str:
+    wishes = f" (requested {short.wishes_gpus})" if short.wishes_gpus > short.needs_gpus else ""
+    return (
+        f"needs {counted(short.needs_gpus, 'GPU')}{wishes}; of {short.capacity_gpus}, {short.free_gpus} are left"
+        f" (at most {short.largest_free_gpus} on one node), the rest goes to {counted(short.jobs_served, 'job')}"
+    )
+
+
+def _story(ended: Story, why: str, when: FormatInstant) -> Iterator[str]:
+    yield f"submitted {when(ended.submitted_at)}, {ended.outcome} after {span(ended.jct_s)}"
+    if why:
+        yield f"why: {why}"
+    if ended.started_at is None:
+        yield "no worker ever ran"
+        return
+    waited_s = (ended.started_at - ended.submitted_at).total_seconds()
+    waits = f"waited {span(waited_s)} before its first start, {span(ended.queueing_s)} in all"
+    yield f"{waits}; ran {span(ended.running_s)}"
+    yield (
+        f"used {ended.gpu_s / 3600:.2f} GPU-hours; {counted(ended.starts, 'start')},"
+        f" {counted(ended.resizes, 'resize')}, {counted(ended.migrations, 'migration')}"
+        f" ({counted(ended.workers_moved, 'worker')} moved)"
+    )
+    if ended.was_spanning:
+        yield "its workers spanned several nodes for part of the time"

@@ -1,0 +1,176 @@
+"""One job in full, for a terminal of 80 columns.
+
+Rule: what the caller may not read (output, an explanation) is left out; the rest is shown.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from voda.api.schemas import Explanation, Job
+from voda.cli.http import job_logs
+from voda.cli.http.client import Client, decode, resource_path
+from voda.cli.http.remote_log import RemoteEvent, RemoteLog
+from voda.cli.render.explanation import decisions_table, outlook
+from voda.cli.render.job_text import forecast, has_ended, progress, ran_s, state_text, waited_s
+from voda.cli.render.stdout import plain
+from voda.cli.render.times import full, short, since
+from voda.domain.errors import PermanentError
+from voda.events.event_text import TYPES, per_node
+from voda.simulator.report.units import counted
+
+_EVENTS = 8
+_QUIET = {"job.progressed", "plan.adopted", "job.priority_changed"}
+"""Event types that are frequent, or shown elsewhere in the description."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobContext:
+    """What the description shows beside the job itself."""
+
+    explanation: Explanation | None
+    events: Sequence[RemoteEvent]
+    """The last ones, oldest first."""
+    replicas: Sequence[str] | None
+    """Replicas that printed something; None = the caller may not read output."""
+
+
+async def load_context(client: Client, job: Job) -> JobContext:
+    """Fetch what the description shows beside the job itself."""
+    types = [kind for kind in TYPES if kind not in _QUIET]
+    log = RemoteLog(client, {"job": job.job_id, "type": types})
+    events = [seen async for seen in log.between(0, await log.position())]
+    return JobContext(
+        explanation=await _explanation(client, job), events=events[-_EVENTS:], replicas=await _replicas(client, job)
+    )
+
+
+async def _explanation(client: Client, job: Job) -> Explanation | None:
+    try:
+        return decode(await client.get(resource_path("jobs", job.job_id, "explain")), Explanation)
+    except PermanentError:
+        return None
+
+
+async def _replicas(client: Client, job: Job) -> Sequence[str] | None:
+    try:
+        return await job_logs.replicas(client, job.job_id)
+    except PermanentError:
+        return None
+
+
+def description(job: Job, context: JobContext, at: datetime) -> RenderableType:
+    """Return the job in full.
+
+    Args:
+        job: as it is now.
+        context: what else the description shows.
+        at: now, in the reader's time zone.
+    """
+    facts = Table.grid(padding=(0, 2, 0, 0))
+    facts.add_column(no_wrap=True, style="bold")
+    facts.add_column(overflow="fold")
+    for name, value in _facts(job, context, at):
+        facts.add_row(name, value if isinstance(value, Text) else Text(plain(value)))
+    parts: list[RenderableType] = [facts]
+    if context.explanation and context.explanation.decisions:
+        parts += [
+            Text("\nRecent decisions", style="bold"),
+            decisions_table(context.explanation.decisions, lambda instant: full(instant, at)),
+        ]
+    if context.events:
+        parts += [Text("\nRecent events", style="bold"), Padding(_events(context.events, at), (0, 0, 0, 2))]
+    return Group(*parts)
+
+
+def _facts(job: Job, context: JobContext, at: datetime) -> Iterator[tuple[str, str | Text]]:
+    yield "Job", job.job_id if job.name == job.job_id else f"{job.job_id} (submitted as {job.name})"
+    yield "State", _state(job, at)
+    yield "Of", _origin(job)
+    yield "Replicas", _size(job)
+    if job.reason or not has_ended(job):
+        yield "Why", job.reason or "no plan has considered this job yet"
+    if context.explanation and not has_ended(job):
+        yield from (("", sentence) for sentence in _outlook(context.explanation))
+    yield "Progress", _progress(job, at)
+    if expected := forecast(job, at):
+        yield "Forecast", expected
+    yield "Submitted", f"{full(job.submitted_at, at)} ({since(job.submitted_at, at)} ago)"
+    if job.started_at:
+        yield "Started", f"{full(job.started_at, at)} ({since(job.started_at, at)} ago)"
+    if job.finished_at:
+        yield "Ended", f"{full(job.finished_at, at)} ({since(job.finished_at, at)} ago)"
+    yield "Time", f"waited {short(waited_s(job, at))}, ran {short(ran_s(job, at))}, {job.gpu_s / 3600:.2f} GPU-hours"
+    yield "Changes", _changes(job)
+    if context.replicas is not None:
+        yield "Output", _output(job, context.replicas)
+
+
+def _state(job: Job, at: datetime) -> Text:
+    text = state_text(job)
+    if job.is_preempted:
+        text.append(": it ran, was halted, and waits to resume")
+    return text
+
+
+def _origin(job: Job) -> str:
+    user = f" by {job.user}" if job.user else ""
+    queue = f", queue {job.queue}" if job.queue else ""
+    return f"{job.kind}{user}, namespace {job.namespace}, pool {job.pool}{queue}, priority {job.priority}"
+
+
+def _size(job: Job) -> str:
+    gpus = "" if job.gpus_per_replica == 1 else f" of {job.gpus_per_replica} GPUs"
+    nodes = per_node(worker.node for worker in job.workers)
+    has = f"{job.replicas}{gpus} on {nodes}" if job.replicas else "none"
+    planned = ""
+    if job.planned_replicas != job.replicas and not has_ended(job):
+        planned = f"; the plan gives it {job.planned_replicas}"
+    return (
+        f"{has} (minimum {job.min_replicas}, maximum {job.max_replicas}, requested {job.requested_replicas}){planned}"
+    )
+
+
+def _outlook(told: Explanation) -> Iterator[str]:
+    # The forecast already shows the expected start.
+    return (line for line in outlook(told) if not line.startswith("expected"))
+
+
+def _progress(job: Job, at: datetime) -> str:
+    made = job.progress
+    if not made.epochs_done and not made.metrics:
+        return f"no epoch reported yet{f', of {made.epochs}' if made.epochs else ''}"
+    parts = [f"{progress(job)} epochs"]
+    if made.epoch_s is not None:
+        parts.append(f"the last took {made.epoch_s:.3g}s")
+    parts += [f"{name} {value:.4g}" for name, value in made.metrics.items()]
+    if made.reported_at:
+        parts.append(f"reported {since(made.reported_at, at)} ago")
+    return ", ".join(parts)
+
+
+def _changes(job: Job) -> str:
+    counts = f"{counted(job.resizes, 'resize')}, started again {counted(job.restarts, 'time')}"
+    return f"{counts}, {counted(job.failures, 'action')} refused by the cluster" if job.failures else counts
+
+
+def _output(job: Job, names: Sequence[str]) -> str:
+    if not names:
+        return "none: it was deleted with the replicas" if job.started_at and job.finished_at else "nothing printed yet"
+    others = f" --replica {names[1]}" if len(names) > 1 else ""
+    more = f"; {', '.join(names[:6])}{' ...' if len(names) > 6 else ''}" if len(names) > 1 else ""
+    return f"voda logs {job.job_id}{f' [{others.strip()}]' if others else ''}{more}"
+
+
+def _events(events: Sequence[RemoteEvent], at: datetime) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for seen in events:
+        table.add_row(full(seen.event.recorded_at, at), Text(plain(seen.what)))
+    return table

@@ -1,0 +1,137 @@
+"""A job in a word or a sentence: state, size, progress, queue, forecast.
+
+Rule: pure; a forecast is worded as an expectation.
+"""
+
+from datetime import datetime
+
+from rich.text import Text
+
+from voda.api.schemas import Job
+from voda.cli.render.times import short, since, time_of_day, until
+from voda.domain.job import Phase
+
+NONE = "-"
+ENDED = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.CANCELED})
+_STYLES = {
+    "Running": "green",
+    "Completed": "blue",
+    "Failed": "bold red",
+    "Waiting": "yellow",
+    "Submitted": "yellow",
+    "Preempted": "magenta",
+    "Canceling": "dim",
+    "Canceled": "dim",
+}
+
+
+def has_ended(job: Job) -> bool:
+    """Return whether the job has ended."""
+    return job.phase in ENDED
+
+
+def state(job: Job) -> str:
+    """Return the phase, or Preempted or Canceling where that says more."""
+    if job.is_canceling and not has_ended(job):
+        return "Canceling"
+    return "Preempted" if job.is_preempted else str(job.phase)
+
+
+def state_text(job: Job) -> Text:
+    """Return the state in its colour."""
+    return Text(word := state(job), style=_STYLES.get(word, ""))
+
+
+def replicas(job: Job) -> str:
+    """Return current/min/max replicas; `2>3/1/4` when the plan in force gives it another number."""
+    planned = f">{job.planned_replicas}" if job.planned_replicas != job.replicas and not has_ended(job) else ""
+    return f"{job.replicas}{planned}/{job.min_replicas}/{job.max_replicas}"
+
+
+def epochs(job: Job) -> str:
+    """Return epochs done of all: 12/20, 12/?; `-` where neither is known."""
+    done, total = job.progress.epochs_done, job.progress.epochs
+    return f"{_figure(done)}/{total or '?'}" if done or total else NONE
+
+
+def progress(job: Job) -> str:
+    """Return epochs done of all with their share: 12/20 60%."""
+    total = job.progress.epochs
+    return f"{epochs(job)} {min(1.0, job.progress.epochs_done / total):.0%}" if total else epochs(job)
+
+
+def queue(job: Job) -> str:
+    """Return the place in the queue: 2 = one goes before it."""
+    return str(place) if (place := job.forecast.position) else NONE
+
+
+def eta(job: Job, at: datetime) -> str:
+    """Return the next step and when: `starts 3m`, `ends 12m`; for an ended job, how long ago it ended."""
+    if job.finished_at is not None:
+        return f"{since(job.finished_at, at)} ago"
+    if job.forecast.starts_at is not None:
+        return f"starts {until(job.forecast.starts_at, at)}"
+    return f"ends {until(job.forecast.finishes_at, at)}" if job.forecast.finishes_at else NONE
+
+
+def waited_s(job: Job, at: datetime) -> float:
+    """Return the seconds without workers, up to now."""
+    goes_on = not job.replicas and not has_ended(job)
+    return job.waiting_s + (max(0.0, (at - job.counted_at).total_seconds()) if goes_on else 0.0)
+
+
+def ran_s(job: Job, at: datetime) -> float:
+    """Return the seconds with workers, up to now."""
+    goes_on = job.replicas and not has_ended(job)
+    return job.running_s + (max(0.0, (at - job.counted_at).total_seconds()) if goes_on else 0.0)
+
+
+def forecast(job: Job, at: datetime) -> str:
+    """Return the forecast as a sentence: `waits: 2nd in the queue; expected to start in 3m (14:05)`."""
+    made = job.forecast
+    if has_ended(job):
+        return ""
+    parts = []
+    if made.starts_at is not None:
+        parts.append(f"to start {_when(made.starts_at, at)}")
+    if made.finishes_at is not None:
+        parts.append(f"to finish {_when(made.finishes_at, at)}")
+    number = job.forecast.position
+    place = f"waits: {ordinal(number)} in the queue; " if number else ""
+    if parts:
+        return f"{place}expected {' and '.join(parts)}, if no more jobs are submitted"
+    return f"{place}no forecast yet"
+
+
+def summary(job: Job, at: datetime) -> str:
+    """Return the job in one line."""
+    parts = [f"{job.job_id}: {state(job)}"]
+    if has_ended(job):
+        parts[0] += f" after {short(waited_s(job, at) + ran_s(job, at))}"
+    elif job.replicas or job.planned_replicas:
+        parts.append(f"replicas {replicas(job)}")
+    if job.progress.epochs_done or job.progress.epochs:
+        parts.append(f"epochs {progress(job)}")
+    parts += [f"{name} {value:.4g}" for name, value in list(job.progress.metrics.items())[:3]]
+    if place := job.forecast.position:
+        parts.append(f"{ordinal(place)} in the queue")
+    if not has_ended(job) and (next_step := eta(job, at)) != NONE:
+        parts.append(next_step)
+    if not job.replicas and job.reason:
+        parts.append(job.reason)
+    return ", ".join(parts)
+
+
+def ordinal(number: int) -> str:
+    """Return 1st, 2nd, 3rd, 4th, 11th."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"
+
+
+def _when(instant: datetime, at: datetime) -> str:
+    wait = until(instant, at)
+    return "now" if wait == "now" else f"in {wait} ({time_of_day(instant, at)})"
+
+
+def _figure(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")

@@ -1,0 +1,232 @@
+"""Tables that fit the terminal, and the lists of `voda get`: jobs, nodes and pools.
+
+Rule: pure; figures are never cut; without a terminal nothing is cut or left out; text of others cannot command the
+terminal.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from voda.api.schemas import Job, Node, Pool
+from voda.cli.render.job_text import NONE, eta, progress, queue, replicas, state_text, waited_s
+from voda.cli.render.stdout import plain
+from voda.cli.render.times import short, since
+from voda.events.event_text import per_node
+
+_GAP = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column."""
+
+    head: str
+    cut: int = 0
+    """When it gives way: 1 = first; 0 = never."""
+    least: int = 12
+    """Cells it keeps when it has given way."""
+    right: bool = False
+    drop: int = 0
+    """When it is left out, if cutting does not do: 1 = first; 0 = never."""
+
+
+def table(columns: Sequence[Column], rows: Sequence[Sequence[str | Text]], *, width: int | None) -> list[Text]:
+    """Return the lines, heads first.
+
+    Args:
+        columns: left to right.
+        rows: a cell for each column.
+        width: cells of the terminal; None = as wide as it comes.
+    """
+    cells = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
+    while (widths := widths_of(columns, cells, width)) and not _fits(widths, width):
+        least = min((column for column in columns if column.drop), key=lambda column: column.drop, default=None)
+        if least is None:
+            break
+        gone = columns.index(least)
+        columns = [column for column in columns if column is not least]
+        cells = [[*row[:gone], *row[gone + 1 :]] for row in cells]
+    heads = [Text(column.head, style="bold") for column in columns]
+    return [_line(columns, row, widths) for row in (heads, *cells)]
+
+
+def widths_of(columns: Sequence[Column], rows: Sequence[Sequence[Text]], width: int | None) -> list[int]:
+    """Return how wide each column is."""
+    widths = [
+        max([cell_len(column.head), *(row[index].cell_len for row in rows)]) for index, column in enumerate(columns)
+    ]
+    if width is None:
+        return widths
+    excess = _whole(widths) - width
+    for index in sorted((index for index, column in enumerate(columns) if column.cut), key=lambda i: columns[i].cut):
+        given = min(max(0, excess), max(0, widths[index] - max(columns[index].least, cell_len(columns[index].head))))
+        widths[index] -= given
+        excess -= given
+    return widths
+
+
+def _whole(widths: Sequence[int]) -> int:
+    return sum(widths) + _GAP * (len(widths) - 1)
+
+
+def _fits(widths: Sequence[int], width: int | None) -> bool:
+    return width is None or _whole(widths) <= width
+
+
+def _line(columns: Sequence[Column], row: Sequence[Text], widths: Sequence[int]) -> Text:
+    line = Text(no_wrap=True, overflow="ignore")
+    for index, (column, cell, width) in enumerate(zip(columns, row, widths, strict=True)):
+        shown = cell.copy()
+        shown.truncate(width, overflow="ellipsis")
+        missing = " " * (width - shown.cell_len)
+        is_last = index == len(columns) - 1
+        line.append(missing if column.right else "").append_text(shown)
+        line.append("" if is_last or column.right else missing).append("" if is_last else " " * _GAP)
+    return line
+
+
+_JOB = (
+    Column(head="NAME", cut=5, least=20),
+    Column(head="STATE"),
+    Column(head="REPLICAS"),
+    Column(head="PROGRESS"),
+    Column(head="QUEUE", drop=2),
+    Column(head="ETA"),
+    Column(head="AGE", drop=1),
+)
+_JOB_WIDE = (
+    # What has no room beside it goes to a second line, before anything is left out.
+    *(replace(column, drop=0) for column in _JOB),
+    Column(head="PRIO"),
+    Column(head="POOL", cut=3, least=7),
+    Column(head="NODES", cut=1, least=10),
+    Column(head="WAIT"),
+    Column(head="USER", cut=2, least=8),
+    Column(head="REASON", cut=6, least=24),
+)
+_NODE = (
+    Column(head="NAME", cut=2, least=12),
+    Column(head="STATUS"),
+    Column(head="GPUS", right=True),
+    Column(head="USED", right=True, drop=1),
+    Column(head="FREE", right=True),
+    Column(head="HELD BY", cut=1, least=12),
+)
+_NODE_IN_POOL = (*_NODE[:2], Column(head="POOL"), *_NODE[2:])
+_NODE_WIDE = (*_NODE_IN_POOL, Column(head="LABELS", cut=1, least=10))
+_POOL = (
+    Column(head="NAME", cut=2),
+    Column(head="NODES", right=True, drop=2),
+    Column(head="GPUS", right=True),
+    Column(head="USED", right=True),
+    Column(head="RUNNING", right=True),
+    Column(head="WAITING", right=True),
+    Column(head="PLAN", right=True, drop=1),
+    Column(head="POLICY", cut=1),
+)
+_POOL_WIDE = (*_POOL, Column(head="PLACER"), Column(head="RATELIMIT"))
+
+
+def jobs_table(jobs: Sequence[Job], at: datetime, *, wide: bool = False, width: int | None = None) -> list[Text]:
+    """Return a line for each job, heads first.
+
+    Args:
+        jobs: in the order to be shown.
+        at: now, in the reader's zone.
+        wide: with priority, pool, nodes, waiting time, user and reason.
+        width: of the terminal; None = nothing is cut.
+    """
+    rows = [_job(job, at) for job in jobs]
+    if not wide:
+        return table(_JOB, rows, width=width)
+    more = [_job_wide(job, at) for job in jobs]
+    lines = table(_JOB_WIDE, [[*row, *rest] for row, rest in zip(rows, more, strict=True)], width=width)
+    if width is None or max(line.cell_len for line in lines) <= width:
+        return lines
+    return _in_two_lines(table(_JOB, rows, width=width), more, width)
+
+
+def _in_two_lines(lines: list[Text], more: Sequence[Sequence[str | Text]], width: int) -> list[Text]:
+    """Return the table with a second line under each job, for what has no room beside it."""
+    found = lines[:1]
+    for line, (priority, _pool, nodes, wait, user, reason) in zip(lines[1:], more, strict=True):
+        where = "" if nodes == NONE else f"on {nodes}, "
+        below = Text(f"    {reason}; {where}waited {wait}, priority {priority}, user {user}", style="dim")
+        below.truncate(width, overflow="ellipsis")
+        found += [line, below]
+    return found
+
+
+def nodes_table(nodes: Sequence[Node], *, wide: bool = False, width: int | None = None) -> list[Text]:
+    """Return a line for each node, heads first; with its pool where there are several."""
+    rows = [_node(node) for node in nodes]
+    if len({node.pool for node in nodes}) < 2 and not wide:
+        return table(_NODE, rows, width=width)
+    rows = [[*row[:2], plain(node.pool), *row[2:]] for row, node in zip(rows, nodes, strict=True)]
+    if not wide:
+        return table(_NODE_IN_POOL, rows, width=width)
+    rows = [[*row, _labels(node.labels)] for row, node in zip(rows, nodes, strict=True)]
+    return table(_NODE_WIDE, rows, width=width)
+
+
+def pools_table(pools: Sequence[Pool], *, wide: bool = False, width: int | None = None) -> list[Text]:
+    """Return a line for each pool, heads first."""
+    rows = [[*_pool(pool), *(_pool_wide(pool) if wide else ())] for pool in pools]
+    return table(_POOL_WIDE if wide else _POOL, rows, width=width)
+
+
+def _job(job: Job, at: datetime) -> list[str | Text]:
+    return [
+        plain(job.job_id),
+        state_text(job),
+        replicas(job),
+        progress(job),
+        queue(job),
+        eta(job, at),
+        since(job.submitted_at, at),
+    ]
+
+
+def _job_wide(job: Job, at: datetime) -> list[str | Text]:
+    return [
+        str(job.priority),
+        plain(job.pool),
+        plain(per_node(worker.node for worker in job.workers)),
+        short(waited_s(job, at)),
+        plain(job.user) or NONE,
+        plain(job.reason) or NONE,
+    ]
+
+
+def _node(node: Node) -> list[str | Text]:
+    status = Text("Ready", style="green") if node.is_ready else Text("NotReady", style="bold red")
+    if not node.is_schedulable:
+        status.append(",cordoned")
+    held = [f"{job_id} x{gpus}" if gpus > 1 else job_id for job_id, gpus in sorted(node.jobs.items())]
+    held += [f"(others x{node.foreign_gpus})"] if node.foreign_gpus else []
+    return [
+        plain(node.name),
+        status,
+        str(node.gpus),
+        str(node.used_gpus),
+        str(node.free_gpus),
+        plain(", ".join(held)) or NONE,
+    ]
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return plain(",".join(f"{name}={value}" for name, value in sorted(labels.items()))) or NONE
+
+
+def _pool(pool: Pool) -> list[str | Text]:
+    figures = (pool.nodes, pool.gpus, pool.used_gpus, pool.running, pool.waiting, pool.plan)
+    return [plain(pool.name), *map(str, figures), pool.settings.policy]
+
+
+def _pool_wide(pool: Pool) -> list[str | Text]:
+    limit_s = pool.settings.ratelimit_s
+    return [pool.settings.placer, f"{limit_s:g}s" if limit_s else "none"]

@@ -1,0 +1,1 @@
+"""Gives worker pods their nodes."""

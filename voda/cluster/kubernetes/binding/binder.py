@@ -1,0 +1,134 @@
+"""Gives worker pods their nodes, as kube-scheduler does for all others.
+
+Rules: a job's pods together or not at all, after what the scheduler would check; a node that cannot take a worker is
+told to the log, so that the next plan avoids it; what was bound counts at once, before the watch tells of it.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from voda.clock import Clock, stopwatch
+from voda.cluster.kubernetes.binding.fit import fits_together
+from voda.cluster.kubernetes.client.api import Api
+from voda.cluster.kubernetes.client.errors import Absent, Conflict
+from voda.cluster.kubernetes.client.paths import pod_path
+from voda.cluster.kubernetes.resources.objects import Pod
+from voda.cluster.kubernetes.resources.observer import Observer
+from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.together import together
+from voda.events.types import WorkerRefused
+
+LIFT_AFTER_S: Final = 300.0
+"""After this long a node that refused a worker is tried again: what was taken there may be free by now."""
+
+
+class Binder:
+    """Binds pods.
+
+    Args:
+        inventory: what there is.
+        api: where to bind.
+        clock: of the age of refusals.
+        tell: takes facts for the log: (job id, fact).
+        observer: measures.
+    """
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        api: Api,
+        clock: Clock,
+        tell: Callable[[str, WorkerRefused], None],
+        *,
+        observer: Observer,
+    ) -> None:
+        self._inventory = inventory
+        self._api = api
+        self._clock = clock
+        self._tell = tell
+        self._observer = observer
+        self._refused: dict[tuple[str, str], float] = {}
+        """(job id, node) -> since when, as far as known here."""
+        self.declined: dict[str, str] = {}
+        """job id -> why its workers were not bound last, where no node was told to refuse them."""
+
+    async def bind(self, job_id: str, pods: Mapping[str, Pod], nodes: Mapping[str, str]) -> None:
+        """Bind all pods, or none where one does not fit.
+
+        Args:
+            job_id: of the pods.
+            pods: by key.
+            nodes: key -> node.
+
+        Raises:
+            ClusterUnavailable: some may be bound, the others are to be tried again.
+        """
+        refusal = fits_together([(pod, nodes[key]) for key, pod in pods.items()], self._inventory)
+        self.declined.pop(job_id, None)
+        if refusal is None:
+            await self._bind_all(pods, nodes)
+        elif refusal.resource != self._inventory.rule.resource and refusal.node in self._inventory.nodes:
+            self.refuse(job_id, refusal.node, refusal.reason)
+        else:
+            self.declined[job_id] = refusal.reason
+        # Nodes that went and GPUs that others took meanwhile are known to the next plan without a word from here.
+
+    def forget_but(self, live: Collection[str]) -> None:
+        """Forget what jobs were declined that have ended."""
+        self.declined = {job_id: reason for job_id, reason in self.declined.items() if job_id in live}
+
+    def refuse(self, job_id: str, node: str, reason: str) -> None:
+        """Tell that a node cannot take workers of a job; once, until it is lifted."""
+        if (job_id, node) not in self._refused:
+            self._refused[job_id, node] = self._clock.now()
+            self._observer.refused()
+            self._tell(job_id, WorkerRefused(job_id=job_id, node=node, reason=reason))
+
+    def lift(self, live: Mapping[str, Sequence[str]]) -> None:
+        """Let nodes be tried again whose refusals are old.
+
+        Args:
+            live: job id -> nodes that refuse it, as the log has them.
+        """
+        now = self._clock.now()
+        in_force = {(job_id, node) for job_id, nodes in live.items() for node in nodes}
+        self._refused = {pair: self._refused.get(pair, now) for pair in in_force}
+        for (job_id, node), since in list(self._refused.items()):
+            if now - since >= LIFT_AFTER_S:
+                del self._refused[job_id, node]
+                self._tell(job_id, WorkerRefused(job_id=job_id, node=node, reason=""))
+
+    async def _bind_all(self, pods: Mapping[str, Pod], nodes: Mapping[str, str]) -> None:
+        loads = self._inventory.loads
+        # Another job must not be promised the same room while the server is asked.
+        for key, pod in pods.items():
+            loads[nodes[key]].add(f"binding {key}", pod)
+        laps: list[float] = []
+        try:
+            with stopwatch(laps):
+                await together(self._bind(key, pod, nodes[key]) for key, pod in pods.items())
+        finally:
+            self._observer.binding_took(laps[-1])
+            for key in pods:
+                # The node may be gone, and all that was known of it.
+                if (load := loads.get(nodes[key])) is not None:
+                    load.remove(f"binding {key}")
+
+    async def _bind(self, key: str, pod: Pod, node: str) -> None:
+        meta = pod.metadata
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            # The uid keeps a successor of the same name from being bound in this one's place.
+            "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        try:
+            await self._api.create(f"{pod_path(pod)}/binding", body, dict)
+        except (Conflict, Absent):
+            # It is bound already, or gone, or another pod has its name: the watch tells which.
+            return
+        self._observer.bound()
+        self._inventory.hear_pod(key, replace(pod, spec=replace(pod.spec, node_name=node)))

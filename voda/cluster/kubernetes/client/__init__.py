@@ -1,0 +1,1 @@
+"""The API server: credentials, transport, list and watch."""

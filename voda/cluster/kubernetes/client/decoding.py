@@ -1,0 +1,106 @@
+"""JSON of the API server -> trimmed objects.
+
+Rule: one object that does not read like its kind (a custom resource may hold anything) is left out and told of, and
+never hides the others.
+"""
+
+from collections.abc import Hashable, Sequence
+from functools import cache
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+from msgspec import Raw, Struct
+
+from voda.cluster.kubernetes.client.responses import one_line
+from voda.cluster.kubernetes.resources.objects import ListMetadata, NamedObject
+
+T = TypeVar("T")
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class Unreadable(Exception):
+    """The text is not what was expected; the message says in what."""
+
+
+class Page(Struct, Generic[T], frozen=True):
+    """A list, or a part of one."""
+
+    metadata: ListMetadata = ListMetadata()
+    items: tuple[T, ...] | None = None
+    """Go writes an empty list as null."""
+
+
+class Event(Struct, frozen=True):
+    """A line of a watch."""
+
+    type: str
+    object: Raw
+
+
+def read(text: bytes | Raw, kind: type[T]) -> T:
+    """Return an object.
+
+    Nulls are as good as fields left out, which is how operators written in Go mean them.
+
+    Raises:
+        Unreadable: it is none of that kind.
+    """
+    try:
+        return cast(T, decoder(cast(Hashable, kind)).decode(text))
+    except _UNREADABLE as wrong:
+        try:
+            return msgspec.convert(_without_nulls(msgspec.json.decode(text)), kind, strict=False)
+        except _UNREADABLE:
+            raise Unreadable(one_line(str(wrong))) from wrong
+
+
+def read_page(text: bytes, kind: type[T]) -> tuple[Page[T], Sequence[str]]:
+    """Return a page and the keys (`namespace/name`) of what on it could not be read.
+
+    Raises:
+        Unreadable: it is no list at all.
+    """
+    try:
+        whole: Page[T] = decoder(Page[kind]).decode(text)  # type: ignore[valid-type]
+        return whole, ()
+    except _UNREADABLE:
+        rough = read(text, Page[Raw])
+    items: list[T] = []
+    unread: list[str] = []
+    for item in rough.items or ():
+        try:
+            items.append(read(item, kind))
+        except Unreadable:
+            unread.append(key(item))
+    return Page(metadata=rough.metadata, items=tuple(items)), unread
+
+
+def key(text: bytes | Raw) -> str:
+    """Return `namespace/name` of any object; empty where it has no name that can be read."""
+    try:
+        return read(text, NamedObject).metadata.key
+    except Unreadable:
+        return ""
+
+
+def version(text: bytes | Raw) -> str:
+    """Return the resource version of any object; empty where it cannot be read."""
+    try:
+        return read(text, NamedObject).metadata.resource_version
+    except Unreadable:
+        return ""
+
+
+@cache
+def decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
+    """Return the one decoder of a kind: making one costs more than using it."""
+    return msgspec.json.Decoder(cast(type[Any], kind))
+
+
+def _without_nulls(value: Any) -> Any:
+    match value:
+        case dict():
+            return {name: _without_nulls(each) for name, each in value.items() if each is not None}
+        case list():
+            return [_without_nulls(each) for each in value if each is not None]
+    return value

@@ -1,0 +1,95 @@
+"""What an answer of the API server that is no success means: one of voda's errors, in one sentence. Pure.
+
+Rule: the sentence names the verb, the path and what the server said, on one line and never longer than a screen; no
+header of the request is ever in it, for one of them is the token.
+"""
+
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from voda.cluster.kubernetes.client.errors import Absent, Conflict, Gone, NotServed, Rejected, Throttled
+from voda.domain.errors import ClusterUnavailable, VodaError
+
+_SAID_CHARACTERS: Final = 400
+_RETRY_AFTER_S: Final = 1.0
+"""Where the server asks for patience and does not say how much."""
+_LONGEST_RETRY_AFTER_S: Final = 3600.0
+
+
+class _Details(Struct, frozen=True, rename="camel"):
+    name: str = ""
+    retry_after_seconds: int = 0
+
+
+class Verdict(Struct, frozen=True):
+    """The body of an answer that is no object: a Status, as far as it is one."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: _Details | None = None
+
+    @property
+    def is_about_an_object(self) -> bool:
+        """Whether a 404 says that the object is not there, rather than that its whole kind is not served (yet)."""
+        return self.details is not None and bool(self.details.name)
+
+
+def verdict(code: int, body: bytes) -> Verdict:
+    """Return what a body says; of a page that some proxy wrote, its text."""
+    try:
+        read = msgspec.json.decode(body, type=Verdict)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        read = Verdict(message=body[: 4 * _SAID_CHARACTERS].decode("utf-8", "replace"))
+    return msgspec.structs.replace(read, code=code or read.code)
+
+
+def error(asked: str, said: Verdict, retry_after: str = "") -> VodaError:
+    """Return the error that an answer means.
+
+    Args:
+        asked: verb and path.
+        said: the answer.
+        retry_after: the header of that name; empty where there is none.
+    """
+    sentence = f"cannot {asked}: the API server answers {said.code}{_told(said)}"
+    match said.code:
+        case 404:
+            return Absent(sentence, 404) if said.is_about_an_object else NotServed(sentence)
+        case 409:
+            return Conflict(sentence)
+        case 410:
+            return Gone(sentence)
+        case 429:
+            return Throttled(sentence, patience_s(said, retry_after))
+        case 503 if retry_after:
+            return Throttled(sentence, patience_s(said, retry_after))
+        # A token may have run out a moment before its successor is read: the next try may well succeed.
+        case 401 | 408:
+            return ClusterUnavailable(sentence)
+        case code if 300 <= code < 500:
+            return Rejected(sentence, code)
+    return ClusterUnavailable(sentence)
+
+
+def patience_s(said: Verdict, retry_after: str) -> float:
+    """Return for how many seconds the server asks not to be asked again."""
+    named = retry_after.strip()
+    if named.isascii() and named.isdigit():
+        return min(float(named[:9]), _LONGEST_RETRY_AFTER_S)
+    if said.details is not None and said.details.retry_after_seconds > 0:
+        return min(float(said.details.retry_after_seconds), _LONGEST_RETRY_AFTER_S)
+    return _RETRY_AFTER_S
+
+
+def one_line(text: str) -> str:
+    """Return a text of anybody's as a short part of a sentence."""
+    line = "".join(each if each.isprintable() else " " for each in " ".join(text.split()))
+    return line if len(line) <= _SAID_CHARACTERS else f"{line[:_SAID_CHARACTERS]}..."
+
+
+def _told(said: Verdict) -> str:
+    reason, message = one_line(said.reason), one_line(said.message).rstrip(".")
+    return (f" {reason}" if reason else "") + (f": {message}" if message else "")

@@ -1,0 +1,259 @@
+"""HTTP to the API server: connections, credentials, time limits, and the few tries that are made here.
+
+Rules: a request is sent again only where the server did not take it (429, 503 with Retry-After, no connection), a few
+times, and never for longer than its time limit; no redirect is followed, for the token would go with it; a peer that
+vanished silently is noticed by the kernel's probes within half a minute, whatever the stream's own silence means.
+"""
+
+import asyncio
+import re
+import socket
+import ssl
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import msgspec
+from aiohttp import (
+    ClientConnectionResetError,
+    ClientConnectorError,
+    ClientError,
+    ClientPayloadError,
+    ClientResponse,
+    ClientSession,
+    ClientTimeout,
+    ServerDisconnectedError,
+)
+from kubernetes_asyncio.client import Configuration
+from kubernetes_asyncio.client.rest import RESTClientObject
+from kubernetes_asyncio.config import ConfigException
+from msgspec import Struct
+from yarl import URL
+
+from voda.clock import stopwatch
+from voda.cluster.kubernetes.client.errors import Rejected, Throttled, Unreachable
+from voda.cluster.kubernetes.client.responses import error, one_line, verdict
+from voda.domain.errors import ClusterUnavailable, InvalidInput
+
+Asked = Callable[[str, int, float], None]
+"""(verb, HTTP status or 0 where none came, seconds until it came) -> nothing."""
+_TRIES: Final = 4
+_RECONNECT_S: Final = 0.1
+_SHORTEST_PAUSE_S: Final = 0.1
+_ERROR_BYTES: Final = 64 << 10
+_CHUNK_BYTES: Final = 256 << 10
+_PATH: Final = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._:@~-]+)+")
+_PROBES: Final = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
+"""After 15 s of silence one probe every 5 s, at most 3."""
+_FAILURES: Final = (ClientError, OSError, TimeoutError, ConfigException)
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """One thing to ask."""
+
+    verb: str
+    """As RBAC and metrics call it: get, list, watch, create, patch, update, delete."""
+    method: str
+    path: str
+    query: Mapping[str, str] = {}
+    body: Mapping[str, Any] | None = None
+    content: str = "application/json"
+    accept: str = "application/json"
+
+    @property
+    def told(self) -> str:
+        """The request as part of a sentence."""
+        return f"{self.verb} {self.path[:300]}"
+
+
+class TooLarge(ClusterUnavailable):
+    """The answer has more bytes than were allowed for."""
+
+
+class Transport:
+    """Connections to one API server. Made inside a running loop.
+
+    Args:
+        configuration: where it is and how it knows us (see access.py).
+        timeout_s: for one answer, all tries and pauses included.
+        asked: told of every request.
+
+    Raises:
+        InvalidInput: a certificate or key cannot be read.
+    """
+
+    def __init__(self, configuration: Configuration, *, timeout_s: float, asked: Asked | None = None) -> None:
+        self.timeout_s = timeout_s
+        self._configuration = configuration
+        self._asked = asked or (lambda verb, code, seconds: None)
+        try:
+            # For its TLS: authorities, client certificate, server name.
+            self._rest = RESTClientObject(configuration)
+        except (OSError, ValueError) as wrong:
+            raise InvalidInput(f"the certificates for the API server cannot be used: {one_line(str(wrong))}") from wrong
+        # Its own session would look for .netrc and proxies in a thread at every request.
+        self._session = ClientSession(
+            connector=self._rest.pool_manager.connector, connector_owner=False, read_bufsize=_CHUNK_BYTES
+        )
+        self._proxy = configuration.proxy or _proxy(configuration.host or "")
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+        # A farewell of TLS would outlive the loop.
+        if (connector := self._rest.pool_manager.connector) is not None:
+            await connector.close(abort_ssl=True)
+        await self._rest.close()
+
+    async def ask(self, request: Request, *, most_bytes: int = 64 << 20) -> bytes:
+        """Return the body of the answer.
+
+        Raises:
+            ClusterUnavailable, ActionRefused: see errors.py.
+            TooLarge: the answer is larger than `most_bytes`.
+        """
+        patience_s = self.timeout_s
+        for left in reversed(range(_TRIES)):
+            try:
+                async with self.opened(request, total_s=self.timeout_s) as answer:
+                    body = await _read(answer, most_bytes)
+                if len(body) > most_bytes:
+                    raise TooLarge(f"cannot {request.told}: the answer has more than {most_bytes} bytes")
+                return body
+            except (Throttled, Unreachable) as busy:
+                pause_s = _pause_s(busy)
+                if not left or pause_s > patience_s:
+                    raise
+            patience_s -= pause_s
+            await asyncio.sleep(pause_s)
+        raise AssertionError("the last try returns or raises")
+
+    @asynccontextmanager
+    async def opened(
+        self, request: Request, *, total_s: float | None = None, silence_s: float | None = None
+    ) -> AsyncGenerator[ClientResponse, None]:
+        """Send a request, and give its answer while the block lasts; one try.
+
+        Args:
+            request: what to ask.
+            total_s: for the whole answer; None = it may go on for ever.
+            silence_s: between two pieces of the answer; None = until the kernel's probes fail.
+
+        Raises:
+            ClusterUnavailable, ActionRefused: see errors.py; also where the answer breaks off in the block.
+        """
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                answer = await self._send(request, ClientTimeout(total=total_s, sock_read=silence_s))
+        except (*_FAILURES, ValueError) as failed:
+            raise _unanswered(request, failed) from failed
+        try:
+            if not 200 <= answer.status < 300:
+                said = verdict(answer.status, await _read(answer, _ERROR_BYTES))
+                raise error(request.told, said, answer.headers.get("Retry-After", ""))
+            _probe(answer)
+            yield answer
+        except _FAILURES as failed:
+            raise ClusterUnavailable(f"cannot {request.told}: the answer broke off ({_named(failed)})") from failed
+        finally:
+            _drop(answer)
+
+    async def _send(self, request: Request, timeout: ClientTimeout) -> ClientResponse:
+        laps: list[float] = []
+        code = 0
+        try:
+            with stopwatch(laps):
+                answer = await self._session.request(
+                    request.method,
+                    self._url(request),
+                    data=None if request.body is None else msgspec.json.encode(request.body),
+                    headers=await self._headers(request),
+                    timeout=timeout,
+                    allow_redirects=False,
+                    proxy=self._proxy,
+                    proxy_headers=self._configuration.proxy_headers,
+                    server_hostname=self._configuration.tls_server_name,
+                )
+            code = answer.status
+            return answer
+        finally:
+            self._asked(request.verb, code, laps[-1] if laps else 0.0)
+
+    def _url(self, request: Request) -> URL:
+        # A name of somebody's choosing must not lead to another object.
+        if not _PATH.fullmatch(request.path):
+            raise Rejected(f"cannot {request.verb} {one_line(request.path)!r}: it is no path of an object", 400)
+        query = f"?{urlencode(request.query)}" if request.query else ""
+        return URL(f"{self._configuration.host}{request.path}{query}", encoded=True)
+
+    async def _headers(self, request: Request) -> Mapping[str, str]:
+        headers = {"Accept": request.accept, "Accept-Encoding": "identity", "User-Agent": "voda"}
+        if request.body is not None:
+            headers["Content-Type"] = request.content
+        credentials = await self._configuration.auth_settings()
+        if bearer := credentials.get("BearerToken", {}).get("value"):
+            headers["Authorization"] = bearer
+        return headers
+
+
+def _proxy(host: str) -> str | None:
+    """Return the proxy that the environment names for a server, as kubectl finds it too."""
+    url = urlsplit(host)
+    named = getproxies().get(url.scheme)
+    return None if not named or proxy_bypass(url.netloc) else named
+
+
+async def _read(answer: ClientResponse, most_bytes: int) -> bytes:
+    """Return the whole body, or a little more than `most_bytes` of it."""
+    read = bytearray()
+    async for piece in answer.content.iter_any():
+        read += piece
+        if len(read) > most_bytes:
+            break
+    return bytes(read)
+
+
+def _pause_s(busy: Throttled | Unreachable) -> float:
+    return max(busy.retry_after_s, _SHORTEST_PAUSE_S) if isinstance(busy, Throttled) else _RECONNECT_S
+
+
+def _unanswered(request: Request, failed: BaseException) -> ClusterUnavailable:
+    sentence = f"cannot {request.told}: the API server does not answer ({_named(failed)})"
+    return Unreachable(sentence) if isinstance(failed, ClientConnectorError) else ClusterUnavailable(sentence)
+
+
+def _named(failed: BaseException) -> str:
+    match failed:
+        case TimeoutError():
+            return "it takes too long"
+        case ClientPayloadError():
+            return "it ended in the middle"
+        case ServerDisconnectedError() | ClientConnectionResetError():
+            return "it closed the connection"
+        case ssl.SSLError() | ClientConnectorError():
+            return one_line(str(failed))
+    return one_line(f"{type(failed).__name__}: {failed}".rstrip(": "))
+
+
+def _drop(answer: ClientResponse) -> None:
+    """Let go of an answer: read to its end, it has given its connection back; else that is of no use again."""
+    connection = answer.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+    answer.close()
+
+
+def _probe(answer: ClientResponse) -> None:
+    """Let the kernel probe a connection on which nothing may be said for long."""
+    connection = answer.connection
+    transport = None if connection is None else connection.transport
+    peer = None if transport is None else transport.get_extra_info("socket")
+    if peer is None:
+        return
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _PROBES:
+        # Not every system knows all of them.
+        if hasattr(socket, name):
+            peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -1,0 +1,1 @@
+"""Moves each job's object and pods towards the plan."""

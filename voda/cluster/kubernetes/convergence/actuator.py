@@ -1,0 +1,261 @@
+"""Makes single jobs what is wanted of them: asks what is missing, does it, and looks again whenever something changed.
+
+Rules: one convergence of a job at a time; what fails is tried again after a pause that grows, and no other job waits
+for it; only a leader has wishes, and who stands down forgets them at once.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from voda.clock import Clock
+from voda.cluster.kubernetes.binding.binder import Binder
+from voda.cluster.kubernetes.client.api import Api
+from voda.cluster.kubernetes.client.errors import Conflict
+from voda.cluster.kubernetes.client.paths import object_path, pod_path
+from voda.cluster.kubernetes.convergence.steps import (
+    BindPods,
+    DeleteObject,
+    DeletePods,
+    Desired,
+    PatchObject,
+    Running,
+    Situation,
+    Step,
+    Stopped,
+    Unregister,
+    steps,
+)
+from voda.cluster.kubernetes.resources.objects import JobObject, Pod
+from voda.cluster.kubernetes.state.inventory import Inventory, Seen
+from voda.cluster.kubernetes.state.job_outcome import counted_failures
+from voda.cluster.kubernetes.state.pod_owners import index
+from voda.cluster.kubernetes.together import together
+from voda.cluster.port import Notice
+from voda.domain.errors import VodaError
+from voda.events.types import ActionFailed, JobRegistered
+
+_log = logging.getLogger(__name__)
+
+TellJob = Callable[[str, Notice], None]
+"""(job id, fact for the log) -> nothing."""
+_FIRST_PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 60.0
+_UNFORESEEN_S: Final = 10.0
+_HEARD_S: Final = 5.0
+"""After this long without an effect the log is told again."""
+_AT_ONCE: Final = 32
+"""Jobs that are converged at a time."""
+
+
+class Actuator:
+    """Holds what is wanted of each job, and acts.
+
+    Args:
+        inventory: what there is.
+        api: where to act.
+        clock: of pauses and graces.
+        binder: gives pods their nodes.
+        tell: takes facts about a job for the log.
+    """
+
+    def __init__(self, inventory: Inventory, api: Api, clock: Clock, binder: Binder, tell: TellJob) -> None:
+        self.desired: dict[str, Desired] = {}
+        self._inventory = inventory
+        self._api = api
+        self._clock = clock
+        self._binder = binder
+        self._tell = tell
+        self._busy: set[str] = set()
+        self._again: set[str] = set()
+        """Jobs about which something changed while they were being converged."""
+        self._given_up: dict[str, float] = {}
+        """uid of an object that is to be made anew -> when the log was told last."""
+        self._setbacks: dict[str, tuple[int, float]] = {}
+        """job id -> attempts that failed in a row, instant of the next one."""
+
+    async def want(self, job_id: str, desired: Desired) -> None:
+        """Take a wish, and begin to fulfil it.
+
+        Raises:
+            ClusterUnavailable: try again.
+            ActionRefused: the server refuses it as it stands.
+        """
+        self.desired[job_id] = desired
+        self._setbacks.pop(job_id, None)
+        with suppress(Conflict):
+            # What is there differs from what was known: the watch is about to say so, and the wish is taken.
+            await self._converge(job_id)
+
+    def stand_down(self) -> None:
+        """Forget all wishes."""
+        self.desired.clear()
+        self._given_up.clear()
+        self._setbacks.clear()
+
+    async def converge(self, job_ids: Iterable[str]) -> None:
+        """Look at jobs again, many at a time; what fails is told and tried again later."""
+        now = self._clock.now()
+        due = [job_id for job_id in job_ids if self._setbacks.get(job_id, (0, now))[1] <= now]
+        queue = iter(due)
+
+        async def work() -> None:
+            for job_id in queue:
+                await self._attempt(job_id)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(_AT_ONCE, len(due))):
+                group.create_task(work())
+
+    def due(self) -> Sequence[str]:
+        """Return the jobs whose pause after a failure is over."""
+        now = self._clock.now()
+        return [job_id for job_id, (_, at) in self._setbacks.items() if at <= now]
+
+    def unsettled(self) -> Sequence[str]:
+        """Return the jobs that time alone may let go on: pods of theirs leave, or wait for a node."""
+        return [job_id for job_id in self.desired if any(map(_is_passing, self._pods(job_id).values()))]
+
+    def starting(self) -> Sequence[str]:
+        """Return the jobs that shall run and of which no worker holds anything yet."""
+        held = self._inventory.held
+        return [job_id for job_id, wish in self.desired.items() if isinstance(wish, Running) and not held(job_id)]
+
+    def nodes(self, job_id: str) -> Mapping[int, str]:
+        """Return worker index -> node, as wanted."""
+        desired = self.desired.get(job_id)
+        nodes = desired.nodes if isinstance(desired, Running) else ()
+        return {index: node for index, node in enumerate(nodes) if node}
+
+    def situation(self, job_id: str) -> Situation:
+        """Return what there is of a job."""
+        inventory = self._inventory
+        job, seen, workers = inventory.job(job_id), inventory.object_of(job_id), inventory.workers(job_id)
+        indices = {key: number for key, pod in workers.items() if (number := index(pod)) is not None}
+        return Situation(
+            job_id=job_id,
+            uid=job.uid if job is not None else "",
+            spec=job.spec if job is not None else None,
+            seen=seen,
+            workers=dict(workers),
+            indices=indices,
+            believed=job.workers if job is not None else {},
+            pods=dict(inventory.pods(seen)) if seen is not None else {},
+            dead_nodes=inventory.dead_nodes(self._pods(job_id).values()),
+            now=self._clock.now(),
+        )
+
+    def _pods(self, job_id: str) -> Mapping[str, Pod]:
+        """Return the pods of a job by key, launchers too, and workers that outlived its object."""
+        seen, workers = self._inventory.object_of(job_id), self._inventory.workers(job_id)
+        return {**self._inventory.pods(seen), **workers} if seen is not None else workers
+
+    async def _attempt(self, job_id: str) -> None:
+        try:
+            await self._converge(job_id)
+        except Conflict:
+            # What is there differs from what was known; the watch is about to say so.
+            return
+        except VodaError as error:
+            self._set_back(job_id, str(error), at_least_s=getattr(error, "retry_after_s", 0.0))
+        except Exception as error:  # whatever it is, it concerns one job; the others must not stand still
+            _log.exception("unforeseen doing=converging about=%s", job_id)
+            self._set_back(job_id, f"{error!r} was not foreseen", at_least_s=_UNFORESEEN_S)
+        else:
+            self._setbacks.pop(job_id, None)
+
+    def _set_back(self, job_id: str, error: str, *, at_least_s: float) -> None:
+        attempt = self._setbacks.get(job_id, (0, 0.0))[0] + 1
+        pause_s = min(_FIRST_PAUSE_S * 2 ** min(attempt - 1, 16), _LONGEST_PAUSE_S)
+        self._setbacks[job_id] = (attempt, self._clock.now() + max(pause_s, at_least_s))
+        self._tell(job_id, ActionFailed(job_id=job_id, action="converge", error=error, attempt=attempt))
+
+    async def _converge(self, job_id: str) -> None:
+        if job_id in self._busy:
+            self._again.add(job_id)
+            return
+        self._busy.add(job_id)
+        try:
+            while True:
+                self._again.discard(job_id)
+                try:
+                    await self._act(job_id)
+                except Conflict:
+                    # What it was about is known by now, and nothing else will tell of it.
+                    if job_id not in self._again:
+                        raise
+                if job_id not in self._again:
+                    return
+        finally:
+            self._busy.discard(job_id)
+
+    async def _act(self, job_id: str) -> None:
+        desired = self.desired.get(job_id)
+        if desired is None:
+            return
+        at = self.situation(job_id)
+        todo = steps(desired, at)
+        for step in todo:
+            await self._take(step, at)
+        if isinstance(desired, Stopped) and not todo and all(map(_is_at_rest, at.workers.values())):
+            self.desired.pop(job_id, None)
+
+    async def _take(self, step: Step, at: Situation) -> None:
+        match step:
+            case PatchObject(patch):
+                await self._patch(at, patch.body, patch.subresource)
+            case DeleteObject():
+                assert at.seen is not None, "what is deleted was seen"
+                meta = at.seen.object.metadata
+                await self._api.delete(object_path(at.seen), uid=meta.uid)
+            case Unregister() if at.now >= self._given_up.get(at.uid, 0.0) + _HEARD_S:
+                self._given_up[at.uid] = at.now
+                self._tell(at.job_id, JobRegistered(job_id=at.job_id, uid=""))
+            case Unregister():
+                # The log is about to know.
+                return
+            case DeletePods():
+                await self._delete_pods(step, at)
+            case BindPods(nodes):
+                await self._binder.bind(at.job_id, {key: at.workers[key] for key in nodes}, nodes)
+
+    async def _patch(self, at: Situation, body: Mapping[str, object], subresource: str) -> None:
+        assert at.seen is not None, "what is patched was seen"
+        path = object_path(at.seen)
+        if subresource:
+            await self._api.patch(f"{path}/{subresource}", body, dict)
+            return
+        uid = at.seen.object.metadata.uid
+        metadata = body.get("metadata")
+        # An object of the same name that was made meanwhile is not meant.
+        known = {"uid": uid, **(metadata if isinstance(metadata, Mapping) else {})}
+        now = await self._api.patch(path, {**body, "metadata": known}, JobObject)
+        self._inventory.hear_object(uid, at.seen.kind, now)
+
+    async def _delete_pods(self, step: DeletePods, at: Situation) -> None:
+        there = {**at.pods, **at.workers}
+        pods = [there[key] for key in step.keys]
+        if step.why == "ended" and at.seen is not None:
+            await self._count_failures(pods, at, at.seen)
+        grace_s = 0 if step.is_forced or step.why == "ended" else None
+        await together(self._delete_pod(pod, grace_s) for pod in pods)
+
+    async def _delete_pod(self, pod: Pod, grace_s: int | None) -> None:
+        if not await self._api.delete(pod_path(pod), uid=pod.metadata.uid, grace_s=grace_s):
+            self._inventory.see_pod(pod.metadata.key, None)
+
+    async def _count_failures(self, pods: Sequence[Pod], at: Situation, seen: Seen) -> None:
+        """Note on the object how many workers failed by themselves, before they are forgotten."""
+        if noted := counted_failures(seen, pods, at.workers.values()):
+            version = seen.object.metadata.resource_version
+            await self._patch(at, {"metadata": {"annotations": noted, "resourceVersion": version}}, "")
+
+
+def _is_at_rest(pod: Pod) -> bool:
+    return pod.is_over and not pod.is_leaving
+
+
+def _is_passing(pod: Pod) -> bool:
+    return pod.is_leaving or (not pod.spec.node_name and not pod.is_over)

@@ -1,0 +1,1 @@
+"""What voda writes for users: Kubernetes Events and annotations; pure."""

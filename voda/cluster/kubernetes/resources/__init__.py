@@ -1,0 +1,1 @@
+"""Kubernetes objects as trimmed records, quantities, well-known names; pure."""

@@ -1,0 +1,292 @@
+"""Kubernetes objects, trimmed to the fields that voda reads.
+
+Rule: decoding drops everything else and keeps equal parts once (sharing.py), so that ten thousand pods cost megabytes
+and not gigabytes; an object and its mappings are never changed.
+"""
+
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
+
+from voda.cluster.kubernetes.resources.interning import interned, shared, shared_mapping
+
+_OURS: Final = "voda.dev/"
+"""What the annotations of pods and nodes begin with that are kept: those of others are long, and nobody reads them."""
+
+
+class _Object(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
+    """Base: unknown fields are ignored."""
+
+
+class OwnerReference(_Object, frozen=True):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class Name(_Object, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, or the name of what has no namespace."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class Metadata(Name, frozen=True):
+    generation: int = 0
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    owner_references: tuple[OwnerReference, ...] = ()
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "labels", interned(self.labels))
+        force_setattr(self, "owner_references", shared(self.owner_references))
+
+    def keep_ours(self) -> None:
+        """Drop the annotations of others; while decoding only."""
+        ours = {key: value for key, value in self.annotations.items() if key.startswith(_OURS)}
+        force_setattr(self, "annotations", interned(ours))
+
+
+class NamedObject(_Object, frozen=True):
+    """Any object, as far as it takes to tell whether it is the same."""
+
+    metadata: Name = Name()
+
+
+class Taint(_Object, frozen=True):
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+class NodeCondition(_Object, frozen=True):
+    type: str
+    status: str = ""
+
+
+class NodeSpec(_Object, frozen=True):
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeStatus(_Object, frozen=True):
+    allocatable: Mapping[str, str] = {}
+    conditions: tuple[NodeCondition, ...] = ()
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "allocatable", shared_mapping(self.allocatable))
+        force_setattr(self, "conditions", shared(self.conditions))
+
+
+class NodeObject(_Object, frozen=True):
+    metadata: Metadata
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    def __post_init__(self) -> None:
+        self.metadata.keep_ours()
+
+
+class Resources(_Object, frozen=True):
+    """Quantities as written: a string mostly, but a number is legal too."""
+
+    requests: Mapping[str, str | int | float] = {}
+    limits: Mapping[str, str | int | float] = {}
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "requests", shared_mapping(self.requests))
+        force_setattr(self, "limits", shared_mapping(self.limits))
+
+
+class Container(_Object, frozen=True):
+    name: str = ""
+    resources: Resources = Resources()
+    restart_policy: str = ""
+    """Of an init container: Always makes it a sidecar, whose requests add to the containers'."""
+
+
+class Toleration(_Object, frozen=True):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class PodSpec(_Object, frozen=True):
+    node_name: str = ""
+    scheduler_name: str = ""
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    resources: Resources = Resources()
+    """Of the pod as a whole, where the server knows that; counts instead of the containers'."""
+    overhead: Mapping[str, str | int | float] = {}
+    node_selector: Mapping[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
+    affinity: Mapping[str, Any] = {}
+    scheduling_gates: tuple[Mapping[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "overhead", shared_mapping(self.overhead))
+        force_setattr(self, "node_selector", shared_mapping(self.node_selector))
+        force_setattr(self, "tolerations", shared(self.tolerations))
+        if not self.affinity:
+            force_setattr(self, "affinity", shared_mapping(self.affinity))
+
+
+class Terminated(_Object, frozen=True):
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class Waiting(_Object, frozen=True):
+    reason: str = ""
+    """ContainerCreating, ImagePullBackOff, CrashLoopBackOff, ..."""
+
+
+class ContainerState(_Object, frozen=True):
+    waiting: Waiting | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(_Object, frozen=True):
+    name: str = ""
+    restart_count: int = 0
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+
+
+class PodCondition(_Object, frozen=True):
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class PodStatus(_Object, frozen=True):
+    phase: str = ""
+    """Pending, Running, Succeeded, Failed or Unknown."""
+    reason: str = ""
+    """Evicted, NodeLost, Preempting, ... of a pod that failed without its program's doing."""
+    message: str = ""
+    nominated_node_name: str = ""
+    """Where kube-scheduler made room for the pod, and is about to bind it."""
+    conditions: tuple[PodCondition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "conditions", shared(self.conditions))
+        force_setattr(self, "container_statuses", shared(self.container_statuses))
+
+
+class Pod(_Object, frozen=True):
+    metadata: Metadata
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    def __post_init__(self) -> None:
+        self.metadata.keep_ours()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its processes have ended, so that it holds nothing of its node any more."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def takes_from(self) -> str:
+        """Name of the node whose resources are its own: where it is, or is about to be; empty: no node's."""
+        return "" if self.is_over else self.spec.node_name or self.status.nominated_node_name
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether its deletion was asked for; it holds what it has until it is gone."""
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def leaves_at(self) -> float:
+        """When its grace is over, seconds since the epoch; infinity where its deletion was not asked for."""
+        stamp = self.metadata.deletion_timestamp
+        return datetime.fromisoformat(stamp).timestamp() if stamp else math.inf
+
+
+class JobCondition(_Object, frozen=True):
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class ReplicaStatus(_Object, frozen=True):
+    active: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
+class JobStatus(_Object, frozen=True):
+    conditions: tuple[JobCondition, ...] = ()
+    replica_statuses: Mapping[str, ReplicaStatus] = {}
+    completion_time: str | None = None
+
+    def condition(self, kind: str) -> JobCondition | None:
+        """Return the condition of that type if its status is True."""
+        return next((each for each in self.conditions if each.type == kind and each.status == "True"), None)
+
+
+class RunPolicy(_Object, frozen=True):
+    suspend: bool = False
+    managed_by: str | None = None
+    clean_pod_policy: str | None = None
+    backoff_limit: int | None = None
+
+
+class ReplicaSpec(_Object, frozen=True):
+    replicas: int | None = None
+    restart_policy: str | None = None
+
+
+class ElasticPolicy(_Object, frozen=True):
+    """Of a PyTorchJob: how many replicas its agents were told to expect."""
+
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+
+
+class JobObjectSpec(_Object, frozen=True):
+    run_policy: RunPolicy = RunPolicy()
+    mpi_replica_specs: Mapping[str, ReplicaSpec] = {}
+    pytorch_replica_specs: Mapping[str, ReplicaSpec] = {}
+    elastic_policy: ElasticPolicy | None = None
+
+
+class JobObject(_Object, frozen=True):
+    """An MPIJob or a PyTorchJob. Lists do not repeat kind and apiVersion: whoever lists knows them."""
+
+    metadata: Metadata
+    spec: JobObjectSpec = JobObjectSpec()
+    status: JobStatus = JobStatus()
+
+
+class ListMetadata(_Object, frozen=True):
+    resource_version: str = ""
+    continue_: str = field(default="", name="continue")
+
+
+class Status(_Object, frozen=True):
+    """What the API server answers instead of an object when something is wrong."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""

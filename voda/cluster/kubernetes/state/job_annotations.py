@@ -1,0 +1,146 @@
+"""What a job object of a user's own says to voda: whose it is, what it asks for, and whether it is voda's to run.
+
+Rule: pure; whatever it says was written by somebody who may create objects in its namespace, and is taken for no more
+than that.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from voda.cluster.kubernetes.kinds.base import JobKind
+from voda.cluster.kubernetes.kinds.managed_by import OPERATORS, is_foreign
+from voda.cluster.kubernetes.resources import well_known
+from voda.cluster.kubernetes.resources.objects import JobObject, Metadata
+from voda.domain.errors import InvalidField
+from voda.domain.job import MOST_REPLICAS
+from voda.manifests.replica_bounds import Wish, count
+
+USER: Final = "voda.dev/user"
+"""Annotation or label: for whom the job runs; without it, the name of its namespace."""
+WISHES_TAKEN: Final = "voda.dev/wishes-taken"
+"""Annotation of the job object: which wishes of its annotations the log has taken over last."""
+_USER: Final = re.compile(r"[a-z0-9]([a-z0-9._@-]{0,61}[a-z0-9])?")
+_MOST: Final = 1_000_000_000
+_WISHES: Final[Mapping[str, tuple[str, int, int]]] = {
+    "min_replicas": ("voda.dev/min-replicas", 1, MOST_REPLICAS),
+    "max_replicas": ("voda.dev/max-replicas", 1, MOST_REPLICAS),
+    "priority": ("voda.dev/priority", -_MOST, _MOST),
+    "epochs": ("voda.dev/epochs", 0, _MOST),
+}
+"""Wish -> its annotation, least, most."""
+_WRITTEN: Final = frozenset(
+    {
+        well_known.JOB_ID,
+        well_known.STATE,
+        well_known.EXPLANATION,
+        well_known.ESTIMATED_FINISH,
+        well_known.WORKER_FAILURES,
+        well_known.COUNTED_FAILURES,
+        WISHES_TAKEN,
+    }
+)
+"""Annotations that voda writes."""
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def is_invited(meta: Metadata) -> bool:
+    """Say whether voda is asked to run the object."""
+    return meta.labels.get(well_known.MANAGED) == "true"
+
+
+def foreign_manager(job: JobObject) -> str:
+    """Return why the object is not voda's to run, one sentence; empty where it may be."""
+    if not is_foreign(job):
+        return ""
+    managed_by = job.spec.run_policy.managed_by or ""
+    if managed_by and managed_by not in OPERATORS:
+        return f"left alone: spec.runPolicy.managedBy gives it to {managed_by[:80]!r}"
+    return f"left alone: its label {well_known.KUEUE_QUEUE} gives it to Kueue; one of the two labels has to go"
+
+
+def has_finished(job: JobObject) -> bool:
+    """Say whether the operator is through with the object."""
+    return any(job.status.condition(kind) is not None for kind in ("Succeeded", "Failed"))
+
+
+def user_of(meta: Metadata) -> str:
+    """Return for whom the job runs.
+
+    Raises:
+        InvalidField: the name is none that a user can have.
+    """
+    for where, said in (("annotations", meta.annotations), ("labels", meta.labels)):
+        if (user := said.get(USER)) is not None:
+            if not _USER.fullmatch(user):
+                path = f"metadata.{where}[{USER}]"
+                raise InvalidField(
+                    path,
+                    f"{path}: expected 1 to 63 of a-z, 0-9, '.', '_', '-' and '@', beginning and ending with a letter"
+                    f" or digit, got {user[:80]!r}",
+                )
+            return user
+    return meta.namespace
+
+
+def manifest_of(found: Mapping[str, Any], kind: JobKind) -> dict[str, Any]:
+    """Return the manifest as its user wrote it, as far as that can be told: without what servers and voda added.
+
+    Args:
+        found: the object as the API server has it.
+        kind: of the object.
+    """
+    meta = found.get("metadata") or {}
+    labels = {name: value for name, value in (meta.get("labels") or {}).items() if name != well_known.MANAGED}
+    ours = _WRITTEN | {_LAST_APPLIED, USER}
+    annotations = {name: value for name, value in (meta.get("annotations") or {}).items() if name not in ours}
+    kept: dict[str, Any] = {"name": meta.get("name"), "namespace": meta.get("namespace")}
+    kept |= {"labels": labels} if labels else {}
+    kept |= {"annotations": annotations} if annotations else {}
+    spec = found.get("spec")
+    return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": kept, "spec": spec}
+
+
+def fingerprint(job: JobObject) -> str:
+    """Return what differs whenever the user changed the object: status, and what voda writes, are left out."""
+    meta = job.metadata
+    said = {name: value for name, value in meta.annotations.items() if name not in _WRITTEN}
+    policy = job.spec.run_policy
+    parts = (meta.uid, meta.generation, sorted(meta.labels.items()), sorted(said.items()), policy.managed_by)
+    return msgspec.json.encode(parts).decode()
+
+
+def wishes_text(annotations: Mapping[str, str]) -> str:
+    """Return the wishes that annotations hold, in one line; equal texts are equal wishes."""
+    held = ((name, annotations.get(key)) for name, (key, _, _) in _WISHES.items())
+    return ",".join(f"{name}={value.strip()[:40]}" for name, value in held if value is not None)
+
+
+def wishes_of(annotations: Mapping[str, str], taken: str) -> Mapping[str, int]:
+    """Return the wishes that differ from those taken over before: name of a field of `Change` -> figure.
+
+    Args:
+        annotations: of the object.
+        taken: `wishes_text` of then.
+
+    Raises:
+        InvalidField: a wish is no number, or out of bounds.
+    """
+    before = dict(pair.partition("=")[::2] for pair in taken.split(",") if pair)
+    found: dict[str, int] = {}
+    for name, (key, least, most) in _WISHES.items():
+        value = annotations.get(key)
+        if value is not None and value.strip()[:40] != before.get(name):
+            found[name] = count(Wish(value, f"metadata.annotations[{key}]"), least=least, most=most)
+    return found
+
+
+def taken_before(job: JobObject, manifest: Mapping[str, Any] | None) -> str:
+    """Return the wishes that the log has taken over: noted on the object, else those that it was submitted with."""
+    noted = job.metadata.annotations.get(WISHES_TAKEN)
+    if noted is not None:
+        return noted
+    meta = (manifest or {}).get("metadata") or {}
+    return wishes_text(meta.get("annotations") or {})

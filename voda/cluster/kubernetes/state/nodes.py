@@ -1,0 +1,135 @@
+"""Nodes as plans see them: which pool a node belongs to, and what it can be used for.
+
+Rules: pure; a heartbeat, an annotation or a condition's time changes nothing here, because every other Node goes to
+the log; what a label says becomes a pool by one rule, so that a job's manifest can name it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+from msgspec import Struct
+
+from voda.cluster.kubernetes.resources.objects import NodeObject
+from voda.cluster.kubernetes.resources.quantity import milli
+from voda.domain.errors import InvalidInput
+from voda.domain.node import Node
+from voda.manifests import names
+
+MOST_GPUS: Final = 65_536
+"""More than any machine has; a kubelet that offers more is broken."""
+_KEPT_LABELS: Final = (
+    "kubernetes.io/hostname",
+    "node.kubernetes.io/instance-type",
+    "nvidia.com/gpu.product",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+)
+_LONGEST_LABEL: Final = 63
+_KEEPS_AWAY: Final = ("NoSchedule", "NoExecute")
+
+
+class PoolRule(Struct, frozen=True, kw_only=True):
+    """Which nodes form which pools."""
+
+    label: str = "vodascheduler/accelerator"
+    """Key of the node label whose value names the pool."""
+    resource: str = "nvidia.com/gpu"
+    """What a replica takes; cpu makes a cluster without GPUs usable."""
+    default_pool: str = ""
+    """Of nodes that have the resource and not the label; empty: they are left alone."""
+    tolerated_taints: tuple[str, ...] = ("nvidia.com/gpu", "amd.com/gpu")
+    """Keys of taints that workers are made to tolerate."""
+
+
+def pool_of(node: NodeObject, rule: PoolRule) -> str | None:
+    """Return the pool of a node; None: it is none of ours."""
+    if value := node.metadata.labels.get(rule.label):
+        return pool_name(value)
+    return rule.default_pool or None if _offered(node, rule) >= 1000 else None
+
+
+@lru_cache(maxsize=1024)
+def pool_name(value: str) -> str | None:
+    """Return the pool that a label's value names: dots become dashes, for streams are named after pools.
+
+    `1.5` and `1-5` are one pool: see `clashes`.
+
+    Returns:
+        None where the value is no label's: the API server allows none such.
+    """
+    try:
+        return names.pool_of_label(value, "pool")
+    except InvalidInput:
+        return None
+
+
+def clashes(nodes: Iterable[NodeObject], rule: PoolRule) -> list[str]:
+    """Return a sentence for each pool whose nodes have different values of the label."""
+    values: defaultdict[str, set[str]] = defaultdict(set)
+    for node in nodes:
+        if (value := node.metadata.labels.get(rule.label)) and (pool := pool_name(value)):
+            values[pool].add(value)
+    return [
+        f"nodes with the label {rule.label} of {' and '.join(sorted(found))} form one pool, {pool}"
+        for pool, found in sorted(values.items())
+        if len(found) > 1
+    ]
+
+
+def as_node(node: NodeObject, rule: PoolRule, *, foreign_milli: int = 0) -> Node | None:
+    """Return a node as plans see it; None: it is none of ours.
+
+    Args:
+        node: as the API server has it.
+        rule: which nodes form which pools.
+        foreign_milli: thousandths of the resource that others' pods take, e.g. 250 for a quarter of a CPU.
+    """
+    if (pool := pool_of(node, rule)) is None:
+        return None
+    offered = _offered(node, rule)
+    gpus = offered // 1000
+    return Node(
+        name=node.metadata.name,
+        pool=pool,
+        gpus=gpus,
+        # Parts are of use to nobody: 7.9 CPUs of which others take 0.5 are 7, of which they take none.
+        foreign_gpus=gpus - max(0, offered - foreign_milli) // 1000,
+        is_ready=is_ready(node),
+        is_schedulable=not why_closed(node, rule),
+        labels=_labels(node, rule),
+    )
+
+
+def is_ready(node: NodeObject) -> bool:
+    """Say whether the node's kubelet reports that it works; one that never did is not."""
+    return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
+
+
+def why_closed(node: NodeObject, rule: PoolRule) -> str:
+    """Return why a node takes no more workers of anybody: `cordoned`, a taint; empty where it does."""
+    if node.metadata.deletion_timestamp is not None:
+        return "being deleted"
+    if node.spec.unschedulable:
+        return "cordoned"
+    for taint in node.spec.taints:
+        if taint.effect in _KEEPS_AWAY and taint.key not in rule.tolerated_taints:
+            return f"tainted {taint.key}:{taint.effect}"
+    return ""
+
+
+def _offered(node: NodeObject, rule: PoolRule) -> int:
+    """Return the thousandths of the resource that a node has for pods."""
+    try:
+        offered = milli(node.status.allocatable.get(rule.resource, "0"))
+    except InvalidInput:
+        # What cannot be read cannot be handed out; the other nodes go on.
+        return 0
+    return max(0, min(offered, MOST_GPUS * 1000))
+
+
+def _labels(node: NodeObject, rule: PoolRule) -> dict[str, str]:
+    found = node.metadata.labels
+    kept = sorted({*_KEPT_LABELS, rule.label})
+    return {key: found[key][:_LONGEST_LABEL] for key in kept if key in found}

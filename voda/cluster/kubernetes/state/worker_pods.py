@@ -1,0 +1,137 @@
+"""What a job's worker pods come to: who holds GPUs where, and why who held some does no more.
+
+Rules: pure; a worker holds its GPUs from its binding until its pod has ended or is gone, leaving or not; what left
+because it was told to did not fail, whatever its exit code says.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from voda.cluster.kubernetes.resources.objects import NodeObject, Pod
+from voda.cluster.kubernetes.state.nodes import is_ready
+from voda.events.types import ExitCause, JobCompleted, JobFailed, WorkerExited, WorkerStarted
+
+Exit = tuple[ExitCause, int | None]
+"""Cause and exit code; None where there was no code, or it tells nothing."""
+
+_NODE_LOST: Final = frozenset({"NodeLost", "DeletionByPodGC"})
+"""Reasons of a pod, or of its condition DisruptionTarget, that mean its machine is gone."""
+_BY_TAINT: Final = "DeletionByTaintManager"
+"""A reason of that condition: the node was tainted, by its owner or because it does not answer."""
+_OWN_FAULT: Final = frozenset({"", "DeadlineExceeded"})
+"""Reasons of a pod that failed by itself. Any other is its kubelet's: Evicted, Shutdown, OutOfcpu, NodeAffinity, ..."""
+_REFUSED: Final = frozenset({"NodeAffinity", "NodePorts", "TopologyAffinityError", "UnexpectedAdmissionError"})
+_REFUSED_PREFIXES: Final = ("OutOf",)
+_TOLD_TO_GO: Final = frozenset({137, 143})
+"""128 + SIGKILL or SIGTERM."""
+
+
+def is_refusal(reason: str) -> bool:
+    """Say whether that reason of a pod's failure means that its kubelet would not run it: OutOfcpu, NodePorts, ..."""
+    return reason.startswith(_REFUSED_PREFIXES) or reason in _REFUSED
+
+
+def is_held(pod: Pod) -> bool:
+    """Say whether a worker pod holds what it asked for: bound, and not over."""
+    return bool(pod.spec.node_name) and not pod.is_over
+
+
+def held(pods: Iterable[Pod], index_of: Callable[[Pod], int | None]) -> dict[int, str]:
+    """Return index -> node of the workers that hold GPUs, in the order of the indices.
+
+    Args:
+        pods: of one job.
+        index_of: returns the index of a worker, None for what is none.
+    """
+    found = {index: pod.spec.node_name for pod in pods if is_held(pod) and (index := index_of(pod)) is not None}
+    return dict(sorted(found.items()))
+
+
+def cause(
+    before: Pod,
+    now: Pod | None,
+    *,
+    node: NodeObject | None,
+    wanted: str | None,
+    ended: JobCompleted | JobFailed | None = None,
+) -> Exit:
+    """Return why a worker holds nothing any more.
+
+    Args:
+        before: as it was when it held GPUs.
+        now: the same pod, over; None: it is gone, or a successor has its name.
+        node: where it was; None: the node is gone too.
+        wanted: name of the node where voda wants a worker of that index; None: nowhere.
+        ended: how the job ended, if it has.
+    """
+    pod = now if now is not None and now.metadata.uid == before.metadata.uid else before
+    if by_others := _by_others(pod, node):
+        return by_others, None
+    if pod.is_over and not pod.is_leaving:
+        return ("finished", 0) if pod.status.phase == "Succeeded" else ("failed", _exit_code(pod))
+    if ended is not None:
+        return ("finished" if isinstance(ended, JobCompleted) else "failed"), None
+    return _taken(pod, node, wanted)
+
+
+def told(
+    job_id: str, before: Mapping[int, str], now: Mapping[int, str], exits: Mapping[int, Exit]
+) -> list[WorkerExited | WorkerStarted]:
+    """Return the facts that lead from who held GPUs to who holds some: exits first, one for each cause and code.
+
+    Args:
+        job_id: of the job.
+        before: index -> node, as it was told last.
+        now: index -> node.
+        exits: why workers that are no more where they were went; those it lacks migrated if they are elsewhere,
+            and were stopped if they are nowhere.
+    """
+    by_exit: dict[Exit, list[int]] = {}
+    for index in sorted(before):
+        if now.get(index) != before[index]:
+            default: Exit = ("migrated" if index in now else "stopped", None)
+            by_exit.setdefault(exits.get(index, default), []).append(index)
+    facts: list[WorkerExited | WorkerStarted] = [
+        WorkerExited(job_id=job_id, workers=tuple(indices), cause=why, exit_code=code)
+        for (why, code), indices in by_exit.items()
+    ]
+    come = {index: now[index] for index in sorted(now) if before.get(index) != now[index]}
+    return [*facts, WorkerStarted(job_id=job_id, workers=come)] if come else facts
+
+
+def _by_others(pod: Pod, node: NodeObject | None) -> ExitCause | None:
+    """Return the cause if the pod itself says that neither its program nor its deletion ended it."""
+    disruptions = {
+        each.reason for each in pod.status.conditions if each.type == "DisruptionTarget" and each.status == "True"
+    }
+    if _NODE_LOST & {*disruptions, pod.status.reason}:
+        return "node_lost"
+    if _BY_TAINT in disruptions and not _is_there(node):
+        return "node_lost"
+    return "evicted" if disruptions or pod.status.reason not in _OWN_FAULT else None
+
+
+def _taken(pod: Pod, node: NodeObject | None, wanted: str | None) -> Exit:
+    """Return why a worker went that was deleted, or whose pod went without a word."""
+    if not _is_there(node):
+        # No kubelet confirmed its end: it was given up.
+        return "node_lost", None
+    if wanted is None:
+        return "stopped", None
+    if wanted != pod.spec.node_name:
+        return "migrated", None
+    code = _exit_code(pod)
+    if pod.status.phase == "Failed" and code is not None and code not in _TOLD_TO_GO:
+        # Its operator was faster to clear it away than anybody was to look.
+        return "failed", code
+    return "evicted", None
+
+
+def _is_there(node: NodeObject | None) -> bool:
+    return node is not None and is_ready(node)
+
+
+def _exit_code(pod: Pod) -> int | None:
+    """Return the first exit code of a container that failed; None where none has ended badly."""
+    ends = (status.state.terminated for status in pod.status.container_statuses)
+    return next((end.exit_code for end in ends if end is not None and end.exit_code), None)

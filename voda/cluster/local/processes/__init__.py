@@ -1,0 +1,1 @@
+"""Processes of one replica: started by a shim, found again after a crash."""

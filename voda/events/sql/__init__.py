@@ -1,1 +1,0 @@
-"""The log in a relational database: SQLite, where one machine is enough, and PostgreSQL (shell)."""

@@ -1,0 +1,1 @@
+"""Segments of a log as files: archives, backups, copies, exports and their verification."""

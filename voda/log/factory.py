@@ -1,0 +1,174 @@
+"""Opens a log by its path or URL: SQLite, PostgreSQL, NATS JetStream, an archive or an exported file.
+
+Rules: whatever is not a voda log is refused in one sentence before anything is changed; a store's libraries are
+imported with the first log of its kind, for they cost more than half of a start.
+"""
+
+import asyncio
+from pathlib import Path
+
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from voda import config
+from voda.domain.errors import InvalidInput, NotALog
+from voda.log.archive.archive import Archive
+from voda.log.archive.archive_backed_store import ArchivedStore, SegmentStore
+from voda.log.archive.export import import_log, is_export, open_export
+from voda.log.durable_store import DurableStore
+from voda.log.jetstream.transport.url import is_nats, parsed
+from voda.log.memory import MemoryStore
+from voda.log.sql.store import SqlStore
+from voda.log.sqlite import file
+from voda.log.sqlite.database import SqliteDatabase
+from voda.log.store import EventStore
+
+DEFAULT_TIMEOUT_S = 10.0
+
+
+async def open_store(
+    location: str | Path, *, read_only: bool = False, timeout_s: float = DEFAULT_TIMEOUT_S
+) -> DurableStore:
+    """Open the log for appending, or for reading only; the caller closes it.
+
+    Args:
+        location: a path or `sqlite:///path` (created, and migrated, as needed unless read-only), or
+            `postgresql://user:password@host/database` or `nats://user:password@host/stream` (made and migrated by
+            `voda log migrate` alone).
+        read_only: create and change nothing, not even on the way.
+        timeout_s: longest wait for a database's answer or another process's lock.
+
+    Raises:
+        InvalidInput: there is no such log, folder, database or user.
+        NotALog, LogDamaged, LogTooNew: what is there cannot be used.
+        StoreNotWritable: it may only be read.
+        StoreUnavailable: try again.
+    """
+    path = sqlite_path(location)
+    store: DurableStore
+    if is_nats(location):
+        from voda.log.jetstream.store import JetStreamStore
+
+        store = await JetStreamStore.open(str(location), read_only=read_only, timeout_s=timeout_s)
+    elif path is None:
+        from voda.log.postgres.database import PostgresDatabase
+
+        store = SqlStore(await PostgresDatabase.open(str(location), read_only=read_only, timeout_s=timeout_s))
+    else:
+        store = SqlStore(await asyncio.to_thread(_open_sqlite, path, read_only, timeout_s))
+    if not read_only:
+        try:
+            await store.refuse_cut()
+        except BaseException:
+            await store.close()
+            raise
+    return store
+
+
+async def migrate_log(location: str | Path) -> None:
+    """Make or bring up to date what holds a log: tables in PostgreSQL, streams in NATS, an SQLite file that is there.
+
+    Raises:
+        InvalidInput: there is no such file, or the servers cannot do what is asked for.
+        NotALog, LogTooNew, StoreNotWritable, StoreUnavailable: see their descriptions.
+    """
+    path = sqlite_path(location)
+    if is_nats(location):
+        from voda.log.jetstream.store import JetStreamStore
+
+        await JetStreamStore.migrate(str(location))
+    elif path is None:
+        from voda.log.postgres.database import PostgresDatabase
+
+        await PostgresDatabase.migrate(str(location))
+    elif not path.exists():
+        raise InvalidInput(f"{path}: there is no such log; a new one is made by whatever writes to it first")
+    else:
+        await (await open_store(path)).close()
+
+
+async def open_log(location: str | Path, *, archive: Path | None = None) -> EventStore:
+    """Open whatever holds a log, for reading: a database, an archive, or an exported file (kept in memory whole).
+
+    A log whose end was lost is opened all the same: see refuse_cut.
+
+    Args:
+        location: as in open_store, an export, or a folder of segments.
+        archive: folder of what the log has no more; None = what VODA_ARCHIVE names, else where the log says it is.
+
+    Raises:
+        InvalidInput, NotALog, LogDamaged, LogTooNew, StoreUnavailable: see open_store.
+    """
+    path = sqlite_path(location)
+    if path is None or not (path.is_dir() or is_export(path)):
+        return ArchivedStore(await open_store(location, read_only=True), archive or config.archive())
+    if path.is_dir():
+        return SegmentStore(opened_archive(path))
+    store = MemoryStore()
+    with open_export(path) as file:
+        await import_log(file, store)
+    return store
+
+
+async def refuse_cut(store: EventStore) -> None:
+    """Raise if the log once reached further than it does now; `store` is what open_log returned.
+
+    A folder of segments cannot tell, and an exported file without its end was not opened.
+
+    Raises:
+        LogDamaged: it did.
+    """
+    if isinstance(store, ArchivedStore):
+        await store.refuse_cut()
+
+
+def opened_archive(path: Path) -> Archive:
+    """Open a folder that holds an archive or a backup.
+
+    Raises:
+        NotALog: there is no segment in it.
+        InvalidInput, LogDamaged: see Archive.open.
+    """
+    archive = Archive.open(path)
+    if not archive.segments:
+        raise NotALog(
+            f"{path} is a directory without segments of a log: expected a log, or what 'voda log backup' wrote"
+        )
+    return archive
+
+
+def sqlite_path(location: str | Path) -> Path | None:
+    """Return the file that a path or an SQLite URL names; None for PostgreSQL and NATS.
+
+    Raises:
+        InvalidInput: it is a URL of something else.
+    """
+    if isinstance(location, Path) or "://" not in location:
+        return Path(location)
+    if is_nats(location):
+        return None
+    try:
+        url = make_url(location)
+    except ArgumentError as error:
+        said = location.rpartition("@")[2]
+        raise InvalidInput(f"{said!r} is no URL: expected postgresql://user@host/database") from error
+    match url.get_backend_name():
+        case "sqlite" if url.database:
+            return Path(url.database)
+        case "postgresql" | "postgres":
+            return None
+    raise InvalidInput(f"a log lies in SQLite, PostgreSQL or NATS, got {url.render_as_string()}")
+
+
+def shown(location: str | Path) -> str:
+    """Return what to call a log in front of others: its path, or its URL without the password."""
+    if is_nats(location):
+        return parsed(str(location)).place
+    return str(location) if sqlite_path(location) else make_url(str(location)).render_as_string()
+
+
+def _open_sqlite(path: Path, read_only: bool, timeout_s: float) -> SqliteDatabase:
+    if not read_only and not path.exists():
+        file.create(path)
+    file.check(path)
+    return SqliteDatabase(path, timeout_s=timeout_s, read_only=read_only)

@@ -1,0 +1,1 @@
+"""Events as messages of a stream: written, indexed, read and checked."""

@@ -1,0 +1,375 @@
+"""The log as one process knows it: its state, brought up to date from the stream.
+
+Rule: `sync` returns only when the state holds all that the stream's leader had when it was asked; and a stream that
+once reached further, or holds something else now where this process has read before, is damage and never the truth.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from voda.domain.errors import LogDamaged, LogTooNew, StoreUnavailable
+from voda.events.envelope import Head
+from voda.log.append_plan import EventRow
+from voda.log.durable_store import Base
+from voda.log.jetstream.log import settings
+from voda.log.jetstream.log.index import Spot
+from voda.log.jetstream.log.messages import Assembly, Group, Outgoing
+from voda.log.jetstream.log.state import Closed, State
+from voda.log.jetstream.transport.blobs import Blobs, Key
+from voda.log.jetstream.transport.connection import Connection
+from voda.log.jetstream.transport.stream import Stream
+
+CHECKPOINT, IDS, PLACES, BASE = "checkpoint", "ids", "places", "base"
+CHECKPOINTS_KEPT = 2
+_RECORD_FORMAT = 1
+_PAGE_MESSAGES = 512
+_PAGE_BYTES = 4 * 1024 * 1024
+_PAUSE_S = 0.05
+_NAMES_KEPT = 1000
+
+_log = logging.getLogger(__name__)
+
+
+class Record(Struct, frozen=True, array_like=True):
+    """Where the log begins, as kept beside it."""
+
+    format: int = _RECORD_FORMAT
+    base: int = 0
+    """Position of the last event that was archived."""
+    sequence: int = 1
+    """Of the first message."""
+    importing: bytes = b""
+    """Name of an import that is under way, or was broken off; its events are not in the log yet."""
+    imported: bytes = b""
+    """Name of the import that the log began with."""
+
+
+class Reached(Struct, frozen=True, array_like=True):
+    """How far a writer has seen the log come, as kept beside it."""
+
+    position: int
+    sequence: int
+    """Of the last message of the last group."""
+    group: bytes
+    """Its name."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Record).decode
+_decode_reached = msgspec.msgpack.Decoder(Reached).decode
+_decode_base = msgspec.msgpack.Decoder(Base).decode
+
+
+class Log:
+    """See the module.
+
+    Args:
+        connection: to the servers; closed by its owner.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        name = connection.location.stream
+        marks = settings.marks_of(name)
+        self.connection = connection
+        self.place = connection.place
+        self.subject = settings.events_subject(name)
+        self.stream = Stream(connection, name)
+        self.marks = Stream(connection, marks)
+        self.blobs = Blobs(self.marks, marks, place=connection.place, max_payload_bytes=connection.max_payload_bytes)
+        self.record = Record()
+        self.is_importing = False
+        """Whether what the stream holds is an import that is not complete."""
+        self.closed: deque[Closed] = deque()
+        """Segments that have come to their end and are to be kept."""
+        self.reached_subject = f"{marks}.reached"
+        self._record_subject = f"{marks}.log"
+        self._record_sequence = 0
+        self._state: State | None = None
+        self._assembly = Assembly(0)
+        self._names: deque[bytes] = deque(maxlen=_NAMES_KEPT)
+        self._base: Base | None = None
+        self.generation = 0
+        """Grows whenever the log is folded again from another beginning."""
+        self._turn = asyncio.Lock()
+        self._is_proven = True
+        self._doubts = 0
+        connection.on_reconnect(self._doubt)
+
+    # ---- the state
+
+    @property
+    def state(self) -> State:
+        """What was folded so far; `sync` must have been called."""
+        assert self._state is not None
+        return self._state
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether anything was folded yet."""
+        return self._state is not None
+
+    @property
+    def sequence(self) -> int:
+        """Sequence of the last message known."""
+        return self._assembly.sequence
+
+    @property
+    def unfinished(self) -> bytes:
+        """Name of a group that somebody has not finished; empty = none."""
+        return self._assembly.unfinished
+
+    @property
+    def finished_parts(self) -> int:
+        """How many parts of the unfinished group are there."""
+        return self._assembly.finished_parts
+
+    def has(self, name: bytes) -> bool:
+        """Return whether a group, written lately, is in the log."""
+        return name in self._names
+
+    async def sync(self) -> State:
+        """Bring the state up to date, and return it.
+
+        Raises:
+            LogDamaged, LogTooNew, StoreUnavailable: see their descriptions.
+        """
+        async with self._turn:
+            if self._state is None:
+                await self._load()
+            end = await self._end()
+            if not self._is_proven:
+                await self._prove()
+            # Of an import that is seen again below.
+            self.is_importing = False
+            while (behind := self._assembly.sequence) < end:
+                page = await self.stream.all_behind(behind + 1, messages=_PAGE_MESSAGES, most_bytes=_PAGE_BYTES)
+                if page and page[0].sequence == behind + 1 and await self._fold(page):
+                    continue
+                if await self._begins_later():
+                    continue
+                if not page or not await self._fold(page):
+                    break
+        return self.state
+
+    def wrote(self, group: Outgoing, rows: Sequence[EventRow], heads: Mapping[str, Head]) -> None:
+        """Take a group that was written by this process right behind all it knew."""
+        if self.state.position != rows[0][0] - 1:
+            # Somebody has looked at the stream since it was written, or has begun to fold it again.
+            return
+        last = group.after + len(group.parts)
+        self._assembly = Assembly(last)
+        self._names.append(group.name)
+        self._keep(self.state.write(group.name, group.after + 1, last, rows, heads))
+
+    async def _begins_later(self) -> bool:
+        """Begin again where what was to be read next was archived, or was an import that came to nothing."""
+        await self.read_record()
+        if self.record.sequence <= self._assembly.sequence + 1:
+            return False
+        self.generation += 1
+        await self._load()
+        self.is_importing = False
+        return True
+
+    async def _fold(self, page: Sequence[tuple[int, bytes]]) -> bool:
+        """Take a page of messages; return whether to go on."""
+        for sequence, data in page:
+            if sequence <= self._assembly.sequence:
+                # Written by this process while the page was on its way.
+                continue
+            group = self._assembly.take(sequence, data)
+            if group is None:
+                continue
+            if not await self.counts(group):
+                self._assembly = Assembly(group.sequence - 1)
+                return False
+            self._names.append(group.name)
+            self._keep(self.state.fold(group))
+        return True
+
+    def _keep(self, closed: Closed | None) -> None:
+        if closed is None:
+            return
+        self.closed.append(closed)
+        if len(self.closed) > CHECKPOINTS_KEPT:
+            # Who only reads keeps none of them beside the log, and each holds all heads.
+            self.closed[-1 - CHECKPOINTS_KEPT] = replace(self.closed[-1 - CHECKPOINTS_KEPT], checkpoint=b"")
+
+    async def _end(self) -> int:
+        """Return the stream's last sequence, as its leader knows it; never less than what was read before."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.connection.timeout_s
+        # Of this instant: what this process writes meanwhile may be behind the end that is told.
+        known = self._assembly.sequence
+        while (end := await self.stream.last_sequence()) < known:
+            # A leader that was just elected may not have caught up with itself.
+            if loop.time() > deadline:
+                await self.stream.prove_led()
+                if await self.stream.last_sequence() < known:
+                    raise self._gone_back()
+            await asyncio.sleep(_PAUSE_S)
+        return end
+
+    async def _stands(self, state: State) -> bool:
+        """Return whether the last group of a state is where it was; one that is archived is believed."""
+        # Of this instant: what this process writes meanwhile moves the state on.
+        sequence, name = state.sequence, state.group
+        if not name or sequence < self.record.sequence:
+            return True
+        page = await self.stream.all_behind(sequence, messages=1, most_bytes=1)
+        return bool(page) and page[0].sequence == sequence and page[0].has(name)
+
+    async def _prove(self) -> None:
+        """After a connection was lost: refuse a stream that has lost what this process has read."""
+        doubts = self._doubts
+        # What is in the archive need not be there.
+        await self.read_record()
+        if not await self._stands(self.state):
+            await self.stream.prove_led()
+            if not await self._stands(self.state):
+                raise self._gone_back()
+        # A connection that was lost during this look asks for another one.
+        self._is_proven = doubts == self._doubts
+
+    def _doubt(self) -> None:
+        self._doubts += 1
+        self._is_proven = self._state is None
+
+    def _gone_back(self) -> LogDamaged:
+        position = self.state.position
+        return LogDamaged(
+            f"{self.place}: position {position}: the log does not hold any more what stood there: the servers have lost"
+            " events that they had acknowledged; stop all who write to it, and restore it from a copy",
+            position,
+        )
+
+    # ---- beginning
+
+    async def base(self) -> Base:
+        """Return where the log begins.
+
+        Raises:
+            LogDamaged: the record of it is not what was written.
+        """
+        await self.read_record()
+        if self._base is None or self._base.position != self.record.base:
+            self._base = Base()
+            if self.record.base:
+                data = await self.blobs.get(Key(BASE, "", self.record.base))
+                if data is None:
+                    raise LogDamaged(f"{self.place}: the record of what was archived is missing")
+                self._base = _decode_base(data)
+        return self._base
+
+    async def read_record(self) -> Record:
+        """Return where the log begins, as it is kept now."""
+        found = await self.marks.last_of(self._record_subject)
+        if found is None:
+            self.record, self._record_sequence = Record(), 0
+            return self.record
+        try:
+            self.record = _decode(found.data)
+        except msgspec.MsgspecError as error:
+            raise LogDamaged(f"{self.place}: the record of the log's beginning cannot be read ({error})") from error
+        if self.record.format > _RECORD_FORMAT:
+            raise LogTooNew(f"{self.place} was written by a newer voda: upgrade voda to open it")
+        self._record_sequence = found.sequence
+        return self.record
+
+    async def write_record(self, record: Record) -> None:
+        """Keep another beginning, unless somebody else has done so since it was read.
+
+        Raises:
+            StoreUnavailable: somebody has, or it is not known whether it is kept.
+        """
+        sequence = await self.marks.publish_kept(self._record_subject, _encode(record), replaces=self._record_sequence)
+        self.record, self._record_sequence = record, sequence
+
+    async def reached(self) -> Reached | None:
+        """Return how far the log once came, as far as anybody took note.
+
+        Raises:
+            LogDamaged: the note is not what was written.
+        """
+        found = await self.marks.last_of(self.reached_subject)
+        try:
+            return _decode_reached(found.data) if found else None
+        except msgspec.MsgspecError as error:
+            raise LogDamaged(f"{self.place}: the note of the log's end cannot be read ({error})") from error
+
+    async def note_reached(self) -> int:
+        """Take note of how far the log has come, durably, and return the position."""
+        state = self.state
+        note = Reached(state.position, state.sequence, state.group)
+        await self.marks.publish(self.reached_subject, _encode(note))
+        return note.position
+
+    async def begin_anew(self) -> None:
+        """Fold the log again: the stream's beginning has changed."""
+        async with self._turn:
+            self.generation += 1
+            await self._load()
+
+    async def _load(self) -> None:
+        base = await self.base()
+        state = await self._checkpoint(base)
+        # What nobody counted may stand between a checkpoint and the log's beginning.
+        self._assembly = Assembly(max(state.sequence, self.record.sequence - 1))
+        self._state = state
+
+    async def _checkpoint(self, base: Base) -> State:
+        for key in reversed(await self.blobs.keys(CHECKPOINT)):
+            if key.position < base.position:
+                break
+            with suppress(LogDamaged, LogTooNew):
+                data = await self.blobs.get(key)
+                if data and await self._stands(state := State.load(data)):
+                    return state
+            _log.warning("checkpoint passed over place=%s position=%d", self.place, key.position)
+        return State(Spot(base.position, self.record.sequence), base.heads)
+
+    async def counts(self, group: Group) -> bool:
+        """Return whether a group is in the log: not while the import that it came with is not complete."""
+        if group.origin and group.origin != self.record.imported:
+            await self.read_record()
+        self.is_importing = bool(group.origin) and group.origin != self.record.imported
+        return not self.is_importing
+
+    # ---- messages
+
+    async def groups(
+        self, sequence: int, *, messages: int = _PAGE_MESSAGES, most_bytes: int = _PAGE_BYTES, to_end: bool = True
+    ) -> AsyncIterator[Group]:
+        """Yield the groups from a message on, which must begin one, up to the stream's end.
+
+        Args:
+            sequence: of the first message.
+            messages: how many to ask for at once.
+            most_bytes: how many bytes of them.
+            to_end: False: stop where a server has no more for now, without asking the leader.
+        """
+        assembly = Assembly(sequence - 1)
+        read = self.stream.all_behind if to_end else self.stream.page
+        while True:
+            page = await read(assembly.sequence + 1, messages=messages, most_bytes=most_bytes)
+            for stored in page:
+                if group := assembly.take(*stored):
+                    if not await self.counts(group):
+                        return
+                    yield group
+            if not page or (not to_end and len(page) < messages):
+                return
+
+
+def unavailable(place: str) -> StoreUnavailable:
+    """Return the error of a writer who finds an import that is not complete."""
+    return StoreUnavailable(
+        f"{place}: an import into it is under way, or was broken off: wait for it, or run 'voda log import' again"
+    )

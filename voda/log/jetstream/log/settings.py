@@ -1,0 +1,286 @@
+"""The two streams of a log: how they are made, and what of their settings would lose events.
+
+Rule: nothing is appended to a stream that may drop, expire, overwrite or forget what it holds; which setting, what it
+is and what it must be is said in one sentence. Streams are made and changed by `voda log migrate` alone.
+"""
+
+import asyncio
+import json
+import logging
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+from nats.js.errors import APIError
+
+from voda.domain.errors import InvalidInput, LogTooNew, NotALog
+from voda.log.jetstream.log.messages import FORMAT
+from voda.log.jetstream.transport.connection import Connection
+from voda.log.jetstream.transport.errors import STREAM_NOT_FOUND, explain
+from voda.log.jetstream.transport.url import Location
+
+OLDEST_SERVER = (2, 11)
+"""The first that hands out messages in batches."""
+_MARK = "voda_log"
+"""In a stream's metadata: the format of its messages."""
+_CLUSTER_REPLICAS = 3
+_MONITOR_S = 5.0
+
+_log = logging.getLogger(__name__)
+
+# What must not be set otherwise, as JetStream's interface spells it; a stream says nothing of what is not set.
+_SAFE: Mapping[str, object] = {
+    "retention": "limits",
+    "storage": "file",
+    "max_msgs": -1,
+    "max_age": 0,
+    "no_ack": False,
+    "sealed": False,
+    "allow_rollup_hdrs": False,
+    "allow_msg_ttl": False,
+    "allow_msg_schedules": False,
+    "allow_msg_counter": False,
+    "mirror": None,
+    "sources": None,
+    "subject_transform": None,
+    "persist_mode": "",
+}
+_SAFE_LOG: Mapping[str, object] = {**_SAFE, "max_msgs_per_subject": -1, "deny_delete": True}
+_SAFE_MARKS: Mapping[str, object] = {**_SAFE, "max_msgs_per_subject": 1}
+_UNSET: Mapping[str, object] = {
+    "max_msgs": -1,
+    "max_msgs_per_subject": -1,
+    "max_age": 0,
+    "persist_mode": "",
+    "retention": "limits",
+}
+_SAME: Mapping[tuple[str, object], object] = {("persist_mode", "default"): ""}
+
+
+def marks_of(stream: str) -> str:
+    """Return the name of the stream beside the log's, which holds snapshots and where the log begins."""
+    return f"{stream}_marks"
+
+
+def events_subject(stream: str) -> str:
+    """Return the subject of the log's messages."""
+    return f"{stream}.events"
+
+
+def grown_subject(stream: str) -> str:
+    """Return the subject on which the server tells that the log has grown."""
+    return f"{stream}_grown"
+
+
+def refuse_old_server(connection: Connection) -> None:
+    """Raise unless the server is new enough.
+
+    Raises:
+        InvalidInput: it is not.
+    """
+    version = connection.server_version
+    numbers = version.split("-")[0].split(".")[:2]
+    if not all(number.isdigit() for number in numbers) or tuple(map(int, numbers)) < OLDEST_SERVER:
+        oldest = ".".join(map(str, OLDEST_SERVER))
+        raise InvalidInput(f"{connection.place}: nats-server {version or '?'} is too old, expected {oldest} or newer")
+
+
+async def migrate(connection: Connection) -> None:
+    """Make the streams of a log where there are none, and bring those there are to today's settings.
+
+    Servers that answer before they have written to the disk are warned of.
+
+    Raises:
+        NotALog: a stream of that name belongs to somebody else.
+        InvalidInput: the servers cannot do what is asked for.
+        LogTooNew, StoreUnavailable, StoreNotWritable: see their descriptions.
+    """
+    refuse_old_server(connection)
+    name = connection.location.stream
+    await _make(connection, _log_settings(name), _SAFE_LOG)
+    await _make(connection, _marks_settings(name), _SAFE_MARKS)
+    # Whoever writes to it is refused; there is nothing yet that could be lost.
+    await _check_sync(replace(connection.location, sync="any"))
+
+
+async def refuse_unsafe(connection: Connection) -> None:
+    """Raise if the streams may lose what is appended, and say what else an operator should know.
+
+    Raises:
+        InvalidInput: a setting would lose events.
+        NotALog, LogTooNew, StoreUnavailable: see their descriptions.
+    """
+    name = connection.location.stream
+    for stream, safe in ((name, _SAFE_LOG), (marks_of(name), _SAFE_MARKS)):
+        config = (await _ask(connection, f"STREAM.INFO.{stream}"))["config"]
+        _refuse_foreign(connection, config)
+        _refuse_settings(connection, config, safe)
+        _refuse_replicas(connection, config)
+    await _check_sync(connection.location)
+
+
+async def refuse_foreign(connection: Connection) -> None:
+    """Raise unless the streams are a log that this version reads.
+
+    Raises:
+        NotALog, LogTooNew, StoreUnavailable: see their descriptions.
+    """
+    name = connection.location.stream
+    for stream in (name, marks_of(name)):
+        _refuse_foreign(connection, (await _ask(connection, f"STREAM.INFO.{stream}"))["config"])
+
+
+async def _make(connection: Connection, wanted: dict[str, Any], safe: Mapping[str, object]) -> None:
+    try:
+        found = (await connection.api(f"STREAM.INFO.{wanted['name']}"))["config"]
+    except APIError as error:
+        if error.err_code != STREAM_NOT_FOUND:
+            raise explain(error, connection.place) from error
+        wanted["num_replicas"] = connection.location.replicas or _default_replicas(connection)
+        await _ask(connection, f"STREAM.CREATE.{wanted['name']}", wanted)
+        return
+    _refuse_foreign(connection, found)
+    # What protects the log cannot be loosened by an update; what would lose events is not changed in passing.
+    _refuse_settings(connection, found, safe)
+    replicas = connection.location.replicas or found["num_replicas"]
+    changed = {**found, **wanted, "num_replicas": replicas}
+    if changed != found:
+        await _ask(connection, f"STREAM.UPDATE.{wanted['name']}", changed)
+
+
+def _log_settings(name: str) -> dict[str, Any]:
+    subject = events_subject(name)
+    return {
+        "name": name,
+        "subjects": [subject],
+        "description": "event log of voda",
+        "metadata": {_MARK: str(FORMAT)},
+        "retention": "limits",
+        "storage": "file",
+        "discard": "new",
+        "allow_direct": True,
+        "deny_delete": True,
+        "republish": {"src": subject, "dest": grown_subject(name), "headers_only": True},
+    }
+
+
+def _marks_settings(name: str) -> dict[str, Any]:
+    marks = marks_of(name)
+    return {
+        "name": marks,
+        "subjects": [f"{marks}.>"],
+        "description": "snapshots and index of an event log of voda",
+        "metadata": {_MARK: str(FORMAT)},
+        "retention": "limits",
+        "storage": "file",
+        "discard": "new",
+        "discard_new_per_subject": False,
+        "max_msgs_per_subject": 1,
+        "allow_direct": True,
+    }
+
+
+def _default_replicas(connection: Connection) -> int:
+    return _CLUSTER_REPLICAS if connection.is_cluster else 1
+
+
+def _refuse_foreign(connection: Connection, config: Mapping[str, Any]) -> None:
+    mark = (config.get("metadata") or {}).get(_MARK, "")
+    if not mark.isdigit():
+        raise NotALog(
+            f"{connection.place}: the stream {config['name']} belongs to another application: give voda a name of its"
+            " own at the URL's end, such as nats://host/voda"
+        )
+    if int(mark) > FORMAT:
+        raise LogTooNew(
+            f"{connection.place} was written by a newer voda (format {mark}, this version knows up to {FORMAT}):"
+            " upgrade voda to open it"
+        )
+
+
+def _refuse_settings(connection: Connection, config: Mapping[str, Any], safe: Mapping[str, object]) -> None:
+    for setting, expected in safe.items():
+        got = config.get(setting, _UNSET.get(setting))
+        got = _SAME.get((setting, got), got) if isinstance(got, str) else got
+        if (got or None) != (expected or None):
+            raise InvalidInput(
+                f"{connection.place}: the stream {config['name']} may lose events: expected"
+                f" {setting}={_told(expected)}, got {_told(got)}; correct it with the nats program,"
+                " then run 'voda log migrate'"
+            )
+    if config.get("max_bytes", -1) > 0 and config.get("discard") != "new":
+        raise InvalidInput(
+            f"{connection.place}: the stream {config['name']} drops its oldest events when it is full: expected"
+            " max_bytes=-1 or discard=new, got discard=old; correct it with the nats program"
+        )
+
+
+def _refuse_replicas(connection: Connection, config: Mapping[str, Any]) -> None:
+    place, replicas = connection.place, int(config["num_replicas"])
+    if replicas == 2:
+        raise InvalidInput(f"{place}: expected 1, 3 or 5 replicas, got 2: either lost stops both; use replicas=3")
+    asked = connection.location.replicas
+    if asked and asked != replicas:
+        raise InvalidInput(
+            f"{place}: the stream {config['name']} has {replicas} replicas, the URL asks for {asked}: run"
+            f" 'voda log migrate' with that URL to change it"
+        )
+    if replicas == 1 and connection.is_cluster:
+        _log.warning(
+            "%s: the log is on one server of the cluster alone (stream %s, replicas=1) and is lost with it;"
+            " run 'voda log migrate' with ?replicas=3",
+            place,
+            config["name"],
+        )
+
+
+async def _check_sync(where: Location) -> None:
+    if not where.monitor:
+        _log.warning(
+            "%s: it cannot be seen whether the servers write to the disk before they answer: set"
+            " 'jetstream { sync_interval: always }' on each, and add ?monitor=http://host:8222 to the URL to have it"
+            " checked",
+            where.place,
+        )
+    for url in where.monitor:
+        await _check_sync_of(where, url)
+
+
+async def _check_sync_of(where: Location, url: str) -> None:
+    try:
+        config = (await asyncio.to_thread(_varz, url)).get("jetstream", {}).get("config", {})
+    except (OSError, ValueError) as error:
+        _log.warning("%s: %s does not tell sync_interval: %s", where.place, url, getattr(error, "reason", error))
+        return
+    if config.get("sync_always"):
+        return
+    if "sync_interval" not in config:
+        # JetStream is not up yet: a server that was just started tells its settings only once it has read its data.
+        _log.warning("%s: %s does not tell sync_interval yet", where.place, url)
+        return
+    seconds = float(config["sync_interval"]) / 1e9
+    said = (
+        f"{where.place}: the server at {url} writes to the disk only every {seconds:g} s, so a power cut loses events"
+        " that were answered: expected sync_interval=always in the server's jetstream settings"
+    )
+    if where.sync != "any":
+        raise InvalidInput(f"{said}; or add ?sync=any to the URL to take the risk")
+    _log.warning("%s", said)
+
+
+def _varz(url: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"{url}/varz", timeout=_MONITOR_S) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
+async def _ask(connection: Connection, what: str, body: object = None) -> dict[str, Any]:
+    try:
+        return await connection.api(what, body)
+    except APIError as error:
+        raise explain(error, connection.place) from error
+
+
+def _told(value: object) -> str:
+    return json.dumps(value)

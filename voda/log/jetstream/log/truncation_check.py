@@ -1,0 +1,85 @@
+"""Tells whether a log once reached further, or has holes, from what stands beside it and from what the servers count.
+
+Rule: what cannot be known is not claimed. Where servers lose the end of the stream *and* what was noted beside it since
+(a note is written a few times a second), the log looks like one that was never longer; only who has read it knows (see
+Log.sync).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from voda.domain.errors import LogDamaged
+from voda.log.jetstream.log.log_state import BASE, CHECKPOINT, IDS, PLACES, Log, Reached
+
+
+async def refuse_cut(log: Log, kinds: Sequence[str]) -> None:
+    """See DurableStore.refuse_cut.
+
+    Args:
+        log: that is looked at.
+        kinds: of further records that tell how far the log once reached.
+    """
+    note = await log.reached()
+    reached = note.position if note else 0
+    for kind in (BASE, CHECKPOINT, IDS, PLACES, *kinds):
+        reached = max([reached, *(key.position for key in await log.blobs.keys(kind))])
+    await _refuse_holes(log)
+    position = (await log.sync()).position
+    if reached > position:
+        # A leader that was just elected may not have caught up with itself.
+        await log.stream.prove_led()
+        position = (await log.sync()).position
+    if reached > position:
+        raise LogDamaged(
+            f"{log.place}: position {position + 1}: the log ends at {position} but once reached {reached}:"
+            " its tail is cut; restore it from a copy",
+            position + 1,
+        )
+    if note:
+        await _refuse_other(log, note)
+
+
+async def _refuse_other(log: Log, note: Reached) -> None:
+    """Refuse a log in which other events stand where its end once was."""
+    if note.sequence < log.record.sequence:
+        return
+    page = await log.stream.all_behind(note.sequence, messages=1, most_bytes=1)
+    if not page or page[0].sequence != note.sequence or not page[0].has(note.group):
+        raise LogDamaged(
+            f"{log.place}: position {note.position}: another event stands here than the one that was acknowledged:"
+            " the log's tail was cut, and others were written since; restore it from a copy",
+            note.position,
+        )
+
+
+async def _refuse_holes(log: Log) -> None:
+    state = await log.stream.api("INFO", {"deleted_details": True})
+    # Afterwards: what somebody archives meanwhile is not missing.
+    record = await log.read_record()
+    found: dict[str, Any] = state["state"]
+    first, last = int(found["first_seq"]), int(found["last_seq"])
+    if first > record.sequence and last >= record.sequence:
+        position = record.base + 1
+        raise LogDamaged(
+            f"{log.place}: position {position}: the event is missing: the stream begins at message {first}, expected"
+            f" {record.sequence}: it was purged, or its files are damaged; restore it from a copy",
+            position,
+        )
+    holes = [*(found.get("deleted") or ()), *((found.get("lost") or {}).get("msgs") or ())]
+    if missing := [sequence for sequence in holes if sequence >= record.sequence]:
+        position = await _position_at(log, min(missing))
+        raise LogDamaged(
+            f"{log.place}: position {position}: the event is missing: message {min(missing)} of the stream was deleted,"
+            " or its file is damaged; restore it from a copy",
+            position,
+        )
+
+
+async def _position_at(log: Log, sequence: int) -> int:
+    """Return the position of the first event that the message of a sequence must have held."""
+    position, start = log.record.base, log.record.sequence
+    async for group in log.groups(start):
+        if group.last_sequence >= sequence:
+            break
+        position = group.position + len(group.sealed) - 1
+    return position + 1

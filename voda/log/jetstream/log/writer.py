@@ -1,0 +1,284 @@
+"""Writes groups of appends, each as one message or as parts that count together.
+
+Rule: nothing is answered before it is known: a group whose answer was lost is looked for in the stream, and written
+again only behind the very message that it was planned for, so it is never there twice.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from nats.js.errors import APIError
+
+from voda.domain.errors import InvalidInput, StoreUnavailable
+from voda.log.append_plan import Append, GroupPlan, Outcome, plan_group
+from voda.log.durable_store import refuse_elsewhere
+from voda.log.jetstream.log.log_state import CHECKPOINT, CHECKPOINTS_KEPT, IDS, PLACES, Log, unavailable
+from voda.log.jetstream.log.lookup import Lookup
+from voda.log.jetstream.log.messages import Outgoing, written
+from voda.log.jetstream.log.reader import Reading
+from voda.log.jetstream.log.state import State, encoded
+from voda.log.jetstream.transport.blobs import Key
+from voda.log.jetstream.transport.errors import explain, is_conflict
+
+_PATIENCE_S = 2.0
+"""How long a writer leaves room for another's group that has begun and is not finished."""
+_PAUSE_S = 0.05
+# An answer that is lost is not waited for as long as one may wait for the servers; a large group takes its time.
+_ANSWER_S = 2.0
+_ANSWER_BYTES_PER_S = 5e6
+_NOTE_S = 0.2
+"""How often, at most, is noted how far the log has come."""
+_UNKNOWN = "it is not known whether the events were recorded: append the same again, their ids tell"
+
+_log = logging.getLogger(__name__)
+
+
+class Writer:
+    """See the module. Implements `Committer`.
+
+    Args:
+        log: that is written to.
+        reading: looks events up.
+        lookup: of the log.
+    """
+
+    def __init__(self, log: Log, reading: Reading, lookup: Lookup) -> None:
+        self._log = log
+        self._lookup = lookup
+        self._reading = reading
+        self._turn = asyncio.Lock()
+        self._saving: asyncio.Task[None] | None = None
+        self._noting: asyncio.Task[None] | None = None
+        self._noted = 0
+        self._closing = asyncio.Event()
+
+    async def commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
+        """See Committer.commit."""
+        async with self._turn:
+            try:
+                return await self._commit(group)
+            except InvalidInput:
+                if len(group) == 1:
+                    raise
+            # One append that is too large must not cost the others anything.
+            return [outcome for append in group for outcome in await self._alone(append)]
+
+    def commit_at_once(self, group: Sequence[Append]) -> None:
+        """See Committer.commit_at_once. A server is never so near."""
+
+    async def take_over(self, plan: GroupPlan, *, after: int) -> None:
+        """See DurableStore.take_over."""
+        async with self._turn:
+            deadline = self._deadline()
+            while True:
+                state = await self._log.sync()
+                self._refuse_import()
+                refuse_elsewhere(self._log.place, state.position, after)
+                if not plan.rows or await self._write(plan, state, deadline):
+                    break
+        self._save()
+
+    async def write_import(self, plan: GroupPlan, *, after: int, prev: bytes, origin: bytes) -> Outgoing:
+        """Write a group of an import, which counts when the import does.
+
+        Raises:
+            VersionConflict: somebody else has written to the stream.
+            StoreUnavailable: it is not known whether the group is written.
+        """
+        limit = self._log.connection.max_payload_bytes
+        group = written(plan.rows, after=after, prev=prev, limit_bytes=limit, origin=origin)
+        errors = await self._publish(group, 0)
+        if errors:
+            raise (
+                errors[0]
+                if not is_conflict(errors[0])
+                else StoreUnavailable(
+                    f"{self._log.place}: somebody else writes to it while it is imported into; try again"
+                )
+            )
+        return group
+
+    async def save(self) -> None:
+        """Keep all closed segments beside the log, and note how far it has come."""
+        self._save()
+        if self._saving is not None:
+            await asyncio.wait([self._saving])
+
+    async def close(self) -> None:
+        """Wait until what is being saved beside the log is saved."""
+        self._closing.set()
+        if tasks := [task for task in (self._saving, self._noting) if task is not None]:
+            await asyncio.wait(tasks)
+
+    async def _alone(self, append: Append) -> Sequence[Outcome]:
+        try:
+            return await self._commit([append])
+        except InvalidInput as error:
+            return [error]
+
+    async def _commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
+        deadline = self._deadline()
+        is_fresh = not self._log.is_loaded
+        # An import that was under way may have come to its end.
+        is_known = self._log.is_loaded and not self._log.is_importing
+        state = self._log.state if is_known else await self._log.sync()
+        while True:
+            self._refuse_import()
+            plan = await self._plan(group, state)
+            if not plan.rows and is_fresh:
+                return plan.outcomes
+            if plan.rows and await self._write(plan, state, deadline):
+                self._save()
+                return plan.outcomes
+            if plan.rows and self._now() > deadline:
+                raise StoreUnavailable(
+                    f"{self._log.place}: others were faster again and again: nothing is recorded; try again"
+                )
+            # What was decided from what others may have changed since has to be decided again.
+            state = await self._log.sync()
+            is_fresh = True
+
+    async def _plan(self, group: Sequence[Append], state: State) -> GroupPlan:
+        ids = [fact.event_id for append in group for fact in append.facts]
+        while True:
+            position = state.position
+            known = await self._known(ids, state)
+            # What came in while the ids were looked up may have brought one that was new.
+            if state.position == position:
+                break
+        return plan_group(group, position=state.position, heads=state.heads, known=known)
+
+    async def _known(self, ids: Sequence[str], state: State) -> Mapping[str, int]:
+        recent = state.recent.ids
+        known = {event_id: recent[event_id] for event_id in ids if event_id in recent}
+        if state.segments:
+            index = await self._lookup.ids()
+            for event_id, positions in index.candidates([one for one in ids if one not in known]).items():
+                for position in positions:
+                    if await self._reading.has(event_id, position):
+                        known[event_id] = position
+        return known
+
+    async def _write(self, plan: GroupPlan, state: State, deadline: float) -> bool:
+        """Write a plan behind all that is known; False where somebody else was faster.
+
+        Raises:
+            StoreUnavailable: nobody answers, and nobody knows.
+            StoreNotWritable, InvalidInput: it is not written.
+        """
+        log = self._log
+        await self._leave_room(deadline)
+        if log.state is not state or log.state.position != plan.rows[0][0] - 1:
+            return False
+        limit = log.connection.max_payload_bytes
+        group = written(plan.rows, after=log.sequence, prev=state.group, limit_bytes=limit)
+        done, is_unsure = 0, False
+        while True:
+            errors = await self._publish(group, done)
+            if not errors:
+                log.wrote(group, plan.rows, plan.heads)
+                return True
+            failed = next((error for error in errors if not is_conflict(error)), None)
+            await self._sync_until(deadline, failed)
+            if log.has(group.name):
+                return True
+            if log.unfinished == group.name:
+                done = log.finished_parts
+            elif log.sequence != group.after or log.is_importing:
+                return False
+            # What was sent before without an answer may still arrive, whatever is said to what is sent now.
+            if failed is not None and not isinstance(failed, StoreUnavailable) and not is_unsure:
+                raise failed
+            is_unsure = is_unsure or failed is not None
+            if self._now() > deadline:
+                raise StoreUnavailable(f"{failed or log.place}; {_UNKNOWN}") from failed
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _publish(self, group: Outgoing, done: int) -> list[Exception]:
+        """Send the parts of a group that are not there, all at once; return what went wrong with any."""
+        numbers = range(done, len(group.parts))
+        wait_s = _ANSWER_S + sum(map(len, group.parts)) / _ANSWER_BYTES_PER_S
+        sent = [self._send(group, number, wait_s) for number in numbers]
+        outcomes = await asyncio.gather(*sent, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException) and not isinstance(outcome, Exception):
+                raise outcome
+        return [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+
+    async def _send(self, group: Outgoing, number: int, wait_s: float) -> None:
+        log, after = self._log, group.after + number
+        try:
+            sequence = await log.stream.publish(log.subject, group.parts[number], after=after, wait_s=wait_s)
+        except APIError as error:
+            if is_conflict(error):
+                raise
+            raise explain(error, self._log.place) from error
+        if sequence != after + 1:
+            raise StoreUnavailable(f"{self._log.place}: expected sequence {after + 1}, got {sequence}; try again")
+
+    async def _sync_until(self, deadline: float, failed: Exception | None) -> None:
+        while True:
+            try:
+                await self._log.sync()
+                return
+            except StoreUnavailable as error:
+                if self._now() > deadline:
+                    raise StoreUnavailable(f"{failed or error}; {_UNKNOWN}") from error
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _leave_room(self, deadline: float) -> None:
+        """Let somebody finish a group; who has died in the middle of it loses it."""
+        until = min(self._now() + _PATIENCE_S, deadline)
+        while (name := self._log.unfinished) and self._now() < until:
+            await asyncio.sleep(_PAUSE_S)
+            await self._log.sync()
+            if self._log.unfinished != name:
+                until = min(self._now() + _PATIENCE_S, deadline)
+
+    def _refuse_import(self) -> None:
+        if self._log.is_importing:
+            raise unavailable(self._log.place)
+
+    def _save(self) -> None:
+        """Keep beside the log what it has come to, while appends go on; what fails is kept with the next."""
+        if self._noting is None or self._noting.done():
+            self._noting = asyncio.get_running_loop().create_task(self._note())
+        if self._log.closed and (self._saving is None or self._saving.done()):
+            self._saving = asyncio.get_running_loop().create_task(self._save_closed())
+
+    async def _save_closed(self) -> None:
+        log = self._log
+        try:
+            while log.closed:
+                closed = log.closed[0]
+                await log.blobs.put(Key(IDS, "", closed.last), encoded(closed.ids))
+                await log.blobs.put(Key(PLACES, "", closed.last), encoded(closed.places))
+                # Only of the newest is there any.
+                if closed.checkpoint:
+                    await log.blobs.put(Key(CHECKPOINT, "", closed.last), closed.checkpoint)
+                log.closed.popleft()
+            for key in (await log.blobs.keys(CHECKPOINT))[:-CHECKPOINTS_KEPT]:
+                await log.blobs.drop(key)
+        except Exception as error:  # the log is whole without it, only slower to open
+            _log.warning("segment not kept place=%s reason=%s", log.place, error)
+
+    async def _note(self) -> None:
+        """Note how far the log has come, now and then for as long as it grows."""
+        try:
+            while self._noted < self._log.state.position:
+                self._noted = await self._log.note_reached()
+                # At the end at once: nobody comes after to note the last.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_NOTE_S):
+                        await self._closing.wait()
+        except Exception as error:  # the log is whole without it; a cut is noticed less surely
+            _log.warning("end of the log not noted place=%s reason=%s", self._log.place, error)
+
+    def _deadline(self) -> float:
+        return self._now() + self._log.connection.timeout_s
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()

@@ -1,0 +1,1 @@
+"""The connection to NATS and its streams, without knowledge of what the messages hold."""

@@ -1,0 +1,286 @@
+"""The way to NATS: one connection that is made again for as long as it takes.
+
+Rule: every request has an end, and what fails is told in voda's words; nothing waits for a server that is away.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Self
+
+import msgspec
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.js import JetStreamContext
+from nats.js.errors import APIError
+
+from voda.domain.errors import InvalidInput, StoreUnavailable
+from voda.log.jetstream.transport.client import OneAtATime, OwnTransport
+from voda.log.jetstream.transport.errors import explain, explained
+from voda.log.jetstream.transport.url import Location
+
+API = "$JS.API."
+_CONNECT_S = 2
+_BETWEEN_ATTEMPTS_S = 0.1
+# A server that is frozen rather than gone is given up after about six seconds.
+_PING_S = 2
+_PINGS = 2
+_CLOSE_S = 1.0
+_ANSWER_S = 2.5
+"""Longest wait for one answer, where the question may be asked again."""
+_NO_LIMIT = 0
+
+_log = logging.getLogger(__name__)
+
+
+class Connection:
+    """A connection to a NATS server or cluster; made by `open`, and closed by whoever opened it.
+
+    Args:
+        location: of the log.
+        timeout_s: longest wait for an answer, and for a connection that was lost.
+    """
+
+    def __init__(self, location: Location, *, timeout_s: float) -> None:
+        self.location = location
+        self.place = location.place
+        self.timeout_s = timeout_s
+        self._client = OneAtATime()
+        self._transport = OwnTransport(is_secret=False)
+        self._has_client = False
+        """Whether the client was ever connected; from then on it connects again by itself."""
+        self._is_open = asyncio.Event()
+        self._connecting = asyncio.Lock()
+        self._is_closed = False
+        self._grumbled = ""
+        """Why the connection is not made again, as it was told last."""
+        self._on_reconnect: list[Callable[[], None]] = []
+
+    @classmethod
+    async def open(cls, location: Location, *, timeout_s: float = 10.0) -> Self:
+        """Connect.
+
+        Raises:
+            InvalidInput: the server refuses the user, or a file that the location names cannot be read.
+            StoreUnavailable: no server answers.
+        """
+        connection = cls(location, timeout_s=timeout_s)
+        await connection.client()
+        return connection
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def client(self) -> Client:
+        """Return the client, connected; waits for a connection that is being made again.
+
+        Raises:
+            StoreUnavailable: there is none within the timeout.
+            InvalidInput: see open.
+        """
+        self._refuse_closed()
+        if not self._client.is_connected:
+            async with explained(self.place), asyncio.timeout(self.timeout_s), self._connecting:
+                # A client that the server has shown the door never comes back by itself.
+                if not self._has_client or self._client.is_closed:
+                    self._refuse_closed()
+                    await self._connect()
+                await self._is_open.wait()
+        return self._client
+
+    async def jetstream(self) -> JetStreamContext:
+        """Return nats-py's own view of JetStream, over a live connection; wrap its calls in `explained(place)`.
+
+        Raises:
+            StoreUnavailable, InvalidInput: see client.
+        """
+        return (await self.client()).jetstream(timeout=self.timeout_s)
+
+    async def request(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        *,
+        wait_s: float | None = None,
+    ) -> Msg:
+        """Send a request and return the answer.
+
+        Args:
+            subject: to whom.
+            payload: what.
+            headers: beside it.
+            wait_s: longest wait for the answer; None = timeout_s.
+
+        Raises:
+            StoreUnavailable: there is none in time; whether the request was heard is not known.
+            InvalidInput: it is larger than the server takes.
+        """
+        client = await self.client()
+        async with explained(self.place):
+            return await client.request(
+                subject, payload, timeout=wait_s or self.timeout_s, headers=dict(headers) if headers else None
+            )
+
+    async def api(self, subject: str, body: object = None) -> dict[str, Any]:
+        """Ask JetStream's interface, such as `STREAM.INFO.name`, and return the answer.
+
+        Raises:
+            APIError: JetStream says no; left to the caller, who knows what that means (see explain).
+            StoreUnavailable: there is no answer in time.
+        """
+        answer = await self._asked(API + subject, b"" if body is None else msgspec.json.encode(body))
+        found: dict[str, Any] = msgspec.json.decode(answer.data)
+        if "error" in found:
+            raise APIError.from_error(found["error"])
+        return found
+
+    async def _asked(self, subject: str, payload: bytes) -> Msg:
+        """Ask again where nobody answers: whoever led may just have died, and all that is asked may be repeated."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.timeout_s
+        while True:
+            left_s = deadline - loop.time()
+            try:
+                return await self.request(subject, payload, wait_s=min(_ANSWER_S, self.timeout_s))
+            except StoreUnavailable:
+                if left_s < _ANSWER_S:
+                    raise
+            await asyncio.sleep(_BETWEEN_ATTEMPTS_S)
+
+    async def subscribe(self, subject: str, on_message: Callable[[Msg], Awaitable[None]]) -> Subscription:
+        """Call `on_message` for every message of a subject; lasts until the client is closed (see client).
+
+        Raises:
+            StoreUnavailable: not connected.
+        """
+        client = await self.client()
+        async with explained(self.place):
+            # No limits: what is heard here is small, and what nats-py drops it drops in silence.
+            return await client.subscribe(
+                subject, cb=on_message, pending_msgs_limit=_NO_LIMIT, pending_bytes_limit=_NO_LIMIT
+            )
+
+    def on_reconnect(self, wake: Callable[[], None]) -> None:
+        """Call `wake` whenever a connection that was lost is there again: something may have been missed."""
+        self._on_reconnect.append(wake)
+
+    @property
+    def max_payload_bytes(self) -> int:
+        """Largest message that the server takes, headers included."""
+        return self._client.max_payload
+
+    @property
+    def server_version(self) -> str:
+        """Version of the server that answers."""
+        return str(self._client._server_info.get("version", ""))
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether the server that answers has others beside it."""
+        return bool(self._client._server_info.get("cluster"))
+
+    async def close(self) -> None:
+        """Give the connection up. Safe to call twice."""
+        self._is_closed = True
+        if not self._has_client:
+            return
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await self._client.close()
+        except (TimeoutError, OSError, nats.errors.Error) as error:
+            _log.debug("connection not closed cleanly place=%s reason=%s", self.place, error)
+        finally:
+            await self._transport.give_up()
+
+    async def _connect(self) -> None:
+        where = self.location
+        # The client of before may still be trying.
+        await self._transport.give_up()
+        failures: list[Exception] = []
+
+        async def on_error(error: Exception) -> None:
+            failures.append(error)
+            del failures[:-20]
+            self._grumble(error)
+
+        client = OneAtATime()
+        tls = where.tls()
+        # The client's own waits for what a frozen server has not read yet, for ever.
+        client._transport = transport = OwnTransport(is_secret=tls is not None)
+        try:
+            await client.connect(
+                where.servers,
+                name="voda",
+                error_cb=on_error,
+                disconnected_cb=self._disconnected,
+                reconnected_cb=self._reconnected,
+                connect_timeout=_CONNECT_S,
+                reconnect_time_wait=_BETWEEN_ATTEMPTS_S,  # type: ignore[arg-type]  # any number will do
+                max_reconnect_attempts=1,
+                ping_interval=_PING_S,
+                max_outstanding_pings=_PINGS,
+                tls=tls,
+                **_identity(where),
+            )
+        except (ImportError, FileNotFoundError) as error:
+            raise InvalidInput(f"{self.place}: the credentials {where.creds} cannot be used: {error}") from error
+        except BaseException as error:
+            await transport.give_up()
+            if not isinstance(error, Exception):
+                raise
+            raise _telling(failures, error, self.place) from error
+        # From now on it tries for as long as it takes; the first time a wrong address should be told at once.
+        client.options["max_reconnect_attempts"] = -1
+        self._client, self._transport, self._has_client = client, transport, True
+        if self._is_closed:
+            await self.close()
+            self._refuse_closed()
+        self._grumbled = ""
+        self._is_open.set()
+        for wake in self._on_reconnect:
+            wake()
+
+    def _grumble(self, error: Exception) -> None:
+        """Tell why the connection is not made again, where that will not change by itself; once for each reason."""
+        told = explain(error, self.place)
+        is_lost = self._has_client and not self._is_open.is_set()
+        if is_lost and isinstance(told, InvalidInput) and str(told) != self._grumbled:
+            self._grumbled = str(told)
+            _log.warning("not connected again reason=%s", told)
+        _log.debug("nats place=%s reason=%s", self.place, repr(error))
+
+    def _refuse_closed(self) -> None:
+        if self._is_closed:
+            raise StoreUnavailable(f"{self.place} was closed")
+
+    async def _disconnected(self) -> None:
+        self._is_open.clear()
+        if not self._is_closed:
+            _log.warning("connection lost place=%s", self.place)
+
+    async def _reconnected(self) -> None:
+        self._is_open.set()
+        self._grumbled = ""
+        _log.info("connected again place=%s", self.place)
+        for wake in self._on_reconnect:
+            wake()
+
+
+def _identity(where: Location) -> dict[str, Any]:
+    if where.creds:
+        return {"user_credentials": where.creds}
+    if where.token:
+        return {"token": where.token}
+    return {"user": where.user, "password": where.password} if where.user else {}
+
+
+def _telling(failures: list[Exception], last: Exception, place: str) -> Exception:
+    """Return the error that tells most: a refused password rather than the end of all attempts."""
+    told = [explain(error, place) for error in [*failures, last]]
+    return next((error for error in told if isinstance(error, InvalidInput)), told[0])

@@ -1,0 +1,1 @@
+"""Leases kept beside the log: how replicas elect their leader."""

@@ -1,0 +1,178 @@
+"""A log in memory: the simulator's store, and the reference for the contract suite."""
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+
+from voda.domain.errors import InvalidInput
+from voda.events.codec import body_of, unseal
+from voda.events.envelope import Event, Fact, Head, Sealed
+from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, row_of, seal_batch
+from voda.log.durable_store import Base, archived, refuse_elsewhere
+from voda.log.store import Snapshot
+
+_EMPTY = Head()
+_TAIL_PAGE = 1000
+_DIGEST_BYTES = 32
+"""Of SHA-256."""
+
+
+class MemoryStore:
+    """An EventStore that forgets everything when the process ends."""
+
+    place = "memory"
+
+    def __init__(self) -> None:
+        # Bodies and raw digests rather than sealed events: a simulation keeps a million of them.
+        self._bodies: list[bytes] = []
+        self._digests = bytearray()
+        self._heads: dict[str, Head] = {}
+        self._ids: dict[str, int] = {}
+        self._in_stream: dict[str, list[int]] = {}
+        self._snapshots: dict[str, list[Snapshot]] = {}
+        self._grown = asyncio.Event()
+        self._base = Base()
+
+    async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
+        """See EventStore.append."""
+        head = self._heads.get(stream, _EMPTY)
+        batch = Append(stream, expected_version, facts, epoch)
+        refuse_unstorable(batch)
+        rows, head = seal_batch(batch, head, position=self._end, recorded=self._ids)
+        if rows:
+            self._keep(rows)
+            self._heads[stream] = head
+            self._wake()
+        return self._ids[facts[-1].event_id]
+
+    async def restore(self, batches: Iterator[GroupPlan]) -> None:
+        """Take over the events of another log, all or nothing.
+
+        Raises:
+            InvalidInput: this log is not empty.
+        """
+        if self._end:
+            raise InvalidInput(f"the log is not empty: it has {self._end} events")
+        for batch in list(batches):
+            self._keep(batch.rows)
+            self._heads.update(batch.heads)
+        self._wake()
+
+    async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
+        """See EventStore.read."""
+        if stream is None:
+            return [unseal(sealed) for sealed in self._sealed(after, limit)]
+        self._refuse_archived(after, stream)
+        positions = self._in_stream.get(stream, [])
+        first = bisect_right(positions, after)
+        return [unseal(self._at(position)) for position in positions[first : first + limit]]
+
+    async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
+        """See EventStore.read_sealed."""
+        return self._sealed(after, limit)
+
+    async def tail(self, after: int) -> AsyncIterator[Event]:
+        """See EventStore.tail."""
+        while True:
+            grown = self._grown
+            for event in await self.read(after, _TAIL_PAGE):
+                after = event.position
+                yield event
+            if after == self._end:
+                await grown.wait()
+
+    async def position(self) -> int:
+        """See EventStore.position."""
+        return self._end
+
+    async def head(self, stream: str) -> Head:
+        """See EventStore.head."""
+        return self._heads.get(stream, _EMPTY)
+
+    async def heads(self) -> Mapping[str, Head]:
+        """See EventStore.heads."""
+        return dict(self._heads)
+
+    async def save_snapshot(self, snapshot: Snapshot) -> None:
+        """See EventStore.save_snapshot."""
+        self._snapshots.setdefault(snapshot.name, []).append(snapshot)
+
+    async def latest_snapshot(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
+        """See EventStore.latest_snapshot."""
+        kept = self._snapshots.get(name, ())
+        fitting = [snapshot for snapshot in kept if at_most is None or snapshot.position <= at_most]
+        return max(fitting, key=lambda snapshot: snapshot.position, default=None)
+
+    async def ends(self) -> tuple[int, Mapping[str, Head]]:
+        """See DurableStore.ends."""
+        return self._end, dict(self._heads)
+
+    async def read_rows(self, after: int, limit: int) -> Sequence[EventRow]:
+        """See DurableStore.read_rows."""
+        return [row_of(sealed, body_of(sealed)) for sealed in self._sealed(after, limit)]
+
+    async def snapshots(self) -> AsyncIterator[Snapshot]:
+        """See DurableStore.snapshots."""
+        kept = [snapshot for snapshots in self._snapshots.values() for snapshot in snapshots]
+        for snapshot in sorted(kept, key=lambda snapshot: (snapshot.position, snapshot.name)):
+            yield snapshot
+
+    async def damage(self) -> None:
+        """See DurableStore.damage."""
+
+    async def refuse_cut(self) -> None:
+        """See DurableStore.refuse_cut."""
+
+    async def take_over(self, plan: GroupPlan, *, after: int) -> None:
+        """See DurableStore.take_over."""
+        refuse_elsewhere(self.place, self._end, after)
+        self._keep(plan.rows)
+        self._heads.update(plan.heads)
+        self._wake()
+
+    async def base(self) -> Base:
+        """See DurableStore.base."""
+        return self._base
+
+    async def forget(self, base: Base) -> None:
+        """See DurableStore.forget."""
+        if base.position > self._end:
+            raise InvalidInput(f"the log ends at position {self._end}: it cannot forget up to {base.position}")
+        if (count := base.position - self._base.position) <= 0:
+            return
+        del self._bodies[:count], self._digests[: count * _DIGEST_BYTES]
+        self._base = base
+        self._ids = {event_id: position for event_id, position in self._ids.items() if position > base.position}
+        for positions in self._in_stream.values():
+            del positions[: bisect_right(positions, base.position)]
+
+    async def close(self) -> None:
+        """See EventStore.close."""
+
+    def _keep(self, rows: Iterable[EventRow]) -> None:
+        for position, stream, _, event_id, _, _, body, digest in rows:
+            self._bodies.append(body)
+            self._digests += bytes.fromhex(digest)
+            self._ids[event_id] = position
+            self._in_stream.setdefault(stream, []).append(position)
+
+    @property
+    def _end(self) -> int:
+        return self._base.position + len(self._bodies)
+
+    def _refuse_archived(self, after: int, stream: str | None = None) -> None:
+        if after < self._base.position and (stream is None or stream in self._base.heads):
+            raise archived(self.place, self._base, after)
+
+    def _sealed(self, after: int, limit: int) -> list[Sealed]:
+        self._refuse_archived(after)
+        return [self._at(position) for position in range(after + 1, min(after + limit, self._end) + 1)]
+
+    def _at(self, position: int) -> Sealed:
+        index = position - self._base.position - 1
+        digest = self._digests[index * _DIGEST_BYTES : (index + 1) * _DIGEST_BYTES]
+        return Sealed(position, self._bodies[index], digest.hex())
+
+    def _wake(self) -> None:
+        self._grown.set()
+        self._grown = asyncio.Event()

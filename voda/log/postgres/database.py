@@ -1,0 +1,221 @@
+"""A log in PostgreSQL.
+
+Rule: appends hold one lock from before they look at the last position until they are committed, so positions are
+committed in their order and a reader never finds one that an earlier one is still to be put before.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from typing import Any, Self
+
+from sqlalchemy import TextClause, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from voda.domain.errors import InvalidInput, NotALog
+from voda.log.append_plan import Append, GroupPlan, Outcome
+from voda.log.durable_store import refuse_elsewhere
+from voda.log.postgres.engine import engine, takes_any_sync
+from voda.log.postgres.errors import explained
+from voda.log.postgres.notify import CHANNEL, Listener
+from voda.log.postgres.settings import refuse_loose
+from voda.log.postgres.writer import LOCK, Writer
+from voda.log.sql import schema
+from voda.log.sql.migrate import upgrade
+from voda.log.sql.store import Params
+
+_NOTIFY = f"SELECT pg_notify('{CHANNEL}', '')"
+_UPSERT_HEAD = (
+    "INSERT INTO streams (stream, version, hash, epoch, position) VALUES ($1, $2, $3, $4, $5)"
+    " ON CONFLICT (stream) DO UPDATE SET version = excluded.version, hash = excluded.hash, epoch = excluded.epoch,"
+    " position = excluded.position"
+)
+_NAMED = re.compile(r"(?<!:):([a-z_]+)")
+_COLUMNS = tuple(schema.events.columns.keys())
+# The writer of a long transaction may wait for its own input.
+_NO_IDLE_LIMIT = "SET LOCAL idle_in_transaction_session_timeout = 0"
+_HAS_TABLE = "SELECT count(*) FROM pg_tables WHERE schemaname = current_schema() AND tablename = ANY(:names)"
+
+
+class PostgresDatabase:
+    """See `Database`."""
+
+    poll_s = 1.0
+
+    def __init__(self, url: URL, *, read_only: bool, timeout_s: float) -> None:
+        self.place = url.set(drivername="postgresql").render_as_string()
+        self._engine = engine(url, read_only=read_only, timeout_s=timeout_s)
+        self._takes_any_sync = takes_any_sync(url)
+        self._timeout_s = timeout_s
+        self._listener = Listener(self._engine)
+        self._writer = Writer(self._engine)
+
+    @classmethod
+    async def open(cls, url: str, *, read_only: bool = False, timeout_s: float = 10.0) -> Self:
+        """Connect to a database that holds a log.
+
+        Raises:
+            NotALog: its tables are missing or old: they are made by command only.
+            InvalidInput: the server would lose events, or refuses the user.
+            LogTooNew, StoreUnavailable: see their descriptions.
+        """
+        database = cls(make_url(url), read_only=read_only, timeout_s=timeout_s)
+        try:
+            await database._refuse_other_tables()
+            if not read_only:
+                await database._refuse_loose()
+        except BaseException:
+            await database.close()
+            raise
+        return database
+
+    @classmethod
+    async def migrate(cls, url: str, *, timeout_s: float = 60.0) -> None:
+        """Bring the tables to today's revision, making them where there are none.
+
+        Raises:
+            NotALog: tables of the same names belong to somebody else.
+            InvalidInput, LogTooNew, StoreNotWritable, StoreUnavailable: see their descriptions.
+        """
+        database = cls(make_url(url), read_only=False, timeout_s=timeout_s)
+        try:
+            async with database._transaction() as connection:
+                await connection.execute(_sql(LOCK))
+                revision = await _revision(connection)
+                if revision is None:
+                    await _refuse_foreign_tables(connection, database.place)
+                if revision is None or not schema.is_current(revision, database.place):
+                    await connection.run_sync(upgrade)
+            # Whoever writes to it is refused; there is nothing yet that could be lost.
+            await database._refuse_loose(takes_any=True)
+        finally:
+            await database.close()
+
+    def connect_arguments(self) -> dict[str, Any]:
+        """Return where the server is, and who asks, in the driver's words: for sessions that serve another purpose."""
+        return dict(self._engine.dialect.create_connect_args(self._engine.url)[1])
+
+    async def fetch(self, sql: str, params: Params) -> Sequence[tuple[Any, ...]]:
+        """See Database.fetch."""
+        statement, names = _native(sql)
+        # By the driver itself, without a transaction of its own: one way there and back, and no time on rows.
+        async with explained(self.place), asyncio.timeout(self._timeout_s), self._engine.connect() as connection:
+            try:
+                driver: Any = (await connection.get_raw_connection()).driver_connection
+                return list(map(tuple, await driver.fetch(statement, *(params[name] for name in names))))
+            except BaseException:
+                # Whatever state it is in.
+                await connection.invalidate()
+                raise
+
+    async def write(self, statements: Sequence[tuple[str, Params]]) -> None:
+        """See Database.write."""
+        async with self._transaction() as connection:
+            for sql, params in statements:
+                await connection.execute(_sql(sql), params)
+
+    async def commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
+        """See Database.commit."""
+        async with explained(self.place), asyncio.timeout(self._timeout_s):
+            return await self._writer.commit(group)
+
+    def commit_at_once(self, group: Sequence[Append]) -> None:
+        """See Database.commit_at_once. A server is never so near."""
+
+    async def restore(self, batches: Iterator[GroupPlan]) -> None:
+        """See Database.restore."""
+        async with self._transaction(is_long=True) as connection:
+            if position := await _locked_position(connection):
+                raise InvalidInput(f"{self.place} is not empty: it has {position} events")
+            for batch in batches:
+                await _insert(connection, batch)
+
+    async def take_over(self, plan: GroupPlan, *, after: int) -> None:
+        """See Database.take_over."""
+        async with self._transaction() as connection:
+            refuse_elsewhere(self.place, await _locked_position(connection), after)
+            await _insert(connection, plan)
+
+    async def listen(self, on_growth: Callable[[], None]) -> None:
+        """See Database.listen. A connection lost is made again at the next call."""
+        async with explained(self.place), asyncio.timeout(self._timeout_s):
+            await self._listener.ensure(on_growth)
+
+    async def damage(self) -> str | None:
+        """See Database.damage. PostgreSQL looks after its own files (see its data checksums)."""
+        return None
+
+    def reached(self) -> tuple[int, str]:
+        """See Database.reached. The server's own journal is checked by the server alone."""
+        return 0, ""
+
+    async def close(self) -> None:
+        """See Database.close."""
+        await self._listener.close()
+        await self._writer.close()
+        await self._engine.dispose()
+
+    @asynccontextmanager
+    async def _transaction(self, *, is_long: bool = False) -> AsyncIterator[AsyncConnection]:
+        timeout_s = None if is_long else self._timeout_s
+        async with explained(self.place), asyncio.timeout(timeout_s), self._engine.begin() as connection:
+            if is_long:
+                await connection.execute(_sql(_NO_IDLE_LIMIT))
+            yield connection
+
+    async def _refuse_loose(self, *, takes_any: bool = False) -> None:
+        async with self._transaction() as connection:
+            await refuse_loose(connection, self.place, takes_any=takes_any or self._takes_any_sync)
+
+    async def _refuse_other_tables(self) -> None:
+        async with self._transaction() as connection:
+            revision = await _revision(connection)
+        if revision is None or not schema.is_current(revision, self.place):
+            what = "holds no voda log yet" if revision is None else "holds the log of an older voda"
+            raise NotALog(f"{self.place} {what}: run 'voda log migrate {self.place}' first")
+
+
+@lru_cache
+def _sql(statement: str) -> TextClause:
+    return text(statement)
+
+
+@lru_cache
+def _native(statement: str) -> tuple[str, Sequence[str]]:
+    """Return a statement in PostgreSQL's own words, and the names of its parameters in their order."""
+    names = list(dict.fromkeys(_NAMED.findall(statement)))
+    return _NAMED.sub(lambda found: f"${names.index(found[1]) + 1}", statement), names
+
+
+async def _locked_position(connection: AsyncConnection) -> int:
+    # Two statements: each sees what was committed before it began, and the second begins with the lock held.
+    await connection.execute(_sql(LOCK))
+    return int((await connection.execute(_sql(schema.POSITION))).scalar_one())
+
+
+async def _insert(connection: AsyncConnection, plan: GroupPlan) -> None:
+    if not plan.rows:
+        return
+    driver: Any = (await connection.get_raw_connection()).driver_connection
+    await driver.copy_records_to_table("events", records=plan.rows, columns=_COLUMNS)
+    await driver.executemany(_UPSERT_HEAD, plan.head_rows())
+    await connection.execute(_sql(_NOTIFY))
+
+
+async def _revision(connection: AsyncConnection) -> str | None:
+    if not await _count(connection, [schema.REVISION_TABLE]):
+        return None
+    return (await connection.execute(_sql(schema.KNOWN_REVISION))).scalar_one_or_none()
+
+
+async def _refuse_foreign_tables(connection: AsyncConnection, place: str) -> None:
+    names = list(schema.metadata.tables)
+    if await _count(connection, names):
+        raise NotALog(f"{place} has tables named {', '.join(names)} of another application: give voda its own database")
+
+
+async def _count(connection: AsyncConnection, names: Sequence[str]) -> int:
+    return int((await connection.execute(_sql(_HAS_TABLE), {"names": names})).scalar_one())

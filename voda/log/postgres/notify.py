@@ -1,0 +1,52 @@
+"""Hears that another process appended, on a PostgreSQL connection kept for nothing else.
+
+Rule: it only shortens the wait; whoever hears nothing looks for itself now and then.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from voda.log.postgres.engine import give_up
+
+CHANNEL = "voda_log"
+
+_log = logging.getLogger(__name__)
+
+
+class Listener:
+    """A LISTEN that is made when first needed, and made again when its connection is lost."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+        self._connection: AsyncConnection | None = None
+        self._driver: Any = None
+        self._is_connecting = False
+
+    async def ensure(self, on_growth: Callable[[], None]) -> None:
+        """Be connected, and call `on_growth` at every notice from now on."""
+        # Several tails may ask at once; those that come second need not wait.
+        if self._is_connecting or (self._connection and not self._driver.is_closed()):
+            return
+        self._is_connecting = True
+        try:
+            await self.close()
+            self._connection = await self._engine.connect()
+            self._driver = (await self._connection.get_raw_connection()).driver_connection
+            await self._driver.add_listener(CHANNEL, lambda *_: on_growth())
+            _log.debug("listening channel=%s", CHANNEL)
+        except BaseException:
+            await self.close()
+            raise
+        finally:
+            self._is_connecting = False
+
+    async def close(self) -> None:
+        """Give the connection up."""
+        connection, driver = self._connection, self._driver
+        self._connection = self._driver = None
+        if connection is not None:
+            # Not back to the pool: it would go on listening there.
+            await give_up(connection, driver)

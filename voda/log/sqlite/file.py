@@ -1,0 +1,213 @@
+"""The file of an SQLite log: what it is, how it comes to be, how it is opened.
+
+Rule: nothing that voda did not make is ever opened for writing, a new log appears under its name only when it is
+complete, and opening for reading creates and changes nothing.
+"""
+
+import os
+import sqlite3
+import tempfile
+from pathlib import Path
+from urllib.parse import quote
+
+from sqlalchemy import StaticPool, create_engine, event
+
+from voda.domain.errors import InvalidInput, LogDamaged, NotALog, StoreNotWritable
+from voda.fsync import sync_folder
+from voda.log.archive.export import BEGINNING
+from voda.log.sql import schema
+from voda.log.sql.migrate import upgrade
+from voda.log.sqlite.errors import explained
+from voda.log.sqlite.high_water_mark import mark_of
+
+_MAGIC = b"SQLite format 3\0"
+_HEADER_BYTES = 100
+
+Stamp = tuple[int, int]
+"""Time of the last change in nanoseconds, and size in bytes."""
+
+
+def create(path: Path) -> None:
+    """Make an empty log; it is there whole or not at all, even if two make it at once.
+
+    Raises:
+        InvalidInput: the folder does not exist.
+        LogDamaged: the journal of a log lies there, which is gone itself.
+        StoreNotWritable: the folder is read-only or the disk is full.
+    """
+    if not path.parent.is_dir():
+        raise InvalidInput(f"cannot create {path}: folder {path.parent} does not exist; create it first")
+    # Whoever makes the log at the same time makes its journal afterwards.
+    if journal(path).exists() and not path.exists():
+        raise LogDamaged(
+            f"{path} is missing, but its journal {journal(path).name} is there: restore the log from a copy, or move"
+            " the journal away to begin anew"
+        )
+    try:
+        mark_of(path).unlink(missing_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+            new = Path(folder) / "new"
+            with explained(path):
+                _fill(new)
+            _publish(new, path)
+    except OSError as error:
+        raise StoreNotWritable(
+            f"cannot create {path}: {error.strerror}; choose a writable folder with free space"
+        ) from error
+
+
+def check(path: Path) -> None:
+    """Refuse what cannot be a log, by its first bytes, before SQLite touches it.
+
+    Raises:
+        InvalidInput: there is no such file, or it may not be read.
+        NotALog: it is something else.
+        LogDamaged: it was cut.
+    """
+    if path.exists() and not path.is_file():
+        what = "a directory" if path.is_dir() else "no regular file"
+        raise NotALog(f"{path} is {what}, expected the file of a voda log")
+    try:
+        with path.open("rb") as file:
+            header = file.read(_HEADER_BYTES)
+            size_bytes = os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
+        raise InvalidInput(f"{path}: there is no such log") from None
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror}") from error
+    _check_header(path, header, size_bytes)
+
+
+def open_writer(path: Path) -> sqlite3.Connection:
+    """Open a log for writing, and migrate it where it is older.
+
+    Raises:
+        NotALog, LogDamaged, LogTooNew, StoreNotWritable, StoreUnavailable: see their descriptions.
+    """
+    with explained(path):
+        writer = _connect(path, "mode=rw")
+        try:
+            if not schema.is_current(_revision(writer, path), str(path)):
+                _migrate(writer)
+            writer.execute("PRAGMA journal_mode = WAL")
+            writer.execute("PRAGMA synchronous = FULL")
+            _refuse_read_only(writer)
+        except BaseException:
+            writer.close()
+            raise
+        return writer
+
+
+def open_reader(path: Path) -> tuple[sqlite3.Connection, Stamp | None]:
+    """Open a log for reading; with it goes the stamp that must still fit for what is read to be true.
+
+    Raises:
+        NotALog, LogDamaged, LogTooNew: see their descriptions.
+    """
+    frozen_at = stamp(path)
+    with explained(path):
+        # Without a journal nobody is writing; immutable then keeps SQLite from making files of its own.
+        reader = _connect(path, "mode=ro&immutable=1" if frozen_at else "mode=ro")
+        try:
+            if not schema.is_current(_revision(reader, path), str(path)):
+                raise InvalidInput(f"{path} was written by an older voda: run 'voda log migrate {path}' first")
+        except BaseException:
+            reader.close()
+            raise
+        return reader, frozen_at
+
+
+def stamp(path: Path) -> Stamp | None:
+    """Return what changes when the file does; None while a journal shows that somebody writes, or died writing."""
+    if journal(path).exists():
+        return None
+    found = path.stat()
+    return found.st_mtime_ns, found.st_size
+
+
+def journal(path: Path) -> Path:
+    """Return the file in which SQLite gathers what was written last; it is there while somebody writes."""
+    # SQLite puts it beside the file that a link leads to.
+    found = path.resolve()
+    return found.with_name(f"{found.name}-wal")
+
+
+def _connect(path: Path, options: str) -> sqlite3.Connection:
+    # One thread at a time uses it, but not always the same.
+    return sqlite3.connect(
+        f"file:{quote(str(path))}?{options}", uri=True, isolation_level=None, check_same_thread=False, timeout=5
+    )
+
+
+def _revision(connection: sqlite3.Connection, path: Path) -> str | None:
+    tables = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (schema.REVISION_TABLE,)).fetchall()
+    if not tables:
+        raise LogDamaged(f"{path}: the table {schema.REVISION_TABLE} is missing; restore the log from a copy")
+    found = connection.execute(schema.KNOWN_REVISION).fetchone()
+    return found[0] if found else None
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
+
+    # Taken before the first look: of two processes that open an old log, the second finds it migrated.
+    @event.listens_for(engine, "begin")
+    def _lock(begun: object) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+
+    with engine.begin() as migration:
+        upgrade(migration)
+        connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+
+
+def _fill(path: Path) -> None:
+    connection = _connect(path, "mode=rwc")
+    try:
+        _migrate(connection)
+        connection.execute("PRAGMA journal_mode = WAL")
+    finally:
+        connection.close()
+
+
+def _publish(new: Path, path: Path) -> None:
+    try:
+        os.link(new, path)
+    except FileExistsError:
+        return
+    except OSError:
+        # A file system without hard links; a rename would replace what another process made meanwhile.
+        if path.exists():
+            return
+        new.rename(path)
+    sync_folder(path.parent)
+
+
+def _refuse_read_only(writer: sqlite3.Connection) -> None:
+    try:
+        writer.execute("BEGIN IMMEDIATE")
+        writer.execute("ROLLBACK")
+    except sqlite3.OperationalError as error:
+        # Another process that is writing just now shows that the log can be written.
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+            raise
+
+
+def _check_header(path: Path, header: bytes, size_bytes: int) -> None:
+    if not header:
+        raise NotALog(f"{path} is empty, which a voda log never is: restore it from a copy, or remove it to begin anew")
+    if header.startswith(BEGINNING):
+        raise NotALog(f"{path} is an exported log, which cannot be written: see 'voda log import --help'")
+    if not header.startswith(_MAGIC[: len(header)]):
+        raise NotALog(f"{path} is not a voda log: expected an SQLite database, got a file that begins {header[:12]!r}")
+    if len(header) < _HEADER_BYTES:
+        raise LogDamaged(f"{path} is cut: it has {size_bytes} bytes; restore it from a copy")
+    if (found := int.from_bytes(header[68:72])) != schema.APPLICATION_ID:
+        raise NotALog(
+            f"{path} is an SQLite database of another application:"
+            f" expected application_id {schema.APPLICATION_ID:#x}, got {found:#x}"
+        )
+    # 1 stands for 65,536.
+    page_bytes = int.from_bytes(header[16:18]) if header[16:18] != b"\0\1" else 65_536
+    expected_bytes = page_bytes * int.from_bytes(header[28:32])
+    if size_bytes < expected_bytes and not journal(path).exists():
+        raise LogDamaged(f"{path} is cut: expected {expected_bytes} bytes, got {size_bytes}; restore it from a copy")

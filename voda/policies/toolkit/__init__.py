@@ -1,0 +1,1 @@
+"""What policies are made of: order, shares, estimates, reasons."""

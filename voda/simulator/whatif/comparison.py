@@ -1,0 +1,152 @@
+"""What-if in figures: the recorded run, the same policy simulated, and the other policy, over the same jobs.
+
+Rule: pure; all three are compared over the jobs that were open at the cut and completed in each of them. What the
+recorded and the re-simulated run differ in is the model's error, not the policy's merit.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+
+import numpy as np
+from msgspec import Struct
+
+from voda.projections.history import FinishedJob, History
+from voda.projections.timeline import Timeline
+from voda.simulator.metrics import integral
+
+_MOST_SHIFTS = 5
+
+
+class FoldedRun(Struct, frozen=True, kw_only=True):
+    """One of the runs, folded."""
+
+    history: History
+    timeline: Timeline
+
+
+class RunFigures(Struct, frozen=True, kw_only=True):
+    """One run over the jobs compared; all are 0 when there are none."""
+
+    avg_jct_s: float
+    p50_jct_s: float
+    p90_jct_s: float
+    makespan_s: float
+    """From the cut, or the first submission, to the last end."""
+    avg_queueing_s: float
+    restarts_per_job: float
+    utilisation: float
+    """GPU time held / GPU time there was, from the cut to the last end; 0 to 1."""
+
+
+class JobShift(Struct, frozen=True, kw_only=True):
+    """One job under both policies, in the same model."""
+
+    job_id: str
+    recorded_jct_s: float
+    resimulated_jct_s: float
+    what_if_jct_s: float
+
+    @property
+    def gain_s(self) -> float:
+        """Seconds by which it ends earlier under the other policy."""
+        return self.resimulated_jct_s - self.what_if_jct_s
+
+
+class WhatIfComparison(Struct, frozen=True, kw_only=True):
+    """Recorded, re-simulated and what-if, side by side."""
+
+    position: int
+    at: float
+    policy: str
+    placer: str
+    jobs: int
+    """Compared: open at the cut, and completed in all three runs."""
+    left_out: int
+    """Open at the cut, but not completed in all three."""
+    recorded: RunFigures
+    resimulated: RunFigures
+    what_if: RunFigures
+    winners: tuple[JobShift, ...]
+    """Those that gain most, most first."""
+    losers: tuple[JobShift, ...]
+
+
+class Cutoff(Struct, frozen=True, kw_only=True):
+    """Where the runs part, and what is asked."""
+
+    position: int
+    at: float
+    policy: str
+    placer: str
+    ended: Set[str]
+    """Jobs that had ended before."""
+    submitted: Set[str]
+    """All jobs of the recorded log."""
+
+
+def compare_runs(cut: Cutoff, *, recorded: FoldedRun, resimulated: FoldedRun, what_if: FoldedRun) -> WhatIfComparison:
+    """Compare the three runs."""
+    runs = (recorded, resimulated, what_if)
+    completed = [_completed(run.history) for run in runs]
+    common = {job_id for job_id in completed[0] if job_id not in cut.ended and all(job_id in of for of in completed)}
+    figures = [_figures(run, of, common, cut) for run, of in zip(runs, completed, strict=True)]
+    shifts = [
+        JobShift(
+            job_id=job_id,
+            recorded_jct_s=completed[0][job_id].jct_s,
+            resimulated_jct_s=completed[1][job_id].jct_s,
+            what_if_jct_s=completed[2][job_id].jct_s,
+        )
+        for job_id in common
+    ]
+    return WhatIfComparison(
+        position=cut.position,
+        at=cut.at,
+        policy=cut.policy,
+        placer=cut.placer,
+        jobs=len(common),
+        left_out=len(cut.submitted - cut.ended - common),
+        recorded=figures[0],
+        resimulated=figures[1],
+        what_if=figures[2],
+        winners=_most(shifts, lambda shift: shift.gain_s),
+        losers=_most(shifts, lambda shift: -shift.gain_s),
+    )
+
+
+def _completed(history: History) -> Mapping[str, FinishedJob]:
+    return {job.job_id: job for job in history.finished if job.outcome == "completed"}
+
+
+def _figures(run: FoldedRun, completed: Mapping[str, FinishedJob], common: Iterable[str], cut: Cutoff) -> RunFigures:
+    jobs = [completed[job_id] for job_id in sorted(common)]
+    if not jobs:
+        return RunFigures(
+            avg_jct_s=0.0,
+            p50_jct_s=0.0,
+            p90_jct_s=0.0,
+            makespan_s=0.0,
+            avg_queueing_s=0.0,
+            restarts_per_job=0.0,
+            utilisation=0.0,
+        )
+    jct_s = np.array([job.jct_s for job in jobs])
+    begin = cut.at if cut.ended else min(job.submitted_at for job in jobs)
+    end = max(job.finished_at for job in jobs)
+    steps = run.timeline.steps()
+    there_gpu_s = integral(steps, steps.capacity, begin, end)
+    held_gpu_s = integral(steps, steps.gpus_in_use, begin, end)
+    return RunFigures(
+        avg_jct_s=float(jct_s.mean()),
+        p50_jct_s=float(np.percentile(jct_s, 50)),
+        p90_jct_s=float(np.percentile(jct_s, 90)),
+        makespan_s=end - begin,
+        avg_queueing_s=float(np.mean([job.queueing_s for job in jobs])),
+        restarts_per_job=float(np.mean([job.restarts for job in jobs])),
+        utilisation=held_gpu_s / there_gpu_s if there_gpu_s > 0 else 0.0,
+    )
+
+
+def _most(shifts: Sequence[JobShift], gain: Callable[[JobShift], float]) -> tuple[JobShift, ...]:
+    # The job id breaks ties so that the same question always gets the same answer.
+    ordered = sorted(shifts, key=lambda shift: (-gain(shift), shift.job_id))
+    return tuple(shift for shift in ordered[:_MOST_SHIFTS] if gain(shift) > 0)

@@ -1,0 +1,165 @@
+"""What there is, read from the view at the moment somebody asks: jobs, GPUs, plans, the log.
+
+Rule: O(live jobs + nodes) per look, and nothing is kept from one look to the next.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from voda.application.backend import Backend
+from voda.domain.job import Job, Phase
+from voda.domain.node import Node
+from voda.domain.plan import Plan
+
+_LIVE = (Phase.SUBMITTED, Phase.WAITING, Phase.RUNNING)
+
+
+class Gauges(Collector):
+    """Reads the gauges off a backend.
+
+    Args:
+        backend: its view is read.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.lag_events = 0
+        """Events that were in the log, but not in the view, at the last look."""
+        self.lag_s = 0.0
+        """Age of the oldest of them."""
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all gauges."""
+        yield from self._service()
+        now, families = self._backend.clock.now(), _Families()
+        live = self._backend.view.live.cluster
+        for pool in self._backend.pools:
+            state = live.state(pool)
+            jobs = tuple(state.jobs.values())
+            families.tell_jobs(pool, jobs, now)
+            families.tell_gpus(pool, tuple(state.nodes.values()), jobs)
+            families.tell_drift(pool, state.plan, state.jobs)
+            families.tell_plan(pool, state.plan, state.settings.ratelimit_s)
+        yield from families.all
+
+    def describe(self) -> Iterator[Metric]:
+        """Name the gauges without a look at the view."""
+        yield from _Families().all
+
+    def _service(self) -> Iterator[Metric]:
+        view = self._backend.view
+        yield _gauge("ready", "1 when the service is ready, 0 when not.", value=not self._backend.not_ready())
+        yield _gauge("log_position", "Position up to which the log is folded.", value=view.position)
+        yield _gauge("projection_lag_events", "Events appended, but not folded yet.", value=self.lag_events)
+        yield _gauge("projection_lag_seconds", "Age of the oldest event not folded yet.", value=self.lag_s)
+        made_at = math.nan if view.forecast_at is None else view.forecast_at
+        yield _gauge("forecast_timestamp_seconds", "When the forecasts were made; NaN before.", value=made_at)
+
+
+class _Families:
+    """The gauges that have labels, filled pool by pool."""
+
+    def __init__(self) -> None:
+        self.all: list[GaugeMetricFamily] = []
+        self.jobs = self._family("jobs", "Live jobs, by phase.", "pool", "phase")
+        self.ready = self._family("jobs_ready", "Live jobs that are not to be canceled.", "pool")
+        self.preempted = self._family("jobs_preempted", "Jobs that ran before and wait again.", "pool")
+        self.spanning = self._family("jobs_spanning", "Jobs whose workers sit on more than one node.", "pool")
+        self.oldest = self._family(
+            "queue_oldest_wait_seconds", "How long the job without workers that has waited longest has.", "pool"
+        )
+        self.workers = self._family("workers", "Workers observed.", "pool")
+        self.planned = self._family("workers_planned", "Workers by the plan in force.", "pool")
+        self.drift = self._family(
+            "drift_workers", "Workers planned but not there (missing), or there but not planned.", "pool", "kind"
+        )
+        self.gpus = self._family("gpus", "GPUs of all nodes, by state; the states add up.", "pool", "state")
+        self.fragmented = self._family(
+            "gpus_fragmented", "Idle GPUs on nodes that hold no worker of any waiting job.", "pool"
+        )
+        self.node_gpus = self._family("node_gpus", "GPUs of a node, by state.", "pool", "node", "state")
+        self.node_ready = self._family("node_ready", "1 when a node is ready and not cordoned.", "pool", "node")
+        self.plan = self._family("plan_number", "Number of the plan in force.", "pool")
+        self.plan_at = self._family("plan_timestamp_seconds", "When the plan in force was adopted; 0 before.", "pool")
+        self.ratelimit = self._family("ratelimit_seconds", "Least time between two plans.", "pool")
+        self.policy = self._family("policy_info", "1; how a pool is decided.", "pool", "policy", "placer")
+
+    def tell_jobs(self, pool: str, jobs: Sequence[Job], now: float) -> None:
+        phases = Counter(job.phase for job in jobs)
+        for phase in _LIVE:
+            self.jobs.add_metric([pool, phase], phases[phase])
+        self.ready.add_metric([pool], sum(not job.is_canceling for job in jobs))
+        self.preempted.add_metric(
+            [pool], sum(job.phase is Phase.WAITING and job.first_started_at is not None for job in jobs)
+        )
+        self.spanning.add_metric([pool], sum(len(set(job.workers.values())) > 1 for job in jobs))
+        since = (job.submitted_at if job.last_halted_at is None else job.last_halted_at for job in jobs if _waits(job))
+        self.oldest.add_metric([pool], max(0.0, now - min(since, default=now)))
+        self.workers.add_metric([pool], sum(job.replicas for job in jobs))
+
+    def tell_gpus(self, pool: str, nodes: Sequence[Node], jobs: Sequence[Job]) -> None:
+        used = Counter[str]()
+        for job in jobs:
+            for name, workers in Counter(job.workers.values()).items():
+                used[name] += workers * job.spec.gpus_per_replica
+        total = Counter[str]()
+        for node in nodes:
+            states = _states(node, used[node.name])
+            total.update(states)
+            for state, gpus in states.items():
+                self.node_gpus.add_metric([pool, node.name, state], gpus)
+            self.node_ready.add_metric([pool, node.name], node.is_ready and node.is_schedulable)
+        for state in ("allocated", "idle", "foreign", "unavailable"):
+            self.gpus.add_metric([pool, state], total[state])
+        least = min((job.spec.gpus_per_replica for job in jobs if _waits(job)), default=0)
+        idle = (_states(node, used[node.name])["idle"] for node in nodes)
+        self.fragmented.add_metric([pool], sum(gpus for gpus in idle if gpus < least))
+
+    def tell_drift(self, pool: str, plan: Plan, jobs: Mapping[str, Job]) -> None:
+        missing = unplanned = planned = 0
+        for job_id, job in jobs.items():
+            wanted = dict(enumerate(plan.placement.get(job_id, ())))
+            planned += len(wanted)
+            there = sum(job.workers.get(index) == node for index, node in wanted.items())
+            missing += len(wanted) - there
+            unplanned += job.replicas - there
+        self.planned.add_metric([pool], planned)
+        self.drift.add_metric([pool, "missing"], missing)
+        self.drift.add_metric([pool, "unplanned"], unplanned)
+
+    def tell_plan(self, pool: str, plan: Plan, ratelimit_s: float) -> None:
+        self.plan.add_metric([pool], plan.number)
+        self.plan_at.add_metric([pool], plan.decided_at)
+        self.ratelimit.add_metric([pool], ratelimit_s)
+        self.policy.add_metric([pool, plan.policy, plan.placer], 1)
+
+    def _family(self, name: str, help_text: str, *labels: str) -> GaugeMetricFamily:
+        family = _gauge(name, help_text, labels)
+        self.all.append(family)
+        return family
+
+
+def _waits(job: Job) -> bool:
+    return not job.workers and not job.is_canceling
+
+
+def _states(node: Node, used: int) -> Mapping[str, int]:
+    """Return the GPUs of a node by state; the states add up to all it has."""
+    allocated = min(used, node.gpus)
+    foreign = min(node.foreign_gpus, node.gpus - allocated)
+    rest = node.gpus - allocated - foreign
+    is_usable = node.is_ready and node.is_schedulable
+    return {
+        "allocated": allocated,
+        "foreign": foreign,
+        "idle": rest if is_usable else 0,
+        "unavailable": 0 if is_usable else rest,
+    }
+
+
+def _gauge(name: str, help_text: str, labels: Sequence[str] = (), *, value: float | None = None) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"voda_{name}", help_text, value=value, labels=None if value is not None else labels)

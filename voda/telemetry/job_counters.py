@@ -1,0 +1,206 @@
+"""Follows the log's events, to count what they come to: starts, resizes, preemptions, and how long each took.
+
+Rules: what is seen of a job at one instant is one change; an event costs O(1), a plan O(jobs placed).
+"""
+
+from functools import cache
+
+from msgspec import Struct
+
+from voda.events.envelope import Event
+from voda.events.types import (
+    JobCanceled,
+    JobCancelRequested,
+    JobCompleted,
+    JobFailed,
+    JobPriorityChanged,
+    JobSubmitted,
+    LeaderElected,
+    PlanAdopted,
+    WorkerExited,
+    WorkerStarted,
+)
+from voda.projections.job_registry import JobRegistry
+from voda.telemetry.instruments import Metrics
+
+
+class _Seen(Struct, kw_only=True):
+    """What was counted of a live job so far."""
+
+    size: int = 0
+    has_started: bool = False
+    migrations: int = 0
+    decided_at: float | None = None
+    """Since when it is on its way to the plan; None: it is there."""
+    cause: str = ""
+    """Of that plan."""
+    size_before: int = 0
+    """When it set out."""
+
+
+class _Change(Struct, frozen=True, kw_only=True):
+    """How a job stands after the latest event of an instant."""
+
+    pool: str
+    size: int
+    planned: int
+    migrations: int
+    is_moving: bool
+    """Whether workers left that will be back on another node."""
+    is_canceling: bool
+
+
+class Trail:
+    """Feeds the metrics from the events that the roster has folded.
+
+    Args:
+        metrics: to be fed.
+        roster: at the event that is shown.
+    """
+
+    def __init__(self, metrics: Metrics, roster: JobRegistry) -> None:
+        self._metrics = metrics
+        self._roster = roster
+        self._events = cache(metrics.events.labels)
+        self._changed_at = 0.0
+        self._changes: dict[str, _Change] = {}
+        """Of that instant, by job; to be counted."""
+        self._jobs = {
+            record.spec.job_id: _Seen(
+                size=len(record.job.workers),
+                has_started=record.job.first_started_at is not None,
+                migrations=record.migrations,
+            )
+            for record in roster.jobs().values()
+            if record.is_live
+        }
+
+    def see(self, event: Event) -> None:
+        """Count an event that has just been folded."""
+        if event.recorded_at != self._changed_at:
+            self.settle()
+            self._changed_at = event.recorded_at
+        self._events(event.type).inc()
+        match event.data:
+            case JobSubmitted(spec=spec):
+                self._jobs[spec.job_id] = _Seen()
+                self._metrics.jobs_submitted.labels(spec.pool).inc()
+            case WorkerStarted() | WorkerExited() as fact:
+                self._see_workers(fact)
+            case PlanAdopted() as fact:
+                self._see_plan(fact, event.recorded_at)
+            case JobCompleted(job_id=job_id) | JobFailed(job_id=job_id) | JobCanceled(job_id=job_id):
+                self._see_end(job_id)
+            case JobCancelRequested(job_id=job_id):
+                if (record := self._roster.job(job_id)) is not None:
+                    self._metrics.cancels_requested.labels(record.spec.pool).inc()
+            case JobPriorityChanged(pool=pool):
+                self._metrics.queue_moves.labels(pool).inc()
+            case LeaderElected(pool=pool):
+                self._metrics.elections.labels(pool).inc()
+            case _:
+                pass
+
+    def settle(self) -> None:
+        """Count the changes of the last instant as what they came to."""
+        for job_id, change in self._changes.items():
+            if (seen := self._jobs.get(job_id)) is not None and not change.is_moving:
+                self._settle(seen, change)
+        self._changes.clear()
+
+    def _settle(self, seen: _Seen, change: _Change) -> None:
+        pool, before, after = change.pool, seen.size, change.size
+        seen.size = after
+        if change.migrations > seen.migrations:
+            self._metrics.migrations.labels(pool).inc(change.migrations - seen.migrations)
+        seen.migrations = change.migrations
+        if before > 0 == after:
+            self._lose_all(seen, change)
+        elif seen.decided_at is not None:
+            if after == change.planned:
+                self._arrive(pool, seen)
+        elif before == 0 < after:
+            self._metrics.starts.labels(pool).inc()
+        elif before != after:
+            self._metrics.resizes.labels(pool, _direction(before, after), "worker.exited").inc()
+
+    def _lose_all(self, seen: _Seen, change: _Change) -> None:
+        """Count a job that holds nothing any more."""
+        if change.is_canceling:
+            return
+        if change.planned:
+            self._metrics.interruptions.labels(change.pool).inc()
+            seen.decided_at, seen.cause, seen.size_before = self._changed_at, "worker.exited", 0
+        else:
+            self._metrics.preemptions.labels(change.pool).inc()
+            seen.decided_at = None
+
+    def _arrive(self, pool: str, seen: _Seen) -> None:
+        """Count a job that has all the workers that were planned, however many instants it took."""
+        assert seen.decided_at is not None
+        span_s = max(0.0, self._changed_at - seen.decided_at)
+        before, after = seen.size_before, seen.size
+        seen.decided_at = None
+        if before == 0 < after:
+            self._metrics.starts.labels(pool).inc()
+            self._metrics.start_duration.labels(pool).observe(span_s)
+        elif before != after:
+            direction = _direction(before, after)
+            self._metrics.resizes.labels(pool, direction, seen.cause).inc()
+            self._metrics.resize_duration.labels(pool, direction).observe(span_s)
+
+    def _see_workers(self, fact: WorkerStarted | WorkerExited) -> None:
+        record, seen = self._roster.job(fact.job_id), self._jobs.get(fact.job_id)
+        if record is None:
+            return
+        pool = record.spec.pool
+        if isinstance(fact, WorkerStarted):
+            self._metrics.workers_started.labels(pool).inc(len(fact.workers))
+        else:
+            self._metrics.workers_exited.labels(pool, fact.cause).inc(len(fact.workers))
+        if seen is None:
+            return
+        if isinstance(fact, WorkerExited) and fact.cause == "finished":
+            # Workers that are done make no resize.
+            seen.size = max(0, seen.size - len(fact.workers))
+        if not seen.has_started and record.job.first_started_at is not None:
+            seen.has_started = True
+            self._metrics.queue_wait.labels(pool).observe(
+                max(0.0, record.job.first_started_at - record.job.submitted_at)
+            )
+        self._changes[fact.job_id] = _Change(
+            pool=pool,
+            size=len(record.job.workers),
+            planned=len(record.planned),
+            migrations=record.migrations,
+            is_moving=record.tenure is not None and bool(record.tenure.moving),
+            is_canceling=record.is_canceling,
+        )
+
+    def _see_plan(self, fact: PlanAdopted, now: float) -> None:
+        # What was seen before was not done because of this plan.
+        self.settle()
+        self._metrics.plans.labels(fact.pool, fact.cause).inc()
+        for job_id in (*fact.placed, *fact.released):
+            if (seen := self._jobs.get(job_id)) is None:
+                continue
+            is_there = len(fact.placed.get(job_id, ())) == seen.size
+            if is_there and seen.decided_at is not None:
+                # On its way to another size, but it has become as large as it shall be.
+                self._arrive(fact.pool, seen)
+            elif not is_there:
+                if seen.decided_at is None:
+                    seen.size_before = seen.size
+                seen.decided_at, seen.cause = now, fact.cause
+
+    def _see_end(self, job_id: str) -> None:
+        record = self._roster.job(job_id)
+        if self._jobs.pop(job_id, None) is None or record is None or record.finished_at is None:
+            return
+        labels = record.spec.pool, str(record.phase)
+        self._metrics.jobs_ended.labels(*labels).inc()
+        self._metrics.completion.labels(*labels).observe(max(0.0, record.finished_at - record.job.submitted_at))
+
+
+def _direction(before: int, after: int) -> str:
+    return "grow" if after > before else "shrink"

@@ -1,0 +1,197 @@
+"""What the log says about one job: gathers it, and has it explained.
+
+Rule: only the job's own stream, its pool's decisions and one snapshot with its tail are read.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from voda.domain.errors import InvalidInput, LogArchived
+from voda.domain.job import JobSpec
+from voda.domain.plugins import first_known
+from voda.domain.state import ClusterState
+from voda.events.envelope import Event
+from voda.events.types import JobCancelRequested, JobCompleted, JobFailed, JobSubmitted, PlanAdopted
+from voda.log.store import EventStore
+from voda.policies.registry import policies
+from voda.projections.history import FinishedJob, History
+from voda.timetravel.explanation import JobDecision, JobExplanation, explain_ended, explain_live
+from voda.timetravel.moment import LogPlace
+from voda.timetravel.registries import DEFAULT, Registries
+from voda.timetravel.replay import events_between, live_at
+
+_FAMILY = "job."
+_CAUSE_REACH = 500
+"""Events before a decision among which its cause is looked for."""
+_LAST = 5
+"""Decisions named."""
+_PAGE = 200
+"""Events folded before others get a turn: a few milliseconds."""
+_NAMED = 3
+"""Jobs named to somebody who asks for an unknown one."""
+
+
+class SubmittedJob(NamedTuple):
+    """What was submitted, and where in the log."""
+
+    spec: JobSpec
+    position: int
+
+
+async def explain(
+    store: EventStore, job_id: str, place: LogPlace, *, registries: Registries = DEFAULT
+) -> JobExplanation:
+    """Explain a job at a moment.
+
+    Args:
+        store: the log.
+        job_id: of a job that the log knows.
+        place: the moment.
+        registries: of the policies and placers that the log names.
+
+    Raises:
+        InvalidInput: the log knows no such job, or not yet at that moment.
+    """
+    submission = await submission_of(store, job_id, place.position)
+    ended, why = await _end_of(store, submission, place.position)
+    if ended is None:
+        live = await live_at(store, place.position)
+        if (pool := live.cluster.pool_of(job_id)) is not None:
+            return await explain_in(store, live.state(pool), job_id, place.at, registries=registries)
+    decisions = await decisions_on(store, submission, until=place.position)
+    assert ended is not None, f"job {job_id} is neither live nor ended at position {place.position}"
+    story = explain_ended(ended, submission.spec, position=place.position, at=place.at, decisions=decisions)
+    return replace(story, reason=why)
+
+
+async def explain_in(
+    store: EventStore, state: ClusterState, job_id: str, at: float, *, registries: Registries = DEFAULT
+) -> JobExplanation:
+    """Explain a job that is live in this state; for whoever has the state already.
+
+    Args:
+        store: the log that the state was folded from.
+        state: of the job's pool.
+        job_id: of a job in `state.jobs`.
+        at: seconds since the epoch.
+        registries: of the policies and placers that the log names.
+    """
+    submission = await _submission_in(store, state, job_id)
+    policy = first_known(registries.policies, state.settings.policy, state.plan.policy)
+    # In a thread: with thousands of jobs every question to a policy takes longer than others should wait.
+    explanation = await asyncio.to_thread(
+        explain_live,
+        state,
+        job_id,
+        at,
+        policies={**policies(), policy.name: policy},
+        placer=first_known(registries.placers, state.settings.placer, state.plan.placer),
+    )
+    decisions = await decisions_on(store, submission, until=state.position)
+    return replace(explanation, decisions=tuple(decisions))
+
+
+async def _submission_in(store: EventStore, state: ClusterState, job_id: str) -> SubmittedJob:
+    """Return what was submitted; where that is archived and away, the live job's spec and where the log begins."""
+    try:
+        return await submission_of(store, job_id, state.position)
+    except LogArchived as error:
+        return SubmittedJob(state.jobs[job_id].spec, error.base)
+
+
+async def submission_of(store: EventStore, job_id: str, position: int) -> SubmittedJob:
+    """Return what was submitted under this id.
+
+    Raises:
+        InvalidInput: nothing was, or only after `position`.
+    """
+    first = await store.read(0, 1, stream=f"{_FAMILY}{job_id}")
+    if not first or not isinstance(fact := first[0].data, JobSubmitted):
+        raise await unknown_job(store, job_id)
+    if first[0].position > position:
+        raise InvalidInput(
+            f"job {job_id} was submitted at position {first[0].position} only: at position {position} there is"
+            " nothing to explain"
+        )
+    return SubmittedJob(fact.spec, first[0].position)
+
+
+async def decisions_on(store: EventStore, submission: SubmittedJob, *, until: int) -> Sequence[JobDecision]:
+    """Return the last plans, oldest first, that changed the job's assignment or were the first to consider it."""
+    found: deque[JobDecision] = deque(maxlen=_LAST)
+    nodes: tuple[str, ...] = ()
+    job_id, stream = submission.spec.job_id, f"decisions.{submission.spec.pool}"
+    async for event in events_between(store, after=submission.position, until=until, stream=stream, page=_PAGE):
+        fact = event.data
+        if not isinstance(fact, PlanAdopted) or not _is_about(fact, job_id):
+            continue
+        after = fact.placed.get(job_id, () if job_id in fact.released else nodes)
+        found.append(_decision(event, fact, job_id, nodes, after))
+        nodes = after
+    return [await _with_cause(store, decision) for decision in found]
+
+
+def _is_about(fact: PlanAdopted, job_id: str) -> bool:
+    return job_id in fact.placed or job_id in fact.released or job_id in fact.reasons
+
+
+def _decision(
+    event: Event, fact: PlanAdopted, job_id: str, before: tuple[str, ...], after: tuple[str, ...]
+) -> JobDecision:
+    return JobDecision(
+        position=event.position,
+        at=event.recorded_at,
+        plan=fact.number,
+        policy=fact.policy,
+        before=before,
+        after=after,
+        reason=fact.reasons.get(job_id, "the job had ended"),
+        cause=fact.cause,
+    )
+
+
+async def _with_cause(store: EventStore, decision: JobDecision) -> JobDecision:
+    start = max(0, decision.position - 1 - _CAUSE_REACH)
+    try:
+        before = await store.read(start, decision.position - 1 - start)
+    except LogArchived as error:
+        # The cause is among what the log still has, as a rule, or goes untold.
+        before = await store.read(error.base, max(0, decision.position - 1 - error.base))
+    cause = next((event.position for event in reversed(before) if event.type == decision.cause), None)
+    return replace(decision, cause_position=cause)
+
+
+async def _end_of(store: EventStore, submission: SubmittedJob, position: int) -> tuple[FinishedJob | None, str]:
+    """Return what became of the job by then, None while it is live; and why it failed or was canceled."""
+    history, why = History(), ""
+    stream = f"{_FAMILY}{submission.spec.job_id}"
+    async for event in events_between(store, until=position, stream=stream, page=_PAGE):
+        history.apply(event)
+        match event.data:
+            case JobFailed(reason=reason) | JobCancelRequested(reason=reason):
+                why = reason
+            case JobCompleted():
+                why = ""
+            case _:
+                pass
+    return next(iter(history.finished), None), why
+
+
+async def unknown_job(store: EventStore, job_id: str) -> InvalidInput:
+    """Return the error that says so, with the closest job that the log knows."""
+    known = [stream.removeprefix(_FAMILY) for stream in await store.heads() if stream.startswith(_FAMILY)]
+    close = get_close_matches(job_id, known, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else _some_of(known)
+    return InvalidInput(f"job {job_id[:80]!r} is not in this log.{hint}")
+
+
+def _some_of(known: Sequence[str]) -> str:
+    if not known:
+        return " It knows no job."
+    more = f" and {len(known) - _NAMED} others" if len(known) > _NAMED else ""
+    return f" It knows {', '.join(sorted(known)[:_NAMED])}{more}."
