@@ -190,6 +190,7 @@ class TestJetStreamCluster(EnforcedLeaseClaims):
         await migrate_log(url)
         return StoreBench(url, stack)
 
+    @pytest.mark.slow
     async def test_lease_when_the_node_that_leads_its_bucket_dies_stays_its_holders(
         self, bench: StoreBench, nats_cluster: NatsServer
     ) -> None:

@@ -36,6 +36,7 @@ from voda.log.factory import open_log, open_store, shown, sqlite_path
 from voda.log.jetstream.log import state as state_module
 from voda.log.jetstream.log.messages import written
 from voda.log.jetstream.store import JetStreamStore
+from voda.log.jetstream.transport import stream as stream_module
 from voda.log.jetstream.transport.connection import Connection
 from voda.log.jetstream.transport.url import parsed
 from voda.log.memory import MemoryStore
@@ -49,6 +50,12 @@ url, store = jetstream_logs.url, jetstream_logs.store
 @pytest.fixture
 def short_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_module, "SEGMENT_EVENTS", SEGMENT)
+
+
+@pytest.fixture
+def sure_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One server alone has no others from which it could be cut off."""
+    monkeypatch.setattr(stream_module, "_SURE_S", 0.1)
 
 
 async def taken(tail: AsyncIterator[Event], count: int) -> list[str]:
@@ -190,6 +197,7 @@ async def test_append_while_the_server_is_away_says_so_and_may_be_repeated() -> 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("sure_at_once")
 async def test_servers_that_lost_their_tail_are_found_out_by_who_has_read_it(tmp_path: Path) -> None:
     with serving() as server:
         node, url = server.nodes[0], server.url("log")
@@ -221,7 +229,7 @@ async def test_servers_that_lost_their_tail_are_found_out_by_who_has_read_it(tmp
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("short_segments")
+@pytest.mark.usefixtures("short_segments", "sure_at_once")
 @pytest.mark.parametrize("how", ["flipped bit", "cut tail"])
 async def test_damage_to_the_servers_file_is_told_with_its_position(how: str) -> None:
     with serving() as server:
@@ -363,6 +371,7 @@ async def _after(seconds: float, doing: Coroutine[Any, Any, int]) -> int:
     return await doing
 
 
+@pytest.mark.slow
 async def test_group_that_its_writer_left_unfinished_does_not_count(url: str, store: JetStreamStore) -> None:
     await store.append("job.a", 0, [a_fact("1")])
     rows = [_row(position, f"dead.{position}") for position in range(2, 12)]

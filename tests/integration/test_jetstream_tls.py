@@ -43,7 +43,8 @@ async def test_log_over_tls_is_written_and_read_and_survives_a_restart_of_the_se
 ) -> None:
     url = f"{secret(server.url('log'))}&ca={cert}"
     await JetStreamStore.migrate(url)
-    async with opened(url) as store:
+    # Whoever asks in the moment of the restart waits in vain for as long.
+    async with opened(url, timeout_s=4.0) as store:
         await store.append("job.a", ANY_VERSION, [a_fact("1")])
         await asyncio.to_thread(server.nodes[0].restart)
 

@@ -147,6 +147,7 @@ async def test_tail_goes_on_after_the_server_was_away(store: DurableStore, postg
         assert (await waiting).event_id == "1"
 
 
+@pytest.mark.slow
 async def test_writer_frozen_with_the_lock_in_its_hand_stops_the_others_only_for_its_timeout(
     url: str, store: DurableStore
 ) -> None:
@@ -159,6 +160,7 @@ async def test_writer_frozen_with_the_lock_in_its_hand_stops_the_others_only_for
     await frozen.close()
 
 
+@pytest.mark.slow
 async def test_long_import_may_wait_for_its_input(url: str) -> None:
     def batches() -> Iterator[GroupPlan]:
         yield taken_over([seal(a_fact("1"), stream="job.a", head=Head(), epoch=0, position=1)])

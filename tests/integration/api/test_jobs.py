@@ -237,6 +237,7 @@ async def test_submit_when_it_cannot_be_meant_is_refused_in_a_sentence(
         assert await submissions(service) == []
 
 
+@pytest.mark.slow
 async def test_submit_when_the_body_is_huge_is_refused() -> None:
     async with a_service() as service:
         problem = await refused(service, 413, "POST", JOBS, body=io.BytesIO(b"x" * 3_000_000))

@@ -58,6 +58,7 @@ def dying(after: int) -> Iterator[asyncio.Event]:
         yield death
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "action", "workers"),
     [
@@ -98,6 +99,7 @@ async def test_action_when_voda_dies_at_any_step_of_it_is_finished_by_the_third(
             assert not (ground.folder / "a/doubled").exists()
 
 
+@pytest.mark.slow
 async def test_boot_when_voda_dies_at_any_step_of_taking_over_is_finished_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

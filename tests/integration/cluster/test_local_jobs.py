@@ -147,6 +147,7 @@ async def test_program_when_halted_hears_of_it_and_finds_its_folder_again(ground
     await ground.until_logged("checkpoint")
 
 
+@pytest.mark.slow
 async def test_program_when_it_ignores_sigterm_is_killed_and_holds_its_slot_until_then(ground: Ground) -> None:
     await ground.start(an_mpi_job("a", f"trap '' TERM; echo $$$$; {FOREVER}", grace_s=3.0))
     await until(lambda: ground.log().endswith("\n"))
@@ -338,6 +339,7 @@ async def test_start_when_it_is_refused_half_way_leaves_no_claim_to_the_next_vod
     assert (await ground.cluster.observe()).workers.keys() == {"b"}
 
 
+@pytest.mark.slow
 async def test_output_when_it_outgrows_its_cap_keeps_its_end(tmp_path: Path) -> None:
     async with a_ground(tmp_path, settings={"log_bytes": 100_000}) as ground:
         script = "i=0; while [ $i -lt 30000 ]; do echo line $i; i=$((i+1)); done; echo over; sleep 3; echo end"

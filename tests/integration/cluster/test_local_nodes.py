@@ -17,6 +17,7 @@ from voda.domain.errors import ActionRefused
 from voda.events.types import NodeChanged
 
 
+@pytest.mark.slow
 async def test_node_when_a_gpu_breaks_offers_one_less_and_does_not_hand_it_out(tmp_path: Path) -> None:
     nvml = FakeNvml(*cards(2))
     devices = find_gpus(nvml)

@@ -18,6 +18,7 @@ def a_discovery(folder: Path, script: str, *, timeout_s: float = DEADLINE_S) -> 
     return Discovery(path, slots_per_host=1, timeout_s=timeout_s)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", [IN_BACKGROUND, HANGS])
 async def test_script_when_it_or_what_it_started_hangs_leaves_no_process(tmp_path: Path, script: str) -> None:
     with pytest.raises(ClusterUnavailable, match="took longer than 2 s"):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.builders import a_fact
+from tests.waiting import DEADLINE_S
 from voda.domain.errors import StoreNotWritable, StoreUnavailable
 from voda.log.append_plan import Append, Outcome
 from voda.log.group_commit import ALONE_AT_MOST, LARGEST_GROUP, GroupCommit
@@ -111,7 +112,7 @@ async def test_error_of_a_group_reaches_each_of_its_callers_as_its_own() -> None
     outcomes = await asyncio.gather(*(commits.append(an_append()) for _ in range(3)), return_exceptions=True)
     assert [str(outcome) for outcome in outcomes] == ["away"] * 3
     assert len({id(outcome) for outcome in outcomes}) == 3
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(DEADLINE_S):
         assert await _closed(commits)
 
 

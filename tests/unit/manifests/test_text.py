@@ -138,11 +138,12 @@ def test_text_when_it_is_no_plain_mapping_is_refused_with_its_place(body: bytes,
     ids=lambda body: body[:12].decode(),
 )
 def test_bomb_when_read_is_refused_at_once(body: bytes) -> None:
-    begin = time.perf_counter()
+    # Of this thread alone: others may have the machine.
+    begin = time.thread_time()
     with pytest.raises(InvalidInput):
         read(body)
     # Far more than it takes; blown up, each of these would take minutes or all memory.
-    assert time.perf_counter() - begin < 3
+    assert time.thread_time() - begin < 10
 
 
 def test_depth_when_at_the_bound_is_read_in_either_language() -> None:

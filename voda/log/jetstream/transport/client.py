@@ -18,15 +18,38 @@ _FLUSHES = 50
 
 
 class OneAtATime(Client):
-    """A client that makes one connection at a time.
+    """A client that makes one connection at a time, and none once it is closed.
 
     nats-py begins to connect anew while it still connects, where a server breaks off in between: both attempts share
     what they find out, and the one that it cancels may go on, because up to Python 3.11 `wait_for` can swallow that.
+    An attempt that outlives `close` in this way would leave tasks that nobody ends.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._attempting = asyncio.Lock()
+        self._is_given_up = False
+
+    async def close(self) -> None:
+        """Close for good."""
+        self._is_given_up = True
+        try:
+            await super().close()
+        finally:
+            self._end_tasks()
+
+    async def _process_connect_init(self) -> None:
+        await super()._process_connect_init()
+        if self._is_given_up:
+            self._status = Client.CLOSED
+            self._end_tasks()
+            raise asyncio.CancelledError
+
+    def _end_tasks(self) -> None:
+        own = (self._reading_task, self._ping_interval_task, self._flusher_task)
+        for task in (*own, *(subscription._wait_for_msgs_task for subscription in self._subs.values())):
+            if task is not None:
+                task.cancel()
 
     async def _attempt_reconnect(self) -> None:
         async with self._attempting:
