@@ -22,7 +22,7 @@ from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable,
 from voda.log.durable_store import Base
 from voda.log.group_commit import GroupCommit
 from voda.log.jetstream.log import settings
-from voda.log.jetstream.log.log_state import Log
+from voda.log.jetstream.log.synced_log import Log
 from voda.log.jetstream.log.lookup import Lookup
 from voda.log.jetstream.log.reader import Reading
 from voda.log.jetstream.log.restore import restore

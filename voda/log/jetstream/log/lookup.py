@@ -12,7 +12,7 @@ from voda.domain.errors import LogDamaged
 from voda.events.codec import body_of
 from voda.events.envelope import Sealed
 from voda.log.jetstream.log.index import IdIndex, Ids, Places, Recent, Spot, positions_of, spot_before
-from voda.log.jetstream.log.log_state import IDS, PLACES, Log
+from voda.log.jetstream.log.synced_log import IDS, PLACES, Log
 from voda.log.jetstream.transport.blobs import Key
 
 _PLACES_KEPT = 4

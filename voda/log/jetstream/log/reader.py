@@ -10,7 +10,7 @@ from voda.events.codec import body_of
 from voda.events.envelope import Sealed
 from voda.log.durable_store import archived
 from voda.log.jetstream.log.index import Spot
-from voda.log.jetstream.log.log_state import Log
+from voda.log.jetstream.log.synced_log import Log
 from voda.log.jetstream.log.lookup import Lookup
 from voda.log.jetstream.log.messages import Group
 

@@ -11,7 +11,7 @@ from nats.nuid import NUID
 from voda.domain.errors import InvalidInput, LogDamaged
 from voda.log.append_plan import GroupPlan
 from voda.log.jetstream.log.index import Spot
-from voda.log.jetstream.log.log_state import Log, Record
+from voda.log.jetstream.log.synced_log import Log, Record
 from voda.log.jetstream.log.messages import NO_GROUP, is_appended_behind
 from voda.log.jetstream.log.state import Closed, State
 from voda.log.jetstream.log.writer import Writer

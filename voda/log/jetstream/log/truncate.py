@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from voda.domain.errors import InvalidInput
 from voda.log.durable_store import Base
-from voda.log.jetstream.log.log_state import BASE, IDS, PLACES, Log
+from voda.log.jetstream.log.synced_log import BASE, IDS, PLACES, Log
 from voda.log.jetstream.log.lookup import Lookup
 from voda.log.jetstream.transport.blobs import Key
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from voda.domain.errors import LogDamaged
-from voda.log.jetstream.log.log_state import BASE, CHECKPOINT, IDS, PLACES, Log, Reached
+from voda.log.jetstream.log.synced_log import BASE, CHECKPOINT, IDS, PLACES, Log, Reached
 
 
 async def refuse_cut(log: Log, kinds: Sequence[str]) -> None:

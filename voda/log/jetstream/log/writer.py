@@ -14,7 +14,7 @@ from nats.js.errors import APIError
 from voda.domain.errors import InvalidInput, StoreUnavailable
 from voda.log.append_plan import Append, GroupPlan, Outcome, plan_group
 from voda.log.durable_store import refuse_elsewhere
-from voda.log.jetstream.log.log_state import CHECKPOINT, CHECKPOINTS_KEPT, IDS, PLACES, Log, unavailable
+from voda.log.jetstream.log.synced_log import CHECKPOINT, CHECKPOINTS_KEPT, IDS, PLACES, Log, unavailable
 from voda.log.jetstream.log.lookup import Lookup
 from voda.log.jetstream.log.messages import Outgoing, written
 from voda.log.jetstream.log.reader import Reading
