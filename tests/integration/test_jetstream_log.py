@@ -32,12 +32,12 @@ from voda.events.envelope import ANY_VERSION, Event, Fact, Head
 from voda.log.archive.export import export_log, import_log
 from voda.log.archive.verify import verify_log
 from voda.log.durable_store import Base
-from voda.log.factory import open_log, open_store, shown, sqlite_path
+from voda.log.factory import display_name, open_log, open_store, sqlite_path
 from voda.log.jetstream.log import state as state_module
-from voda.log.jetstream.log.messages import written
+from voda.log.jetstream.log.messages import encode_group
 from voda.log.jetstream.store import JetStreamStore
-from voda.log.jetstream.transport.connection import Connection
-from voda.log.jetstream.transport.url import parsed
+from voda.log.jetstream.transport.connection import NatsConnection
+from voda.log.jetstream.transport.url import parse_url
 from voda.log.memory import MemoryStore
 
 pytestmark = pytest.mark.nats
@@ -366,7 +366,7 @@ async def _after(seconds: float, doing: Coroutine[Any, Any, int]) -> int:
 async def test_group_that_its_writer_left_unfinished_does_not_count(url: str, store: JetStreamStore) -> None:
     await store.append("job.a", 0, [a_fact("1")])
     rows = [_row(position, f"dead.{position}") for position in range(2, 12)]
-    dead = written(rows, after=1, prev=store._log.state.group, limit_bytes=3300)
+    dead = encode_group(rows, after=1, prev=store._log.state.group, limit_bytes=3300)
     assert len(dead.parts) > 2
     await store._log.stream.publish(store._log.subject, dead.parts[0], after=1)
     await store._log.stream.publish(store._log.subject, dead.parts[1], after=2)
@@ -384,7 +384,7 @@ async def test_group_that_its_writer_left_unfinished_does_not_count(url: str, st
 
 async def test_group_planned_behind_a_lost_race_does_not_count(store: JetStreamStore) -> None:
     await store.append("job.a", 0, [a_fact("1")])
-    stale = written([_row(1, "stale")], after=0, prev=b"", limit_bytes=100_000)
+    stale = encode_group([_row(1, "stale")], after=0, prev=b"", limit_bytes=100_000)
     # As if a server had not looked at what it was told to expect.
     await store._log.stream.publish(store._log.subject, stale.parts[0])
     assert await store.append("job.a", 1, [a_fact("2")]) == 2
@@ -556,7 +556,7 @@ async def test_forgotten_events_are_archived_and_what_is_left_follows(
 
 async def change(url: str, **settings: object) -> None:
     """Change a stream behind voda's back."""
-    async with await Connection.open(parsed(url)) as connection:
+    async with await NatsConnection.open(parse_url(url)) as connection:
         name = connection.location.stream
         config = (await connection.api(f"STREAM.INFO.{name}"))["config"]
         await connection.api(f"STREAM.UPDATE.{name}", {**config, **settings})
@@ -622,7 +622,7 @@ async def test_message_deleted_by_hand_is_damage_at_its_position(url: str) -> No
 
 async def _unprotected(url: str) -> bool:
     """Make the log's stream anew, less the third message."""
-    async with await Connection.open(parsed(url)) as connection:
+    async with await NatsConnection.open(parse_url(url)) as connection:
         name = connection.location.stream
         client = await connection.client()
         config = (await connection.api(f"STREAM.INFO.{name}"))["config"]
@@ -638,7 +638,7 @@ async def _unprotected(url: str) -> bool:
 
 async def test_stream_of_another_application_is_left_alone(nats_server: NatsServer) -> None:
     url = nats_server.url()
-    async with await Connection.open(parsed(url)) as connection:
+    async with await NatsConnection.open(parse_url(url)) as connection:
         name = connection.location.stream
         await connection.api(f"STREAM.CREATE.{name}", {"name": name, "subjects": [f"{name}.x"], "storage": "file"})
     for attempt in (JetStreamStore.migrate(url), open_store(url)):
@@ -695,7 +695,7 @@ async def test_wrong_password_is_refused_and_never_shown(nats_server: NatsServer
     with pytest.raises(InvalidInput, match="refuses the user, password") as caught:
         await open_store(url)
     assert "secret" not in str(caught.value)
-    assert "secret" not in shown(url)
+    assert "secret" not in display_name(url)
     assert sqlite_path(url) is None
 
 

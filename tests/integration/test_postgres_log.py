@@ -16,7 +16,7 @@ from tests.postgres import Server, plain
 from voda.domain.errors import InvalidInput, LogTooNew, NotALog, StoreNotWritable, StoreUnavailable
 from voda.events.codec import seal
 from voda.events.envelope import Head
-from voda.log.append_plan import GroupPlan, taken_over
+from voda.log.append_plan import GroupPlan, plan_copy
 from voda.log.archive.export import export_log, import_log
 from voda.log.archive.verify import verify_log
 from voda.log.durable_store import DurableStore
@@ -161,9 +161,9 @@ async def test_writer_frozen_with_the_lock_in_its_hand_stops_the_others_only_for
 
 async def test_long_import_may_wait_for_its_input(url: str) -> None:
     def batches() -> Iterator[GroupPlan]:
-        yield taken_over([seal(a_fact("1"), stream="job.a", head=Head(), epoch=0, position=1)])
+        yield plan_copy([seal(a_fact("1"), stream="job.a", head=Head(), epoch=0, position=1)])
         time.sleep(3.0)
-        yield taken_over([seal(a_fact("2"), stream="job.b", head=Head(), epoch=0, position=2)])
+        yield plan_copy([seal(a_fact("2"), stream="job.b", head=Head(), epoch=0, position=2)])
 
     store = await open_store(url, timeout_s=2.0)
     await store.restore(batches())

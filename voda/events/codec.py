@@ -21,7 +21,7 @@ _encode = msgspec.json.Encoder(order=None).encode
 _from_timestamp = datetime.fromtimestamp
 
 
-class Body(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class EventBody(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The stored form of an event, less its position, which only the store knows."""
 
     stream: str
@@ -38,7 +38,7 @@ class Body(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     data: Raw
 
 
-_decode_body = msgspec.json.Decoder(Body).decode
+_decode_body = msgspec.json.Decoder(EventBody).decode
 
 
 def encode_body(fact: Fact, *, stream: str, version: int, prev: str, epoch: int) -> bytes:
@@ -53,7 +53,7 @@ def encode_body(fact: Fact, *, stream: str, version: int, prev: str, epoch: int)
         if b"null" in data:
             _refuse_lossy(fact)
         return _encode(
-            Body(
+            EventBody(
                 stream=stream,
                 version=version,
                 event_id=fact.event_id,
@@ -82,7 +82,7 @@ def seal(fact: Fact, *, stream: str, head: Head, epoch: int, position: int) -> S
     return Sealed(position, body, hash_of(body))
 
 
-def body_of(sealed: Sealed) -> Body:
+def body_of(sealed: Sealed) -> EventBody:
     """Return the stored form of an event, its data still raw.
 
     Raises:
@@ -128,12 +128,12 @@ def unseal(sealed: Sealed) -> Event:
     )
 
 
-def head_after(sealed: Sealed, body: Body, before: Head) -> Head:
+def head_after(sealed: Sealed, body: EventBody, before: Head) -> Head:
     """Return the head of the stream once this event is its last."""
     return Head(body.version, sealed.hash, max(body.epoch, before.epoch))
 
 
-def refuse_newer(body: Body, position: int) -> type[Data]:
+def refuse_newer(body: EventBody, position: int) -> type[Data]:
     """Return the record that a body's data belong to, in today's schema.
 
     Raises:
@@ -148,7 +148,7 @@ def refuse_newer(body: Body, position: int) -> type[Data]:
     return fact
 
 
-def _lifted(body: Body, position: int) -> Data:
+def _lifted(body: EventBody, position: int) -> Data:
     fact = refuse_newer(body, position)
     data: dict[str, Any] = msgspec.json.decode(body.data)
     for schema in range(body.schema, fact.SCHEMA):

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from voda.domain.errors import Fenced, InvalidInput, VersionConflict
-from voda.events.codec import Body, body_of, encode_body, head_after
+from voda.events.codec import EventBody, body_of, encode_body, head_after
 from voda.events.envelope import ANY_VERSION, Fact, Head, Sealed, hash_of
 
 _EMPTY = Head()
@@ -62,7 +62,7 @@ class GroupPlan(NamedTuple):
             return self
         kept = [row for row in self.rows if row[0] <= position]
         # Epochs never fall within a stream, so its last event bears the highest.
-        return taken_over(Sealed(row[0], row[6], row[7]) for row in kept)
+        return plan_copy(Sealed(row[0], row[6], row[7]) for row in kept)
 
     @property
     def has_failures(self) -> bool:
@@ -168,7 +168,7 @@ def seal_batch(
     return rows, Head(version, prev, epoch)
 
 
-def taken_over(events: Iterable[Sealed]) -> GroupPlan:
+def plan_copy(events: Iterable[Sealed]) -> GroupPlan:
     """Return what to write to an empty log for the first events of another, as they are.
 
     Args:
@@ -185,7 +185,7 @@ def taken_over(events: Iterable[Sealed]) -> GroupPlan:
     return plan
 
 
-def row_of(sealed: Sealed, body: Body) -> EventRow:
+def row_of(sealed: Sealed, body: EventBody) -> EventRow:
     """Return what is stored of an event that was sealed elsewhere."""
     recorded_at = body.recorded_at.timestamp()
     return (

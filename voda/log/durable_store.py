@@ -28,7 +28,7 @@ class Base(Struct, frozen=True, kw_only=True):
     """Where the archive lay when the log was archived; a hint for those who look for it."""
 
 
-def refuse_elsewhere(place: str, position: int, after: int) -> None:
+def refuse_other_end(place: str, position: int, after: int) -> None:
     """Raise VersionConflict unless a log that ends at `position` can take over events behind `after`."""
     if position != after:
         raise VersionConflict(
@@ -36,7 +36,7 @@ def refuse_elsewhere(place: str, position: int, after: int) -> None:
         )
 
 
-def archived(place: str, base: Base, after: int) -> LogArchived:
+def archived_error(place: str, base: Base, after: int) -> LogArchived:
     """Return the error of a reader who asks for events behind `after`, which are not all in the log any more."""
     where = f" to {base.folder}" if base.folder else ""
     return LogArchived(

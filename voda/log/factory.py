@@ -13,10 +13,10 @@ from sqlalchemy.exc import ArgumentError
 from voda import config
 from voda.domain.errors import InvalidInput, NotALog
 from voda.log.archive.archive import Archive
-from voda.log.archive.archive_backed_store import ArchivedStore, SegmentStore
+from voda.log.archive.archive_backed_store import ArchiveBackedStore, SegmentStore
 from voda.log.archive.export import import_log, is_export, open_export
 from voda.log.durable_store import DurableStore
-from voda.log.jetstream.transport.url import is_nats, parsed
+from voda.log.jetstream.transport.url import is_nats, parse_url
 from voda.log.memory import MemoryStore
 from voda.log.sql.store import SqlStore
 from voda.log.sqlite import file
@@ -101,7 +101,7 @@ async def open_log(location: str | Path, *, archive: Path | None = None) -> Even
     """
     path = sqlite_path(location)
     if path is None or not (path.is_dir() or is_export(path)):
-        return ArchivedStore(await open_store(location, read_only=True), archive or config.archive())
+        return ArchiveBackedStore(await open_store(location, read_only=True), archive or config.archive())
     if path.is_dir():
         return SegmentStore(opened_archive(path))
     store = MemoryStore()
@@ -118,7 +118,7 @@ async def refuse_cut(store: EventStore) -> None:
     Raises:
         LogDamaged: it did.
     """
-    if isinstance(store, ArchivedStore):
+    if isinstance(store, ArchiveBackedStore):
         await store.refuse_cut()
 
 
@@ -160,10 +160,10 @@ def sqlite_path(location: str | Path) -> Path | None:
     raise InvalidInput(f"a log lies in SQLite, PostgreSQL or NATS, got {url.render_as_string()}")
 
 
-def shown(location: str | Path) -> str:
+def display_name(location: str | Path) -> str:
     """Return what to call a log in front of others: its path, or its URL without the password."""
     if is_nats(location):
-        return parsed(str(location)).place
+        return parse_url(str(location)).place
     return str(location) if sqlite_path(location) else make_url(str(location)).render_as_string()
 
 

@@ -22,7 +22,7 @@ OUTCOMES: Final[Mapping[type[Exception], str]] = {
 """Of appends that fail in a way that is foreseen; `ok` and `failed` are the others."""
 
 
-class TimedStore:
+class InstrumentedStore:
     """An EventStore around another one.
 
     Args:

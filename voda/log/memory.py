@@ -8,7 +8,7 @@ from voda.domain.errors import InvalidInput
 from voda.events.codec import body_of, unseal
 from voda.events.envelope import Event, Fact, Head, Sealed
 from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, row_of, seal_batch
-from voda.log.durable_store import Base, archived, refuse_elsewhere
+from voda.log.durable_store import Base, archived_error, refuse_other_end
 from voda.log.store import Snapshot
 
 _EMPTY = Head()
@@ -125,7 +125,7 @@ class MemoryStore:
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
         """See DurableStore.take_over."""
-        refuse_elsewhere(self.place, self._end, after)
+        refuse_other_end(self.place, self._end, after)
         self._keep(plan.rows)
         self._heads.update(plan.heads)
         self._wake()
@@ -162,7 +162,7 @@ class MemoryStore:
 
     def _refuse_archived(self, after: int, stream: str | None = None) -> None:
         if after < self._base.position and (stream is None or stream in self._base.heads):
-            raise archived(self.place, self._base, after)
+            raise archived_error(self.place, self._base, after)
 
     def _sealed(self, after: int, limit: int) -> list[Sealed]:
         self._refuse_archived(after)

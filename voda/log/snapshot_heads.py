@@ -17,7 +17,7 @@ Rows = Mapping[str, tuple[int, str, int]]
 """Stream -> version, hash and epoch."""
 
 
-class KeptHeads(Mapping[str, Head]):
+class SnapshotHeads(Mapping[str, Head]):
     """Stream -> head.
 
     Args:
@@ -50,7 +50,7 @@ class KeptHeads(Mapping[str, Head]):
             raise LogDamaged(f"{self._where}: not the heads of streams ({error})") from error
 
 
-def proven(snapshot: Snapshot) -> Snapshot:
+def load_heads(snapshot: Snapshot) -> Snapshot:
     """Return the snapshot, all of it read.
 
     Raises:

@@ -9,9 +9,9 @@ import pytest
 
 from tests.builders import a_fact
 from voda.domain.errors import InvalidInput, LogDamaged, LogTooNew, NotALog, PermanentError
-from voda.events.codec import Body
+from voda.events.codec import EventBody
 from voda.events.envelope import GENESIS, Sealed, hash_of
-from voda.log.append_plan import taken_over
+from voda.log.append_plan import plan_copy
 from voda.log.archive.export import export_log, import_log
 from voda.log.memory import MemoryStore
 
@@ -107,7 +107,7 @@ async def test_import_of_a_newer_format_is_refused() -> None:
 
 async def test_import_of_events_of_a_newer_version_is_refused() -> None:
     store = MemoryStore()
-    await store.restore(iter([taken_over([_from_the_future()])]))
+    await store.restore(iter([plan_copy([_from_the_future()])]))
     text = await exported(store)
     with pytest.raises(LogTooNew, match=r"position 1 holds 'job\.dreamt' in schema 1"):
         await imported(text)
@@ -134,7 +134,7 @@ async def _is_refused(text: bytes) -> bool:
 
 
 def _from_the_future() -> Sealed:
-    body = Body(
+    body = EventBody(
         stream="job.a",
         version=1,
         event_id="1",

@@ -12,7 +12,7 @@ from voda.cli.run_async import awaited
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from voda.log.archive.copy import Copied
+    from voda.log.archive.copy import CopyResult
     from voda.log.store import EventStore
 
 _PLACE = "An SQLite file, or a postgresql:// or nats:// URL: nothing yet, or empty."
@@ -43,9 +43,9 @@ def copy(
 
     Example: voda log copy voda.db postgresql://voda@db.example/voda
     """
-    from voda.log.factory import shown
+    from voda.log.factory import display_name
 
-    _tell(awaited(_copy(source, target, follow, archive)), shown(target), "copied", output)
+    _tell(awaited(_copy(source, target, follow, archive)), display_name(target), "copied", output)
 
 
 def backup(  # noqa: PLR0913 - a command's options are its parameters
@@ -87,16 +87,16 @@ def restore(
 
     Example: voda log restore /backup/voda voda.db
     """
-    from voda.log.factory import shown
+    from voda.log.factory import display_name
 
     if not source.exists():
         raise InvalidInput(f"{source}: there is no such backup")
     restored = awaited((_restore_folder if source.is_dir() else _restore_file)(source, log, to_position))
-    _tell(restored, shown(log), "restored", output)
+    _tell(restored, display_name(log), "restored", output)
     print(_OLDER, file=sys.stderr)
 
 
-def _tell(copied: "Copied", where: str, done: str, output: Output) -> None:
+def _tell(copied: "CopyResult", where: str, done: str, output: Output) -> None:
     if output is Output.JSON:
         import msgspec
 
@@ -105,7 +105,7 @@ def _tell(copied: "Copied", where: str, done: str, output: Output) -> None:
     print(f"{where}: {copied.events:,} events {done}; the last is {copied.position:,}, {copied.hash or 'none'}")
 
 
-async def _copy(source: str, target: str, follow: bool, archive: Path | None) -> "Copied":
+async def _copy(source: str, target: str, follow: bool, archive: Path | None) -> "CopyResult":
     from voda.log.archive.copy import copy_log
 
     async with whole_log(source, archive) as store, new_store(target) as new:
@@ -113,7 +113,7 @@ async def _copy(source: str, target: str, follow: bool, archive: Path | None) ->
             return await copy_log(store, new, follow=follow, progress=progress)
 
 
-async def _back_up(log: str, folder: Path, archive: Path | None, until: int | None) -> "Copied":
+async def _back_up(log: str, folder: Path, archive: Path | None, until: int | None) -> "CopyResult":
     from voda.log.archive.copy import back_up
 
     async with whole_log(log, archive, until=until) as store:
@@ -121,7 +121,7 @@ async def _back_up(log: str, folder: Path, archive: Path | None, until: int | No
             return await back_up(store, folder, until=until, progress=progress)
 
 
-async def _export(log: str, file: Path, archive: Path | None) -> "Copied":
+async def _export(log: str, file: Path, archive: Path | None) -> "CopyResult":
     from voda.log.archive.export import export_log
 
     async with whole_log(log, archive) as store:
@@ -130,7 +130,7 @@ async def _export(log: str, file: Path, archive: Path | None) -> "Copied":
         return await _copied(store, events)
 
 
-async def _restore_folder(source: Path, log: str, until: int | None) -> "Copied":
+async def _restore_folder(source: Path, log: str, until: int | None) -> "CopyResult":
     from voda.log.archive.copy import restore_archive
     from voda.log.factory import opened_archive
 
@@ -141,7 +141,7 @@ async def _restore_folder(source: Path, log: str, until: int | None) -> "Copied"
         return await _copied(store, await store.position())
 
 
-async def _restore_file(source: Path, log: str, until: int | None) -> "Copied":
+async def _restore_file(source: Path, log: str, until: int | None) -> "CopyResult":
     from voda.log.archive.export import import_log, open_export
 
     with open_export(source) as file:
@@ -151,9 +151,9 @@ async def _restore_file(source: Path, log: str, until: int | None) -> "Copied":
             return await _copied(store, events)
 
 
-async def _copied(store: "EventStore", events: int) -> "Copied":
+async def _copied(store: "EventStore", events: int) -> "CopyResult":
     from voda.log.archive.common_prefix import event_at
-    from voda.log.archive.copy import Copied
+    from voda.log.archive.copy import CopyResult
 
     last = await event_at(store, events)
-    return Copied(position=events, events=events, hash=last.hash if last else "")
+    return CopyResult(position=events, events=events, hash=last.hash if last else "")

@@ -59,7 +59,7 @@ async def whole_log(log: str, archive: Path | None, *, until: int | None = None)
     Raises:
         LogDamaged: its end was lost; with `until`, only where that is lost too.
     """
-    from voda.log.factory import open_log, refuse_cut, shown
+    from voda.log.factory import display_name, open_log, refuse_cut
 
     store = await open_log(log, archive=archive)
     try:
@@ -68,7 +68,7 @@ async def whole_log(log: str, archive: Path | None, *, until: int | None = None)
         except LogDamaged as error:
             lost = error.position
             if until is None or (lost is not None and until >= lost):
-                raise LogDamaged(f"{error}{_rescue(shown(log), lost)}", lost) from error
+                raise LogDamaged(f"{error}{_rescue(display_name(log), lost)}", lost) from error
         yield store
     finally:
         await store.close()

@@ -14,8 +14,8 @@ from pathlib import Path
 from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable, StoreUnavailable
 from voda.events.envelope import Sealed
 from voda.log.append_plan import GroupPlan
-from voda.log.archive.segment import Named, events_of, header_of, named, packed, proven
-from voda.log.archive.verify import PAGE, Progress, Verdict, Walk
+from voda.log.archive.segment import SegmentName, events_of, header_of, named, packed, proven
+from voda.log.archive.verify import PAGE, HashChain, Progress, VerifyReport
 
 SEGMENT_EVENTS = 50_000
 SEGMENT_BYTES = 64_000_000
@@ -31,7 +31,7 @@ class Archive:
         segments: one after the other, from position 1 on.
     """
 
-    def __init__(self, folder: Path, segments: Sequence[Named]) -> None:
+    def __init__(self, folder: Path, segments: Sequence[SegmentName]) -> None:
         self.folder = folder
         self.segments = segments
 
@@ -64,7 +64,7 @@ class Archive:
         """Position of the last event; 0 = there is none."""
         return self.segments[-1].last if self.segments else 0
 
-    def walk(self, position: int | None = None) -> Walk:
+    def walk(self, position: int | None = None) -> HashChain:
         """Return a walk that is at a position, by default at the end.
 
         Of whole segments the headers are believed; only what lies in a part of one is proven.
@@ -76,7 +76,7 @@ class Archive:
         position = self.position if position is None else position
         if position > self.position:
             raise InvalidInput(f"{self.folder} ends at position {self.position}, expected at least {position}")
-        walk = Walk()
+        walk = HashChain()
         for segment in self.segments:
             if segment.last <= position:
                 walk.heads.update(header_of(segment).heads)
@@ -85,7 +85,7 @@ class Archive:
             pass
         return walk
 
-    def groups(self, walk: Walk, until: int | None = None) -> Iterator[GroupPlan]:
+    def groups(self, walk: HashChain, until: int | None = None) -> Iterator[GroupPlan]:
         """Yield what comes after the walk's position, page by page, each event proven; the walk moves along.
 
         Args:
@@ -115,7 +115,7 @@ class Archive:
                 return events_of(segment)[position - segment.first]
         return None
 
-    def add(self, events: Sequence[Sealed], walk: Walk) -> None:
+    def add(self, events: Sequence[Sealed], walk: HashChain) -> None:
         """Write a segment; it is on the disk when this returns.
 
         Args:
@@ -191,7 +191,7 @@ def adding(folder: Path) -> Iterator[Archive]:
         os.close(handle)
 
 
-def verify_archive(archive: Archive, walk: Walk, *, progress: Progress | None = None) -> Verdict:
+def verify_archive(archive: Archive, walk: HashChain, *, progress: Progress | None = None) -> VerifyReport:
     """Prove the archive's events, and have the walk at its end; or name the first that is not what was written.
 
     Args:
@@ -204,8 +204,8 @@ def verify_archive(archive: Archive, walk: Walk, *, progress: Progress | None = 
             if progress:
                 progress(walk.position, archive.position)
     except LogDamaged as error:
-        return Verdict(walk.position, len(walk.heads), 0, error.position, str(error))
-    return Verdict(walk.position, len(walk.heads), 0, None, "")
+        return VerifyReport(walk.position, len(walk.heads), 0, error.position, str(error))
+    return VerifyReport(walk.position, len(walk.heads), 0, None, "")
 
 
 def sync(path: Path) -> None:
@@ -217,7 +217,7 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def _refuse_misfit(folder: Path, end: int, segment: Named) -> None:
+def _refuse_misfit(folder: Path, end: int, segment: SegmentName) -> None:
     if segment.first > end + 1:
         raise LogDamaged(
             f"{folder}: positions {end + 1} to {segment.after} are missing: the segment before {segment.name} is not"

@@ -12,7 +12,7 @@ from voda.domain.errors import InvalidInput, LogArchived, LogDamaged, StoreNotWr
 from voda.events.codec import body_of, unseal
 from voda.events.envelope import Event, Fact, Head, Sealed
 from voda.log.archive.archive import Archive
-from voda.log.archive.segment import Header, Named, events_of, header_of
+from voda.log.archive.segment import SegmentHeader, SegmentName, events_of, header_of
 from voda.log.durable_store import DurableStore
 from voda.log.store import Snapshot
 
@@ -31,7 +31,7 @@ class SegmentStore:
     def __init__(self, archive: Archive) -> None:
         self.place = str(archive.folder)
         self.archive = archive
-        self._headers: list[Header] | None = None
+        self._headers: list[SegmentHeader] | None = None
         self._cached: dict[str, _Segment] = {}
         # Reads are made in threads.
         self._in_use = Lock()
@@ -93,12 +93,12 @@ class SegmentStore:
                     found += self._loaded(segment).read(after, limit - len(found), stream)
             return found
 
-    def _header(self, index: int) -> Header:
+    def _header(self, index: int) -> SegmentHeader:
         if self._headers is None:
             self._headers = [header_of(segment) for segment in self.archive.segments]
         return self._headers[index]
 
-    def _loaded(self, segment: Named) -> "_Segment":
+    def _loaded(self, segment: SegmentName) -> "_Segment":
         found = self._cached.pop(segment.name, None) or _Segment(segment)
         self._cached[segment.name] = found
         while len(self._cached) > _CACHED:
@@ -109,7 +109,7 @@ class SegmentStore:
 class _Segment:
     """A segment in memory."""
 
-    def __init__(self, segment: Named) -> None:
+    def __init__(self, segment: SegmentName) -> None:
         self._first = segment.first
         self._events = events_of(segment)
         if len(self._events) != segment.last - segment.after:
@@ -128,7 +128,7 @@ class _Segment:
         return [sealed for sealed in self._streams.get(stream, ()) if sealed.position > after][:limit]
 
 
-class ArchivedStore:
+class ArchiveBackedStore:
     """An EventStore that reads from the log's archive what the log has no more.
 
     Args:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from voda.domain.errors import InvalidInput, LogArchived, LogDamaged
 from voda.events.codec import body_of
 from voda.events.envelope import Head, Sealed
-from voda.log.archive.verify import PAGE, Walk, compare_heads
+from voda.log.archive.verify import PAGE, HashChain, compare_heads
 from voda.log.store import EventStore
 
 At = Callable[[int], Awaitable[Sealed | None]]
@@ -36,7 +36,9 @@ async def event_at(store: EventStore, position: int) -> Sealed | None:
     return found[0] if found else None
 
 
-async def prove_beginning(source: EventStore, copy: Walk, at: At, end: int, heads: Mapping[str, Head] | None) -> None:
+async def prove_beginning(
+    source: EventStore, copy: HashChain, at: At, end: int, heads: Mapping[str, Head] | None
+) -> None:
     """Prove that the events which a copy has, and those that come next, lead to the log's heads.
 
     Args:
@@ -59,7 +61,7 @@ async def prove_beginning(source: EventStore, copy: Walk, at: At, end: int, head
         )
     if await _differ(source, at, copy.position):
         raise await _parting(source, at, copy.position)
-    walk = Walk(copy.position, copy.heads)
+    walk = HashChain(copy.position, copy.heads)
     while walk.position < end:
         for sealed in await page_of(source, walk.position, end):
             if not sealed.is_intact:

@@ -16,7 +16,7 @@ from voda.events.envelope import Sealed
 from voda.log.append_plan import GroupPlan, row_of
 from voda.log.archive.archive import SEGMENT_BYTES, SEGMENT_EVENTS, Archive, adding
 from voda.log.archive.common_prefix import event_at, page_of, prove_beginning
-from voda.log.archive.verify import Progress, Walk, compare_heads, ends_of
+from voda.log.archive.verify import HashChain, Progress, compare_heads, ends_of
 from voda.log.durable_store import DurableStore
 from voda.log.store import EventStore, Snapshot
 
@@ -24,7 +24,7 @@ _LOOK_S = 0.2
 """How often a copy that follows looks for more."""
 
 
-class Copied(Struct, frozen=True, kw_only=True):
+class CopyResult(Struct, frozen=True, kw_only=True):
     """What a copy has come to."""
 
     position: int
@@ -39,7 +39,7 @@ class Copied(Struct, frozen=True, kw_only=True):
 
 async def copy_log(
     source: EventStore, target: DurableStore, *, follow: bool = False, progress: Progress | None = None
-) -> Copied:
+) -> CopyResult:
     """Bring the target level with the source; what an earlier copy brought is kept.
 
     Args:
@@ -55,7 +55,7 @@ async def copy_log(
         VersionConflict: somebody else writes to the target.
     """
     position, heads = await target.ends()
-    walk, begun = Walk(position, heads), position
+    walk, begun = HashChain(position, heads), position
     end, wanted = await ends_of(source)
     await prove_beginning(source, walk, lambda position: event_at(target, position), end, wanted)
     while True:
@@ -77,12 +77,12 @@ async def copy_log(
     assert reached == walk.position, "a copy whose heads are right ends where it should"
     snapshots = await _copy_snapshots(source, target, walk.position)
     last = await event_at(target, reached)
-    return Copied(position=reached, events=reached - begun, hash=last.hash if last else "", snapshots=snapshots)
+    return CopyResult(position=reached, events=reached - begun, hash=last.hash if last else "", snapshots=snapshots)
 
 
 async def back_up(
     source: EventStore, folder: Path, *, until: int | None = None, progress: Progress | None = None
-) -> Copied:
+) -> CopyResult:
     """Bring a folder of segments level with the log as it is now; segments that are there are kept.
 
     Args:
@@ -120,7 +120,7 @@ async def restore_archive(
     end = archive.position if until is None else until
     if end > archive.position:
         raise InvalidInput(f"{archive.folder} ends at position {archive.position}, expected at least {end}")
-    walk = Walk()
+    walk = HashChain()
 
     def groups() -> Iterator[GroupPlan]:
         for plan in archive.groups(walk, end):
@@ -135,7 +135,7 @@ async def restore_archive(
 
 async def add_missing(
     source: EventStore, archive: Archive, *, until: int | None = None, progress: Progress | None = None
-) -> Copied:
+) -> CopyResult:
     """Write the segments that an archive lacks; see back_up."""
     begun = archive.position
     walk = await asyncio.to_thread(archive.walk)
@@ -159,7 +159,7 @@ async def add_missing(
     if until is None and walk.position == position:
         compare_heads(heads, walk, "the log")
     last = await asyncio.to_thread(archive.at, archive.position)
-    return Copied(position=archive.position, events=archive.position - begun, hash=last.hash if last else "")
+    return CopyResult(position=archive.position, events=archive.position - begun, hash=last.hash if last else "")
 
 
 def _is_full(events: Sequence[Sealed]) -> bool:

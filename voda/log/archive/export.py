@@ -17,7 +17,7 @@ from voda.domain.errors import InvalidInput, LogDamaged, LogTooNew, NotALog
 from voda.events.codec import refuse_newer
 from voda.events.envelope import Head, Sealed
 from voda.log.append_plan import EventRow, GroupPlan, row_of
-from voda.log.archive.verify import PAGE, Progress, Verdict, Walk
+from voda.log.archive.verify import PAGE, HashChain, Progress, VerifyReport
 from voda.log.store import EventStore
 
 FORMAT = "voda-log"
@@ -38,14 +38,14 @@ class Target(Protocol):
         ...
 
 
-class Header(Struct, frozen=True, kw_only=True):
+class SegmentHeader(Struct, frozen=True, kw_only=True):
     """First line of an export."""
 
     format: str
     version: int
 
 
-class Line(Struct, frozen=True, kw_only=True, gc=False):
+class SegmentLine(Struct, frozen=True, kw_only=True, gc=False):
     """One event of an export."""
 
     position: int
@@ -61,7 +61,7 @@ class Trailer(Struct, frozen=True, kw_only=True):
 
 
 _encode = msgspec.json.Encoder(order="sorted").encode
-_decode_line = msgspec.json.Decoder(Line).decode
+_decode_line = msgspec.json.Decoder(SegmentLine).decode
 
 
 async def export_log(store: EventStore, file: BinaryIO, *, progress: Progress | None = None) -> int:
@@ -75,7 +75,7 @@ async def export_log(store: EventStore, file: BinaryIO, *, progress: Progress | 
     Raises:
         LogDamaged: an event is not what was written; the file is then without a trailer, hence no export.
     """
-    walk = Walk()
+    walk = HashChain()
     total = await store.position()
     file.write(_header())
     while walk.position < total:
@@ -132,7 +132,7 @@ async def import_log(
         NotALog, LogDamaged, LogTooNew: the file cannot be used.
         InvalidInput: the log is not empty.
     """
-    walk = Walk()
+    walk = HashChain()
     taken = 0
 
     def groups() -> Iterator[GroupPlan]:
@@ -148,22 +148,22 @@ async def import_log(
     return taken
 
 
-def verify_export(file: BinaryIO, *, progress: Progress | None = None) -> Verdict:
+def verify_export(file: BinaryIO, *, progress: Progress | None = None) -> VerifyReport:
     """Prove an export as import_log does, without keeping it.
 
     Raises:
         NotALog, LogTooNew: the file is no export that this version knows.
     """
-    walk = Walk()
+    walk = HashChain()
     try:
         for _ in _groups(file, walk, progress):
             pass
     except LogDamaged as error:
-        return Verdict(walk.position, len(walk.heads), 0, error.position, str(error))
-    return Verdict(walk.position, len(walk.heads), 0, None, "")
+        return VerifyReport(walk.position, len(walk.heads), 0, error.position, str(error))
+    return VerifyReport(walk.position, len(walk.heads), 0, None, "")
 
 
-def _groups(file: BinaryIO, walk: Walk, progress: Progress | None) -> Iterator[GroupPlan]:
+def _groups(file: BinaryIO, walk: HashChain, progress: Progress | None) -> Iterator[GroupPlan]:
     name = str(getattr(file, "name", "the export"))
     try:
         header = file.readline(_HEADER_ROOM_BYTES)
@@ -177,7 +177,7 @@ def _groups(file: BinaryIO, walk: Walk, progress: Progress | None) -> Iterator[G
             progress(walk.position, 0)
 
 
-def _events(file: BinaryIO, name: str, walk: Walk) -> Iterator[EventRow]:
+def _events(file: BinaryIO, name: str, walk: HashChain) -> Iterator[EventRow]:
     """Yield the events, each proven, and the last line read and found to agree with them."""
     for text in _lines(file, name, walk):
         if not text.startswith(b'{"position":'):
@@ -190,14 +190,14 @@ def _events(file: BinaryIO, name: str, walk: Walk) -> Iterator[EventRow]:
     raise _damaged(name, walk, "the file ends without its trailer: its tail is cut")
 
 
-def _lines(file: BinaryIO, name: str, walk: Walk) -> Iterator[bytes]:
+def _lines(file: BinaryIO, name: str, walk: HashChain) -> Iterator[bytes]:
     try:
         yield from file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise _damaged(name, walk, f"the file cannot be unpacked from here on ({error})") from error
 
 
-def event_of(text: bytes, name: str, walk: Walk) -> EventRow:
+def event_of(text: bytes, name: str, walk: HashChain) -> EventRow:
     """Return the event that a line holds, once the walk has taken it as its next.
 
     Args:
@@ -232,7 +232,7 @@ def _check_header(text: bytes, name: str) -> None:
     if text == _header():
         return
     try:
-        header = msgspec.json.decode(text, type=Header)
+        header = msgspec.json.decode(text, type=SegmentHeader)
     except msgspec.MsgspecError as error:
         raise LogDamaged(f"{name}: the first line is damaged ({error})") from error
     if header.version > FORMAT_VERSION:
@@ -243,13 +243,13 @@ def _check_header(text: bytes, name: str) -> None:
     raise LogDamaged(f"{name}: the first line is not as it was written")
 
 
-def _damaged(name: str, walk: Walk, what: str) -> LogDamaged:
+def _damaged(name: str, walk: HashChain, what: str) -> LogDamaged:
     position = walk.position + 1
     return LogDamaged(f"{name}: position {position}: {what}", position)
 
 
 def _header() -> bytes:
-    return _encode(Header(format=FORMAT, version=FORMAT_VERSION)) + b"\n"
+    return _encode(SegmentHeader(format=FORMAT, version=FORMAT_VERSION)) + b"\n"
 
 
 def line_of(sealed: Sealed) -> bytes:
@@ -257,5 +257,5 @@ def line_of(sealed: Sealed) -> bytes:
     return b'{"position":%d,"hash":"%b","event":%b}\n' % (sealed.position, sealed.hash.encode(), sealed.body)
 
 
-def _trailer(walk: Walk) -> bytes:
+def _trailer(walk: HashChain) -> bytes:
     return _encode(Trailer(events=walk.position, heads=walk.heads)) + b"\n"

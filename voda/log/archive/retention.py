@@ -13,10 +13,10 @@ from msgspec import Struct
 from voda.domain.errors import InvalidInput, LogDamaged
 from voda.events.codec import body_of
 from voda.log.archive.archive import Archive, adding
-from voda.log.archive.archive_backed_store import ArchivedStore
+from voda.log.archive.archive_backed_store import ArchiveBackedStore
 from voda.log.archive.common_prefix import event_at
 from voda.log.archive.copy import add_missing
-from voda.log.archive.verify import Progress, Walk
+from voda.log.archive.verify import HashChain, Progress
 from voda.log.durable_store import Base, DurableStore
 from voda.log.store import Snapshot
 
@@ -24,7 +24,7 @@ Loads = Callable[[bytes], None]
 """Takes a snapshot's state; raises whatever it likes where it cannot."""
 
 
-class Retained(Struct, frozen=True, kw_only=True):
+class ArchiveResult(Struct, frozen=True, kw_only=True):
     """What archiving has come to."""
 
     base: int
@@ -35,7 +35,9 @@ class Retained(Struct, frozen=True, kw_only=True):
     """Of the log's last event."""
 
 
-async def archive_log(store: DurableStore, folder: Path, *, until: int, progress: Progress | None = None) -> Retained:
+async def archive_log(
+    store: DurableStore, folder: Path, *, until: int, progress: Progress | None = None
+) -> ArchiveResult:
     """Bring the events up to a position to a folder of segments, and have the log forget them.
 
     Args:
@@ -56,7 +58,7 @@ async def archive_log(store: DurableStore, folder: Path, *, until: int, progress
     if until > before.position:
         with adding(folder) as archive:
             # What another folder has of the log is carried over from there.
-            await add_missing(ArchivedStore(store), archive, until=until, progress=progress)
+            await add_missing(ArchiveBackedStore(store), archive, until=until, progress=progress)
             await asyncio.to_thread(archive.secure, before.position)
             walk = await _proven(store, archive, before, until)
             await store.forget(Base(position=until, heads=walk.heads, folder=archive.place))
@@ -64,10 +66,10 @@ async def archive_log(store: DurableStore, folder: Path, *, until: int, progress
         # A run that was killed may have left some to be deleted.
         await store.forget(before)
     base = (await store.base()).position
-    return Retained(base=base, events=base - before.position, position=await store.position())
+    return ArchiveResult(base=base, events=base - before.position, position=await store.position())
 
 
-async def _proven(store: DurableStore, archive: Archive, base: Base, until: int) -> Walk:
+async def _proven(store: DurableStore, archive: Archive, base: Base, until: int) -> HashChain:
     """Return the walk through the archive up to a position, each event found to be that of the log."""
     walk = await asyncio.to_thread(archive.walk, base.position)
     if walk.heads != base.heads:

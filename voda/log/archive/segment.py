@@ -19,8 +19,8 @@ from msgspec import Struct
 from voda.domain.errors import InvalidInput, LogDamaged, LogTooNew
 from voda.events.envelope import Head, Sealed
 from voda.log.append_plan import EventRow
-from voda.log.archive.export import Line, event_of, line_of
-from voda.log.archive.verify import Walk, compare_heads
+from voda.log.archive.export import SegmentLine, event_of, line_of
+from voda.log.archive.verify import HashChain, compare_heads
 
 FORMAT = "voda-segment"
 FORMAT_VERSION = 1
@@ -29,7 +29,7 @@ _LEVEL = 4
 """Of gzip: half the time of its default for a twentieth more bytes."""
 
 
-class Header(Struct, frozen=True, kw_only=True):
+class SegmentHeader(Struct, frozen=True, kw_only=True):
     """First line of a segment."""
 
     format: str
@@ -44,7 +44,7 @@ class Header(Struct, frozen=True, kw_only=True):
     """Of the streams that it holds events of, once these are taken."""
 
 
-class Named(NamedTuple):
+class SegmentName(NamedTuple):
     """A segment by its name."""
 
     path: Path
@@ -65,17 +65,17 @@ class Named(NamedTuple):
 
 
 _encode = msgspec.json.Encoder(order="sorted").encode
-_decode = msgspec.json.Decoder(Header).decode
-_decode_event = msgspec.json.Decoder(Line).decode
+_decode = msgspec.json.Decoder(SegmentHeader).decode
+_decode_event = msgspec.json.Decoder(SegmentLine).decode
 
 
-def named(path: Path) -> Named | None:
+def named(path: Path) -> SegmentName | None:
     """Return what a file's name says; None where it is not that of a segment."""
     found = _NAME.fullmatch(path.name)
-    return Named(path, int(found[1]), int(found[2]), found[3]) if found else None
+    return SegmentName(path, int(found[1]), int(found[2]), found[3]) if found else None
 
 
-def packed(events: Sequence[Sealed], walk: Walk, previous: str) -> tuple[str, bytes]:
+def packed(events: Sequence[Sealed], walk: HashChain, previous: str) -> tuple[str, bytes]:
     """Return a segment's name and content.
 
     Args:
@@ -89,7 +89,7 @@ def packed(events: Sequence[Sealed], walk: Walk, previous: str) -> tuple[str, by
     after = walk.position
     streams = {walk.step(sealed).stream for sealed in events}
     heads = {stream: walk.heads[stream] for stream in streams}
-    header = Header(
+    header = SegmentHeader(
         format=FORMAT, version=FORMAT_VERSION, after=after, last=walk.position, previous=previous, heads=heads
     )
     lines = [_encode(header) + b"\n", *map(line_of, events)]
@@ -99,7 +99,7 @@ def packed(events: Sequence[Sealed], walk: Walk, previous: str) -> tuple[str, by
     return f"voda-{after + 1:012}-{walk.position:012}-{digest}.jsonl.gz", content
 
 
-def header_of(segment: Named) -> Header:
+def header_of(segment: SegmentName) -> SegmentHeader:
     """Return the first line of a segment; the rest of it is not looked at.
 
     Raises:
@@ -112,7 +112,7 @@ def header_of(segment: Named) -> Header:
         raise _unreadable(segment, error) from error
 
 
-def proven(segment: Named, walk: Walk, previous: str) -> Iterator[EventRow]:
+def proven(segment: SegmentName, walk: HashChain, previous: str) -> Iterator[EventRow]:
     """Yield the events of a segment, each proven to follow what the walk has taken before.
 
     Args:
@@ -131,11 +131,11 @@ def proven(segment: Named, walk: Walk, previous: str) -> Iterator[EventRow]:
         yield event_of(line, str(segment.path), walk)
     if walk.position != segment.last:
         raise _damaged(segment, f"it ends at position {walk.position}, expected {segment.last}")
-    found = Walk(walk.position, {stream: walk.heads.get(stream, Head()) for stream in header.heads})
+    found = HashChain(walk.position, {stream: walk.heads.get(stream, Head()) for stream in header.heads})
     compare_heads(header.heads, found, str(segment.path))
 
 
-def events_of(segment: Named) -> list[Sealed]:
+def events_of(segment: SegmentName) -> list[Sealed]:
     """Return the events of a segment that is what was written; whether it belongs here is not asked.
 
     Raises:
@@ -149,7 +149,7 @@ def events_of(segment: Named) -> list[Sealed]:
     return [Sealed(line.position, bytes(line.event), line.hash) for line in found]
 
 
-def _content(segment: Named) -> tuple[Header, list[bytes]]:
+def _content(segment: SegmentName) -> tuple[SegmentHeader, list[bytes]]:
     try:
         packed_bytes = segment.path.read_bytes()
     except OSError as error:
@@ -163,7 +163,7 @@ def _content(segment: Named) -> tuple[Header, list[bytes]]:
     return _checked(first, segment), lines
 
 
-def _checked(line: bytes, segment: Named) -> Header:
+def _checked(line: bytes, segment: SegmentName) -> SegmentHeader:
     try:
         header = _decode(line)
     except msgspec.MsgspecError as error:
@@ -179,7 +179,7 @@ def _checked(line: bytes, segment: Named) -> Header:
     return header
 
 
-def _damaged(segment: Named, what: str) -> LogDamaged:
+def _damaged(segment: SegmentName, what: str) -> LogDamaged:
     return LogDamaged(
         f"{segment.path}: positions {segment.first} to {segment.last}: {what};"
         " put a copy of this file from another backup in its place",
@@ -187,7 +187,7 @@ def _damaged(segment: Named, what: str) -> LogDamaged:
     )
 
 
-def _unreadable(segment: Named, error: Exception) -> LogDamaged | InvalidInput:
+def _unreadable(segment: SegmentName, error: Exception) -> LogDamaged | InvalidInput:
     if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
         return InvalidInput(f"{segment.path} cannot be read: {error.strerror or error}")
     return _damaged(segment, f"it cannot be unpacked ({error})")

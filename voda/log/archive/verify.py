@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from voda.domain.errors import LogDamaged
-from voda.events.codec import Body, body_of, head_after
+from voda.events.codec import EventBody, body_of, head_after
 from voda.events.envelope import Head, Sealed
 from voda.log.append_plan import EventRow
 from voda.log.durable_store import Base
@@ -26,7 +26,7 @@ Progress = Callable[[int, int], None]
 """Called with events done and events in all, once per page."""
 
 
-class Verdict(NamedTuple):
+class VerifyReport(NamedTuple):
     """What a log was found to be."""
 
     events: int
@@ -71,7 +71,7 @@ class Audited(Protocol):
         ...
 
 
-class Walk:
+class HashChain:
     """Steps through a log, keeping the head of every stream.
 
     Args:
@@ -83,7 +83,7 @@ class Walk:
         self.position = position
         self.heads: dict[str, Head] = dict(heads or {})
 
-    def step(self, sealed: Sealed) -> Body:
+    def step(self, sealed: Sealed) -> EventBody:
         """Take the next event and return its body.
 
         Raises:
@@ -101,7 +101,7 @@ class Walk:
         self.position = expected
         return body
 
-    def _refuse_misfit(self, body: Body, before: Head, position: int) -> None:
+    def _refuse_misfit(self, body: EventBody, before: Head, position: int) -> None:
         where = f"position {position}: stream {body.stream}"
         if body.version != before.version + 1:
             raise LogDamaged(f"{where}: expected version {before.version + 1}, got {body.version}", position)
@@ -113,7 +113,7 @@ class Walk:
 
 async def verify_log(
     store: EventStore, *, archive: Mapping[str, Head] | None = None, progress: Progress | None = None
-) -> Verdict:
+) -> VerifyReport:
     """Walk the whole log and compare it with everything that is kept beside it.
 
     What others append meanwhile is left out. Damage beside the events is told only where the events have none.
@@ -123,7 +123,7 @@ async def verify_log(
         archive: heads that the archive's events lead to at that place, where they were proven.
         progress: called once per page.
     """
-    walk = Walk()
+    walk = HashChain()
     marks = _Marks()
     first = 0
     try:
@@ -144,13 +144,13 @@ async def verify_log(
         if isinstance(store, Audited) and (found := await store.damage()):
             raise LogDamaged(f"the events are intact, but the database's file is not: {found}")
     except LogDamaged as error:
-        return Verdict(walk.position, len(walk.heads), marks.snapshots, error.position, str(error), first)
-    return Verdict(walk.position, len(walk.heads), marks.snapshots, None, "", first)
+        return VerifyReport(walk.position, len(walk.heads), marks.snapshots, error.position, str(error), first)
+    return VerifyReport(walk.position, len(walk.heads), marks.snapshots, None, "", first)
 
 
-async def _begun(store: EventStore) -> Walk:
+async def _begun(store: EventStore) -> HashChain:
     base = await store.base() if isinstance(store, Audited) else Base()
-    return Walk(base.position, base.heads)
+    return HashChain(base.position, base.heads)
 
 
 class _Marks:
@@ -175,7 +175,7 @@ class _Marks:
         except LogDamaged as error:
             self._problem = error
 
-    def compare(self, walk: Walk) -> None:
+    def compare(self, walk: HashChain) -> None:
         """Compare with the heads that the walk has come to, and keep the first difference."""
         for snapshot in self._heads.get(walk.position, ()):
             try:
@@ -197,7 +197,7 @@ class _Marks:
             raise self._problem
 
 
-def compare_heads(expected: Mapping[str, Head], walk: Walk, source: str) -> None:
+def compare_heads(expected: Mapping[str, Head], walk: HashChain, source: str) -> None:
     """Refuse a walk that has not come to the same heads."""
     if expected == walk.heads:
         return
@@ -253,7 +253,7 @@ async def _page(store: EventStore, after: int, limit: int) -> Sequence[_Found]:
         return await _page(store, after, limit // 2)
 
 
-def _compare_columns(row: EventRow, body: Body) -> None:
+def _compare_columns(row: EventRow, body: EventBody) -> None:
     position, *found, recorded_at = row[:6]
     expected = [body.stream, body.version, body.event_id, body.type]
     names = [name for name, told, kept in zip(_COLUMNS, expected, found, strict=True) if told != kept]

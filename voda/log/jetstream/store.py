@@ -22,17 +22,17 @@ from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable,
 from voda.log.durable_store import Base
 from voda.log.group_commit import GroupCommit
 from voda.log.jetstream.log import settings
-from voda.log.jetstream.log.synced_log import Log
-from voda.log.jetstream.log.lookup import Lookup
-from voda.log.jetstream.log.reader import Reading
+from voda.log.jetstream.log.lookup import PositionIndex
+from voda.log.jetstream.log.reader import EventReader
 from voda.log.jetstream.log.restore import restore
+from voda.log.jetstream.log.synced_log import SyncedLog
 from voda.log.jetstream.log.truncate import forget
 from voda.log.jetstream.log.truncation_check import refuse_cut
-from voda.log.jetstream.log.writer import Writer
-from voda.log.jetstream.transport.blobs import Key
-from voda.log.jetstream.transport.connection import Connection
-from voda.log.jetstream.transport.url import parsed
-from voda.log.snapshot_heads import KeptHeads, proven
+from voda.log.jetstream.log.writer import JetStreamWriter
+from voda.log.jetstream.transport.blobs import BlobKey
+from voda.log.jetstream.transport.connection import NatsConnection
+from voda.log.jetstream.transport.url import parse_url
+from voda.log.snapshot_heads import SnapshotHeads, load_heads
 from voda.log.store import Snapshot
 
 TAIL_PAGE = 1000
@@ -45,14 +45,14 @@ _POLL_S = 1.0
 _log = logging.getLogger(__name__)
 
 
-class _Kept(Struct, frozen=True, array_like=True):
+class _SnapshotRecord(Struct, frozen=True, array_like=True):
     state: bytes
     state_hash: str
     heads: Raw
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Kept).decode
+_decode = msgspec.msgpack.Decoder(_SnapshotRecord).decode
 _decode_heads = msgspec.msgpack.Decoder(dict[str, tuple[int, str, int]]).decode
 
 
@@ -64,14 +64,14 @@ class JetStreamStore:
         read_only: refuse to write.
     """
 
-    def __init__(self, connection: Connection, *, read_only: bool = False) -> None:
+    def __init__(self, connection: NatsConnection, *, read_only: bool = False) -> None:
         self.connection = connection
         """For those who elect a leader beside the log."""
         self._read_only = read_only
-        self._log = Log(connection)
-        self._lookup = Lookup(self._log)
-        self._reading = Reading(self._log, self._lookup)
-        self._writer = Writer(self._log, self._reading, self._lookup)
+        self._log = SyncedLog(connection)
+        self._lookup = PositionIndex(self._log)
+        self._reading = EventReader(self._log, self._lookup)
+        self._writer = JetStreamWriter(self._log, self._reading, self._lookup)
         self._commits = GroupCommit(self._writer)
         self._grown = asyncio.Event()
         self._listening_on: Client | None = None
@@ -91,7 +91,7 @@ class JetStreamStore:
             InvalidInput: the servers would lose events, or refuse the user.
             LogTooNew, StoreUnavailable: see their descriptions.
         """
-        connection = await Connection.open(parsed(url), timeout_s=timeout_s)
+        connection = await NatsConnection.open(parse_url(url), timeout_s=timeout_s)
         try:
             settings.refuse_old_server(connection)
             await (settings.refuse_foreign if read_only else settings.refuse_unsafe)(connection)
@@ -103,7 +103,7 @@ class JetStreamStore:
     @staticmethod
     async def migrate(url: str, *, timeout_s: float = 60.0) -> None:
         """Make the log's streams where there are none; see settings.migrate."""
-        async with await Connection.open(parsed(url), timeout_s=timeout_s) as connection:
+        async with await NatsConnection.open(parse_url(url), timeout_s=timeout_s) as connection:
             await settings.migrate(connection)
 
     @property
@@ -186,8 +186,8 @@ class JetStreamStore:
         """See EventStore.save_snapshot."""
         self._refuse_read_only()
         heads = {stream: (head.version, head.hash, head.epoch) for stream, head in snapshot.heads.items()}
-        data = _encode(_Kept(snapshot.state, snapshot.state_hash, Raw(_encode(heads))))
-        await self._log.blobs.put(Key(_SNAPSHOT, snapshot.name, snapshot.position), data)
+        data = _encode(_SnapshotRecord(snapshot.state, snapshot.state_hash, Raw(_encode(heads))))
+        await self._log.blobs.put(BlobKey(_SNAPSHOT, snapshot.name, snapshot.position), data)
         for key in (await self._log.blobs.keys(_SNAPSHOT, snapshot.name))[:-SNAPSHOTS_KEPT]:
             await self._log.blobs.drop(key)
 
@@ -208,9 +208,9 @@ class JetStreamStore:
         for key in await self._log.blobs.keys(_SNAPSHOT):
             # A writer may have dropped it meanwhile.
             if found := await self._snapshot(key):
-                yield proven(found)
+                yield load_heads(found)
 
-    async def _snapshot(self, key: Key) -> Snapshot | None:
+    async def _snapshot(self, key: BlobKey) -> Snapshot | None:
         data = await self._log.blobs.get(key)
         if data is None:
             return None
@@ -221,7 +221,7 @@ class JetStreamStore:
             raise LogDamaged(f"{where}: it cannot be read ({error})") from error
         if hash_of(kept.state) != kept.state_hash:
             raise LogDamaged(f"{where}: the checksum does not fit the state")
-        heads = KeptHeads(lambda: _decode_heads(kept.heads), where)
+        heads = SnapshotHeads(lambda: _decode_heads(kept.heads), where)
         return Snapshot(name=key.name, position=key.position, state=kept.state, state_hash=kept.state_hash, heads=heads)
 
     # ---- proof, copies, archive

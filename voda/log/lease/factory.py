@@ -9,7 +9,7 @@ from typing import Final
 from voda.clock import Clock
 from voda.domain.errors import InvalidInput
 from voda.domain.lease import LeaseStore
-from voda.log.lease.sqlite import FileLease
+from voda.log.lease.sqlite import SqliteLease
 from voda.log.sql.store import SqlStore
 from voda.log.sqlite.database import SqliteDatabase
 from voda.log.store import EventStore
@@ -30,7 +30,7 @@ def lease_of(store: EventStore, name: str = NAME, *, clock: Clock) -> LeaseStore
         InvalidInput: the store elects nobody.
     """
     if isinstance(store, SqlStore) and isinstance(store.database, SqliteDatabase):
-        return FileLease(Path(store.database.place), name, clock=clock)
+        return SqliteLease(Path(store.database.place), name, clock=clock)
     # Imported only now, as in opening.py.
     from voda.log.jetstream.store import JetStreamStore
     from voda.log.lease.jetstream import JetStreamLease

@@ -18,9 +18,9 @@ from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
 from voda.clock import Clock
 from voda.domain.errors import ChangedMeanwhile, InvalidInput, StoreUnavailable
 from voda.domain.lease import Lease
-from voda.log.jetstream.transport.connection import Connection
-from voda.log.jetstream.transport.errors import NOT_READY, STREAM_NOT_FOUND, explained, is_conflict
-from voda.log.lease.polling import polled
+from voda.log.jetstream.transport.connection import NatsConnection
+from voda.log.jetstream.transport.errors import NOT_READY, STREAM_NOT_FOUND, is_conflict, translate_errors
+from voda.log.lease.polling import poll
 
 _NOTHING_THERE: Final = 10037
 """JetStream's code for a key without a value."""
@@ -50,7 +50,7 @@ class JetStreamLease:
         clock: dates the renewals, for people to read.
     """
 
-    def __init__(self, connection: Connection, name: str, *, clock: Clock) -> None:
+    def __init__(self, connection: NatsConnection, name: str, *, clock: Clock) -> None:
         self.key = f"{name} in {connection.place}"
         self._connection = connection
         self._clock = clock
@@ -67,7 +67,7 @@ class JetStreamLease:
             StoreUnavailable: no server answers, or there are too few.
         """
         jetstream = await self._connection.jetstream()
-        async with explained(self._connection.place):
+        async with translate_errors(self._connection.place):
             try:
                 found = await jetstream.get_last_msg(self._stream, self._subject)
             except APIError as error:
@@ -104,7 +104,7 @@ class JetStreamLease:
 
     def watch(self) -> AsyncGenerator[Lease | None, None]:
         """See LeaseStore.watch. Nobody tells that a key came of age, so it is asked for."""
-        return polled(self.read, self._nudge)
+        return poll(self.read, self._nudge)
 
     async def _put(self, said: _Said, revision: str) -> Lease:
         # A second at least, in whole ones: what the server takes.
@@ -120,7 +120,7 @@ class JetStreamLease:
     async def _try_put(self, value: bytes, headers: dict[str, Any]) -> int | None:
         """Return the new revision; None where nobody heard, and nothing was written."""
         jetstream = await self._connection.jetstream()
-        async with explained(self._connection.place):
+        async with translate_errors(self._connection.place):
             try:
                 return (await jetstream.publish(self._subject, value, headers=headers)).seq
             except NoStreamResponseError as error:
@@ -148,7 +148,7 @@ class JetStreamLease:
                 f"{self._connection.place} cannot tell that a leader is silent: expected nats-server 2.11 or newer,"
                 f" got {self._connection.server_version}"
             )
-        async with explained(self._connection.place):
+        async with translate_errors(self._connection.place):
             log = await jetstream.stream_info(self._connection.location.stream)
             replicas = log.config.num_replicas or 1
             await jetstream.create_key_value(KeyValueConfig(bucket=self._bucket, history=1, replicas=replicas))

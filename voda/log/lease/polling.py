@@ -14,9 +14,7 @@ POLL_S: Final = 0.5
 """So long others may lead nobody after a leader died: a small part of what they need to take over."""
 
 
-async def polled(
-    read: Callable[[], Awaitable[Lease | None]], nudge: asyncio.Event
-) -> AsyncGenerator[Lease | None, None]:
+async def poll(read: Callable[[], Awaitable[Lease | None]], nudge: asyncio.Event) -> AsyncGenerator[Lease | None, None]:
     """Yield what is read, at once and then twice a second, or when nudged.
 
     Raises:

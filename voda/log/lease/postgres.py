@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from voda.domain.errors import ChangedMeanwhile
 from voda.domain.lease import Lease
 from voda.events.types import LEADERSHIP
-from voda.log.lease.polling import polled
+from voda.log.lease.polling import poll
 from voda.log.postgres.database import PostgresDatabase
-from voda.log.postgres.errors import explained
-from voda.log.postgres.session import Session
+from voda.log.postgres.errors import translate_errors
+from voda.log.postgres.session import LeaseSession
 from voda.log.sql import schema
 
 _MINE: Final = "voda leads: "
@@ -54,7 +54,7 @@ class PostgresLease:
         # Two numbers: appends lock by one number, so they never meet.
         self._lock = f"{schema.APPLICATION_ID}, {zlib.crc32(name.encode()) & 0x7FFF_FFFF}"
         self._look = _look(self._lock)
-        self._session: Session | None = None
+        self._session: LeaseSession | None = None
         self._mine: Lease | None = None
         self._last = ("", "")
         """On which run of the server it was last seen held, and by whom else."""
@@ -81,9 +81,9 @@ class PostgresLease:
             StoreUnavailable: it does not answer.
         """
         self._drop()
-        session = await Session.open(self._database, name=f"{_MINE}{holder}", silence_s=duration_s)
+        session = await LeaseSession.open(self._database, name=f"{_MINE}{holder}", silence_s=duration_s)
         try:
-            async with explained(self._database.place):
+            async with translate_errors(self._database.place):
                 if not await session.fetch_value(f"SELECT pg_try_advisory_lock({self._lock})"):
                     raise ChangedMeanwhile(f"{self.key} is held by another session")
                 row = _Row(*await session.fetch_row(self._look))
@@ -105,7 +105,7 @@ class PostgresLease:
     async def renew(self, mine: Lease) -> Lease:
         """See LeaseStore.renew."""
         session = self._held()
-        async with explained(self._database.place):
+        async with translate_errors(self._database.place):
             row = _Row(*await session.fetch_row(self._look))
         if f"{row.server} {row.session}" != mine.version:
             # A pooler between here and the server has changed the session under us.
@@ -117,16 +117,16 @@ class PostgresLease:
         """See LeaseStore.release."""
         try:
             session = self._held()
-            async with explained(self._database.place):
+            async with translate_errors(self._database.place):
                 await session.fetch_value(f"SELECT pg_advisory_unlock({self._lock})")
         finally:
             self._drop()
 
     def watch(self) -> AsyncGenerator[Lease | None, None]:
         """See LeaseStore.watch."""
-        return polled(self.read, self._nudge)
+        return poll(self.read, self._nudge)
 
-    def _held(self) -> Session:
+    def _held(self) -> LeaseSession:
         if self._session is None or self._session.is_lost:
             raise ChangedMeanwhile(f"{self.key}: the session that held it has ended")
         return self._session

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from voda.clock import Clock
 from voda.domain.errors import ChangedMeanwhile, StoreNotWritable, StoreUnavailable
 from voda.domain.lease import Lease
-from voda.log.lease.polling import polled
+from voda.log.lease.polling import poll
 
 _MOST_BYTES: Final = 4096
 _UNKNOWN: Final = "unknown"
@@ -37,7 +37,7 @@ class _Said(Struct, frozen=True, kw_only=True):
     renewed_at: str = ""
 
 
-class FileLease:
+class SqliteLease:
     """See LeaseStore.
 
     Its calls touch one small local file and never wait for a lock, so they are made on the event loop: whoever cancels
@@ -120,7 +120,7 @@ class FileLease:
 
     def watch(self) -> AsyncGenerator[Lease | None, None]:
         """See LeaseStore.watch."""
-        return polled(self.read, self._nudge)
+        return poll(self.read, self._nudge)
 
     def _held(self) -> int:
         if self._handle is None or not self._is_in_place(self._handle):

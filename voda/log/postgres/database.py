@@ -17,12 +17,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from voda.domain.errors import InvalidInput, NotALog
 from voda.log.append_plan import Append, GroupPlan, Outcome
-from voda.log.durable_store import refuse_elsewhere
+from voda.log.durable_store import refuse_other_end
 from voda.log.postgres.engine import engine, takes_any_sync
-from voda.log.postgres.errors import explained
-from voda.log.postgres.notify import CHANNEL, Listener
+from voda.log.postgres.errors import translate_errors
+from voda.log.postgres.notify import CHANNEL, PostgresNotifier
 from voda.log.postgres.settings import refuse_loose
-from voda.log.postgres.writer import LOCK, Writer
+from voda.log.postgres.writer import LOCK, PostgresWriter
 from voda.log.sql import schema
 from voda.log.sql.migrate import upgrade
 from voda.log.sql.store import Params
@@ -50,8 +50,8 @@ class PostgresDatabase:
         self._engine = engine(url, read_only=read_only, timeout_s=timeout_s)
         self._takes_any_sync = takes_any_sync(url)
         self._timeout_s = timeout_s
-        self._listener = Listener(self._engine)
-        self._writer = Writer(self._engine)
+        self._listener = PostgresNotifier(self._engine)
+        self._writer = PostgresWriter(self._engine)
 
     @classmethod
     async def open(cls, url: str, *, read_only: bool = False, timeout_s: float = 10.0) -> Self:
@@ -102,7 +102,7 @@ class PostgresDatabase:
         """See Database.fetch."""
         statement, names = _native(sql)
         # By the driver itself, without a transaction of its own: one way there and back, and no time on rows.
-        async with explained(self.place), asyncio.timeout(self._timeout_s), self._engine.connect() as connection:
+        async with translate_errors(self.place), asyncio.timeout(self._timeout_s), self._engine.connect() as connection:
             try:
                 driver: Any = (await connection.get_raw_connection()).driver_connection
                 return list(map(tuple, await driver.fetch(statement, *(params[name] for name in names))))
@@ -119,7 +119,7 @@ class PostgresDatabase:
 
     async def commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
         """See Database.commit."""
-        async with explained(self.place), asyncio.timeout(self._timeout_s):
+        async with translate_errors(self.place), asyncio.timeout(self._timeout_s):
             return await self._writer.commit(group)
 
     def commit_at_once(self, group: Sequence[Append]) -> None:
@@ -136,12 +136,12 @@ class PostgresDatabase:
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
         """See Database.take_over."""
         async with self._transaction() as connection:
-            refuse_elsewhere(self.place, await _locked_position(connection), after)
+            refuse_other_end(self.place, await _locked_position(connection), after)
             await _insert(connection, plan)
 
     async def listen(self, on_growth: Callable[[], None]) -> None:
         """See Database.listen. A connection lost is made again at the next call."""
-        async with explained(self.place), asyncio.timeout(self._timeout_s):
+        async with translate_errors(self.place), asyncio.timeout(self._timeout_s):
             await self._listener.ensure(on_growth)
 
     async def damage(self) -> str | None:
@@ -161,7 +161,7 @@ class PostgresDatabase:
     @asynccontextmanager
     async def _transaction(self, *, is_long: bool = False) -> AsyncIterator[AsyncConnection]:
         timeout_s = None if is_long else self._timeout_s
-        async with explained(self.place), asyncio.timeout(timeout_s), self._engine.begin() as connection:
+        async with translate_errors(self.place), asyncio.timeout(timeout_s), self._engine.begin() as connection:
             if is_long:
                 await connection.execute(_sql(_NO_IDLE_LIMIT))
             yield connection

@@ -14,12 +14,12 @@ _FORESEEN = (DBAPIError, PostgresError, InterfaceError, InternalClientError, Poo
 
 
 @asynccontextmanager
-async def explained(place: str) -> AsyncIterator[None]:
+async def translate_errors(place: str) -> AsyncIterator[None]:
     """Raise the errors of the database and of the way to it as errors of voda that name the log."""
     try:
         yield
     except _FORESEEN as error:
-        raise explain(error, place) from error
+        raise translate_error(error, place) from error
     except UnicodeDecodeError as error:
         # A server without data checksums hands out whatever stands in its pages.
         raise LogDamaged(
@@ -27,7 +27,7 @@ async def explained(place: str) -> AsyncIterator[None]:
         ) from error
 
 
-def explain(error: Exception, place: str) -> VodaError:
+def translate_error(error: Exception, place: str) -> VodaError:
     """Return voda's error for one of the database's, by its SQLSTATE (PostgreSQL documentation, appendix A)."""
     cause = getattr(error, "orig", None) or error
     state = str(getattr(cause, "sqlstate", None) or "")

@@ -16,7 +16,7 @@ CHANNEL = "voda_log"
 _log = logging.getLogger(__name__)
 
 
-class Listener:
+class PostgresNotifier:
     """A LISTEN that is made when first needed, and made again when its connection is lost."""
 
     def __init__(self, engine: AsyncEngine) -> None:

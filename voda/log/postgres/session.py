@@ -10,7 +10,7 @@ import asyncpg
 
 from voda.domain.errors import InvalidInput
 from voda.log.postgres.database import PostgresDatabase
-from voda.log.postgres.errors import explained
+from voda.log.postgres.errors import translate_errors
 
 _SILENCE: Final = "idle_session_timeout"
 _SETTING: Final = f"SELECT setting FROM pg_settings WHERE name = '{_SILENCE}'"
@@ -19,7 +19,7 @@ _MOST_NAME_BYTES: Final = 63
 _WAIT_S: Final = 5.0
 
 
-class Session:
+class LeaseSession:
     """See the module; made by `open`."""
 
     def __init__(self, driver: Any) -> None:
@@ -41,7 +41,7 @@ class Session:
         wanted = str(round(silence_s * 1000))
         settings = {"application_name": _ascii(name), _SILENCE: wanted, "statement_timeout": wanted}
         limits = {"timeout": _WAIT_S, "command_timeout": _WAIT_S}
-        async with explained(database.place):
+        async with translate_errors(database.place):
             try:
                 driver = await asyncpg.connect(**database.connect_arguments(), **limits, server_settings=settings)
             except asyncpg.PostgresError as error:

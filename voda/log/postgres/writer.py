@@ -22,7 +22,7 @@ from voda.log.append_plan import Append, GroupPlan, Outcome, plan_group
 from voda.log.postgres.engine import give_up
 from voda.log.postgres.notify import CHANNEL
 from voda.log.sql import schema
-from voda.log.sql.heads import KeptHead
+from voda.log.sql.heads import StoredHead
 
 _GONE: Final = (InterfaceError, InternalClientError, PostgresConnectionError, OperatorInterventionError, OSError)
 # One number for all logs: an advisory lock is the database's own, and a database holds one log.
@@ -31,7 +31,7 @@ HEADS_CACHED: Final = 100_000
 
 # Two statements: each sees what was committed before it began, and whatever follows begins with the lock held.
 _BEGIN: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED; {LOCK}"
-_HEADS: Final = f"{schema.KEPT_HEADS} WHERE stream = ANY($1)"
+_HEADS: Final = f"{schema.STORED_HEADS} WHERE stream = ANY($1)"
 _LOOK: Final = (
     f"SELECT 0, '', ({schema.POSITION}), '', 0::bigint, 0::bigint, NULL::bytea, 0::bigint"
     f" UNION ALL SELECT 1, heads.* FROM ({_HEADS}) AS heads"
@@ -51,7 +51,7 @@ _WRITE: Final = (
 )
 
 
-class Writer:
+class PostgresWriter:
     """The writing connection, made when first needed and made again when it is lost.
 
     Whoever calls it limits the time that it may take, and calls it once at a time.
@@ -138,7 +138,7 @@ class Writer:
         unread = [append.stream for append in group if append.stream not in self._heads]
         if unread:
             # Where another process wrote meanwhile they are of later, and the write finds that out.
-            self._heads.update({row[0]: KeptHead(*row).proven() for row in await self._driver.fetch(_HEADS, unread)})
+            self._heads.update({row[0]: StoredHead(*row).proven() for row in await self._driver.fetch(_HEADS, unread)})
 
     async def _after_a_look(self, group: Sequence[Append]) -> GroupPlan:
         """Write the group as the log is now."""
@@ -151,7 +151,7 @@ class Writer:
                 case 0:
                     position = number
                 case 1:
-                    self._heads[name] = KeptHead(name, number, *rest).proven()
+                    self._heads[name] = StoredHead(name, number, *rest).proven()
                 case _:
                     known[name] = number
         plan = plan_group(group, position=position, heads=self._heads, known=known)

@@ -11,8 +11,8 @@ from voda.events.codec import body_of
 from voda.events.envelope import Head, Sealed
 
 
-class KeptHead(NamedTuple):
-    """A row of `schema.KEPT_HEADS`."""
+class StoredHead(NamedTuple):
+    """A row of `schema.STORED_HEADS`."""
 
     stream: str
     version: int

@@ -5,7 +5,7 @@ import msgspec
 from voda.domain.errors import LogDamaged
 from voda.events.envelope import hash_of
 from voda.log.durable_store import Base
-from voda.log.snapshot_heads import KeptHeads
+from voda.log.snapshot_heads import SnapshotHeads
 from voda.log.store import Snapshot
 
 _decode_base = msgspec.json.Decoder(Base).decode
@@ -40,5 +40,5 @@ def snapshot_of(name: str, position: int, state: bytes | str, state_hash: str, h
     # A damaged SQLite file may hold text where its column promises bytes.
     if isinstance(state, str) or hash_of(state) != state_hash:
         raise LogDamaged(f"{where}: the checksum does not fit the state")
-    kept = KeptHeads(lambda: _decode_heads(heads), where)
+    kept = SnapshotHeads(lambda: _decode_heads(heads), where)
     return Snapshot(name=name, position=position, state=state, state_hash=state_hash, heads=kept)

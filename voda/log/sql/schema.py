@@ -79,13 +79,13 @@ READ_ROWS = (
 )
 POSITION = f"SELECT coalesce(max(position), 0) FROM {_ENDS} AS ends"
 # The event by a query of its own: a join might pass through all events where the database knows too little of them.
-KEPT_HEADS = (
+STORED_HEADS = (
     "SELECT stream, version, hash, epoch, position,"
     " (SELECT body FROM events WHERE events.position = streams.position) AS body,"
     " (SELECT coalesce(max(position), 0) FROM archived) AS base FROM streams"
 )
-"""Columns of `voda.log.sql.heads.KeptHead`."""
-HEAD = f"{KEPT_HEADS} WHERE stream = :stream"
+"""Columns of `voda.log.sql.heads.StoredHead`."""
+HEAD = f"{STORED_HEADS} WHERE stream = :stream"
 # A damaged SQLite file may hold text where its column promises a number; cast, it counts as nothing.
 HEAD_POSITION = "SELECT CAST(version AS BIGINT), CAST(position AS BIGINT) FROM streams WHERE stream = :stream"
 HEADS = "SELECT stream, version, hash, epoch FROM streams"

@@ -15,11 +15,11 @@ from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable, Store
 from voda.events.codec import unseal
 from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
 from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable
-from voda.log.durable_store import Base, archived
+from voda.log.durable_store import Base, archived_error
 from voda.log.group_commit import Committer, GroupCommit
-from voda.log.snapshot_heads import proven
+from voda.log.snapshot_heads import load_heads
 from voda.log.sql import schema
-from voda.log.sql.heads import KeptHead
+from voda.log.sql.heads import StoredHead
 from voda.log.sql.last_event import readable_end
 from voda.log.sql.rows import base_of, snapshot_of
 from voda.log.sql.stream_reader import read_stream
@@ -181,7 +181,7 @@ class SqlStore:
             LogDamaged: the stream's last event is another one than the list of streams says.
         """
         rows = await self._database.fetch(schema.HEAD, {"stream": stream})
-        return KeptHead(*rows[0]).proven() if rows else Head()
+        return StoredHead(*rows[0]).proven() if rows else Head()
 
     async def heads(self) -> Mapping[str, Head]:
         """See EventStore.heads."""
@@ -221,7 +221,7 @@ class SqlStore:
             params = {"name": name, "at_most": position}
             # A writer may have dropped it meanwhile.
             for row in await self._database.fetch(schema.LATEST_SNAPSHOT, params):
-                yield proven(snapshot_of(*row))
+                yield load_heads(snapshot_of(*row))
 
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
         """Fill the empty log with events of another, byte for byte, all or nothing.
@@ -270,7 +270,7 @@ class SqlStore:
     async def _refuse_archived(self, after: int, stream: str | None = None) -> Base:
         base = await self.base()
         if after < base.position and (stream is None or stream in base.heads):
-            raise archived(self.place, base, after)
+            raise archived_error(self.place, base, after)
         return base
 
     async def refuse_cut(self) -> None:

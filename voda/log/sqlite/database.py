@@ -18,14 +18,14 @@ from typing import Any, TypeVar
 from voda.domain.errors import InvalidInput, StoreNotWritable, VodaError
 from voda.events.envelope import Head
 from voda.log.append_plan import Append, GroupPlan, Outcome, plan_group
-from voda.log.durable_store import refuse_elsewhere
+from voda.log.durable_store import refuse_other_end
 from voda.log.sql import schema
-from voda.log.sql.heads import KeptHead
+from voda.log.sql.heads import StoredHead
 from voda.log.sql.store import Params
 from voda.log.sqlite import file
-from voda.log.sqlite.errors import explain, explained, is_busy
-from voda.log.sqlite.high_water_mark import Mark, mark_of, marked
-from voda.log.sqlite.notify import Watch
+from voda.log.sqlite.errors import is_busy, translate_error, translate_errors
+from voda.log.sqlite.high_water_mark import HighWaterMark, mark_path, read_mark
+from voda.log.sqlite.notify import SqliteNotifier
 
 INLINE_BELOW_S = 0.002
 """A commit is made on the event loop while recent ones took less: waking a thread would cost a third of it."""
@@ -45,7 +45,7 @@ UPSERT_HEAD = (
     " position = excluded.position"
 )
 _KNOWN = "SELECT event_id, position FROM events WHERE event_id IN (SELECT value FROM json_each(?))"
-_HEADS = f"{schema.KEPT_HEADS} WHERE stream IN (SELECT value FROM json_each(?))"
+_HEADS = f"{schema.STORED_HEADS} WHERE stream IN (SELECT value FROM json_each(?))"
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class SqliteDatabase:
         self._reader, self._frozen_at = file.open_reader(path)
         self._reads = ThreadPoolExecutor(1, "voda-log-read")
         self._writes = ThreadPoolExecutor(1, "voda-log-write")
-        self._watch = Watch(file.journal(path))
+        self._watch = SqliteNotifier(file.journal(path))
         # Not known yet; a few commits in the thread will tell.
         self._recent_commit_s = 2 * INLINE_BELOW_S
 
@@ -113,7 +113,7 @@ class SqliteDatabase:
 
     def reached(self) -> tuple[int, str]:
         """See Database.reached."""
-        return marked(self._path), mark_of(self._path).name
+        return read_mark(self._path), mark_path(self._path).name
 
     async def close(self) -> None:
         """See Database.close."""
@@ -137,7 +137,7 @@ class SqliteDatabase:
     def _fetch(self, sql: str, params: Params) -> list[tuple[Any, ...]]:
         while True:
             try:
-                with explained(self._path):
+                with translate_errors(self._path):
                     rows = self._reader.execute(sql, params).fetchall()
             except VodaError:
                 if not self._is_outdated():
@@ -174,7 +174,7 @@ class _Writer:
     def __init__(self, path: Path, timeout_s: float) -> None:
         self._path = path
         self._connection = file.open_writer(path)
-        self._mark = Mark(path)
+        self._mark = HighWaterMark(path)
         self._timeout_ms = round(timeout_s * 1000)
         # The connection knows one transaction at a time, whichever thread began it.
         self._in_use = Lock()
@@ -192,7 +192,7 @@ class _Writer:
         except sqlite3.Error as error:
             if is_busy(error):
                 return None
-            raise explain(error, self._path) from error
+            raise translate_error(error, self._path) from error
         finally:
             self._in_use.release()
 
@@ -223,7 +223,7 @@ class _Writer:
     def take_over(self, plan: GroupPlan, after: int) -> None:
         """See Database.take_over."""
         with self._patience(), self._transaction():
-            refuse_elsewhere(str(self._path), self._position, after)
+            refuse_other_end(str(self._path), self._position, after)
             self._record(plan)
 
     def close(self) -> None:
@@ -248,7 +248,7 @@ class _Writer:
         unread = [append.stream for append in group if append.stream not in self._heads]
         if unread:
             for row in self._connection.execute(_HEADS, (json.dumps(unread),)):
-                self._heads[row[0]] = KeptHead(*row).proven()
+                self._heads[row[0]] = StoredHead(*row).proven()
         return plan_group(group, position=self._position, heads=self._heads, known=known)
 
     def _known(self, group: Sequence[Append]) -> dict[str, int]:
@@ -303,7 +303,7 @@ class _Writer:
     @contextmanager
     def _patience(self) -> Iterator[None]:
         """Use the connection alone, and wait for other processes."""
-        with self._in_use, explained(self._path):
+        with self._in_use, translate_errors(self._path):
             self._set_timeout(self._timeout_ms)
             try:
                 yield

@@ -16,12 +16,12 @@ _NO_TEXT = "Could not decode to UTF-8"
 
 
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
+def translate_errors(path: Path) -> Iterator[None]:
     """Raise SQLite's errors as errors of voda that name the log."""
     try:
         yield
     except sqlite3.Error as error:
-        raise explain(error, path) from error
+        raise translate_error(error, path) from error
     except UnicodeDecodeError as error:
         # SQLite quotes what it cannot read, and what it quotes is no text.
         raise LogDamaged(
@@ -32,7 +32,7 @@ def explained(path: Path) -> Iterator[None]:
         # Of a migration, which Alembic runs through SQLAlchemy.
         if not isinstance(error.orig, sqlite3.Error):
             raise
-        raise explain(error.orig, path) from error
+        raise translate_error(error.orig, path) from error
 
 
 def is_busy(error: sqlite3.Error) -> bool:
@@ -40,7 +40,7 @@ def is_busy(error: sqlite3.Error) -> bool:
     return _kind(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
-def explain(error: sqlite3.Error, path: Path) -> VodaError:
+def translate_error(error: sqlite3.Error, path: Path) -> VodaError:
     """Return voda's error for one of SQLite's."""
     if str(error).startswith(_NO_TEXT):
         return LogDamaged(f"{path} is damaged ({_NO_TEXT}): run 'voda log verify {path}', restore it from a copy")

@@ -17,8 +17,8 @@ from voda.fsync import sync_folder
 from voda.log.archive.export import BEGINNING
 from voda.log.sql import schema
 from voda.log.sql.migrate import upgrade
-from voda.log.sqlite.errors import explained
-from voda.log.sqlite.high_water_mark import mark_of
+from voda.log.sqlite.errors import translate_errors
+from voda.log.sqlite.high_water_mark import mark_path
 
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
@@ -44,10 +44,10 @@ def create(path: Path) -> None:
             " the journal away to begin anew"
         )
     try:
-        mark_of(path).unlink(missing_ok=True)
+        mark_path(path).unlink(missing_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
             new = Path(folder) / "new"
-            with explained(path):
+            with translate_errors(path):
                 _fill(new)
             _publish(new, path)
     except OSError as error:
@@ -84,7 +84,7 @@ def open_writer(path: Path) -> sqlite3.Connection:
     Raises:
         NotALog, LogDamaged, LogTooNew, StoreNotWritable, StoreUnavailable: see their descriptions.
     """
-    with explained(path):
+    with translate_errors(path):
         writer = _connect(path, "mode=rw")
         try:
             if not schema.is_current(_revision(writer, path), str(path)):
@@ -105,7 +105,7 @@ def open_reader(path: Path) -> tuple[sqlite3.Connection, Stamp | None]:
         NotALog, LogDamaged, LogTooNew: see their descriptions.
     """
     frozen_at = stamp(path)
-    with explained(path):
+    with translate_errors(path):
         # Without a journal nobody is writing; immutable then keeps SQLite from making files of its own.
         reader = _connect(path, "mode=ro&immutable=1" if frozen_at else "mode=ro")
         try:

@@ -18,16 +18,16 @@ _BYTES: Final = 64
 """Within one sector of any disk, which is written whole or not at all."""
 
 
-def mark_of(path: Path) -> Path:
+def mark_path(path: Path) -> Path:
     """Return where the mark of a log lies: beside the file that a link leads to, as its journal does."""
     found = path.resolve()
     return found.with_name(f"{found.name}-end")
 
 
-def marked(path: Path) -> int:
+def read_mark(path: Path) -> int:
     """Return the position that the log is known to have reached; 0 where no mark tells, or it is damaged itself."""
     try:
-        with mark_of(path).open("rb") as file:
+        with mark_path(path).open("rb") as file:
             text = file.read(_BYTES)
     except OSError:
         return 0
@@ -36,7 +36,7 @@ def marked(path: Path) -> int:
     return int(digits) if digits.isdigit() and seal == _seal(said) else 0
 
 
-class Mark:
+class HighWaterMark:
     """The mark of one writer; of several, each tells what it has written itself.
 
     Args:
@@ -44,7 +44,7 @@ class Mark:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = mark_of(path)
+        self._path = mark_path(path)
         self._file: int | None = None
         mode = path.stat().st_mode & 0o777
         try:

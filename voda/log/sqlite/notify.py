@@ -22,7 +22,7 @@ _UNWANTED_AFTER_S: Final = 3.0
 _Seen = tuple[int, int, int] | None
 
 
-class Watch:
+class SqliteNotifier:
     """Looks for as long as somebody asks again and again.
 
     Args:

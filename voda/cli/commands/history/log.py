@@ -14,7 +14,7 @@ from voda.domain.errors import InvalidInput, LogDamaged
 
 if TYPE_CHECKING:
     from voda.log.archive.archive import Archive
-    from voda.log.archive.verify import Progress, Verdict, Walk
+    from voda.log.archive.verify import HashChain, Progress, VerifyReport
 
 _HELP = "Copy, back up, restore, archive, export, verify and migrate event logs."
 _DAMAGED = 2
@@ -59,7 +59,7 @@ def import_command(
     Example: voda log import voda.jsonl copy.db
     """
     from voda.log.archive.export import open_export
-    from voda.log.factory import shown
+    from voda.log.factory import display_name
 
     try:
         opened = open_export(file)
@@ -69,7 +69,7 @@ def import_command(
         raise InvalidInput(f"{file} cannot be read: {error.strerror}") from error
     with opened:
         events = awaited(_import(opened, log))
-    print(f"{events:,} events imported into {shown(log)}", file=sys.stderr)
+    print(f"{events:,} events imported into {display_name(log)}", file=sys.stderr)
 
 
 @app.command("verify")
@@ -84,9 +84,9 @@ def verify_command(
 
     Example: voda log verify voda.db
     """
-    from voda.log.factory import shown
+    from voda.log.factory import display_name
 
-    verdict, log = awaited(_verify(log, archive)), shown(log)
+    verdict, log = awaited(_verify(log, archive)), display_name(log)
     if output is Output.JSON:
         import msgspec
 
@@ -116,16 +116,16 @@ def migrate_command(
     Example: voda log migrate postgresql://voda@db.example/voda
     """
     from voda import config
-    from voda.log.factory import shown
+    from voda.log.factory import display_name
 
     # A password in a variable is not seen by everybody who may list processes.
     if not (log := log or config.log()):
         raise InvalidInput("no log is named: give its URL, or set VODA_LOG")
     awaited(_migrate(log))
-    print(f"{shown(log)} is ready for this version", file=sys.stderr)
+    print(f"{display_name(log)} is ready for this version", file=sys.stderr)
 
 
-def _proven_events(verdict: "Verdict") -> str:
+def _proven_events(verdict: "VerifyReport") -> str:
     if verdict.archived:
         # Who reads only this must not take it for the whole log.
         return f"the events from {verdict.archived + 1:,} to {verdict.events:,} (those before are archived: --archive)"
@@ -148,9 +148,9 @@ async def _import(file: BinaryIO, log: str) -> int:
             return await import_log(file, store, progress=progress)
 
 
-async def _verify(log: str, archive: Path | None) -> "Verdict":
+async def _verify(log: str, archive: Path | None) -> "VerifyReport":
     from voda.log.archive.export import is_export, open_export, verify_export
-    from voda.log.archive.verify import Verdict
+    from voda.log.archive.verify import VerifyReport
     from voda.log.factory import opened_archive, sqlite_path
 
     path = sqlite_path(log)
@@ -163,18 +163,18 @@ async def _verify(log: str, archive: Path | None) -> "Verdict":
                     return verify_export(file, progress=progress)
             return await _verify_store(log, archive, progress)
         except LogDamaged as error:
-            return Verdict(max((error.position or 1) - 1, 0), 0, 0, error.position, str(error))
+            return VerifyReport(max((error.position or 1) - 1, 0), 0, 0, error.position, str(error))
 
 
-def _verified(archive: "Archive", progress: "Progress") -> "tuple[Verdict, Walk]":
+def _verified(archive: "Archive", progress: "Progress") -> "tuple[VerifyReport, HashChain]":
     from voda.log.archive.archive import verify_archive
-    from voda.log.archive.verify import Walk
+    from voda.log.archive.verify import HashChain
 
-    walk = Walk()
+    walk = HashChain()
     return verify_archive(archive, walk, progress=progress), walk
 
 
-async def _verify_store(log: str, folder: Path | None, progress: "Progress") -> "Verdict":
+async def _verify_store(log: str, folder: Path | None, progress: "Progress") -> "VerifyReport":
     """Prove a log; and its archive before it, where that is named."""
     from voda.log.archive.verify import verify_log
     from voda.log.factory import open_store, opened_archive

@@ -22,7 +22,7 @@ _HASH_BYTES = 8
 _Hashes = NDArray[np.uint64]
 
 
-class Ids(Struct, frozen=True, array_like=True):
+class SegmentIds(Struct, frozen=True, array_like=True):
     """Hashes of a segment's event ids, sorted, and whose they are."""
 
     after: int
@@ -40,7 +40,7 @@ class Ids(Struct, frozen=True, array_like=True):
         return cls(after, hashes[order].tobytes(), order.astype(np.uint32).tobytes())
 
 
-class Places(Struct, frozen=True, array_like=True):
+class SegmentLayout(Struct, frozen=True, array_like=True):
     """Which streams a segment's events belong to, and where its groups lie."""
 
     after: int
@@ -53,7 +53,7 @@ class Places(Struct, frozen=True, array_like=True):
     """Shape (groups,), uint64: sequence of each group's first message."""
 
 
-class Spot(NamedTuple):
+class GroupBoundary(NamedTuple):
     """A point between two groups."""
 
     position: int
@@ -62,7 +62,7 @@ class Spot(NamedTuple):
     """Of the first message behind it."""
 
 
-class Recent:
+class OpenSegment:
     """What is known of the events since the last segment was closed.
 
     Args:
@@ -79,25 +79,25 @@ class Recent:
     def __len__(self) -> int:
         return len(self._streams)
 
-    def add(self, spot: Spot, events: Sequence[tuple[str, str]]) -> None:
+    def add(self, spot: GroupBoundary, events: Sequence[tuple[str, str]]) -> None:
         """Take a group: stream and id of each of its events."""
         self._positions.append(spot.position + 1)
         self._sequences.append(spot.sequence)
         self._streams.extend([crc32(stream.encode()) for stream, _ in events])
         self.ids.update((event_id, position) for position, (_, event_id) in enumerate(events, spot.position + 1))
 
-    def spot(self, position: int) -> Spot:
+    def spot(self, position: int) -> GroupBoundary:
         """Return where the group of an event begins; the position is one of those taken."""
         found = bisect_right(self._positions, position) - 1
-        return Spot(self._positions[found] - 1, self._sequences[found])
+        return GroupBoundary(self._positions[found] - 1, self._sequences[found])
 
-    def segment(self) -> tuple[Ids, Places]:
+    def segment(self) -> tuple[SegmentIds, SegmentLayout]:
         """Return all of it in the form of a segment."""
-        return Ids.of(self.after, self.ids), self.places()
+        return SegmentIds.of(self.after, self.ids), self.places()
 
-    def places(self) -> Places:
+    def places(self) -> SegmentLayout:
         """Return where the groups lie."""
-        return Places(self.after, self._streams.tobytes(), self._positions.tobytes(), self._sequences.tobytes())
+        return SegmentLayout(self.after, self._streams.tobytes(), self._positions.tobytes(), self._sequences.tobytes())
 
 
 class IdIndex:
@@ -111,7 +111,7 @@ class IdIndex:
     def __len__(self) -> int:
         return len(self._segments)
 
-    def add(self, ids: Ids) -> None:
+    def add(self, ids: SegmentIds) -> None:
         """Take one more segment."""
         hashes = np.frombuffer(ids.hashes, np.uint64)
         self._segments.append((ids.after, hashes, np.frombuffer(ids.offsets, np.uint32)))
@@ -143,14 +143,14 @@ def hashes_of(ids: Iterable[str]) -> _Hashes:
     return np.frombuffer(b"".join(blake2b(name.encode(), digest_size=_HASH_BYTES).digest() for name in ids), np.uint64)
 
 
-def spot_before(places: Places, position: int) -> Spot:
+def spot_before(places: SegmentLayout, position: int) -> GroupBoundary:
     """Return where the group of an event begins; the position is one of the segment's."""
     positions = np.frombuffer(places.positions, np.uint64)
     found = int(np.searchsorted(positions, position, "right")) - 1
-    return Spot(int(positions[found]) - 1, int(np.frombuffer(places.sequences, np.uint64)[found]))
+    return GroupBoundary(int(positions[found]) - 1, int(np.frombuffer(places.sequences, np.uint64)[found]))
 
 
-def positions_of(places: Places, stream: str) -> NDArray[np.int64]:
+def positions_of(places: SegmentLayout, stream: str) -> NDArray[np.int64]:
     """Return the positions at which events of a stream may stand, ascending."""
     streams = np.frombuffer(places.streams, np.uint32)
     return np.flatnonzero(streams == crc32(stream.encode())) + places.after + 1

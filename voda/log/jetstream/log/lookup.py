@@ -11,35 +11,43 @@ import msgspec
 from voda.domain.errors import LogDamaged
 from voda.events.codec import body_of
 from voda.events.envelope import Sealed
-from voda.log.jetstream.log.index import IdIndex, Ids, Places, Recent, Spot, positions_of, spot_before
-from voda.log.jetstream.log.synced_log import IDS, PLACES, Log
-from voda.log.jetstream.transport.blobs import Key
+from voda.log.jetstream.log.index import (
+    GroupBoundary,
+    IdIndex,
+    OpenSegment,
+    SegmentIds,
+    SegmentLayout,
+    positions_of,
+    spot_before,
+)
+from voda.log.jetstream.log.synced_log import IDS, PLACES, SyncedLog
+from voda.log.jetstream.transport.blobs import BlobKey
 
 _PLACES_KEPT = 4
 _SPOTS_KEPT = 64
 _Segment = tuple[int, int, int]
 
 _log = logging.getLogger(__name__)
-_decode_ids = msgspec.msgpack.Decoder(Ids).decode
-_decode_places = msgspec.msgpack.Decoder(Places).decode
+_decode_ids = msgspec.msgpack.Decoder(SegmentIds).decode
+_decode_places = msgspec.msgpack.Decoder(SegmentLayout).decode
 
 
-class Lookup:
+class PositionIndex:
     """See the module.
 
     Args:
         log: that is looked into.
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: SyncedLog) -> None:
         self._log = log
         self._generation = log.generation
         self._ids = IdIndex()
-        self._places: dict[int, Places] = {}
+        self._places: dict[int, SegmentLayout] = {}
         # Where readers have come to: they go on from there.
-        self._spots: dict[int, Spot] = {}
+        self._spots: dict[int, GroupBoundary] = {}
 
-    async def spot(self, after: int) -> Spot:
+    async def spot(self, after: int) -> GroupBoundary:
         """Return from where to read the events behind a position, which is not below the base's."""
         self._refresh()
         if found := self._spots.get(after):
@@ -48,18 +56,18 @@ class Lookup:
         if after == log.record.base and not log.is_loaded:
             await log.base()
             if after == log.record.base:
-                return Spot(after, log.record.sequence)
+                return GroupBoundary(after, log.record.sequence)
         state = log.state if log.is_loaded and after < log.state.position else await log.sync()
         if after >= state.position:
-            return Spot(state.position, state.sequence + 1)
+            return GroupBoundary(state.position, state.sequence + 1)
         if after >= state.recent.after:
             return state.recent.spot(after + 1)
         for segment in reversed(state.segments):
             if segment[0] <= after < segment[2]:
                 return spot_before(await self._place(segment), after + 1)
-        return Spot(log.record.base, log.record.sequence)
+        return GroupBoundary(log.record.base, log.record.sequence)
 
-    def note(self, spot: Spot) -> None:
+    def note(self, spot: GroupBoundary) -> None:
         """Remember a spot that a reader has come to."""
         self._refresh()
         self._spots[spot.position] = spot
@@ -95,14 +103,14 @@ class Lookup:
             self._places.clear()
             self._spots.clear()
 
-    async def _ids_of(self, segment: _Segment) -> Ids:
+    async def _ids_of(self, segment: _Segment) -> SegmentIds:
         for closed in self._log.closed:
             if closed.last == segment[2]:
                 return closed.ids
         data = await self._kept(IDS, segment)
         return _decode_ids(data) if data else (await self._again(segment))[0]
 
-    async def _place(self, segment: _Segment) -> Places:
+    async def _place(self, segment: _Segment) -> SegmentLayout:
         self._refresh()
         last = segment[2]
         if last not in self._places:
@@ -111,7 +119,7 @@ class Lookup:
                 del self._places[next(iter(self._places))]
         return self._places[last]
 
-    async def _places_of(self, segment: _Segment) -> Places:
+    async def _places_of(self, segment: _Segment) -> SegmentLayout:
         for closed in self._log.closed:
             if closed.last == segment[2]:
                 return closed.places
@@ -120,21 +128,21 @@ class Lookup:
 
     async def _kept(self, kind: str, segment: _Segment) -> bytes | None:
         try:
-            return await self._log.blobs.get(Key(kind, "", segment[2]))
+            return await self._log.blobs.get(BlobKey(kind, "", segment[2]))
         except LogDamaged as error:
             _log.warning("segment made again place=%s reason=%s", self._log.place, error)
             return None
 
-    async def _again(self, segment: _Segment) -> tuple[Ids, Places]:
+    async def _again(self, segment: _Segment) -> tuple[SegmentIds, SegmentLayout]:
         """Make a segment again, less what is in the archive."""
         first, sequence, last = segment
         # Of now: what somebody has archived meanwhile would shift all positions.
         await self._log.base()
         position = max(first, self._log.record.base)
-        recent = Recent(position)
+        recent = OpenSegment(position)
         async for group in self._log.groups(max(sequence, self._log.record.sequence)):
             sealed = [one for one in group.sealed if one.position > position]
-            recent.add(Spot(position, group.sequence), _names(sealed))
+            recent.add(GroupBoundary(position, group.sequence), _names(sealed))
             position += len(sealed)
             if position >= last:
                 break

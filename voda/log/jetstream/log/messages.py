@@ -27,7 +27,7 @@ _OVERHEAD_BYTES = 2048
 _EVENT_OVERHEAD_BYTES = 48
 
 
-class Part(Struct, frozen=True, array_like=True, gc=False):
+class GroupPart(Struct, frozen=True, array_like=True, gc=False):
     """One message of the stream."""
 
     format: int
@@ -63,10 +63,10 @@ class Group(NamedTuple):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Part).decode
+_decode = msgspec.msgpack.Decoder(GroupPart).decode
 
 
-class Outgoing(NamedTuple):
+class OutgoingGroup(NamedTuple):
     """A group to be written."""
 
     name: bytes
@@ -75,7 +75,9 @@ class Outgoing(NamedTuple):
     parts: list[bytes]
 
 
-def written(rows: Sequence[EventRow], *, after: int, prev: bytes, limit_bytes: int, origin: bytes = b"") -> Outgoing:
+def encode_group(
+    rows: Sequence[EventRow], *, after: int, prev: bytes, limit_bytes: int, origin: bytes = b""
+) -> OutgoingGroup:
     """Return the messages that record the events as one group.
 
     Args:
@@ -98,7 +100,7 @@ def written(rows: Sequence[EventRow], *, after: int, prev: bytes, limit_bytes: i
     name = _name(rows, prev, [len(chunk) for chunk in chunks])
     parts = [
         _encode(
-            Part(
+            GroupPart(
                 FORMAT,
                 name,
                 index,
@@ -113,10 +115,10 @@ def written(rows: Sequence[EventRow], *, after: int, prev: bytes, limit_bytes: i
         )
         for index, chunk in enumerate(chunks)
     ]
-    return Outgoing(name, after, parts)
+    return OutgoingGroup(name, after, parts)
 
 
-class Assembly:
+class GroupAssembler:
     """Puts groups together from the messages of the stream, taken in order.
 
     Args:
@@ -126,7 +128,7 @@ class Assembly:
     def __init__(self, sequence: int) -> None:
         self.sequence = sequence
         """Of the last message taken."""
-        self._parts: list[Part] = []
+        self._parts: list[GroupPart] = []
         self._last = sequence
 
     @property
@@ -174,7 +176,7 @@ def is_appended_behind(sequence: int, data: bytes) -> bool:
     return not part.origin and part.prev != NO_GROUP
 
 
-def _part(sequence: int, data: bytes) -> Part:
+def _part(sequence: int, data: bytes) -> GroupPart:
     try:
         part = _decode(data)
     except msgspec.MsgspecError as error:
@@ -187,7 +189,7 @@ def _part(sequence: int, data: bytes) -> Part:
     return part
 
 
-def _group(parts: Sequence[Part], last_sequence: int) -> Group:
+def _group(parts: Sequence[GroupPart], last_sequence: int) -> Group:
     first = parts[0]
     sealed = [
         Sealed(position, body, digest.hex())

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Sequence
 from voda.domain.errors import LogDamaged
 from voda.events.codec import body_of
 from voda.events.envelope import Sealed
-from voda.log.durable_store import archived
-from voda.log.jetstream.log.index import Spot
-from voda.log.jetstream.log.synced_log import Log
-from voda.log.jetstream.log.lookup import Lookup
+from voda.log.durable_store import archived_error
+from voda.log.jetstream.log.index import GroupBoundary
+from voda.log.jetstream.log.lookup import PositionIndex
 from voda.log.jetstream.log.messages import Group
+from voda.log.jetstream.log.synced_log import SyncedLog
 
 _MOST_MESSAGES = 1000
 _FEWEST_BYTES, _MOST_BYTES = 256 * 1024, 8 * 1024 * 1024
@@ -22,7 +22,7 @@ _NEAR = 64
 """Events of one stream that are no further apart are read together with what is in between."""
 
 
-class Reading:
+class EventReader:
     """See the module.
 
     Args:
@@ -30,7 +30,7 @@ class Reading:
         lookup: of the log.
     """
 
-    def __init__(self, log: Log, lookup: Lookup) -> None:
+    def __init__(self, log: SyncedLog, lookup: PositionIndex) -> None:
         self._log = log
         self._lookup = lookup
         # The group that a page ended in: the next begins there.
@@ -76,7 +76,7 @@ class Reading:
                 start = expected - group.position
                 found += group.sealed[start : start + limit - len(found)]
                 self._last = group
-                self._lookup.note(Spot(group.position + len(group.sealed) - 1, group.last_sequence + 1))
+                self._lookup.note(GroupBoundary(group.position + len(group.sealed) - 1, group.last_sequence + 1))
                 if len(found) == limit:
                     return found
         except LogDamaged as error:
@@ -95,7 +95,7 @@ class Reading:
         base = await self._log.base()
         if after < base.position:
             if stream in base.heads:
-                raise archived(self._log.place, base, after)
+                raise archived_error(self._log.place, base, after)
             after = base.position
         positions: list[int] = []
         found: list[Sealed] = []
@@ -130,7 +130,7 @@ class Reading:
         last = self._last
         if last is not None and last.position <= after + 1 < last.position + len(last.sealed):
             yield last
-            spot = Spot(0, last.last_sequence + 1)
+            spot = GroupBoundary(0, last.last_sequence + 1)
         else:
             spot = await self._lookup.spot(after)
         most_bytes = min(max(limit * _EVENT_BYTES, _FEWEST_BYTES), _MOST_BYTES)
@@ -141,7 +141,7 @@ class Reading:
     async def _refuse_archived(self, after: int) -> None:
         base = await self._log.base()
         if after < base.position:
-            raise archived(self._log.place, base, after)
+            raise archived_error(self._log.place, base, after)
 
 
 def _missing(position: int) -> LogDamaged:

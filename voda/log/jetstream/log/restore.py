@@ -10,14 +10,14 @@ from nats.nuid import NUID
 
 from voda.domain.errors import InvalidInput, LogDamaged
 from voda.log.append_plan import GroupPlan
-from voda.log.jetstream.log.index import Spot
-from voda.log.jetstream.log.synced_log import Log, Record
+from voda.log.jetstream.log.index import GroupBoundary
 from voda.log.jetstream.log.messages import NO_GROUP, is_appended_behind
-from voda.log.jetstream.log.state import Closed, State
-from voda.log.jetstream.log.writer import Writer
+from voda.log.jetstream.log.state import ClosedSegment, LogState
+from voda.log.jetstream.log.synced_log import LogStart, SyncedLog
+from voda.log.jetstream.log.writer import JetStreamWriter
 
 
-async def restore(log: Log, writer: Writer, batches: Iterator[GroupPlan]) -> None:
+async def restore(log: SyncedLog, writer: JetStreamWriter, batches: Iterator[GroupPlan]) -> None:
     """See DurableStore.restore."""
     state = await log.sync()
     if not state.position and ((await log.read_record()).importing or log.is_importing):
@@ -30,8 +30,8 @@ async def restore(log: Log, writer: Writer, batches: Iterator[GroupPlan]) -> Non
         raise InvalidInput(f"{log.place} is not empty: it has {state.position} events")
     origin = bytes(NUID().next())
     await log.write_record(replace(log.record, importing=origin))
-    grown = State(Spot(0, log.sequence + 1), {})
-    closed: list[Closed] = []
+    grown = LogState(GroupBoundary(0, log.sequence + 1), {})
+    closed: list[ClosedSegment] = []
     try:
         for batch in batches:
             group = await writer.write_import(batch, after=grown.sequence, prev=grown.group, origin=origin)
@@ -51,7 +51,7 @@ async def restore(log: Log, writer: Writer, batches: Iterator[GroupPlan]) -> Non
     await writer.save()
 
 
-async def _refuse_appended(log: Log) -> None:
+async def _refuse_appended(log: SyncedLog) -> None:
     """Refuse to undo an import that was complete: others, who knew it, have appended behind it."""
     page = await log.stream.all_behind(await log.stream.last_sequence(), messages=1, most_bytes=1)
     if page and is_appended_behind(*page[0]):
@@ -61,7 +61,7 @@ async def _refuse_appended(log: Log) -> None:
         )
 
 
-async def _empty(log: Log, record: Record, *, purge: bool) -> None:
+async def _empty(log: SyncedLog, record: LogStart, *, purge: bool) -> None:
     """Undo an import that is not complete."""
     sequence = record.sequence
     if purge:

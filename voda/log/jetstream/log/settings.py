@@ -16,9 +16,9 @@ from nats.js.errors import APIError
 
 from voda.domain.errors import InvalidInput, LogTooNew, NotALog
 from voda.log.jetstream.log.messages import FORMAT
-from voda.log.jetstream.transport.connection import Connection
-from voda.log.jetstream.transport.errors import STREAM_NOT_FOUND, explain
-from voda.log.jetstream.transport.url import Location
+from voda.log.jetstream.transport.connection import NatsConnection
+from voda.log.jetstream.transport.errors import STREAM_NOT_FOUND, translate_error
+from voda.log.jetstream.transport.url import NatsLocation
 
 OLDEST_SERVER = (2, 11)
 """The first that hands out messages in batches."""
@@ -73,7 +73,7 @@ def grown_subject(stream: str) -> str:
     return f"{stream}_grown"
 
 
-def refuse_old_server(connection: Connection) -> None:
+def refuse_old_server(connection: NatsConnection) -> None:
     """Raise unless the server is new enough.
 
     Raises:
@@ -86,7 +86,7 @@ def refuse_old_server(connection: Connection) -> None:
         raise InvalidInput(f"{connection.place}: nats-server {version or '?'} is too old, expected {oldest} or newer")
 
 
-async def migrate(connection: Connection) -> None:
+async def migrate(connection: NatsConnection) -> None:
     """Make the streams of a log where there are none, and bring those there are to today's settings.
 
     Servers that answer before they have written to the disk are warned of.
@@ -104,7 +104,7 @@ async def migrate(connection: Connection) -> None:
     await _check_sync(replace(connection.location, sync="any"))
 
 
-async def refuse_unsafe(connection: Connection) -> None:
+async def refuse_unsafe(connection: NatsConnection) -> None:
     """Raise if the streams may lose what is appended, and say what else an operator should know.
 
     Raises:
@@ -120,7 +120,7 @@ async def refuse_unsafe(connection: Connection) -> None:
     await _check_sync(connection.location)
 
 
-async def refuse_foreign(connection: Connection) -> None:
+async def refuse_foreign(connection: NatsConnection) -> None:
     """Raise unless the streams are a log that this version reads.
 
     Raises:
@@ -131,12 +131,12 @@ async def refuse_foreign(connection: Connection) -> None:
         _refuse_foreign(connection, (await _ask(connection, f"STREAM.INFO.{stream}"))["config"])
 
 
-async def _make(connection: Connection, wanted: dict[str, Any], safe: Mapping[str, object]) -> None:
+async def _make(connection: NatsConnection, wanted: dict[str, Any], safe: Mapping[str, object]) -> None:
     try:
         found = (await connection.api(f"STREAM.INFO.{wanted['name']}"))["config"]
     except APIError as error:
         if error.err_code != STREAM_NOT_FOUND:
-            raise explain(error, connection.place) from error
+            raise translate_error(error, connection.place) from error
         wanted["num_replicas"] = connection.location.replicas or _default_replicas(connection)
         await _ask(connection, f"STREAM.CREATE.{wanted['name']}", wanted)
         return
@@ -181,11 +181,11 @@ def _marks_settings(name: str) -> dict[str, Any]:
     }
 
 
-def _default_replicas(connection: Connection) -> int:
+def _default_replicas(connection: NatsConnection) -> int:
     return _CLUSTER_REPLICAS if connection.is_cluster else 1
 
 
-def _refuse_foreign(connection: Connection, config: Mapping[str, Any]) -> None:
+def _refuse_foreign(connection: NatsConnection, config: Mapping[str, Any]) -> None:
     mark = (config.get("metadata") or {}).get(_MARK, "")
     if not mark.isdigit():
         raise NotALog(
@@ -199,7 +199,7 @@ def _refuse_foreign(connection: Connection, config: Mapping[str, Any]) -> None:
         )
 
 
-def _refuse_settings(connection: Connection, config: Mapping[str, Any], safe: Mapping[str, object]) -> None:
+def _refuse_settings(connection: NatsConnection, config: Mapping[str, Any], safe: Mapping[str, object]) -> None:
     for setting, expected in safe.items():
         got = config.get(setting, _UNSET.get(setting))
         got = _SAME.get((setting, got), got) if isinstance(got, str) else got
@@ -216,7 +216,7 @@ def _refuse_settings(connection: Connection, config: Mapping[str, Any], safe: Ma
         )
 
 
-def _refuse_replicas(connection: Connection, config: Mapping[str, Any]) -> None:
+def _refuse_replicas(connection: NatsConnection, config: Mapping[str, Any]) -> None:
     place, replicas = connection.place, int(config["num_replicas"])
     if replicas == 2:
         raise InvalidInput(f"{place}: expected 1, 3 or 5 replicas, got 2: either lost stops both; use replicas=3")
@@ -235,7 +235,7 @@ def _refuse_replicas(connection: Connection, config: Mapping[str, Any]) -> None:
         )
 
 
-async def _check_sync(where: Location) -> None:
+async def _check_sync(where: NatsLocation) -> None:
     if not where.monitor:
         _log.warning(
             "%s: it cannot be seen whether the servers write to the disk before they answer: set"
@@ -247,7 +247,7 @@ async def _check_sync(where: Location) -> None:
         await _check_sync_of(where, url)
 
 
-async def _check_sync_of(where: Location, url: str) -> None:
+async def _check_sync_of(where: NatsLocation, url: str) -> None:
     try:
         config = (await asyncio.to_thread(_varz, url)).get("jetstream", {}).get("config", {})
     except (OSError, ValueError) as error:
@@ -275,11 +275,11 @@ def _varz(url: str) -> dict[str, Any]:
     return found
 
 
-async def _ask(connection: Connection, what: str, body: object = None) -> dict[str, Any]:
+async def _ask(connection: NatsConnection, what: str, body: object = None) -> dict[str, Any]:
     try:
         return await connection.api(what, body)
     except APIError as error:
-        raise explain(error, connection.place) from error
+        raise translate_error(error, connection.place) from error
 
 
 def _told(value: object) -> str:

@@ -19,12 +19,12 @@ from voda.events.envelope import Head
 from voda.log.append_plan import EventRow
 from voda.log.durable_store import Base
 from voda.log.jetstream.log import settings
-from voda.log.jetstream.log.index import Spot
-from voda.log.jetstream.log.messages import Assembly, Group, Outgoing
-from voda.log.jetstream.log.state import Closed, State
-from voda.log.jetstream.transport.blobs import Blobs, Key
-from voda.log.jetstream.transport.connection import Connection
-from voda.log.jetstream.transport.stream import Stream
+from voda.log.jetstream.log.index import GroupBoundary
+from voda.log.jetstream.log.messages import Group, GroupAssembler, OutgoingGroup
+from voda.log.jetstream.log.state import ClosedSegment, LogState
+from voda.log.jetstream.transport.blobs import BlobKey, BlobStore
+from voda.log.jetstream.transport.connection import NatsConnection
+from voda.log.jetstream.transport.stream import MessageStream
 
 CHECKPOINT, IDS, PLACES, BASE = "checkpoint", "ids", "places", "base"
 CHECKPOINTS_KEPT = 2
@@ -37,7 +37,7 @@ _NAMES_KEPT = 1000
 _log = logging.getLogger(__name__)
 
 
-class Record(Struct, frozen=True, array_like=True):
+class LogStart(Struct, frozen=True, array_like=True):
     """Where the log begins, as kept beside it."""
 
     format: int = _RECORD_FORMAT
@@ -51,7 +51,7 @@ class Record(Struct, frozen=True, array_like=True):
     """Name of the import that the log began with."""
 
 
-class Reached(Struct, frozen=True, array_like=True):
+class EndMark(Struct, frozen=True, array_like=True):
     """How far a writer has seen the log come, as kept beside it."""
 
     position: int
@@ -62,37 +62,39 @@ class Reached(Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Record).decode
-_decode_reached = msgspec.msgpack.Decoder(Reached).decode
+_decode = msgspec.msgpack.Decoder(LogStart).decode
+_decode_reached = msgspec.msgpack.Decoder(EndMark).decode
 _decode_base = msgspec.msgpack.Decoder(Base).decode
 
 
-class Log:
+class SyncedLog:
     """See the module.
 
     Args:
         connection: to the servers; closed by its owner.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: NatsConnection) -> None:
         name = connection.location.stream
         marks = settings.marks_of(name)
         self.connection = connection
         self.place = connection.place
         self.subject = settings.events_subject(name)
-        self.stream = Stream(connection, name)
-        self.marks = Stream(connection, marks)
-        self.blobs = Blobs(self.marks, marks, place=connection.place, max_payload_bytes=connection.max_payload_bytes)
-        self.record = Record()
+        self.stream = MessageStream(connection, name)
+        self.marks = MessageStream(connection, marks)
+        self.blobs = BlobStore(
+            self.marks, marks, place=connection.place, max_payload_bytes=connection.max_payload_bytes
+        )
+        self.record = LogStart()
         self.is_importing = False
         """Whether what the stream holds is an import that is not complete."""
-        self.closed: deque[Closed] = deque()
+        self.closed: deque[ClosedSegment] = deque()
         """Segments that have come to their end and are to be kept."""
         self.reached_subject = f"{marks}.reached"
         self._record_subject = f"{marks}.log"
         self._record_sequence = 0
-        self._state: State | None = None
-        self._assembly = Assembly(0)
+        self._state: LogState | None = None
+        self._assembly = GroupAssembler(0)
         self._names: deque[bytes] = deque(maxlen=_NAMES_KEPT)
         self._base: Base | None = None
         self.generation = 0
@@ -105,7 +107,7 @@ class Log:
     # ---- the state
 
     @property
-    def state(self) -> State:
+    def state(self) -> LogState:
         """What was folded so far; `sync` must have been called."""
         assert self._state is not None
         return self._state
@@ -134,7 +136,7 @@ class Log:
         """Return whether a group, written lately, is in the log."""
         return name in self._names
 
-    async def sync(self) -> State:
+    async def sync(self) -> LogState:
         """Bring the state up to date, and return it.
 
         Raises:
@@ -158,13 +160,13 @@ class Log:
                     break
         return self.state
 
-    def wrote(self, group: Outgoing, rows: Sequence[EventRow], heads: Mapping[str, Head]) -> None:
+    def wrote(self, group: OutgoingGroup, rows: Sequence[EventRow], heads: Mapping[str, Head]) -> None:
         """Take a group that was written by this process right behind all it knew."""
         if self.state.position != rows[0][0] - 1:
             # Somebody has looked at the stream since it was written, or has begun to fold it again.
             return
         last = group.after + len(group.parts)
-        self._assembly = Assembly(last)
+        self._assembly = GroupAssembler(last)
         self._names.append(group.name)
         self._keep(self.state.write(group.name, group.after + 1, last, rows, heads))
 
@@ -188,13 +190,13 @@ class Log:
             if group is None:
                 continue
             if not await self.counts(group):
-                self._assembly = Assembly(group.sequence - 1)
+                self._assembly = GroupAssembler(group.sequence - 1)
                 return False
             self._names.append(group.name)
             self._keep(self.state.fold(group))
         return True
 
-    def _keep(self, closed: Closed | None) -> None:
+    def _keep(self, closed: ClosedSegment | None) -> None:
         if closed is None:
             return
         self.closed.append(closed)
@@ -217,7 +219,7 @@ class Log:
             await asyncio.sleep(_PAUSE_S)
         return end
 
-    async def _stands(self, state: State) -> bool:
+    async def _stands(self, state: LogState) -> bool:
         """Return whether the last group of a state is where it was; one that is archived is believed."""
         # Of this instant: what this process writes meanwhile moves the state on.
         sequence, name = state.sequence, state.group
@@ -262,17 +264,17 @@ class Log:
         if self._base is None or self._base.position != self.record.base:
             self._base = Base()
             if self.record.base:
-                data = await self.blobs.get(Key(BASE, "", self.record.base))
+                data = await self.blobs.get(BlobKey(BASE, "", self.record.base))
                 if data is None:
                     raise LogDamaged(f"{self.place}: the record of what was archived is missing")
                 self._base = _decode_base(data)
         return self._base
 
-    async def read_record(self) -> Record:
+    async def read_record(self) -> LogStart:
         """Return where the log begins, as it is kept now."""
         found = await self.marks.last_of(self._record_subject)
         if found is None:
-            self.record, self._record_sequence = Record(), 0
+            self.record, self._record_sequence = LogStart(), 0
             return self.record
         try:
             self.record = _decode(found.data)
@@ -283,7 +285,7 @@ class Log:
         self._record_sequence = found.sequence
         return self.record
 
-    async def write_record(self, record: Record) -> None:
+    async def write_record(self, record: LogStart) -> None:
         """Keep another beginning, unless somebody else has done so since it was read.
 
         Raises:
@@ -292,7 +294,7 @@ class Log:
         sequence = await self.marks.publish_kept(self._record_subject, _encode(record), replaces=self._record_sequence)
         self.record, self._record_sequence = record, sequence
 
-    async def reached(self) -> Reached | None:
+    async def reached(self) -> EndMark | None:
         """Return how far the log once came, as far as anybody took note.
 
         Raises:
@@ -307,7 +309,7 @@ class Log:
     async def note_reached(self) -> int:
         """Take note of how far the log has come, durably, and return the position."""
         state = self.state
-        note = Reached(state.position, state.sequence, state.group)
+        note = EndMark(state.position, state.sequence, state.group)
         await self.marks.publish(self.reached_subject, _encode(note))
         return note.position
 
@@ -321,19 +323,19 @@ class Log:
         base = await self.base()
         state = await self._checkpoint(base)
         # What nobody counted may stand between a checkpoint and the log's beginning.
-        self._assembly = Assembly(max(state.sequence, self.record.sequence - 1))
+        self._assembly = GroupAssembler(max(state.sequence, self.record.sequence - 1))
         self._state = state
 
-    async def _checkpoint(self, base: Base) -> State:
+    async def _checkpoint(self, base: Base) -> LogState:
         for key in reversed(await self.blobs.keys(CHECKPOINT)):
             if key.position < base.position:
                 break
             with suppress(LogDamaged, LogTooNew):
                 data = await self.blobs.get(key)
-                if data and await self._stands(state := State.load(data)):
+                if data and await self._stands(state := LogState.load(data)):
                     return state
             _log.warning("checkpoint passed over place=%s position=%d", self.place, key.position)
-        return State(Spot(base.position, self.record.sequence), base.heads)
+        return LogState(GroupBoundary(base.position, self.record.sequence), base.heads)
 
     async def counts(self, group: Group) -> bool:
         """Return whether a group is in the log: not while the import that it came with is not complete."""
@@ -355,7 +357,7 @@ class Log:
             most_bytes: how many bytes of them.
             to_end: False: stop where a server has no more for now, without asking the leader.
         """
-        assembly = Assembly(sequence - 1)
+        assembly = GroupAssembler(sequence - 1)
         read = self.stream.all_behind if to_end else self.stream.page
         while True:
             page = await read(assembly.sequence + 1, messages=messages, most_bytes=most_bytes)

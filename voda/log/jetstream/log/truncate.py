@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 from voda.domain.errors import InvalidInput
 from voda.log.durable_store import Base
-from voda.log.jetstream.log.synced_log import BASE, IDS, PLACES, Log
-from voda.log.jetstream.log.lookup import Lookup
-from voda.log.jetstream.transport.blobs import Key
+from voda.log.jetstream.log.lookup import PositionIndex
+from voda.log.jetstream.log.synced_log import BASE, IDS, PLACES, SyncedLog
+from voda.log.jetstream.transport.blobs import BlobKey
 
 
-async def forget(log: Log, lookup: Lookup, base: Base) -> None:
+async def forget(log: SyncedLog, lookup: PositionIndex, base: Base) -> None:
     """See DurableStore.forget."""
     state = await log.sync()
     if base.position > state.position:
@@ -24,7 +24,7 @@ async def forget(log: Log, lookup: Lookup, base: Base) -> None:
     # The same again finishes what was broken off.
     if base.position > begins:
         spot = await lookup.spot(base.position)
-        await log.blobs.put(Key(BASE, "", base.position), msgpack.encode(base))
+        await log.blobs.put(BlobKey(BASE, "", base.position), msgpack.encode(base))
         await log.write_record(replace(log.record, base=base.position, sequence=spot.sequence))
     # Messages before that of the first event that is kept.
     await log.stream.api("PURGE", {"seq": log.record.sequence})

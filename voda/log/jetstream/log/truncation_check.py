@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from voda.domain.errors import LogDamaged
-from voda.log.jetstream.log.synced_log import BASE, CHECKPOINT, IDS, PLACES, Log, Reached
+from voda.log.jetstream.log.synced_log import BASE, CHECKPOINT, IDS, PLACES, EndMark, SyncedLog
 
 
-async def refuse_cut(log: Log, kinds: Sequence[str]) -> None:
+async def refuse_cut(log: SyncedLog, kinds: Sequence[str]) -> None:
     """See DurableStore.refuse_cut.
 
     Args:
@@ -39,7 +39,7 @@ async def refuse_cut(log: Log, kinds: Sequence[str]) -> None:
         await _refuse_other(log, note)
 
 
-async def _refuse_other(log: Log, note: Reached) -> None:
+async def _refuse_other(log: SyncedLog, note: EndMark) -> None:
     """Refuse a log in which other events stand where its end once was."""
     if note.sequence < log.record.sequence:
         return
@@ -52,7 +52,7 @@ async def _refuse_other(log: Log, note: Reached) -> None:
         )
 
 
-async def _refuse_holes(log: Log) -> None:
+async def _refuse_holes(log: SyncedLog) -> None:
     state = await log.stream.api("INFO", {"deleted_details": True})
     # Afterwards: what somebody archives meanwhile is not missing.
     record = await log.read_record()
@@ -75,7 +75,7 @@ async def _refuse_holes(log: Log) -> None:
         )
 
 
-async def _position_at(log: Log, sequence: int) -> int:
+async def _position_at(log: SyncedLog, sequence: int) -> int:
     """Return the position of the first event that the message of a sequence must have held."""
     position, start = log.record.base, log.record.sequence
     async for group in log.groups(start):

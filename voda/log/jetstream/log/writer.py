@@ -13,14 +13,14 @@ from nats.js.errors import APIError
 
 from voda.domain.errors import InvalidInput, StoreUnavailable
 from voda.log.append_plan import Append, GroupPlan, Outcome, plan_group
-from voda.log.durable_store import refuse_elsewhere
-from voda.log.jetstream.log.synced_log import CHECKPOINT, CHECKPOINTS_KEPT, IDS, PLACES, Log, unavailable
-from voda.log.jetstream.log.lookup import Lookup
-from voda.log.jetstream.log.messages import Outgoing, written
-from voda.log.jetstream.log.reader import Reading
-from voda.log.jetstream.log.state import State, encoded
-from voda.log.jetstream.transport.blobs import Key
-from voda.log.jetstream.transport.errors import explain, is_conflict
+from voda.log.durable_store import refuse_other_end
+from voda.log.jetstream.log.lookup import PositionIndex
+from voda.log.jetstream.log.messages import OutgoingGroup, encode_group
+from voda.log.jetstream.log.reader import EventReader
+from voda.log.jetstream.log.state import LogState, encoded
+from voda.log.jetstream.log.synced_log import CHECKPOINT, CHECKPOINTS_KEPT, IDS, PLACES, SyncedLog, unavailable
+from voda.log.jetstream.transport.blobs import BlobKey
+from voda.log.jetstream.transport.errors import is_conflict, translate_error
 
 _PATIENCE_S = 2.0
 """How long a writer leaves room for another's group that has begun and is not finished."""
@@ -35,7 +35,7 @@ _UNKNOWN = "it is not known whether the events were recorded: append the same ag
 _log = logging.getLogger(__name__)
 
 
-class Writer:
+class JetStreamWriter:
     """See the module. Implements `Committer`.
 
     Args:
@@ -44,7 +44,7 @@ class Writer:
         lookup: of the log.
     """
 
-    def __init__(self, log: Log, reading: Reading, lookup: Lookup) -> None:
+    def __init__(self, log: SyncedLog, reading: EventReader, lookup: PositionIndex) -> None:
         self._log = log
         self._lookup = lookup
         self._reading = reading
@@ -75,12 +75,12 @@ class Writer:
             while True:
                 state = await self._log.sync()
                 self._refuse_import()
-                refuse_elsewhere(self._log.place, state.position, after)
+                refuse_other_end(self._log.place, state.position, after)
                 if not plan.rows or await self._write(plan, state, deadline):
                     break
         self._save()
 
-    async def write_import(self, plan: GroupPlan, *, after: int, prev: bytes, origin: bytes) -> Outgoing:
+    async def write_import(self, plan: GroupPlan, *, after: int, prev: bytes, origin: bytes) -> OutgoingGroup:
         """Write a group of an import, which counts when the import does.
 
         Raises:
@@ -88,7 +88,7 @@ class Writer:
             StoreUnavailable: it is not known whether the group is written.
         """
         limit = self._log.connection.max_payload_bytes
-        group = written(plan.rows, after=after, prev=prev, limit_bytes=limit, origin=origin)
+        group = encode_group(plan.rows, after=after, prev=prev, limit_bytes=limit, origin=origin)
         errors = await self._publish(group, 0)
         if errors:
             raise (
@@ -140,7 +140,7 @@ class Writer:
             state = await self._log.sync()
             is_fresh = True
 
-    async def _plan(self, group: Sequence[Append], state: State) -> GroupPlan:
+    async def _plan(self, group: Sequence[Append], state: LogState) -> GroupPlan:
         ids = [fact.event_id for append in group for fact in append.facts]
         while True:
             position = state.position
@@ -150,7 +150,7 @@ class Writer:
                 break
         return plan_group(group, position=state.position, heads=state.heads, known=known)
 
-    async def _known(self, ids: Sequence[str], state: State) -> Mapping[str, int]:
+    async def _known(self, ids: Sequence[str], state: LogState) -> Mapping[str, int]:
         recent = state.recent.ids
         known = {event_id: recent[event_id] for event_id in ids if event_id in recent}
         if state.segments:
@@ -161,7 +161,7 @@ class Writer:
                         known[event_id] = position
         return known
 
-    async def _write(self, plan: GroupPlan, state: State, deadline: float) -> bool:
+    async def _write(self, plan: GroupPlan, state: LogState, deadline: float) -> bool:
         """Write a plan behind all that is known; False where somebody else was faster.
 
         Raises:
@@ -173,7 +173,7 @@ class Writer:
         if log.state is not state or log.state.position != plan.rows[0][0] - 1:
             return False
         limit = log.connection.max_payload_bytes
-        group = written(plan.rows, after=log.sequence, prev=state.group, limit_bytes=limit)
+        group = encode_group(plan.rows, after=log.sequence, prev=state.group, limit_bytes=limit)
         done, is_unsure = 0, False
         while True:
             errors = await self._publish(group, done)
@@ -196,7 +196,7 @@ class Writer:
                 raise StoreUnavailable(f"{failed or log.place}; {_UNKNOWN}") from failed
             await asyncio.sleep(_PAUSE_S)
 
-    async def _publish(self, group: Outgoing, done: int) -> list[Exception]:
+    async def _publish(self, group: OutgoingGroup, done: int) -> list[Exception]:
         """Send the parts of a group that are not there, all at once; return what went wrong with any."""
         numbers = range(done, len(group.parts))
         wait_s = _ANSWER_S + sum(map(len, group.parts)) / _ANSWER_BYTES_PER_S
@@ -207,14 +207,14 @@ class Writer:
                 raise outcome
         return [outcome for outcome in outcomes if isinstance(outcome, Exception)]
 
-    async def _send(self, group: Outgoing, number: int, wait_s: float) -> None:
+    async def _send(self, group: OutgoingGroup, number: int, wait_s: float) -> None:
         log, after = self._log, group.after + number
         try:
             sequence = await log.stream.publish(log.subject, group.parts[number], after=after, wait_s=wait_s)
         except APIError as error:
             if is_conflict(error):
                 raise
-            raise explain(error, self._log.place) from error
+            raise translate_error(error, self._log.place) from error
         if sequence != after + 1:
             raise StoreUnavailable(f"{self._log.place}: expected sequence {after + 1}, got {sequence}; try again")
 
@@ -253,11 +253,11 @@ class Writer:
         try:
             while log.closed:
                 closed = log.closed[0]
-                await log.blobs.put(Key(IDS, "", closed.last), encoded(closed.ids))
-                await log.blobs.put(Key(PLACES, "", closed.last), encoded(closed.places))
+                await log.blobs.put(BlobKey(IDS, "", closed.last), encoded(closed.ids))
+                await log.blobs.put(BlobKey(PLACES, "", closed.last), encoded(closed.places))
                 # Only of the newest is there any.
                 if closed.checkpoint:
-                    await log.blobs.put(Key(CHECKPOINT, "", closed.last), closed.checkpoint)
+                    await log.blobs.put(BlobKey(CHECKPOINT, "", closed.last), closed.checkpoint)
                 log.closed.popleft()
             for key in (await log.blobs.keys(CHECKPOINT))[:-CHECKPOINTS_KEPT]:
                 await log.blobs.drop(key)

@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Struct
 
 from voda.domain.errors import LogDamaged
-from voda.log.jetstream.transport.errors import explained
-from voda.log.jetstream.transport.stream import Stream
+from voda.log.jetstream.transport.errors import translate_errors
+from voda.log.jetstream.transport.stream import MessageStream
 
 _CHUNK_BYTES = 256 * 1024
 _AT_ONCE = 16
@@ -24,12 +24,12 @@ _OVERHEAD_BYTES = 1024
 _PLAIN = re.compile(rb"[A-Za-z0-9_-]")
 
 
-class _Record(Struct, frozen=True, array_like=True):
+class _Manifest(Struct, frozen=True, array_like=True):
     chunks: int
     sha256: str
 
 
-class Key(NamedTuple):
+class BlobKey(NamedTuple):
     """What a record is found by."""
 
     kind: str
@@ -39,10 +39,10 @@ class Key(NamedTuple):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Record).decode
+_decode = msgspec.msgpack.Decoder(_Manifest).decode
 
 
-class Blobs:
+class BlobStore:
     """See the module.
 
     Args:
@@ -52,13 +52,13 @@ class Blobs:
         max_payload_bytes: of the server.
     """
 
-    def __init__(self, stream: Stream, prefix: str, *, place: str, max_payload_bytes: int) -> None:
+    def __init__(self, stream: MessageStream, prefix: str, *, place: str, max_payload_bytes: int) -> None:
         self._stream = stream
         self._prefix = prefix
         self._place = place
         self._chunk_bytes = min(_CHUNK_BYTES, max_payload_bytes - _OVERHEAD_BYTES)
 
-    async def put(self, key: Key, data: bytes) -> None:
+    async def put(self, key: BlobKey, data: bytes) -> None:
         """Keep a record, durably, instead of what is kept under its key.
 
         Raises:
@@ -76,13 +76,13 @@ class Blobs:
                 await self._stream.publish(self._piece(key, name, number), piece)
 
         # What JetStream itself says no to is told in its own words by `publish`.
-        async with explained(self._place):
+        async with translate_errors(self._place):
             await asyncio.gather(*(write(number, piece) for number, piece in enumerate(pieces)))
-            await self._stream.publish(self._subject(key), _encode(_Record(len(pieces), name)))
+            await self._stream.publish(self._subject(key), _encode(_Manifest(len(pieces), name)))
         if before is not None:
             await self._drop(self._piece(key, before.sha256))
 
-    async def get(self, key: Key) -> bytes | None:
+    async def get(self, key: BlobKey) -> bytes | None:
         """Return what is kept under a key, or None.
 
         Raises:
@@ -110,7 +110,7 @@ class Blobs:
             return await self.get(key)
         raise LogDamaged(f"{key.kind} {key.name} at position {key.position}: the checksum does not fit")
 
-    async def keys(self, kind: str, name: str | None = None) -> Sequence[Key]:
+    async def keys(self, kind: str, name: str | None = None) -> Sequence[BlobKey]:
         """Return the keys of all records of a kind, and of a name where given; lowest position first."""
         prefix = f"{self._prefix}.{kind}."
         subjects = f"{prefix}{'*' if name is None else token(name)}.*"
@@ -124,10 +124,10 @@ class Blobs:
                 break
         parts = [subject.removeprefix(prefix).split(".") for subject in found]
         return sorted(
-            (Key(kind, name_of(part[0]), int(part[1])) for part in parts), key=lambda key: (key.position, key.name)
+            (BlobKey(kind, name_of(part[0]), int(part[1])) for part in parts), key=lambda key: (key.position, key.name)
         )
 
-    async def drop(self, key: Key) -> None:
+    async def drop(self, key: BlobKey) -> None:
         """Forget a record; none need be there."""
         await self._drop(self._subject(key))
         await self._drop(f"{self._pieces(key)}.>")
@@ -135,7 +135,7 @@ class Blobs:
     async def _drop(self, subject: str) -> None:
         await self._stream.api("PURGE", {"filter": subject})
 
-    async def _record(self, key: Key) -> _Record | None:
+    async def _record(self, key: BlobKey) -> _Manifest | None:
         found = await self._stream.last_of(self._subject(key))
         if found is None:
             return None
@@ -144,13 +144,13 @@ class Blobs:
         except msgspec.MsgspecError as error:
             raise LogDamaged(f"{key.kind} {key.name} at position {key.position}: no record ({error})") from error
 
-    def _subject(self, key: Key) -> str:
+    def _subject(self, key: BlobKey) -> str:
         return f"{self._prefix}.{key.kind}.{token(key.name)}.{key.position}"
 
-    def _pieces(self, key: Key) -> str:
+    def _pieces(self, key: BlobKey) -> str:
         return f"{self._prefix}.{key.kind}-pieces.{token(key.name)}.{key.position}"
 
-    def _piece(self, key: Key, content: str, number: int | None = None) -> str:
+    def _piece(self, key: BlobKey, content: str, number: int | None = None) -> str:
         return f"{self._pieces(key)}.{content[:16]}.{'*' if number is None else number}"
 
 

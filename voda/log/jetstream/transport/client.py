@@ -10,14 +10,14 @@ from urllib.parse import ParseResult
 from nats.aio.client import Client
 from nats.aio.transport import TcpTransport
 
-from voda.log.jetstream.transport.errors import NotSecret
+from voda.log.jetstream.transport.errors import TlsMissing
 
 _FLUSH_S = 0.01
 _FLUSHES = 50
 """Pauses in which what is to be written may be, before a connection is let go of."""
 
 
-class OneAtATime(Client):
+class SerialReconnectClient(Client):
     """A client that makes one connection at a time.
 
     nats-py begins to connect anew while it still connects, where a server breaks off in between: both attempts share
@@ -41,7 +41,7 @@ class OneAtATime(Client):
                 await self.close()
 
 
-class OwnTransport(TcpTransport):
+class AbortableTransport(TcpTransport):
     """A TCP connection that is given up in time, and closed before the next is made.
 
     Args:
@@ -114,7 +114,7 @@ class OwnTransport(TcpTransport):
 
     def _refuse_open(self) -> None:
         if self._is_secret and self._io_writer is self._bare_io_writer:
-            raise NotSecret("the server does not speak TLS")
+            raise TlsMissing("the server does not speak TLS")
 
     def _abort(self) -> None:
         for writer in self._writers():

@@ -17,9 +17,9 @@ from nats.js import JetStreamContext
 from nats.js.errors import APIError
 
 from voda.domain.errors import InvalidInput, StoreUnavailable
-from voda.log.jetstream.transport.client import OneAtATime, OwnTransport
-from voda.log.jetstream.transport.errors import explain, explained
-from voda.log.jetstream.transport.url import Location
+from voda.log.jetstream.transport.client import AbortableTransport, SerialReconnectClient
+from voda.log.jetstream.transport.errors import translate_error, translate_errors
+from voda.log.jetstream.transport.url import NatsLocation
 
 API = "$JS.API."
 _CONNECT_S = 2
@@ -35,7 +35,7 @@ _NO_LIMIT = 0
 _log = logging.getLogger(__name__)
 
 
-class Connection:
+class NatsConnection:
     """A connection to a NATS server or cluster; made by `open`, and closed by whoever opened it.
 
     Args:
@@ -43,12 +43,12 @@ class Connection:
         timeout_s: longest wait for an answer, and for a connection that was lost.
     """
 
-    def __init__(self, location: Location, *, timeout_s: float) -> None:
+    def __init__(self, location: NatsLocation, *, timeout_s: float) -> None:
         self.location = location
         self.place = location.place
         self.timeout_s = timeout_s
-        self._client = OneAtATime()
-        self._transport = OwnTransport(is_secret=False)
+        self._client = SerialReconnectClient()
+        self._transport = AbortableTransport(is_secret=False)
         self._has_client = False
         """Whether the client was ever connected; from then on it connects again by itself."""
         self._is_open = asyncio.Event()
@@ -59,7 +59,7 @@ class Connection:
         self._on_reconnect: list[Callable[[], None]] = []
 
     @classmethod
-    async def open(cls, location: Location, *, timeout_s: float = 10.0) -> Self:
+    async def open(cls, location: NatsLocation, *, timeout_s: float = 10.0) -> Self:
         """Connect.
 
         Raises:
@@ -85,7 +85,7 @@ class Connection:
         """
         self._refuse_closed()
         if not self._client.is_connected:
-            async with explained(self.place), asyncio.timeout(self.timeout_s), self._connecting:
+            async with translate_errors(self.place), asyncio.timeout(self.timeout_s), self._connecting:
                 # A client that the server has shown the door never comes back by itself.
                 if not self._has_client or self._client.is_closed:
                     self._refuse_closed()
@@ -122,7 +122,7 @@ class Connection:
             InvalidInput: it is larger than the server takes.
         """
         client = await self.client()
-        async with explained(self.place):
+        async with translate_errors(self.place):
             return await client.request(
                 subject, payload, timeout=wait_s or self.timeout_s, headers=dict(headers) if headers else None
             )
@@ -160,7 +160,7 @@ class Connection:
             StoreUnavailable: not connected.
         """
         client = await self.client()
-        async with explained(self.place):
+        async with translate_errors(self.place):
             # No limits: what is heard here is small, and what nats-py drops it drops in silence.
             return await client.subscribe(
                 subject, cb=on_message, pending_msgs_limit=_NO_LIMIT, pending_bytes_limit=_NO_LIMIT
@@ -209,10 +209,10 @@ class Connection:
             del failures[:-20]
             self._grumble(error)
 
-        client = OneAtATime()
+        client = SerialReconnectClient()
         tls = where.tls()
         # The client's own waits for what a frozen server has not read yet, for ever.
-        client._transport = transport = OwnTransport(is_secret=tls is not None)
+        client._transport = transport = AbortableTransport(is_secret=tls is not None)
         try:
             await client.connect(
                 where.servers,
@@ -248,7 +248,7 @@ class Connection:
 
     def _grumble(self, error: Exception) -> None:
         """Tell why the connection is not made again, where that will not change by itself; once for each reason."""
-        told = explain(error, self.place)
+        told = translate_error(error, self.place)
         is_lost = self._has_client and not self._is_open.is_set()
         if is_lost and isinstance(told, InvalidInput) and str(told) != self._grumbled:
             self._grumbled = str(told)
@@ -272,7 +272,7 @@ class Connection:
             wake()
 
 
-def _identity(where: Location) -> dict[str, Any]:
+def _identity(where: NatsLocation) -> dict[str, Any]:
     if where.creds:
         return {"user_credentials": where.creds}
     if where.token:
@@ -282,5 +282,5 @@ def _identity(where: Location) -> dict[str, Any]:
 
 def _telling(failures: list[Exception], last: Exception, place: str) -> Exception:
     """Return the error that tells most: a refused password rather than the end of all attempts."""
-    told = [explain(error, place) for error in [*failures, last]]
+    told = [translate_error(error, place) for error in [*failures, last]]
     return next((error for error in told if isinstance(error, InvalidInput)), told[0])

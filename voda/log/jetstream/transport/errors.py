@@ -24,7 +24,7 @@ _SEALED = (10109,)
 _DENIED = ("authorization", "permissions", "authentication")
 
 
-class NotSecret(nats.errors.Error):
+class TlsMissing(nats.errors.Error):
     """A server that was to speak TLS does not."""
 
 
@@ -34,7 +34,7 @@ def is_conflict(error: BaseException) -> bool:
 
 
 @asynccontextmanager
-async def explained(place: str) -> AsyncIterator[None]:
+async def translate_errors(place: str) -> AsyncIterator[None]:
     """Raise the errors of NATS and of the way to it as errors of voda that name the log.
 
     A cancellation is heeded that nats-py swallows: up to Python 3.11 its `wait_for` does where the answer comes in the
@@ -48,13 +48,13 @@ async def explained(place: str) -> AsyncIterator[None]:
         if task is not None and task.cancelling() > cancelled_before:
             raise asyncio.CancelledError from error
         if isinstance(error, nats.errors.Error | OSError | TimeoutError):
-            raise explain(error, place) from error
+            raise translate_error(error, place) from error
         raise
     if task is not None and task.cancelling() > cancelled_before:
         raise asyncio.CancelledError
 
 
-def explain(error: Exception, place: str) -> VodaError:
+def translate_error(error: Exception, place: str) -> VodaError:
     """Return voda's error for one of NATS."""
     said = _said(error)
     if isinstance(error, APIError) and (known := _explain_api(error, place, said)):
@@ -62,7 +62,7 @@ def explain(error: Exception, place: str) -> VodaError:
     if any(word in said.lower() for word in _DENIED):
         return InvalidInput(f"{place} refuses the user, password or token, or what they ask for: {said}")
     match error:
-        case NotSecret():
+        case TlsMissing():
             return InvalidInput(
                 f"{place}: the server does not speak TLS: give it a certificate (tls: in its settings), or begin the"
                 " URL with nats://, where anybody on the way can read"

@@ -15,8 +15,8 @@ from nats.aio.msg import Msg
 from nats.js.errors import APIError
 
 from voda.domain.errors import StoreUnavailable
-from voda.log.jetstream.transport.connection import API, Connection
-from voda.log.jetstream.transport.errors import explain, explained, is_conflict
+from voda.log.jetstream.transport.connection import API, NatsConnection
+from voda.log.jetstream.transport.errors import is_conflict, translate_error, translate_errors
 
 _EXPECTED_LAST = "Nats-Expected-Last-Sequence"
 _EXPECTED_LAST_OF_SUBJECT = "Nats-Expected-Last-Subject-Sequence"
@@ -39,7 +39,7 @@ _PAUSE_S = 0.05
 _log = logging.getLogger(__name__)
 
 
-class Stored(NamedTuple):
+class StoredMessage(NamedTuple):
     """A message as kept."""
 
     sequence: int
@@ -50,7 +50,7 @@ class Stored(NamedTuple):
         return name in self.data
 
 
-class Stream:
+class MessageStream:
     """See the module.
 
     Args:
@@ -58,7 +58,7 @@ class Stream:
         name: of the stream, which need not exist.
     """
 
-    def __init__(self, connection: Connection, name: str) -> None:
+    def __init__(self, connection: NatsConnection, name: str) -> None:
         self._connection = connection
         self.name = name
 
@@ -72,7 +72,7 @@ class Stream:
         try:
             return await self._connection.api(f"STREAM.{what}.{self.name}", body)
         except APIError as error:
-            raise explain(error, self._connection.place) from error
+            raise translate_error(error, self._connection.place) from error
 
     async def state(self, *, until: float | None = None) -> dict[str, Any]:
         """Return how far the stream reaches, as its leader knows: first_seq, last_seq, messages, num_deleted.
@@ -159,18 +159,18 @@ class Stream:
             if is_conflict(error):
                 place = self._connection.place
                 raise StoreUnavailable(f"{place}: somebody else is changing where the log begins; try again") from error
-            raise explain(error, self._connection.place) from error
+            raise translate_error(error, self._connection.place) from error
 
-    async def last_of(self, subject: str) -> Stored | None:
+    async def last_of(self, subject: str) -> StoredMessage | None:
         """Return the last message of a subject, as the leader knows it; None where there is none."""
         try:
             found = await self._connection.api(f"STREAM.MSG.GET.{self.name}", {"last_by_subj": subject})
         except APIError as error:
             if error.err_code == _MESSAGE_NOT_FOUND:
                 return None
-            raise explain(error, self._connection.place) from error
+            raise translate_error(error, self._connection.place) from error
         message = found["message"]
-        return Stored(int(message["seq"]), b64decode(message.get("data", "")))
+        return StoredMessage(int(message["seq"]), b64decode(message.get("data", "")))
 
     async def near_last_of(self, subject: str) -> bytes | None:
         """Return the last message of a subject, as some server knows it: fast, and perhaps not yet there."""
@@ -179,7 +179,7 @@ class Stream:
             return None
         return answer.data
 
-    async def page(self, sequence: int, *, messages: int, most_bytes: int) -> list[Stored]:
+    async def page(self, sequence: int, *, messages: int, most_bytes: int) -> list[StoredMessage]:
         """Return the messages from `sequence` on, as far as some server has them: one at least, or none for now.
 
         Raises:
@@ -188,7 +188,7 @@ class Stream:
         request = msgspec.json.encode({"seq": sequence, "batch": messages, "max_bytes": most_bytes})
         client = await self._connection.client()
         queue: asyncio.Queue[Msg] = asyncio.Queue()
-        async with explained(self._connection.place):
+        async with translate_errors(self._connection.place):
             inbox = client.new_inbox()
             subscription = await client.subscribe(inbox, cb=queue.put, pending_msgs_limit=0, pending_bytes_limit=0)
             try:
@@ -199,7 +199,7 @@ class Stream:
                 if not client.is_closed:
                     await subscription.unsubscribe()
 
-    async def all_behind(self, sequence: int, *, messages: int, most_bytes: int) -> list[Stored]:
+    async def all_behind(self, sequence: int, *, messages: int, most_bytes: int) -> list[StoredMessage]:
         """Return the messages from `sequence` on: a page of them; none only where the stream's leader has no more.
 
         Raises:
@@ -207,7 +207,7 @@ class Stream:
         """
         pause_s = _SHORTEST_PAUSE_S
         until = asyncio.get_running_loop().time() + _SHARE * self._connection.timeout_s
-        async with explained(self._connection.place), asyncio.timeout(self._connection.timeout_s):
+        async with translate_errors(self._connection.place), asyncio.timeout(self._connection.timeout_s):
             while True:
                 if page := await self._try_page(sequence, messages, most_bytes):
                     return page
@@ -218,7 +218,7 @@ class Stream:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _PAUSE_S)
 
-    async def _try_page(self, sequence: int, messages: int, most_bytes: int) -> list[Stored]:
+    async def _try_page(self, sequence: int, messages: int, most_bytes: int) -> list[StoredMessage]:
         try:
             return await self.page(sequence, messages=messages, most_bytes=most_bytes)
         except StoreUnavailable as error:
@@ -226,8 +226,8 @@ class Stream:
             await asyncio.sleep(_PAUSE_S)
             return []
 
-    async def _batch(self, queue: "asyncio.Queue[Msg]") -> list[Stored]:
-        found: list[Stored] = []
+    async def _batch(self, queue: "asyncio.Queue[Msg]") -> list[StoredMessage]:
+        found: list[StoredMessage] = []
         try:
             while True:
                 async with asyncio.timeout(_ATTEMPT_S):
@@ -241,7 +241,7 @@ class Stream:
                 # A connection lost and made again may have cost some in between, or the first.
                 if int(headers["Nats-Last-Sequence"]) != (found[-1].sequence if found else 0):
                     return found
-                found.append(Stored(int(headers["Nats-Sequence"]), message.data))
+                found.append(StoredMessage(int(headers["Nats-Sequence"]), message.data))
         except TimeoutError:
             if found:
                 return found

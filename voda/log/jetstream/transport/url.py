@@ -27,7 +27,7 @@ _STREAM = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _LARGEST_PORT = 65535
 
 
-class Location(Struct, frozen=True, kw_only=True):
+class NatsLocation(Struct, frozen=True, kw_only=True):
     """A log's address, taken apart."""
 
     scheme: str
@@ -79,7 +79,7 @@ def is_nats(location: object) -> bool:
     return isinstance(location, str) and location.partition("://")[0] in SCHEMES and "://" in location
 
 
-def parsed(url: str) -> Location:
+def parse_url(url: str) -> NatsLocation:
     """Take a URL apart.
 
     Raises:
@@ -100,7 +100,7 @@ def parsed(url: str) -> Location:
     monitor = tuple(part.rstrip("/") for part in options.get("monitor", "").split(",") if part)
     if odd := next((part for part in monitor if not part.startswith(("http://", "https://"))), None):
         raise InvalidInput(f"{_without_secrets(url)}: expected monitor=http://host:8222, got {odd!r}")
-    return Location(
+    return NatsLocation(
         scheme=found["scheme"],
         hosts=tuple(_host(host, url) for host in found["hosts"].split(",")),
         stream=stream,
