@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from voda.domain.errors import AlreadyExists, InvalidInput, StoreNotWritable
-from voda.fsync import sync_folder
+from voda.fsync import sync
 
 
 class Server(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -150,7 +150,7 @@ def _kept(path: Path, new: Callable[[], str]) -> str:
         _publish_first(draft, path)
     else:
         # Whoever wrote it may have died before it was sure to last, and the log will rest on it.
-        sync_folder(path.parent)
+        sync(path.parent)
     return path.read_text(encoding="utf-8").strip()
 
 
@@ -164,4 +164,4 @@ def _publish_first(draft: Path, path: Path) -> None:
         # A file system without hard links.
         draft.replace(path)
     draft.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    sync(path.parent)

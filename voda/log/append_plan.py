@@ -52,18 +52,6 @@ class GroupPlan(NamedTuple):
         ends = {row[1]: row[0] for row in self.rows}
         return [(stream, head.version, head.hash, head.epoch, ends[stream]) for stream, head in self.heads.items()]
 
-    def until(self, position: int | None) -> "GroupPlan":
-        """Return the part up to a position, of a plan that takes events over from another log; None = all of it.
-
-        Raises:
-            LogDamaged: the bytes are not an event.
-        """
-        if position is None or not self.rows or self.rows[-1][0] <= position:
-            return self
-        kept = [row for row in self.rows if row[0] <= position]
-        # Epochs never fall within a stream, so its last event bears the highest.
-        return plan_copy(Sealed(row[0], row[6], row[7]) for row in kept)
-
     @property
     def has_failures(self) -> bool:
         """Whether an append of the group was refused."""

@@ -16,11 +16,11 @@ from tests.builders import a_fact, a_snapshot
 from voda.domain.errors import InvalidInput, LogArchived, LogDamaged, LogTooNew, StoreNotWritable, StoreUnavailable
 from voda.events.envelope import ANY_VERSION
 from voda.log.archive import copy
-from voda.log.archive.archive import Archive, adding, verify_archive
+from voda.log.archive.archive import Archive, open_to_add, verify_archive
 from voda.log.archive.archive_backed_store import ArchiveBackedStore, SegmentStore
 from voda.log.archive.copy import back_up, copy_log, restore_archive
 from voda.log.archive.retention import archive_log, behind_snapshots, older_than
-from voda.log.archive.segment import SegmentHeader, header_of, packed
+from voda.log.archive.segment import SegmentHeader, header_of, pack_segment
 from voda.log.archive.verify import HashChain, verify_log
 from voda.log.durable_store import Base
 from voda.log.memory import MemoryStore
@@ -37,10 +37,10 @@ async def a_log(events: int = EVENTS) -> MemoryStore:
 
 async def segmented(log: MemoryStore, folder: Path, ends: Sequence[int]) -> Archive:
     """Write segments that end at these positions."""
-    with adding(folder) as archive:
-        walk = HashChain()
+    with open_to_add(folder) as archive:
+        chain = HashChain()
         for end in sorted({*ends, await log.position()}):
-            archive.add(await log.read_sealed(walk.position, end - walk.position), walk)
+            archive.add(await log.read_sealed(chain.position, end - chain.position), chain)
     return archive
 
 
@@ -78,16 +78,16 @@ def test_log_split_anywhere_is_put_together_again(ends: list[int]) -> None:
     async def run(folder: Path) -> None:
         log, again = await a_log(), MemoryStore()
         archive = await segmented(log, folder, ends)
-        assert verify_archive(archive, walk := HashChain()).is_intact
-        assert walk.heads == await log.heads()
+        assert verify_archive(archive, chain := HashChain()).is_intact
+        assert chain.heads == await log.heads()
         await restore_archive(Archive.open(folder), again)
         assert await again.read_sealed(0, EVENTS) == await log.read_sealed(0, EVENTS)
         assert await SegmentStore(archive).read(0, EVENTS) == await log.read(0, EVENTS)
         for position in (*ends, EVENTS // 2):
-            assert archive.walk(position).position == position
+            assert archive.chain(position).position == position
             part = MemoryStore()
             await restore_archive(archive, part, until=position)
-            assert archive.walk(position).heads == await part.heads()
+            assert archive.chain(position).heads == await part.heads()
 
     with TemporaryDirectory() as name:
         asyncio.run(run(Path(name)))
@@ -180,7 +180,7 @@ def test_segment_of_a_newer_voda_is_refused(tmp_path: Path, monkeypatch: pytest.
 
 def test_same_events_make_the_same_file() -> None:
     async def run() -> list[tuple[str, bytes]]:
-        return [packed(await (await a_log()).read_sealed(0, EVENTS), HashChain(), "") for _ in range(2)]
+        return [pack_segment(await (await a_log()).read_sealed(0, EVENTS), HashChain(), "") for _ in range(2)]
 
     first, second = asyncio.run(run())
     assert first == second
@@ -242,7 +242,7 @@ async def test_copy_to_a_log_that_went_its_own_way_says_where_they_parted() -> N
 
 async def test_two_who_back_up_to_one_folder_take_turns(tmp_path: Path) -> None:
     log = await a_log()
-    with adding(tmp_path), pytest.raises(StoreUnavailable, match="another process writes a backup there"):
+    with open_to_add(tmp_path), pytest.raises(StoreUnavailable, match="another process writes a backup there"):
         await back_up(log, tmp_path)
     await back_up(log, tmp_path)
 

@@ -13,7 +13,6 @@ from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
     from voda.log.archive.copy import CopyResult
-    from voda.log.store import EventStore
 
 _PLACE = "An SQLite file, or a postgresql:// or nats:// URL: nothing yet, or empty."
 _FILES = (".jsonl", ".jsonl.gz")
@@ -91,7 +90,7 @@ def restore(
 
     if not source.exists():
         raise InvalidInput(f"{source}: there is no such backup")
-    restored = awaited((_restore_folder if source.is_dir() else _restore_file)(source, log, to_position))
+    restored = awaited(restore_segments(source, log, to_position, "restore"))
     _tell(restored, display_name(log), "restored", output)
     print(_OLDER, file=sys.stderr)
 
@@ -122,38 +121,26 @@ async def _back_up(log: str, folder: Path, archive: Path | None, until: int | No
 
 
 async def _export(log: str, file: Path, archive: Path | None) -> "CopyResult":
-    from voda.log.archive.export import export_log
+    from voda.log.archive.copy import export_log
 
     async with whole_log(log, archive) as store:
         with exported_file(file) as opened, bar("backup") as progress:
-            events = await export_log(store, opened, progress=progress)
-        return await _copied(store, events)
+            return await export_log(store, opened, progress=progress)
 
 
-async def _restore_folder(source: Path, log: str, until: int | None) -> "CopyResult":
+async def restore_segments(source: Path, log: str, until: int | None, what: str) -> "CopyResult":
+    """Make a log from a folder of segments or an exported file.
+
+    Args:
+        source: the folder or file.
+        log: path or URL of an empty log, or of one to make.
+        until: last position to take; None = all.
+        what: title of the progress bar.
+    """
     from voda.log.archive.copy import restore_archive
-    from voda.log.factory import opened_archive
+    from voda.log.factory import open_archive
 
-    archive = opened_archive(source)
+    archive = open_archive(source)
     async with new_store(log) as store:
-        with bar("restore") as progress:
-            await restore_archive(archive, store, until=until, progress=progress)
-        return await _copied(store, await store.position())
-
-
-async def _restore_file(source: Path, log: str, until: int | None) -> "CopyResult":
-    from voda.log.archive.export import import_log, open_export
-
-    with open_export(source) as file:
-        async with new_store(log) as store:
-            with bar("restore") as progress:
-                events = await import_log(file, store, until=until, progress=progress)
-            return await _copied(store, events)
-
-
-async def _copied(store: "EventStore", events: int) -> "CopyResult":
-    from voda.log.archive.common_prefix import event_at
-    from voda.log.archive.copy import CopyResult
-
-    last = await event_at(store, events)
-    return CopyResult(position=events, events=events, hash=last.hash if last else "")
+        with bar(what) as progress:
+            return await restore_archive(archive, store, until=until, progress=progress)

@@ -32,8 +32,7 @@ from voda.log.jetstream.log.writer import JetStreamWriter
 from voda.log.jetstream.transport.blobs import BlobKey
 from voda.log.jetstream.transport.connection import NatsConnection
 from voda.log.jetstream.transport.url import parse_url
-from voda.log.snapshot_heads import SnapshotHeads, load_heads
-from voda.log.store import Snapshot
+from voda.log.store import Snapshot, SnapshotHeads, load_heads
 
 TAIL_PAGE = 1000
 SNAPSHOTS_KEPT = 8

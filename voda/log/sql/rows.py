@@ -5,8 +5,7 @@ import msgspec
 from voda.domain.errors import LogDamaged
 from voda.events.envelope import hash_of
 from voda.log.durable_store import Base
-from voda.log.snapshot_heads import SnapshotHeads
-from voda.log.store import Snapshot
+from voda.log.store import Snapshot, SnapshotHeads
 
 _decode_base = msgspec.json.Decoder(Base).decode
 _decode_heads = msgspec.json.Decoder(dict[str, tuple[int, str, int]]).decode

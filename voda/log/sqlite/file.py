@@ -13,8 +13,8 @@ from urllib.parse import quote
 from sqlalchemy import StaticPool, create_engine, event
 
 from voda.domain.errors import InvalidInput, LogDamaged, NotALog, StoreNotWritable
-from voda.fsync import sync_folder
-from voda.log.archive.export import BEGINNING
+from voda.fsync import sync
+from voda.log.archive.segment import begins_as_export
 from voda.log.sql import schema
 from voda.log.sql.migrate import upgrade
 from voda.log.sqlite.errors import translate_errors
@@ -179,7 +179,7 @@ def _publish(new: Path, path: Path) -> None:
         if path.exists():
             return
         new.rename(path)
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
 def _refuse_read_only(writer: sqlite3.Connection) -> None:
@@ -195,7 +195,7 @@ def _refuse_read_only(writer: sqlite3.Connection) -> None:
 def _check_header(path: Path, header: bytes, size_bytes: int) -> None:
     if not header:
         raise NotALog(f"{path} is empty, which a voda log never is: restore it from a copy, or remove it to begin anew")
-    if header.startswith(BEGINNING):
+    if begins_as_export(header):
         raise NotALog(f"{path} is an exported log, which cannot be written: see 'voda log import --help'")
     if not header.startswith(_MAGIC[: len(header)]):
         raise NotALog(f"{path} is not a voda log: expected an SQLite database, got a file that begins {header[:12]!r}")
