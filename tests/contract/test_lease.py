@@ -160,7 +160,7 @@ class TestPostgres(EnforcedLeaseClaims):
         self, bench: StoreBench, postgres_server: Server, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         first = await bench.candidate()
-        monkeypatch.setattr("voda.log.postgres.session._SILENCE", "idle_session_timeout_of_tomorrow")
+        monkeypatch.setattr("voda.log.lease.postgres._SILENCE", "idle_session_timeout_of_tomorrow")
         with pytest.raises(InvalidInput, match="PostgreSQL 14 or newer, asked directly"):
             await taken(first, "a")
 

@@ -18,13 +18,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from voda.domain.errors import InvalidInput, NotALog
 from voda.log.append_plan import Append, GroupPlan, Outcome
 from voda.log.durable_store import refuse_other_end
-from voda.log.postgres.engine import engine, takes_any_sync
+from voda.log.postgres.engine import engine, refuse_loose, takes_any_sync
 from voda.log.postgres.errors import translate_errors
 from voda.log.postgres.notify import CHANNEL, PostgresNotifier
-from voda.log.postgres.settings import refuse_loose
 from voda.log.postgres.writer import LOCK, PostgresWriter
 from voda.log.sql import schema
-from voda.log.sql.migrate import upgrade
 from voda.log.sql.store import Params
 
 _NOTIFY = f"SELECT pg_notify('{CHANNEL}', '')"
@@ -88,7 +86,7 @@ class PostgresDatabase:
                 if revision is None:
                     await _refuse_foreign_tables(connection, database.place)
                 if revision is None or not schema.is_current(revision, database.place):
-                    await connection.run_sync(upgrade)
+                    await connection.run_sync(schema.upgrade)
             # Whoever writes to it is refused; there is nothing yet that could be lost.
             await database._refuse_loose(takes_any=True)
         finally:

@@ -22,7 +22,7 @@ from voda.log.append_plan import Append, GroupPlan, Outcome, plan_group
 from voda.log.postgres.engine import give_up
 from voda.log.postgres.notify import CHANNEL
 from voda.log.sql import schema
-from voda.log.sql.heads import StoredHead
+from voda.log.sql.rows import StoredHead
 
 _GONE: Final = (InterfaceError, InternalClientError, PostgresConnectionError, OperatorInterventionError, OSError)
 # One number for all logs: an advisory lock is the database's own, and a database holds one log.

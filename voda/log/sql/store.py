@@ -18,9 +18,7 @@ from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable
 from voda.log.durable_store import Base, archived_error
 from voda.log.group_commit import Committer, GroupCommit
 from voda.log.sql import schema
-from voda.log.sql.heads import StoredHead
-from voda.log.sql.last_event import readable_end
-from voda.log.sql.rows import base_of, snapshot_of
+from voda.log.sql.rows import StoredHead, base_of, readable_end, snapshot_of
 from voda.log.sql.stream_reader import read_stream
 from voda.log.store import Snapshot, load_heads
 

@@ -20,7 +20,7 @@ from voda.events.envelope import Head
 from voda.log.append_plan import Append, GroupPlan, Outcome, plan_group
 from voda.log.durable_store import refuse_other_end
 from voda.log.sql import schema
-from voda.log.sql.heads import StoredHead
+from voda.log.sql.rows import StoredHead
 from voda.log.sql.store import Params
 from voda.log.sqlite import file
 from voda.log.sqlite.errors import is_busy, translate_error, translate_errors

@@ -16,7 +16,6 @@ from voda.domain.errors import InvalidInput, LogDamaged, NotALog, StoreNotWritab
 from voda.fsync import sync
 from voda.log.archive.segment import begins_as_export
 from voda.log.sql import schema
-from voda.log.sql.migrate import upgrade
 from voda.log.sqlite.errors import translate_errors
 from voda.log.sqlite.high_water_mark import mark_path
 
@@ -156,7 +155,7 @@ def _migrate(connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")
 
     with engine.begin() as migration:
-        upgrade(migration)
+        schema.upgrade(migration)
         connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
 
 
