@@ -56,7 +56,8 @@ async def open_store(
 
         store = SqlStore(await PostgresDatabase.open(str(location), read_only=read_only, timeout_s=timeout_s))
     else:
-        store = SqlStore(await asyncio.to_thread(_open_sqlite, path, read_only, timeout_s))
+        await asyncio.to_thread(_prepare_sqlite, path, read_only)
+        store = SqlStore(await SqliteDatabase.open(path, timeout_s=timeout_s, read_only=read_only))
     if not read_only:
         try:
             await store.refuse_cut()
@@ -169,8 +170,7 @@ def display_name(location: str | Path) -> str:
     return str(location) if sqlite_path(location) else make_url(str(location)).render_as_string()
 
 
-def _open_sqlite(path: Path, read_only: bool, timeout_s: float) -> SqliteDatabase:
+def _prepare_sqlite(path: Path, read_only: bool) -> None:
     if not read_only and not path.exists():
         file.create(path)
     file.check(path)
-    return SqliteDatabase(path, timeout_s=timeout_s, read_only=read_only)
