@@ -434,7 +434,7 @@ async def test_snapshot_of_many_megabytes_is_kept_and_old_ones_are_dropped(store
     assert latest is not None
     assert latest.state == state
     assert [snapshot.position async for snapshot in store.snapshots()] == list(range(3, 11))
-    marks = await store._log.marks.api("INFO", {"subjects_filter": ">"})
+    marks = await store._log.marks.stream.api("INFO", {"subjects_filter": ">"})
     pieces = [subject for subject in marks["state"]["subjects"] if "-pieces." in subject]
     assert len(pieces) == 7 + -(-len(state) // (256 * 1024)) + (1 if len(state) % (256 * 1024) > 262_000 else 0)
 
@@ -466,8 +466,8 @@ async def test_segments_that_are_lost_are_made_again_from_the_events(url: str) -
             await store.append(f"job.{number % 3}", ANY_VERSION, [a_fact(str(number))])
     async with opened(url) as store:
         for kind in ("ids", "places"):
-            for key in await store._log.blobs.keys(kind):
-                await store._log.blobs.drop(key)
+            for key in await store._log.marks.blobs.keys(kind):
+                await store._log.marks.blobs.drop(key)
         assert await store.append("job.new", ANY_VERSION, [a_fact("7")]) == 8
         assert await ids(store, stream="job.1") == [str(number) for number in range(1, 100, 3)]
 
@@ -490,8 +490,8 @@ async def test_import_that_fails_leaves_the_log_empty_and_usable(url: str, store
 
 
 async def test_import_that_was_broken_off_is_not_seen_and_may_be_repeated(url: str, store: JetStreamStore) -> None:
-    record = await store._log.read_record()
-    await store._log.write_record(replace(record, importing=b"dead"))
+    record = await store._log.marks.read_record()
+    await store._log.marks.write_record(replace(record, importing=b"dead"))
     (plan,) = batches_of(1)
     await store._writer.write_import(plan, after=0, prev=b"", origin=b"dead")
     async with opened(url) as other:

@@ -1,6 +1,5 @@
-"""A log in memory: the simulator's store, and the reference for the contract suite."""
+"""A log in memory: the store of simulations, and the reference for the contract suite."""
 
-import asyncio
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
@@ -10,15 +9,15 @@ from voda.events.envelope import Event, Fact, Head, Sealed
 from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, row_of, seal_batch
 from voda.log.durable_store import Base, archived_error, refuse_other_end
 from voda.log.store import Snapshot
+from voda.log.tail import TAIL_PAGE, GrowthSignal
 
 _EMPTY = Head()
-_TAIL_PAGE = 1000
 _DIGEST_BYTES = 32
 """Of SHA-256."""
 
 
 class MemoryStore:
-    """An EventStore that forgets everything when the process ends."""
+    """A DurableStore in all but durability: it ends with the process."""
 
     place = "memory"
 
@@ -30,7 +29,7 @@ class MemoryStore:
         self._ids: dict[str, int] = {}
         self._in_stream: dict[str, list[int]] = {}
         self._snapshots: dict[str, list[Snapshot]] = {}
-        self._grown = asyncio.Event()
+        self._growth = GrowthSignal()
         self._base = Base()
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
@@ -42,7 +41,7 @@ class MemoryStore:
         if rows:
             self._keep(rows)
             self._heads[stream] = head
-            self._wake()
+            self._growth.wake()
         return self._ids[facts[-1].event_id]
 
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
@@ -56,7 +55,7 @@ class MemoryStore:
         for batch in list(batches):
             self._keep(batch.rows)
             self._heads.update(batch.heads)
-        self._wake()
+        self._growth.wake()
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
         """See EventStore.read."""
@@ -71,15 +70,9 @@ class MemoryStore:
         """See EventStore.read_sealed."""
         return self._sealed(after, limit)
 
-    async def tail(self, after: int) -> AsyncIterator[Event]:
+    def tail(self, after: int) -> AsyncIterator[Event]:
         """See EventStore.tail."""
-        while True:
-            grown = self._grown
-            for event in await self.read(after, _TAIL_PAGE):
-                after = event.position
-                yield event
-            if after == self._end:
-                await grown.wait()
+        return self._growth.tail(after, lambda behind: self.read(behind, TAIL_PAGE), poll_s=None)
 
     async def position(self) -> int:
         """See EventStore.position."""
@@ -128,7 +121,7 @@ class MemoryStore:
         refuse_other_end(self.place, self._end, after)
         self._keep(plan.rows)
         self._heads.update(plan.heads)
-        self._wake()
+        self._growth.wake()
 
     async def base(self) -> Base:
         """See DurableStore.base."""
@@ -172,7 +165,3 @@ class MemoryStore:
         index = position - self._base.position - 1
         digest = self._digests[index * _DIGEST_BYTES : (index + 1) * _DIGEST_BYTES]
         return Sealed(position, self._bodies[index], digest.hex())
-
-    def _wake(self) -> None:
-        self._grown.set()
-        self._grown = asyncio.Event()

@@ -13,7 +13,7 @@ from voda.events.codec import seal
 from voda.events.envelope import Head
 from voda.log.append_plan import EventRow
 from voda.log.jetstream.log import state as state_module
-from voda.log.jetstream.log.index import GroupBoundary, IdIndex, OpenSegment, SegmentIds, positions_of, spot_before
+from voda.log.jetstream.log.index import GroupBoundary, IdIndex, OpenSegment, SegmentIds, boundary_before, positions_of
 from voda.log.jetstream.log.messages import Group, GroupAssembler, OutgoingGroup, encode_group
 from voda.log.jetstream.log.state import LogState
 from voda.log.jetstream.transport.blobs import name_of, token
@@ -178,7 +178,7 @@ def test_state_folded_is_the_state_written() -> None:
     assert (one.position, one.sequence, one.group, one.heads) == (two.position, two.sequence, two.group, two.heads)
     assert one.recent.ids == two.recent.ids
     assert one.recent.places() == two.recent.places()
-    assert one.recent.spot(13) == GroupBoundary(12, last + 1)
+    assert one.recent.boundary(13) == GroupBoundary(12, last + 1)
 
 
 def test_group_that_follows_another_than_the_one_before_is_damage() -> None:
@@ -198,7 +198,7 @@ def test_state_of_a_checkpoint_goes_on_as_if_it_had_never_ended(monkeypatch: pyt
         one.fold(counted(group(13, 1, after=1, prev=first.name)))
     assert (again.position, again.heads, again.segments) == (state.position, state.heads, [(0, 1, 12)])
     assert again.recent.ids == state.recent.ids == {"e13": 13}
-    assert spot_before(closed.places, 7) == GroupBoundary(0, 1)
+    assert boundary_before(closed.places, 7) == GroupBoundary(0, 1)
     assert list(positions_of(closed.places, "job.7")) == [7]
 
 
@@ -220,7 +220,7 @@ def test_groups_of_recent_events_are_found() -> None:
     recent = OpenSegment(100)
     recent.add(GroupBoundary(100, 7), [("job.a", "1"), ("job.b", "2")])
     recent.add(GroupBoundary(102, 9), [("job.a", "3")])
-    assert [recent.spot(position) for position in (101, 102, 103)] == [
+    assert [recent.boundary(position) for position in (101, 102, 103)] == [
         GroupBoundary(100, 7),
         GroupBoundary(100, 7),
         GroupBoundary(102, 9),

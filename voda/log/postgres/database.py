@@ -48,7 +48,7 @@ class PostgresDatabase:
         self._engine = engine(url, read_only=read_only, timeout_s=timeout_s)
         self._takes_any_sync = takes_any_sync(url)
         self._timeout_s = timeout_s
-        self._listener = PostgresNotifier(self._engine)
+        self._notifier = PostgresNotifier(self._engine)
         self._writer = PostgresWriter(self._engine)
 
     @classmethod
@@ -140,7 +140,7 @@ class PostgresDatabase:
     async def listen(self, on_growth: Callable[[], None]) -> None:
         """See Database.listen. A connection lost is made again at the next call."""
         async with translate_errors(self.place), asyncio.timeout(self._timeout_s):
-            await self._listener.ensure(on_growth)
+            await self._notifier.listen(on_growth)
 
     async def damage(self) -> str | None:
         """See Database.damage. PostgreSQL looks after its own files (see its data checksums)."""
@@ -152,7 +152,7 @@ class PostgresDatabase:
 
     async def close(self) -> None:
         """See Database.close."""
-        await self._listener.close()
+        await self._notifier.close()
         await self._writer.close()
         await self._engine.dispose()
 

@@ -3,15 +3,13 @@
 Rule: what differs between SQLite and PostgreSQL stands behind `Database`; everything else is here, once.
 """
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
 
-from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable, StoreUnavailable
+from voda.domain.errors import InvalidInput, LogDamaged
 from voda.events.codec import unseal
 from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
 from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable
@@ -21,8 +19,8 @@ from voda.log.sql import schema
 from voda.log.sql.rows import StoredHead, base_of, readable_end, snapshot_of
 from voda.log.sql.stream_reader import read_stream
 from voda.log.store import Snapshot, load_heads
+from voda.log.tail import TAIL_PAGE, GrowthSignal
 
-TAIL_PAGE = 1000
 SNAPSHOTS_KEPT = 8
 """Newest snapshots kept of each name; older ones would only save time to those who travel far back."""
 _SWEEP = 10_000
@@ -85,8 +83,7 @@ class SqlStore:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._commits = GroupCommit(database)
-        self._grown: asyncio.Event | None = None
-        """What tails wait for; None while none does."""
+        self._growth = GrowthSignal()
         self._base = Base()
         """As last seen; it moves only forwards."""
 
@@ -105,7 +102,7 @@ class SqlStore:
         append = Append(stream, expected_version, facts, epoch)
         refuse_unstorable(append)
         position = await self._commits.append(append)
-        self._wake()
+        self._growth.wake()
         return position
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
@@ -144,28 +141,13 @@ class SqlStore:
             raise
         return rows[0][0], {stream: Head(*head) for _, stream, *head in rows if stream is not None}
 
-    async def tail(self, after: int) -> AsyncIterator[Event]:
-        """See EventStore.tail. Goes on by itself once a database that went away is back."""
-        waits_for = ""
-        while True:
-            grown = self._grown = self._grown or asyncio.Event()
-            events: Sequence[Event] = ()
-            try:
-                await self._database.listen(self._wake)
-                events, waits_for = await self.read(after, TAIL_PAGE), ""
-            except (StoreUnavailable, StoreNotWritable) as error:
-                # SQLite may need room even to read.
-                if str(error) != waits_for:
-                    _log.warning("tail waits position=%d reason=%s", after, error)
-                waits_for = str(error)
-            for event in events:
-                after = event.position
-                yield event
-            if len(events) < TAIL_PAGE:
-                # Not wait_for: up to Python 3.11 it swallows a cancellation that comes together with what it waits for.
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._database.poll_s):
-                        await grown.wait()
+    def tail(self, after: int) -> AsyncIterator[Event]:
+        """See EventStore.tail."""
+        return self._growth.tail(after, self._next, poll_s=self._database.poll_s)
+
+    async def _next(self, after: int) -> Sequence[Event]:
+        await self._database.listen(self._growth.wake)
+        return await self.read(after, TAIL_PAGE)
 
     async def position(self) -> int:
         """See EventStore.position."""
@@ -227,12 +209,12 @@ class SqlStore:
             InvalidInput: the log is not empty.
         """
         await self._database.restore(batches)
-        self._wake()
+        self._growth.wake()
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
         """See DurableStore.take_over."""
         await self._database.take_over(plan, after=after)
-        self._wake()
+        self._growth.wake()
 
     async def base(self) -> Base:
         """See DurableStore.base.
@@ -306,12 +288,6 @@ class SqlStore:
         """See EventStore.close."""
         await self._commits.close()
         await self._database.close()
-
-    def _wake(self) -> None:
-        # After every append: most find nobody waiting.
-        if self._grown is not None:
-            self._grown.set()
-            self._grown = None
 
 
 def _refuse_gap(after: int, positions: Sequence[int]) -> None:

@@ -79,14 +79,14 @@ class OpenSegment:
     def __len__(self) -> int:
         return len(self._streams)
 
-    def add(self, spot: GroupBoundary, events: Sequence[tuple[str, str]]) -> None:
+    def add(self, boundary: GroupBoundary, events: Sequence[tuple[str, str]]) -> None:
         """Take a group: stream and id of each of its events."""
-        self._positions.append(spot.position + 1)
-        self._sequences.append(spot.sequence)
+        self._positions.append(boundary.position + 1)
+        self._sequences.append(boundary.sequence)
         self._streams.extend([crc32(stream.encode()) for stream, _ in events])
-        self.ids.update((event_id, position) for position, (_, event_id) in enumerate(events, spot.position + 1))
+        self.ids.update((event_id, position) for position, (_, event_id) in enumerate(events, boundary.position + 1))
 
-    def spot(self, position: int) -> GroupBoundary:
+    def boundary(self, position: int) -> GroupBoundary:
         """Return where the group of an event begins; the position is one of those taken."""
         found = bisect_right(self._positions, position) - 1
         return GroupBoundary(self._positions[found] - 1, self._sequences[found])
@@ -143,7 +143,7 @@ def hashes_of(ids: Iterable[str]) -> _Hashes:
     return np.frombuffer(b"".join(blake2b(name.encode(), digest_size=_HASH_BYTES).digest() for name in ids), np.uint64)
 
 
-def spot_before(places: SegmentLayout, position: int) -> GroupBoundary:
+def boundary_before(places: SegmentLayout, position: int) -> GroupBoundary:
     """Return where the group of an event begins; the position is one of the segment's."""
     positions = np.frombuffer(places.positions, np.uint64)
     found = int(np.searchsorted(positions, position, "right")) - 1

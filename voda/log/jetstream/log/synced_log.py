@@ -10,8 +10,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 
-import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.domain.errors import LogDamaged, LogTooNew, StoreUnavailable
@@ -20,51 +18,19 @@ from voda.log.append_plan import EventRow
 from voda.log.durable_store import Base
 from voda.log.jetstream.log import settings
 from voda.log.jetstream.log.index import GroupBoundary
+from voda.log.jetstream.log.marks import CHECKPOINT, LogMarks
 from voda.log.jetstream.log.messages import Group, GroupAssembler, OutgoingGroup
 from voda.log.jetstream.log.state import ClosedSegment, LogState
-from voda.log.jetstream.transport.blobs import BlobKey, BlobStore
 from voda.log.jetstream.transport.connection import NatsConnection
 from voda.log.jetstream.transport.stream import MessageStream
 
-CHECKPOINT, IDS, PLACES, BASE = "checkpoint", "ids", "places", "base"
 CHECKPOINTS_KEPT = 2
-_RECORD_FORMAT = 1
 _PAGE_MESSAGES = 512
 _PAGE_BYTES = 4 * 1024 * 1024
 _PAUSE_S = 0.05
 _NAMES_KEPT = 1000
 
 _log = logging.getLogger(__name__)
-
-
-class LogStart(Struct, frozen=True, array_like=True):
-    """Where the log begins, as kept beside it."""
-
-    format: int = _RECORD_FORMAT
-    base: int = 0
-    """Position of the last event that was archived."""
-    sequence: int = 1
-    """Of the first message."""
-    importing: bytes = b""
-    """Name of an import that is under way, or was broken off; its events are not in the log yet."""
-    imported: bytes = b""
-    """Name of the import that the log began with."""
-
-
-class EndMark(Struct, frozen=True, array_like=True):
-    """How far a writer has seen the log come, as kept beside it."""
-
-    position: int
-    sequence: int
-    """Of the last message of the last group."""
-    group: bytes
-    """Its name."""
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(LogStart).decode
-_decode_reached = msgspec.msgpack.Decoder(EndMark).decode
-_decode_base = msgspec.msgpack.Decoder(Base).decode
 
 
 class SyncedLog:
@@ -76,27 +42,18 @@ class SyncedLog:
 
     def __init__(self, connection: NatsConnection) -> None:
         name = connection.location.stream
-        marks = settings.marks_of(name)
         self.connection = connection
         self.place = connection.place
         self.subject = settings.events_subject(name)
         self.stream = MessageStream(connection, name)
-        self.marks = MessageStream(connection, marks)
-        self.blobs = BlobStore(
-            self.marks, marks, place=connection.place, max_payload_bytes=connection.max_payload_bytes
-        )
-        self.record = LogStart()
+        self.marks = LogMarks(connection)
         self.is_importing = False
         """Whether what the stream holds is an import that is not complete."""
         self.closed: deque[ClosedSegment] = deque()
         """Segments that have come to their end and are to be kept."""
-        self.reached_subject = f"{marks}.reached"
-        self._record_subject = f"{marks}.log"
-        self._record_sequence = 0
         self._state: LogState | None = None
-        self._assembly = GroupAssembler(0)
+        self.assembler = GroupAssembler(0)
         self._names: deque[bytes] = deque(maxlen=_NAMES_KEPT)
-        self._base: Base | None = None
         self.generation = 0
         """Grows whenever the log is folded again from another beginning."""
         self._turn = asyncio.Lock()
@@ -117,21 +74,6 @@ class SyncedLog:
         """Whether anything was folded yet."""
         return self._state is not None
 
-    @property
-    def sequence(self) -> int:
-        """Sequence of the last message known."""
-        return self._assembly.sequence
-
-    @property
-    def unfinished(self) -> bytes:
-        """Name of a group that somebody has not finished; empty = none."""
-        return self._assembly.unfinished
-
-    @property
-    def finished_parts(self) -> int:
-        """How many parts of the unfinished group are there."""
-        return self._assembly.finished_parts
-
     def has(self, name: bytes) -> bool:
         """Return whether a group, written lately, is in the log."""
         return name in self._names
@@ -150,7 +92,7 @@ class SyncedLog:
                 await self._prove()
             # Of an import that is seen again below.
             self.is_importing = False
-            while (behind := self._assembly.sequence) < end:
+            while (behind := self.assembler.sequence) < end:
                 page = await self.stream.all_behind(behind + 1, messages=_PAGE_MESSAGES, most_bytes=_PAGE_BYTES)
                 if page and page[0].sequence == behind + 1 and await self._fold(page):
                     continue
@@ -166,14 +108,14 @@ class SyncedLog:
             # Somebody has looked at the stream since it was written, or has begun to fold it again.
             return
         last = group.after + len(group.parts)
-        self._assembly = GroupAssembler(last)
+        self.assembler = GroupAssembler(last)
         self._names.append(group.name)
         self._keep(self.state.write(group.name, group.after + 1, last, rows, heads))
 
     async def _begins_later(self) -> bool:
         """Begin again where what was to be read next was archived, or was an import that came to nothing."""
-        await self.read_record()
-        if self.record.sequence <= self._assembly.sequence + 1:
+        await self.marks.read_record()
+        if self.marks.record.sequence <= self.assembler.sequence + 1:
             return False
         self.generation += 1
         await self._load()
@@ -183,14 +125,14 @@ class SyncedLog:
     async def _fold(self, page: Sequence[tuple[int, bytes]]) -> bool:
         """Take a page of messages; return whether to go on."""
         for sequence, data in page:
-            if sequence <= self._assembly.sequence:
+            if sequence <= self.assembler.sequence:
                 # Written by this process while the page was on its way.
                 continue
-            group = self._assembly.take(sequence, data)
+            group = self.assembler.take(sequence, data)
             if group is None:
                 continue
             if not await self.counts(group):
-                self._assembly = GroupAssembler(group.sequence - 1)
+                self.assembler = GroupAssembler(group.sequence - 1)
                 return False
             self._names.append(group.name)
             self._keep(self.state.fold(group))
@@ -209,7 +151,7 @@ class SyncedLog:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.connection.timeout_s
         # Of this instant: what this process writes meanwhile may be behind the end that is told.
-        known = self._assembly.sequence
+        known = self.assembler.sequence
         while (end := await self.stream.last_sequence()) < known:
             # A leader that was just elected may not have caught up with itself.
             if loop.time() > deadline:
@@ -223,7 +165,7 @@ class SyncedLog:
         """Return whether the last group of a state is where it was; one that is archived is believed."""
         # Of this instant: what this process writes meanwhile moves the state on.
         sequence, name = state.sequence, state.group
-        if not name or sequence < self.record.sequence:
+        if not name or sequence < self.marks.record.sequence:
             return True
         page = await self.stream.all_behind(sequence, messages=1, most_bytes=1)
         return bool(page) and page[0].sequence == sequence and page[0].has(name)
@@ -232,7 +174,7 @@ class SyncedLog:
         """After a connection was lost: refuse a stream that has lost what this process has read."""
         doubts = self._doubts
         # What is in the archive need not be there.
-        await self.read_record()
+        await self.marks.read_record()
         if not await self._stands(self.state):
             await self.stream.prove_led()
             if not await self._stands(self.state):
@@ -254,65 +196,6 @@ class SyncedLog:
 
     # ---- beginning
 
-    async def base(self) -> Base:
-        """Return where the log begins.
-
-        Raises:
-            LogDamaged: the record of it is not what was written.
-        """
-        await self.read_record()
-        if self._base is None or self._base.position != self.record.base:
-            self._base = Base()
-            if self.record.base:
-                data = await self.blobs.get(BlobKey(BASE, "", self.record.base))
-                if data is None:
-                    raise LogDamaged(f"{self.place}: the record of what was archived is missing")
-                self._base = _decode_base(data)
-        return self._base
-
-    async def read_record(self) -> LogStart:
-        """Return where the log begins, as it is kept now."""
-        found = await self.marks.last_of(self._record_subject)
-        if found is None:
-            self.record, self._record_sequence = LogStart(), 0
-            return self.record
-        try:
-            self.record = _decode(found.data)
-        except msgspec.MsgspecError as error:
-            raise LogDamaged(f"{self.place}: the record of the log's beginning cannot be read ({error})") from error
-        if self.record.format > _RECORD_FORMAT:
-            raise LogTooNew(f"{self.place} was written by a newer voda: upgrade voda to open it")
-        self._record_sequence = found.sequence
-        return self.record
-
-    async def write_record(self, record: LogStart) -> None:
-        """Keep another beginning, unless somebody else has done so since it was read.
-
-        Raises:
-            StoreUnavailable: somebody has, or it is not known whether it is kept.
-        """
-        sequence = await self.marks.publish_kept(self._record_subject, _encode(record), replaces=self._record_sequence)
-        self.record, self._record_sequence = record, sequence
-
-    async def reached(self) -> EndMark | None:
-        """Return how far the log once came, as far as anybody took note.
-
-        Raises:
-            LogDamaged: the note is not what was written.
-        """
-        found = await self.marks.last_of(self.reached_subject)
-        try:
-            return _decode_reached(found.data) if found else None
-        except msgspec.MsgspecError as error:
-            raise LogDamaged(f"{self.place}: the note of the log's end cannot be read ({error})") from error
-
-    async def note_reached(self) -> int:
-        """Take note of how far the log has come, durably, and return the position."""
-        state = self.state
-        note = EndMark(state.position, state.sequence, state.group)
-        await self.marks.publish(self.reached_subject, _encode(note))
-        return note.position
-
     async def begin_anew(self) -> None:
         """Fold the log again: the stream's beginning has changed."""
         async with self._turn:
@@ -320,28 +203,28 @@ class SyncedLog:
             await self._load()
 
     async def _load(self) -> None:
-        base = await self.base()
+        base = await self.marks.base()
         state = await self._checkpoint(base)
         # What nobody counted may stand between a checkpoint and the log's beginning.
-        self._assembly = GroupAssembler(max(state.sequence, self.record.sequence - 1))
+        self.assembler = GroupAssembler(max(state.sequence, self.marks.record.sequence - 1))
         self._state = state
 
     async def _checkpoint(self, base: Base) -> LogState:
-        for key in reversed(await self.blobs.keys(CHECKPOINT)):
+        for key in reversed(await self.marks.blobs.keys(CHECKPOINT)):
             if key.position < base.position:
                 break
             with suppress(LogDamaged, LogTooNew):
-                data = await self.blobs.get(key)
+                data = await self.marks.blobs.get(key)
                 if data and await self._stands(state := LogState.load(data)):
                     return state
             _log.warning("checkpoint passed over place=%s position=%d", self.place, key.position)
-        return LogState(GroupBoundary(base.position, self.record.sequence), base.heads)
+        return LogState(GroupBoundary(base.position, self.marks.record.sequence), base.heads)
 
     async def counts(self, group: Group) -> bool:
         """Return whether a group is in the log: not while the import that it came with is not complete."""
-        if group.origin and group.origin != self.record.imported:
-            await self.read_record()
-        self.is_importing = bool(group.origin) and group.origin != self.record.imported
+        if group.origin and group.origin != self.marks.record.imported:
+            await self.marks.read_record()
+        self.is_importing = bool(group.origin) and group.origin != self.marks.record.imported
         return not self.is_importing
 
     # ---- messages

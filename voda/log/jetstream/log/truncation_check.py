@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from voda.domain.errors import LogDamaged
-from voda.log.jetstream.log.synced_log import BASE, CHECKPOINT, IDS, PLACES, EndMark, SyncedLog
+from voda.log.jetstream.log.marks import BASE, CHECKPOINT, IDS, PLACES, EndMark
+from voda.log.jetstream.log.synced_log import SyncedLog
 
 
 async def refuse_cut(log: SyncedLog, kinds: Sequence[str]) -> None:
@@ -19,10 +20,10 @@ async def refuse_cut(log: SyncedLog, kinds: Sequence[str]) -> None:
         log: that is looked at.
         kinds: of further records that tell how far the log once reached.
     """
-    note = await log.reached()
+    note = await log.marks.end()
     reached = note.position if note else 0
     for kind in (BASE, CHECKPOINT, IDS, PLACES, *kinds):
-        reached = max([reached, *(key.position for key in await log.blobs.keys(kind))])
+        reached = max([reached, *(key.position for key in await log.marks.blobs.keys(kind))])
     await _refuse_holes(log)
     position = (await log.sync()).position
     if reached > position:
@@ -41,7 +42,7 @@ async def refuse_cut(log: SyncedLog, kinds: Sequence[str]) -> None:
 
 async def _refuse_other(log: SyncedLog, note: EndMark) -> None:
     """Refuse a log in which other events stand where its end once was."""
-    if note.sequence < log.record.sequence:
+    if note.sequence < log.marks.record.sequence:
         return
     page = await log.stream.all_behind(note.sequence, messages=1, most_bytes=1)
     if not page or page[0].sequence != note.sequence or not page[0].has(note.group):
@@ -55,7 +56,7 @@ async def _refuse_other(log: SyncedLog, note: EndMark) -> None:
 async def _refuse_holes(log: SyncedLog) -> None:
     state = await log.stream.api("INFO", {"deleted_details": True})
     # Afterwards: what somebody archives meanwhile is not missing.
-    record = await log.read_record()
+    record = await log.marks.read_record()
     found: dict[str, Any] = state["state"]
     first, last = int(found["first_seq"]), int(found["last_seq"])
     if first > record.sequence and last >= record.sequence:
@@ -77,7 +78,7 @@ async def _refuse_holes(log: SyncedLog) -> None:
 
 async def _position_at(log: SyncedLog, sequence: int) -> int:
     """Return the position of the first event that the message of a sequence must have held."""
-    position, start = log.record.base, log.record.sequence
+    position, start = log.marks.record.base, log.marks.record.sequence
     async for group in log.groups(start):
         if group.last_sequence >= sequence:
             break

@@ -14,11 +14,11 @@ from nats.js.errors import APIError
 from voda.domain.errors import InvalidInput, StoreUnavailable
 from voda.log.append_plan import Append, GroupPlan, Outcome, plan_group
 from voda.log.durable_store import refuse_other_end
-from voda.log.jetstream.log.lookup import PositionIndex
+from voda.log.jetstream.log.marks import CHECKPOINT, IDS, PLACES
 from voda.log.jetstream.log.messages import OutgoingGroup, encode_group
 from voda.log.jetstream.log.reader import EventReader
 from voda.log.jetstream.log.state import LogState, encoded
-from voda.log.jetstream.log.synced_log import CHECKPOINT, CHECKPOINTS_KEPT, IDS, PLACES, SyncedLog, unavailable
+from voda.log.jetstream.log.synced_log import CHECKPOINTS_KEPT, SyncedLog, unavailable
 from voda.log.jetstream.transport.blobs import BlobKey
 from voda.log.jetstream.transport.errors import is_conflict, translate_error
 
@@ -36,18 +36,16 @@ _log = logging.getLogger(__name__)
 
 
 class JetStreamWriter:
-    """See the module. Implements `Committer`.
+    """Writes to a log. Implements `Committer`.
 
     Args:
-        log: that is written to.
-        reading: looks events up.
-        lookup: of the log.
+        log: in the stream.
+        reader: of the log.
     """
 
-    def __init__(self, log: SyncedLog, reading: EventReader, lookup: PositionIndex) -> None:
+    def __init__(self, log: SyncedLog, reader: EventReader) -> None:
         self._log = log
-        self._lookup = lookup
-        self._reading = reading
+        self._reader = reader
         self._turn = asyncio.Lock()
         self._saving: asyncio.Task[None] | None = None
         self._noting: asyncio.Task[None] | None = None
@@ -154,10 +152,10 @@ class JetStreamWriter:
         recent = state.recent.ids
         known = {event_id: recent[event_id] for event_id in ids if event_id in recent}
         if state.segments:
-            index = await self._lookup.ids()
+            index = await self._reader.index.ids()
             for event_id, positions in index.candidates([one for one in ids if one not in known]).items():
                 for position in positions:
-                    if await self._reading.has(event_id, position):
+                    if await self._reader.has(event_id, position):
                         known[event_id] = position
         return known
 
@@ -173,7 +171,7 @@ class JetStreamWriter:
         if log.state is not state or log.state.position != plan.rows[0][0] - 1:
             return False
         limit = log.connection.max_payload_bytes
-        group = encode_group(plan.rows, after=log.sequence, prev=state.group, limit_bytes=limit)
+        group = encode_group(plan.rows, after=log.assembler.sequence, prev=state.group, limit_bytes=limit)
         done, is_unsure = 0, False
         while True:
             errors = await self._publish(group, done)
@@ -184,9 +182,9 @@ class JetStreamWriter:
             await self._sync_until(deadline, failed)
             if log.has(group.name):
                 return True
-            if log.unfinished == group.name:
-                done = log.finished_parts
-            elif log.sequence != group.after or log.is_importing:
+            if log.assembler.unfinished == group.name:
+                done = log.assembler.finished_parts
+            elif log.assembler.sequence != group.after or log.is_importing:
                 return False
             # What was sent before without an answer may still arrive, whatever is said to what is sent now.
             if failed is not None and not isinstance(failed, StoreUnavailable) and not is_unsure:
@@ -231,10 +229,10 @@ class JetStreamWriter:
     async def _leave_room(self, deadline: float) -> None:
         """Let somebody finish a group; who has died in the middle of it loses it."""
         until = min(self._now() + _PATIENCE_S, deadline)
-        while (name := self._log.unfinished) and self._now() < until:
+        while (name := self._log.assembler.unfinished) and self._now() < until:
             await asyncio.sleep(_PAUSE_S)
             await self._log.sync()
-            if self._log.unfinished != name:
+            if self._log.assembler.unfinished != name:
                 until = min(self._now() + _PATIENCE_S, deadline)
 
     def _refuse_import(self) -> None:
@@ -253,14 +251,14 @@ class JetStreamWriter:
         try:
             while log.closed:
                 closed = log.closed[0]
-                await log.blobs.put(BlobKey(IDS, "", closed.last), encoded(closed.ids))
-                await log.blobs.put(BlobKey(PLACES, "", closed.last), encoded(closed.places))
+                await log.marks.blobs.put(BlobKey(IDS, "", closed.last), encoded(closed.ids))
+                await log.marks.blobs.put(BlobKey(PLACES, "", closed.last), encoded(closed.places))
                 # Only of the newest is there any.
                 if closed.checkpoint:
-                    await log.blobs.put(BlobKey(CHECKPOINT, "", closed.last), closed.checkpoint)
+                    await log.marks.blobs.put(BlobKey(CHECKPOINT, "", closed.last), closed.checkpoint)
                 log.closed.popleft()
-            for key in (await log.blobs.keys(CHECKPOINT))[:-CHECKPOINTS_KEPT]:
-                await log.blobs.drop(key)
+            for key in (await log.marks.blobs.keys(CHECKPOINT))[:-CHECKPOINTS_KEPT]:
+                await log.marks.blobs.drop(key)
         except Exception as error:  # the log is whole without it, only slower to open
             _log.warning("segment not kept place=%s reason=%s", log.place, error)
 
@@ -268,7 +266,7 @@ class JetStreamWriter:
         """Note how far the log has come, now and then for as long as it grows."""
         try:
             while self._noted < self._log.state.position:
-                self._noted = await self._log.note_reached()
+                self._noted = await self._log.marks.note_end(self._log.state)
                 # At the end at once: nobody comes after to note the last.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_NOTE_S):
