@@ -238,7 +238,7 @@ async def test_import_that_counts_although_nobody_answered_is_not_undone(
                 await other.append("job.a", 0, [a_fact("4")])
             raise StoreUnavailable("no answer")
 
-    monkeypatch.setattr(store._log, "write_record", unheard)
+    monkeypatch.setattr(store._log.marks, "write_record", unheard)
     await store.restore(batches_of(3))
     assert await ids(store) == ["1", "2", "3", "4"]
 

@@ -1,7 +1,6 @@
-"""The EventStore in NATS JetStream; made by `open_store`.
+"""The store of a log in NATS JetStream; made by `open_store`.
 
-Rule: an append is answered when the stream has it, a reader sees whole groups only, and what tells that the log has
-grown merely shortens a wait.
+Rule: an append is answered once the stream has it, and a reader sees whole groups only.
 """
 
 import logging
@@ -32,10 +31,10 @@ from voda.log.store import Snapshot, SnapshotHeads, load_heads
 from voda.log.tail import TAIL_PAGE, GrowthSignal
 
 SNAPSHOTS_KEPT = 8
-"""Newest snapshots kept of each name; older ones would only save time to those who travel far back."""
+"""So many of the newest snapshots of each name are kept; older ones would only speed up travel to the far past."""
 _SNAPSHOT = "snapshot"
 _POLL_S = 1.0
-"""How often a tail looks for itself, in case it was not told."""
+"""A tail reads at least so often, in case a notification is lost."""
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +51,7 @@ _decode_heads = msgspec.msgpack.Decoder(dict[str, tuple[int, str, int]]).decode
 
 
 class JetStreamStore:
-    """See the module. Implements `DurableStore`.
+    """A DurableStore.
 
     Args:
         connection: to the servers; the store closes it.
@@ -61,7 +60,7 @@ class JetStreamStore:
 
     def __init__(self, connection: NatsConnection, *, read_only: bool = False) -> None:
         self.connection = connection
-        """For those who elect a leader beside the log."""
+        """A Lease beside the log uses it."""
         self._read_only = read_only
         self._log = SyncedLog(connection)
         self._reader = EventReader(self._log)
@@ -77,12 +76,12 @@ class JetStreamStore:
 
         Args:
             url: see voda.log.jetstream.transport.url.
-            read_only: refuse to write, and do not ask whether the servers are safe to write to.
+            read_only: refuse to write, and do not check whether the servers are safe to write to.
             timeout_s: longest wait for the servers' answer.
 
         Raises:
-            NotALog: there is none: it is made by command only.
-            InvalidInput: the servers would lose events, or refuse the user.
+            NotALog: there is none; only `voda log migrate` makes one.
+            InvalidInput: the servers may lose events, or refuse the user.
             LogTooNew, StoreUnavailable: see their descriptions.
         """
         connection = await NatsConnection.open(parse_url(url), timeout_s=timeout_s)
@@ -96,7 +95,7 @@ class JetStreamStore:
 
     @staticmethod
     async def migrate(url: str, *, timeout_s: float = 60.0) -> None:
-        """Make the log's streams where there are none; see settings.migrate."""
+        """Create or update the log's streams; see settings.migrate."""
         async with await NatsConnection.open(parse_url(url), timeout_s=timeout_s) as connection:
             await settings.migrate(connection)
 
@@ -129,7 +128,7 @@ class JetStreamStore:
         return await self._reader.sealed(after, limit)
 
     async def read_rows(self, after: int, limit: int) -> Sequence[EventRow]:
-        """See DurableStore.read_rows. Nothing stands beside the bodies but their hashes."""
+        """See DurableStore.read_rows. The stream has only hashes beside the bodies."""
         return [row_of(sealed, body_of(sealed)) for sealed in await self._reader.sealed(after, limit)]
 
     def tail(self, after: int) -> AsyncIterator[Event]:
@@ -178,7 +177,7 @@ class JetStreamStore:
             await self._log.marks.blobs.drop(key)
 
     async def latest_snapshot(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
-        """See EventStore.latest_snapshot. A damaged one is passed over: the log has it all."""
+        """See EventStore.latest_snapshot. A damaged snapshot is skipped: the log has all events."""
         for key in reversed(await self._log.marks.blobs.keys(_SNAPSHOT, name)):
             if at_most is not None and key.position > at_most:
                 continue
@@ -192,7 +191,7 @@ class JetStreamStore:
     async def snapshots(self) -> AsyncIterator[Snapshot]:
         """See DurableStore.snapshots."""
         for key in await self._log.marks.blobs.keys(_SNAPSHOT):
-            # A writer may have dropped it meanwhile.
+            # A writer may have deleted it meanwhile.
             if found := await self._snapshot(key):
                 yield load_heads(found)
 
@@ -217,11 +216,7 @@ class JetStreamStore:
         await refuse_cut(self._log, (_SNAPSHOT,))
 
     async def damage(self) -> str | None:
-        """See DurableStore.damage. What the servers have found wrong with their files shows as missing messages.
-
-        Raises:
-            LogDamaged: some are.
-        """
+        """See DurableStore.damage. Damage that the servers find in their files shows as missing messages."""
         await self.refuse_cut()
         return None
 

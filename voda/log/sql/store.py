@@ -1,6 +1,6 @@
-"""The EventStore over a relational database.
+"""The store of a log in a relational database.
 
-Rule: what differs between SQLite and PostgreSQL stands behind `Database`; everything else is here, once.
+Rule: the differences between SQLite and PostgreSQL are behind `Database`; everything else is here.
 """
 
 import logging
@@ -22,9 +22,9 @@ from voda.log.store import Snapshot, load_heads
 from voda.log.tail import TAIL_PAGE, GrowthSignal
 
 SNAPSHOTS_KEPT = 8
-"""Newest snapshots kept of each name; older ones would only save time to those who travel far back."""
+"""So many of the newest snapshots of each name are kept; older ones would only speed up travel to the far past."""
 _SWEEP = 10_000
-"""Events deleted at once: a writer waits for some hundredths of a second."""
+"""So many events are deleted at once, for which a writer waits some hundredths of a second."""
 
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -33,15 +33,15 @@ Params = Mapping[str, object]
 
 
 class Database(Committer, Protocol):
-    """What the log needs of a database."""
+    """What the store needs of a database."""
 
     place: str
-    """What users call it: path or URL, without password."""
+    """Path or URL, without password."""
     poll_s: float
-    """How often a tail looks for what other processes wrote, in case it was not told."""
+    """A tail reads at least so often, in case a notification is lost."""
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Any]:
-        """Return the rows of one query, all seen at one instant."""
+        """Return the rows of one query, all read at one instant."""
         ...
 
     async def write(self, statements: Sequence[tuple[str, Params]]) -> None:
@@ -49,11 +49,11 @@ class Database(Committer, Protocol):
         ...
 
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
-        """Fill an empty log in one durable transaction; whatever the iterator raises undoes all of it."""
+        """Fill an empty log in one durable transaction, which is rolled back if the iterator raises."""
         ...
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        """Add events of another log behind position `after`, in one durable transaction.
+        """Append events of another log behind position `after`, in one durable transaction.
 
         Raises:
             VersionConflict: this log ends elsewhere.
@@ -61,15 +61,15 @@ class Database(Committer, Protocol):
         ...
 
     async def listen(self, on_growth: Callable[[], None]) -> None:
-        """Call `on_growth` whenever another process appended, as far as the database can tell."""
+        """Call `on_growth` when another process appended, as far as the database can tell."""
         ...
 
     async def damage(self) -> str | None:
-        """Return what the database itself finds wrong with its files; None where it finds nothing."""
+        """Return the damage that the database itself finds in its files; None = no damage."""
         ...
 
     def reached(self) -> tuple[int, str]:
-        """Return a position that was reached, as something beside the database tells, and what that is; 0 = nothing."""
+        """Return a position that the log once reached, by a mark beside the database, and its name; 0 = no mark."""
         ...
 
     async def close(self) -> None:
@@ -85,7 +85,7 @@ class SqlStore:
         self._commits = GroupCommit(database)
         self._growth = GrowthSignal()
         self._base = Base()
-        """As last seen; it moves only forwards."""
+        """As read last; it only moves forwards."""
 
     @property
     def place(self) -> str:
@@ -94,7 +94,7 @@ class SqlStore:
 
     @property
     def database(self) -> Database:
-        """What the log lies in; for what is kept beside it."""
+        """The database; a Lease beside the log uses it."""
         return self._database
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
@@ -110,7 +110,7 @@ class SqlStore:
         if stream is None:
             return [unseal(sealed) for sealed in await self.read_sealed(after, limit)]
         events, gap = await read_stream(self._database.fetch, stream, after, limit)
-        # After the read: what it lacks was deleted after the base was moved.
+        # After the read: events that it lacks were deleted after the base was moved.
         base = await self._refuse_archived(after, stream)
         if gap is not None and gap.version > base.heads.get(stream, Head()).version:
             raise gap.damage()
@@ -125,18 +125,18 @@ class SqlStore:
         return [Sealed(*row) for row in rows]
 
     async def read_rows(self, after: int, limit: int) -> Sequence[EventRow]:
-        """Return up to `limit` events with the columns that stand beside their bodies, gaps and all."""
+        """See DurableStore.read_rows."""
         rows = await self._database.fetch(schema.READ_ROWS, {"after": after, "limit": limit})
         if not rows or rows[0][0] != after + 1:
             await self._refuse_archived(after)
         return rows
 
     async def ends(self) -> tuple[int, Mapping[str, Head]]:
-        """Return the position of the last event and every stream's head, both seen at one instant."""
+        """See EventStore.ends."""
         try:
             rows = await self._database.fetch(schema.ENDS, {})
         except LogDamaged:
-            # This names the position.
+            # Its error names the position.
             await self.refuse_cut()
             raise
         return rows[0][0], {stream: Head(*head) for _, stream, *head in rows if stream is not None}
@@ -157,7 +157,7 @@ class SqlStore:
         """See EventStore.head.
 
         Raises:
-            LogDamaged: the stream's last event is another one than the list of streams says.
+            LogDamaged: the stream's last event is not the one in the list of streams.
         """
         rows = await self._database.fetch(schema.HEAD, {"stream": stream})
         return StoredHead(*rows[0]).proven() if rows else Head()
@@ -180,7 +180,7 @@ class SqlStore:
         await self._database.write([(schema.SAVE_SNAPSHOT, row), (schema.DROP_SNAPSHOTS, drop)])
 
     async def latest_snapshot(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
-        """See EventStore.latest_snapshot. A damaged one is passed over: the log has it all."""
+        """See EventStore.latest_snapshot. A damaged snapshot is skipped: the log has all events."""
         limit = 2**62 if at_most is None else at_most
         while rows := await self._database.fetch(schema.LATEST_SNAPSHOT, {"name": name, "at_most": limit}):
             try:
@@ -191,23 +191,15 @@ class SqlStore:
         return None
 
     async def snapshots(self) -> AsyncIterator[Snapshot]:
-        """Yield every snapshot kept, lowest position first.
-
-        Raises:
-            LogDamaged: one is not what was written.
-        """
+        """See DurableStore.snapshots."""
         for name, position in await self._database.fetch(schema.SNAPSHOTS, {}):
             params = {"name": name, "at_most": position}
-            # A writer may have dropped it meanwhile.
+            # A writer may have deleted it meanwhile.
             for row in await self._database.fetch(schema.LATEST_SNAPSHOT, params):
                 yield load_heads(snapshot_of(*row))
 
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
-        """Fill the empty log with events of another, byte for byte, all or nothing.
-
-        Raises:
-            InvalidInput: the log is not empty.
-        """
+        """See DurableStore.restore."""
         await self._database.restore(batches)
         self._growth.wake()
 
@@ -217,18 +209,14 @@ class SqlStore:
         self._growth.wake()
 
     async def base(self) -> Base:
-        """See DurableStore.base.
-
-        Raises:
-            LogDamaged: the record of it is not what was written.
-        """
+        """See DurableStore.base."""
         position = (await self._database.fetch(schema.BASE_POSITION, {}))[0][0]
         if position != self._base.position:
             self._base = base_of(self.place, *(await self._database.fetch(schema.BASE, {}))[0])
         return self._base
 
     async def forget(self, base: Base) -> None:
-        """See DurableStore.forget. The base moves at once; the events below it are deleted slice by slice."""
+        """See DurableStore.forget. The base moves at once; then the events below it are deleted slice by slice."""
         if base.position > (end := await self.position()):
             raise InvalidInput(f"{self.place} ends at position {end}: it cannot forget up to {base.position}")
         if base.position > (await self.base()).position:
@@ -238,9 +226,9 @@ class SqlStore:
         await self._sweep((await self.base()).position)
 
     async def _sweep(self, until: int) -> None:
-        """Delete what a forgetting, also one that was killed, left behind."""
+        """Delete the events up to a position, also those that a killed process left."""
         after = int((await self._database.fetch(schema.FIRST_POSITION, {}))[0][0]) - 1
-        # Each slice begins where the last one ended: to look for the first row again would pass all that were deleted.
+        # Each slice begins where the last one ended: a search for the first row would scan the deleted rows.
         while 0 <= after < until:
             slice_end = min(after + _SWEEP, until)
             await self._database.write([(schema.DROP_EVENTS, {"after": after, "until": slice_end})])
@@ -253,34 +241,27 @@ class SqlStore:
         return base
 
     async def refuse_cut(self) -> None:
-        """Raise if the log once reached further than it does now.
-
-        Raises:
-            LogDamaged: it did.
-        """
-        # Before the look at the end: others may append meanwhile.
-        told, source = self._database.reached()
+        """See DurableStore.refuse_cut."""
+        # Read before the end: other processes may append meanwhile.
+        marked, mark = self._database.reached()
         reached = int((await self._database.fetch(schema.REACHED, {}))[0][0])
         base = await self.base()
-        position = await readable_end(self._database.fetch, base=base.position, marked=max(reached, told))
-        if max(reached, told) <= position:
+        position = await readable_end(self._database.fetch, base=base.position, marked=max(reached, marked))
+        if max(reached, marked) <= position:
             return
         if (await self.base()).position > base.position:
-            # What cannot be read may have been archived since.
+            # Unreadable events may have been archived meanwhile.
             return await self.refuse_cut()
-        hint = f" (or, if an older log was put here on purpose, remove {source})" if told > reached else ""
+        furthest = max(reached, marked)
+        hint = f" (or, if an older log was put here on purpose, remove {mark})" if marked > reached else ""
         raise LogDamaged(
-            f"{self.place}: position {position + 1}: the log ends at {position} but once reached {max(reached, told)}:"
+            f"{self.place}: position {position + 1}: the log ends at {position} but once reached {furthest}:"
             f" its tail is cut; restore it from a copy{hint}",
             position + 1,
         )
 
     async def damage(self) -> str | None:
-        """Return what the database itself finds wrong with its files; None where it finds nothing.
-
-        Raises:
-            LogDamaged: the log once reached further than it does now.
-        """
+        """See DurableStore.damage."""
         await self.refuse_cut()
         return await self._database.damage()
 
@@ -291,7 +272,7 @@ class SqlStore:
 
 
 def _refuse_gap(after: int, positions: Sequence[int]) -> None:
-    # One by one: the pages of a damaged database may be out of order and end where they should nevertheless.
+    # One by one: a damaged database may return pages out of order that end at the right position.
     for expected, found in enumerate(positions, after + 1):
         if found != expected:
             raise LogDamaged(f"position {expected}: the event is missing", expected)

@@ -1,4 +1,4 @@
-"""SQLite's errors in voda's words."""
+"""Translates SQLite's errors to voda's."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from voda.domain.errors import LogDamaged, NotALog, StoreNotWritable, StoreUnava
 
 # The low byte of an extended error code is the kind of error.
 _KIND = 0xFF
-# Python's own, without a code; what follows quotes the bytes.
+# Python's own error, without a code; the rest of it quotes the bytes.
 _NO_TEXT = "Could not decode to UTF-8"
 
 
@@ -23,10 +23,9 @@ def translate_errors(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         raise translate_error(error, path) from error
     except UnicodeDecodeError as error:
-        # SQLite quotes what it cannot read, and what it quotes is no text.
+        # SQLite quotes bytes that are no text.
         raise LogDamaged(
-            f"{path} is damaged (its tables are described in no text): run 'voda log verify {path}', restore it from"
-            " a copy"
+            f"{path} is damaged (its schema is no text): run 'voda log verify {path}', restore it from a copy"
         ) from error
     except DBAPIError as error:
         # Of a migration, which Alembic runs through SQLAlchemy.

@@ -1,6 +1,6 @@
-"""The file of an SQLite log: what it is, how it comes to be, how it is opened.
+"""The file of an SQLite log: checked, created and opened.
 
-Rule: nothing that voda did not make is ever opened for writing, a new log appears under its name only when it is
+Rule: a file that voda did not make is never opened for writing, a new log appears under its name only when it is
 complete, and opening for reading creates and changes nothing.
 """
 
@@ -27,16 +27,16 @@ Stamp = tuple[int, int]
 
 
 def create(path: Path) -> None:
-    """Make an empty log; it is there whole or not at all, even if two make it at once.
+    """Create an empty log, whole or not at all, even if two processes create it at once.
 
     Raises:
         InvalidInput: the folder does not exist.
-        LogDamaged: the journal of a log lies there, which is gone itself.
+        LogDamaged: there is the journal of a log, but not the log.
         StoreNotWritable: the folder is read-only or the disk is full.
     """
     if not path.parent.is_dir():
         raise InvalidInput(f"cannot create {path}: folder {path.parent} does not exist; create it first")
-    # Whoever makes the log at the same time makes its journal afterwards.
+    # Another process that creates the log now creates its journal afterwards.
     if journal(path).exists() and not path.exists():
         raise LogDamaged(
             f"{path} is missing, but its journal {journal(path).name} is there: restore the log from a copy, or move"
@@ -56,12 +56,12 @@ def create(path: Path) -> None:
 
 
 def check(path: Path) -> None:
-    """Refuse what cannot be a log, by its first bytes, before SQLite touches it.
+    """Raise if a file cannot be a log, by its first bytes, before SQLite opens it.
 
     Raises:
-        InvalidInput: there is no such file, or it may not be read.
-        NotALog: it is something else.
-        LogDamaged: it was cut.
+        InvalidInput: there is no such file, or it cannot be read.
+        NotALog: the file is something else.
+        LogDamaged: the file was cut.
     """
     if path.exists() and not path.is_file():
         what = "a directory" if path.is_dir() else "no regular file"
@@ -78,7 +78,7 @@ def check(path: Path) -> None:
 
 
 def open_writer(path: Path) -> sqlite3.Connection:
-    """Open a log for writing, and migrate it where it is older.
+    """Open a log for writing, and migrate it if it is of an older revision.
 
     Raises:
         NotALog, LogDamaged, LogTooNew, StoreNotWritable, StoreUnavailable: see their descriptions.
@@ -98,14 +98,14 @@ def open_writer(path: Path) -> sqlite3.Connection:
 
 
 def open_reader(path: Path) -> tuple[sqlite3.Connection, Stamp | None]:
-    """Open a log for reading; with it goes the stamp that must still fit for what is read to be true.
+    """Open a log for reading; if a stamp is returned, results are valid only while the file has this stamp.
 
     Raises:
         NotALog, LogDamaged, LogTooNew: see their descriptions.
     """
     frozen_at = stamp(path)
     with translate_errors(path):
-        # Without a journal nobody is writing; immutable then keeps SQLite from making files of its own.
+        # Without a journal no process writes; immutable keeps SQLite from creating files of its own.
         reader = _connect(path, "mode=ro&immutable=1" if frozen_at else "mode=ro")
         try:
             if not schema.is_current(_revision(reader, path), str(path)):
@@ -117,7 +117,7 @@ def open_reader(path: Path) -> tuple[sqlite3.Connection, Stamp | None]:
 
 
 def stamp(path: Path) -> Stamp | None:
-    """Return what changes when the file does; None while a journal shows that somebody writes, or died writing."""
+    """Return a stamp that changes with the file; None while a journal shows that a process writes, or died writing."""
     if journal(path).exists():
         return None
     found = path.stat()
@@ -125,14 +125,14 @@ def stamp(path: Path) -> Stamp | None:
 
 
 def journal(path: Path) -> Path:
-    """Return the file in which SQLite gathers what was written last; it is there while somebody writes."""
-    # SQLite puts it beside the file that a link leads to.
+    """Return the path of the write-ahead log; the file exists while a process writes."""
+    # SQLite creates it beside the file that a link leads to.
     found = path.resolve()
     return found.with_name(f"{found.name}-wal")
 
 
 def _connect(path: Path, options: str) -> sqlite3.Connection:
-    # One thread at a time uses it, but not always the same.
+    # One thread at a time uses it, but not always the same one.
     return sqlite3.connect(
         f"file:{quote(str(path))}?{options}", uri=True, isolation_level=None, check_same_thread=False, timeout=5
     )
@@ -149,7 +149,7 @@ def _revision(connection: sqlite3.Connection, path: Path) -> str | None:
 def _migrate(connection: sqlite3.Connection) -> None:
     engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
 
-    # Taken before the first look: of two processes that open an old log, the second finds it migrated.
+    # Locked before the revision is read: of two processes that open an old log, the second finds it migrated.
     @event.listens_for(engine, "begin")
     def _lock(begun: object) -> None:
         connection.execute("BEGIN IMMEDIATE")
@@ -174,7 +174,7 @@ def _publish(new: Path, path: Path) -> None:
     except FileExistsError:
         return
     except OSError:
-        # A file system without hard links; a rename would replace what another process made meanwhile.
+        # A file system without hard links; a rename would replace a log that another process created meanwhile.
         if path.exists():
             return
         new.rename(path)
@@ -186,7 +186,7 @@ def _refuse_read_only(writer: sqlite3.Connection) -> None:
         writer.execute("BEGIN IMMEDIATE")
         writer.execute("ROLLBACK")
     except sqlite3.OperationalError as error:
-        # Another process that is writing just now shows that the log can be written.
+        # If another process is writing, the log can be written.
         if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
             raise
 
@@ -205,7 +205,7 @@ def _check_header(path: Path, header: bytes, size_bytes: int) -> None:
             f"{path} is an SQLite database of another application:"
             f" expected application_id {schema.APPLICATION_ID:#x}, got {found:#x}"
         )
-    # 1 stands for 65,536.
+    # 1 means 65,536.
     page_bytes = int.from_bytes(header[16:18]) if header[16:18] != b"\0\1" else 65_536
     expected_bytes = page_bytes * int.from_bytes(header[28:32])
     if size_bytes < expected_bytes and not journal(path).exists():

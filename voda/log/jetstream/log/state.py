@@ -1,6 +1,6 @@
-"""What a log has come to, folded from its groups: heads, known ids, and where what lies. Pure.
+"""The state of a log, folded from its groups: heads, ids, and the index of the stream. Pure.
 
-Rule: the same groups give the same state, whoever folds them; a group that does not follow the one before is damage.
+Rule: the same groups give the same state in every process; a group that does not follow the one before is damage.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ _EMPTY = Head()
 
 
 class Checkpoint(Struct, frozen=True, array_like=True):
-    """The state at the end of a segment, as kept beside the log."""
+    """The state at the end of a segment, as stored beside the log."""
 
     format: int
     position: int
@@ -34,12 +34,12 @@ class Checkpoint(Struct, frozen=True, array_like=True):
 
 
 class ClosedSegment(Struct, frozen=True):
-    """A segment that has just come to its end."""
+    """A segment of the index that is complete."""
 
     ids: SegmentIds
     places: SegmentLayout
     checkpoint: bytes
-    """Empty: dropped, as newer ones are there."""
+    """Empty if there are newer ones."""
     last: int
     """Position of its last event."""
 
@@ -52,8 +52,8 @@ class LogState:
     """See the module.
 
     Args:
-        base: where the log begins: position of the event before, and sequence of the first message.
-        heads: of every stream there.
+        base: position of the event before the log's first, and sequence of the first message.
+        heads: of every stream at the base.
     """
 
     def __init__(self, base: GroupBoundary, heads: Mapping[str, Head]) -> None:
@@ -73,7 +73,7 @@ class LogState:
         """Return the state of a checkpoint.
 
         Raises:
-            LogDamaged: the bytes are none.
+            LogDamaged: the bytes are no checkpoint.
             LogTooNew: a newer voda wrote it.
         """
         try:
@@ -89,10 +89,10 @@ class LogState:
         return state
 
     def fold(self, group: Group) -> ClosedSegment | None:
-        """Take the next group, as found in the stream; return the segment that it closes.
+        """Take the next group, as read from the stream; return the segment that it closes.
 
         Raises:
-            LogDamaged: it does not follow what was folded before, or an event is not what was written.
+            LogDamaged: the group does not follow the one before, or an event is not what was written.
         """
         group = self._trimmed(group)
         self._refuse_misfit(group)
@@ -110,7 +110,7 @@ class LogState:
     def write(
         self, name: bytes, first_sequence: int, last_sequence: int, rows: Sequence[EventRow], heads: Mapping[str, Head]
     ) -> ClosedSegment | None:
-        """Take the next group, which this process has written itself; return the segment that it closes."""
+        """Take the next group, which this process has written; return the segment that it closes."""
         return self._take(name, first_sequence, last_sequence, [(row[1], row[3]) for row in rows], heads)
 
     def _take(
@@ -138,7 +138,7 @@ class LogState:
         return ClosedSegment(ids, places, _encode(kept), self.position)
 
     def _trimmed(self, group: Group) -> Group:
-        """Leave out what is in the archive: a log may begin within a group, and only its first."""
+        """Leave out archived events: a log may begin within its first group."""
         known = self.position + 1 - group.position
         if self.group != NO_GROUP or not 0 < known < len(group.sealed):
             return group
@@ -150,14 +150,14 @@ class LogState:
             raise LogDamaged(f"position {expected}: the event is missing, {group.position} follows", expected)
         if self.group != NO_GROUP and group.prev != self.group:
             raise LogDamaged(
-                f"position {expected}: what stands here was written after other events than those before it:"
+                f"position {expected}: this event was written after other events than those before it:"
                 " acknowledged events were lost and others took their place; restore the log from a copy",
                 expected,
             )
 
 
 def encoded(part: SegmentIds | SegmentLayout) -> bytes:
-    """Return a part of a segment as it is kept."""
+    """Return a part of a segment as it is stored."""
     return _encode(part)
 
 

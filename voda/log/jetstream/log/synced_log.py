@@ -1,7 +1,7 @@
-"""The log as one process knows it: its state, brought up to date from the stream.
+"""The log in this process: its state, kept in sync with the stream.
 
-Rule: `sync` returns only when the state holds all that the stream's leader had when it was asked; and a stream that
-once reached further, or holds something else now where this process has read before, is damage and never the truth.
+Rule: `sync` returns once the state has all events that the stream's leader had when it was asked. A stream that once
+reached further, or has other events now where this process has read before, is damaged.
 """
 
 import asyncio
@@ -48,14 +48,14 @@ class SyncedLog:
         self.stream = MessageStream(connection, name)
         self.marks = LogMarks(connection)
         self.is_importing = False
-        """Whether what the stream holds is an import that is not complete."""
+        """Whether the stream has an import that is not complete."""
         self.closed: deque[ClosedSegment] = deque()
-        """Segments that have come to their end and are to be kept."""
+        """Complete segments that are to be stored."""
         self._state: LogState | None = None
         self.assembler = GroupAssembler(0)
         self._names: deque[bytes] = deque(maxlen=_NAMES_KEPT)
         self.generation = 0
-        """Grows whenever the log is folded again from another beginning."""
+        """Grows when the log is folded again from another beginning."""
         self._turn = asyncio.Lock()
         self._is_proven = True
         self._doubts = 0
@@ -65,17 +65,17 @@ class SyncedLog:
 
     @property
     def state(self) -> LogState:
-        """What was folded so far; `sync` must have been called."""
+        """The state folded so far; `sync` must have been called."""
         assert self._state is not None
         return self._state
 
     @property
     def is_loaded(self) -> bool:
-        """Whether anything was folded yet."""
+        """Whether `sync` has been called."""
         return self._state is not None
 
     def has(self, name: bytes) -> bool:
-        """Return whether a group, written lately, is in the log."""
+        """Return whether a group that was written lately is in the log."""
         return name in self._names
 
     async def sync(self) -> LogState:
@@ -90,7 +90,7 @@ class SyncedLog:
             end = await self._end()
             if not self._is_proven:
                 await self._prove()
-            # Of an import that is seen again below.
+            # Set again below if there is an import.
             self.is_importing = False
             while (behind := self.assembler.sequence) < end:
                 page = await self.stream.all_behind(behind + 1, messages=_PAGE_MESSAGES, most_bytes=_PAGE_BYTES)
@@ -103,17 +103,17 @@ class SyncedLog:
         return self.state
 
     def wrote(self, group: OutgoingGroup, rows: Sequence[EventRow], heads: Mapping[str, Head]) -> None:
-        """Take a group that was written by this process right behind all it knew."""
+        """Take a group that this process has written directly behind all that it knew."""
         if self.state.position != rows[0][0] - 1:
-            # Somebody has looked at the stream since it was written, or has begun to fold it again.
+            # The stream was read since the group was written, or is being folded again.
             return
         last = group.after + len(group.parts)
         self.assembler = GroupAssembler(last)
         self._names.append(group.name)
-        self._keep(self.state.write(group.name, group.after + 1, last, rows, heads))
+        self._add_closed(self.state.write(group.name, group.after + 1, last, rows, heads))
 
     async def _begins_later(self) -> bool:
-        """Begin again where what was to be read next was archived, or was an import that came to nothing."""
+        """Begin anew if the next events were archived, or belonged to an import that failed."""
         await self.marks.read_record()
         if self.marks.record.sequence <= self.assembler.sequence + 1:
             return False
@@ -123,10 +123,10 @@ class SyncedLog:
         return True
 
     async def _fold(self, page: Sequence[tuple[int, bytes]]) -> bool:
-        """Take a page of messages; return whether to go on."""
+        """Take a page of messages; return whether there may be more."""
         for sequence, data in page:
             if sequence <= self.assembler.sequence:
-                # Written by this process while the page was on its way.
+                # Written by this process while the page was read.
                 continue
             group = self.assembler.take(sequence, data)
             if group is None:
@@ -135,25 +135,25 @@ class SyncedLog:
                 self.assembler = GroupAssembler(group.sequence - 1)
                 return False
             self._names.append(group.name)
-            self._keep(self.state.fold(group))
+            self._add_closed(self.state.fold(group))
         return True
 
-    def _keep(self, closed: ClosedSegment | None) -> None:
+    def _add_closed(self, closed: ClosedSegment | None) -> None:
         if closed is None:
             return
         self.closed.append(closed)
         if len(self.closed) > CHECKPOINTS_KEPT:
-            # Who only reads keeps none of them beside the log, and each holds all heads.
+            # A process that only reads stores no segments, and each checkpoint has all heads.
             self.closed[-1 - CHECKPOINTS_KEPT] = replace(self.closed[-1 - CHECKPOINTS_KEPT], checkpoint=b"")
 
     async def _end(self) -> int:
         """Return the stream's last sequence, as its leader knows it; never less than what was read before."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.connection.timeout_s
-        # Of this instant: what this process writes meanwhile may be behind the end that is told.
+        # Read first: this process may write meanwhile, behind the end that the leader returns.
         known = self.assembler.sequence
         while (end := await self.stream.last_sequence()) < known:
-            # A leader that was just elected may not have caught up with itself.
+            # A leader that was just elected may not know its own end yet.
             if loop.time() > deadline:
                 await self.stream.prove_led()
                 if await self.stream.last_sequence() < known:
@@ -161,9 +161,9 @@ class SyncedLog:
             await asyncio.sleep(_PAUSE_S)
         return end
 
-    async def _stands(self, state: LogState) -> bool:
-        """Return whether the last group of a state is where it was; one that is archived is believed."""
-        # Of this instant: what this process writes meanwhile moves the state on.
+    async def _is_in_place(self, state: LogState) -> bool:
+        """Return whether the last group of a state is still in its place; an archived one is believed."""
+        # Read first: this process may write meanwhile.
         sequence, name = state.sequence, state.group
         if not name or sequence < self.marks.record.sequence:
             return True
@@ -171,15 +171,15 @@ class SyncedLog:
         return bool(page) and page[0].sequence == sequence and page[0].has(name)
 
     async def _prove(self) -> None:
-        """After a connection was lost: refuse a stream that has lost what this process has read."""
+        """After a lost connection: raise if the stream has lost events that this process has read."""
         doubts = self._doubts
-        # What is in the archive need not be there.
+        # Archived events need not be in the stream.
         await self.marks.read_record()
-        if not await self._stands(self.state):
+        if not await self._is_in_place(self.state):
             await self.stream.prove_led()
-            if not await self._stands(self.state):
+            if not await self._is_in_place(self.state):
                 raise self._gone_back()
-        # A connection that was lost during this look asks for another one.
+        # If the connection was lost again meanwhile, the next sync proves again.
         self._is_proven = doubts == self._doubts
 
     def _doubt(self) -> None:
@@ -189,7 +189,7 @@ class SyncedLog:
     def _gone_back(self) -> LogDamaged:
         position = self.state.position
         return LogDamaged(
-            f"{self.place}: position {position}: the log does not hold any more what stood there: the servers have lost"
+            f"{self.place}: position {position}: the event that was here is gone: the servers have lost"
             " events that they had acknowledged; stop all who write to it, and restore it from a copy",
             position,
         )
@@ -197,7 +197,7 @@ class SyncedLog:
     # ---- beginning
 
     async def begin_anew(self) -> None:
-        """Fold the log again: the stream's beginning has changed."""
+        """Fold the log again, after its beginning has changed."""
         async with self._turn:
             self.generation += 1
             await self._load()
@@ -205,7 +205,7 @@ class SyncedLog:
     async def _load(self) -> None:
         base = await self.marks.base()
         state = await self._checkpoint(base)
-        # What nobody counted may stand between a checkpoint and the log's beginning.
+        # Between a checkpoint and the log's beginning there may be messages that do not count.
         self.assembler = GroupAssembler(max(state.sequence, self.marks.record.sequence - 1))
         self._state = state
 
@@ -215,13 +215,13 @@ class SyncedLog:
                 break
             with suppress(LogDamaged, LogTooNew):
                 data = await self.marks.blobs.get(key)
-                if data and await self._stands(state := LogState.load(data)):
+                if data and await self._is_in_place(state := LogState.load(data)):
                     return state
             _log.warning("checkpoint passed over place=%s position=%d", self.place, key.position)
         return LogState(GroupBoundary(base.position, self.marks.record.sequence), base.heads)
 
     async def counts(self, group: Group) -> bool:
-        """Return whether a group is in the log: not while the import that it came with is not complete."""
+        """Return whether a group is in the log; one of an import is not until the import is complete."""
         if group.origin and group.origin != self.marks.record.imported:
             await self.marks.read_record()
         self.is_importing = bool(group.origin) and group.origin != self.marks.record.imported
@@ -232,13 +232,13 @@ class SyncedLog:
     async def groups(
         self, sequence: int, *, messages: int = _PAGE_MESSAGES, most_bytes: int = _PAGE_BYTES, to_end: bool = True
     ) -> AsyncIterator[Group]:
-        """Yield the groups from a message on, which must begin one, up to the stream's end.
+        """Yield the groups from a message on, which must begin a group, up to the stream's end.
 
         Args:
             sequence: of the first message.
             messages: how many to ask for at once.
             most_bytes: how many bytes of them.
-            to_end: False: stop where a server has no more for now, without asking the leader.
+            to_end: False: stop where the nearest server has no more, without asking the leader.
         """
         assembly = GroupAssembler(sequence - 1)
         read = self.stream.all_behind if to_end else self.stream.page
@@ -254,7 +254,7 @@ class SyncedLog:
 
 
 def unavailable(place: str) -> StoreUnavailable:
-    """Return the error of a writer who finds an import that is not complete."""
+    """Return the error of a writer that finds an incomplete import."""
     return StoreUnavailable(
         f"{place}: an import into it is under way, or was broken off: wait for it, or run 'voda log import' again"
     )

@@ -1,7 +1,7 @@
-"""Writes groups of appends, each as one message or as parts that count together.
+"""Writes groups of appends to the stream, each as one message or as parts that count together.
 
-Rule: nothing is answered before it is known: a group whose answer was lost is looked for in the stream, and written
-again only behind the very message that it was planned for, so it is never there twice.
+Rule: an append is answered only once its outcome is known: a group whose answer was lost is looked for in the stream,
+and written again only behind the message for which it was planned, so it is never there twice.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from voda.log.jetstream.log.synced_log import CHECKPOINTS_KEPT, SyncedLog, unava
 from voda.log.jetstream.transport.blobs import BlobKey
 from voda.log.jetstream.transport.errors import is_conflict, translate_error
 
-_PATIENCE_S = 2.0
-"""How long a writer leaves room for another's group that has begun and is not finished."""
+_UNFINISHED_GROUP_S = 2.0
+"""For so long a writer waits for another writer to finish a group."""
 _PAUSE_S = 0.05
-# An answer that is lost is not waited for as long as one may wait for the servers; a large group takes its time.
+# Shorter than the timeout of a connection, because an answer may be lost; a large group takes longer.
 _ANSWER_S = 2.0
 _ANSWER_BYTES_PER_S = 5e6
 _NOTE_S = 0.2
-"""How often, at most, is noted how far the log has come."""
-_UNKNOWN = "it is not known whether the events were recorded: append the same again, their ids tell"
+"""The log's end is written down at most so often."""
+_UNKNOWN = "it is not known whether the events were recorded: append them again with the same ids"
 
 _log = logging.getLogger(__name__)
 
@@ -60,11 +60,11 @@ class JetStreamWriter:
             except InvalidInput:
                 if len(group) == 1:
                     raise
-            # One append that is too large must not cost the others anything.
-            return [outcome for append in group for outcome in await self._alone(append)]
+            # One append that is too large must not fail the others.
+            return [outcome for append in group for outcome in await self._commit_alone(append)]
 
     def commit_at_once(self, group: Sequence[Append]) -> None:
-        """See Committer.commit_at_once. A server is never so near."""
+        """See Committer.commit_at_once. A server is never fast enough for that."""
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
         """See DurableStore.take_over."""
@@ -79,10 +79,10 @@ class JetStreamWriter:
         self._save()
 
     async def write_import(self, plan: GroupPlan, *, after: int, prev: bytes, origin: bytes) -> OutgoingGroup:
-        """Write a group of an import, which counts when the import does.
+        """Write a group of an import, which counts once the import is complete.
 
         Raises:
-            VersionConflict: somebody else has written to the stream.
+            StoreUnavailable: another writer has written to the stream.
             StoreUnavailable: it is not known whether the group is written.
         """
         limit = self._log.connection.max_payload_bytes
@@ -92,25 +92,23 @@ class JetStreamWriter:
             raise (
                 errors[0]
                 if not is_conflict(errors[0])
-                else StoreUnavailable(
-                    f"{self._log.place}: somebody else writes to it while it is imported into; try again"
-                )
+                else StoreUnavailable(f"{self._log.place}: another process writes to it during the import; try again")
             )
         return group
 
     async def save(self) -> None:
-        """Keep all closed segments beside the log, and note how far it has come."""
+        """Store all closed segments beside the log, and write down its end."""
         self._save()
         if self._saving is not None:
             await asyncio.wait([self._saving])
 
     async def close(self) -> None:
-        """Wait until what is being saved beside the log is saved."""
+        """Wait until the records beside the log are written."""
         self._closing.set()
         if tasks := [task for task in (self._saving, self._noting) if task is not None]:
             await asyncio.wait(tasks)
 
-    async def _alone(self, append: Append) -> Sequence[Outcome]:
+    async def _commit_alone(self, append: Append) -> Sequence[Outcome]:
         try:
             return await self._commit([append])
         except InvalidInput as error:
@@ -119,7 +117,7 @@ class JetStreamWriter:
     async def _commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
         deadline = self._deadline()
         is_fresh = not self._log.is_loaded
-        # An import that was under way may have come to its end.
+        # An import may have been completed.
         is_known = self._log.is_loaded and not self._log.is_importing
         state = self._log.state if is_known else await self._log.sync()
         while True:
@@ -132,9 +130,9 @@ class JetStreamWriter:
                 return plan.outcomes
             if plan.rows and self._now() > deadline:
                 raise StoreUnavailable(
-                    f"{self._log.place}: others were faster again and again: nothing is recorded; try again"
+                    f"{self._log.place}: other writers were faster again and again: nothing is recorded; try again"
                 )
-            # What was decided from what others may have changed since has to be decided again.
+            # Other writers may have changed the state on which the plan was based.
             state = await self._log.sync()
             is_fresh = True
 
@@ -143,7 +141,7 @@ class JetStreamWriter:
         while True:
             position = state.position
             known = await self._known(ids, state)
-            # What came in while the ids were looked up may have brought one that was new.
+            # An event that arrived during the lookup may have one of the ids.
             if state.position == position:
                 break
         return plan_group(group, position=state.position, heads=state.heads, known=known)
@@ -160,14 +158,14 @@ class JetStreamWriter:
         return known
 
     async def _write(self, plan: GroupPlan, state: LogState, deadline: float) -> bool:
-        """Write a plan behind all that is known; False where somebody else was faster.
+        """Write a plan behind the last known event; False if another writer was faster.
 
         Raises:
-            StoreUnavailable: nobody answers, and nobody knows.
-            StoreNotWritable, InvalidInput: it is not written.
+            StoreUnavailable: there is no answer, so the outcome is not known.
+            StoreNotWritable, InvalidInput: nothing was written.
         """
         log = self._log
-        await self._leave_room(deadline)
+        await self._wait_for_unfinished(deadline)
         if log.state is not state or log.state.position != plan.rows[0][0] - 1:
             return False
         limit = log.connection.max_payload_bytes
@@ -186,7 +184,7 @@ class JetStreamWriter:
                 done = log.assembler.finished_parts
             elif log.assembler.sequence != group.after or log.is_importing:
                 return False
-            # What was sent before without an answer may still arrive, whatever is said to what is sent now.
+            # A message sent before without an answer may still arrive, whatever the answer to this one.
             if failed is not None and not isinstance(failed, StoreUnavailable) and not is_unsure:
                 raise failed
             is_unsure = is_unsure or failed is not None
@@ -195,7 +193,7 @@ class JetStreamWriter:
             await asyncio.sleep(_PAUSE_S)
 
     async def _publish(self, group: OutgoingGroup, done: int) -> list[Exception]:
-        """Send the parts of a group that are not there, all at once; return what went wrong with any."""
+        """Send the missing parts of a group, all at once; return their errors."""
         numbers = range(done, len(group.parts))
         wait_s = _ANSWER_S + sum(map(len, group.parts)) / _ANSWER_BYTES_PER_S
         sent = [self._send(group, number, wait_s) for number in numbers]
@@ -226,21 +224,21 @@ class JetStreamWriter:
                     raise StoreUnavailable(f"{failed or error}; {_UNKNOWN}") from error
             await asyncio.sleep(_PAUSE_S)
 
-    async def _leave_room(self, deadline: float) -> None:
-        """Let somebody finish a group; who has died in the middle of it loses it."""
-        until = min(self._now() + _PATIENCE_S, deadline)
+    async def _wait_for_unfinished(self, deadline: float) -> None:
+        """Wait for another writer to finish its group; if it died in the middle, the group is lost."""
+        until = min(self._now() + _UNFINISHED_GROUP_S, deadline)
         while (name := self._log.assembler.unfinished) and self._now() < until:
             await asyncio.sleep(_PAUSE_S)
             await self._log.sync()
             if self._log.assembler.unfinished != name:
-                until = min(self._now() + _PATIENCE_S, deadline)
+                until = min(self._now() + _UNFINISHED_GROUP_S, deadline)
 
     def _refuse_import(self) -> None:
         if self._log.is_importing:
             raise unavailable(self._log.place)
 
     def _save(self) -> None:
-        """Keep beside the log what it has come to, while appends go on; what fails is kept with the next."""
+        """Write the records beside the log while appends go on; if that fails, the next call does it."""
         if self._noting is None or self._noting.done():
             self._noting = asyncio.get_running_loop().create_task(self._note())
         if self._log.closed and (self._saving is None or self._saving.done()):
@@ -253,26 +251,26 @@ class JetStreamWriter:
                 closed = log.closed[0]
                 await log.marks.blobs.put(BlobKey(IDS, "", closed.last), encoded(closed.ids))
                 await log.marks.blobs.put(BlobKey(PLACES, "", closed.last), encoded(closed.places))
-                # Only of the newest is there any.
+                # Only the newest segments have one.
                 if closed.checkpoint:
                     await log.marks.blobs.put(BlobKey(CHECKPOINT, "", closed.last), closed.checkpoint)
                 log.closed.popleft()
             for key in (await log.marks.blobs.keys(CHECKPOINT))[:-CHECKPOINTS_KEPT]:
                 await log.marks.blobs.drop(key)
-        except Exception as error:  # the log is whole without it, only slower to open
-            _log.warning("segment not kept place=%s reason=%s", log.place, error)
+        except Exception as error:  # the log is complete without it, but slower to open
+            _log.warning("segment not stored place=%s reason=%s", log.place, error)
 
     async def _note(self) -> None:
-        """Note how far the log has come, now and then for as long as it grows."""
+        """Write down the log's end, from time to time for as long as it grows."""
         try:
             while self._noted < self._log.state.position:
                 self._noted = await self._log.marks.note_end(self._log.state)
-                # At the end at once: nobody comes after to note the last.
+                # At close at once: no later call would write the last end.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_NOTE_S):
                         await self._closing.wait()
-        except Exception as error:  # the log is whole without it; a cut is noticed less surely
-            _log.warning("end of the log not noted place=%s reason=%s", self._log.place, error)
+        except Exception as error:  # the log is complete without it, but a cut may go unnoticed
+            _log.warning("end of the log not written place=%s reason=%s", self._log.place, error)
 
     def _deadline(self) -> float:
         return self._now() + self._log.connection.timeout_s

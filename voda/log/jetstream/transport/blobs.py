@@ -1,7 +1,7 @@
-"""Large records beside the log, such as snapshots: cut into messages, each record whole or not there.
+"""Large records beside the log, such as snapshots: cut into pieces, each record whole or absent.
 
-Rule: a record appears with its last message, which holds the hash over all of it; what was cut into pieces before
-under the same name stays until then.
+Rule: a record appears with its last message, which has the hash of all pieces; until then, the former record of the
+same key stays.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class _Manifest(Struct, frozen=True, array_like=True):
 
 
 class BlobKey(NamedTuple):
-    """What a record is found by."""
+    """The key of a record."""
 
     kind: str
     """A word of letters."""
@@ -43,12 +43,12 @@ _decode = msgspec.msgpack.Decoder(_Manifest).decode
 
 
 class BlobStore:
-    """See the module.
+    """Stores records.
 
     Args:
         stream: one that keeps the last message of each subject.
         prefix: of all its subjects.
-        place: what users call the log.
+        place: URL of the log, without password.
         max_payload_bytes: of the server.
     """
 
@@ -59,10 +59,10 @@ class BlobStore:
         self._chunk_bytes = min(_CHUNK_BYTES, max_payload_bytes - _OVERHEAD_BYTES)
 
     async def put(self, key: BlobKey, data: bytes) -> None:
-        """Keep a record, durably, instead of what is kept under its key.
+        """Store a record, durably, in place of the former one of its key.
 
         Raises:
-            StoreUnavailable, StoreNotWritable: it is not kept, or nobody knows.
+            StoreUnavailable, StoreNotWritable: it is not stored, or the outcome is not known.
         """
         name = sha256(data).hexdigest()
         before = await self._record(key)
@@ -75,7 +75,7 @@ class BlobStore:
             async with turns:
                 await self._stream.publish(self._piece(key, name, number), piece)
 
-        # What JetStream itself says no to is told in its own words by `publish`.
+        # Covers the refusals by JetStream that `publish` leaves to its callers.
         async with translate_errors(self._place):
             await asyncio.gather(*(write(number, piece) for number, piece in enumerate(pieces)))
             await self._stream.publish(self._subject(key), _encode(_Manifest(len(pieces), name)))
@@ -83,7 +83,7 @@ class BlobStore:
             await self._drop(self._piece(key, before.sha256))
 
     async def get(self, key: BlobKey) -> bytes | None:
-        """Return what is kept under a key, or None.
+        """Return the record of a key, or None.
 
         Raises:
             LogDamaged: it is not what was written.
@@ -106,7 +106,7 @@ class BlobStore:
         if sha256(data).hexdigest() == record.sha256:
             return data
         if await self._record(key) != record:
-            # Somebody dropped or replaced it meanwhile.
+            # Another process deleted or replaced it meanwhile.
             return await self.get(key)
         raise LogDamaged(f"{key.kind} {key.name} at position {key.position}: the checksum does not fit")
 
@@ -128,7 +128,7 @@ class BlobStore:
         )
 
     async def drop(self, key: BlobKey) -> None:
-        """Forget a record; none need be there."""
+        """Delete a record, if there is one."""
         await self._drop(self._subject(key))
         await self._drop(f"{self._pieces(key)}.>")
 
@@ -142,7 +142,9 @@ class BlobStore:
         try:
             return _decode(found.data)
         except msgspec.MsgspecError as error:
-            raise LogDamaged(f"{key.kind} {key.name} at position {key.position}: no record ({error})") from error
+            raise LogDamaged(
+                f"{key.kind} {key.name} at position {key.position}: it cannot be read ({error})"
+            ) from error
 
     def _subject(self, key: BlobKey) -> str:
         return f"{self._prefix}.{key.kind}.{token(key.name)}.{key.position}"
@@ -155,7 +157,7 @@ class BlobStore:
 
 
 def token(name: str) -> str:
-    """Return a name as one token of a subject: what is none of `A-Za-z0-9_-` becomes `=` and two digits."""
+    """Return a name as one token of a subject: bytes other than `A-Za-z0-9_-` become `=` and two digits."""
     return "".join(chr(byte) if _PLAIN.match(bytes([byte])) else f"={byte:02x}" for byte in name.encode()) or "="
 
 
