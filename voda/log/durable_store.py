@@ -117,7 +117,7 @@ class DurableStore(EventStore, Protocol):
 
         Once `base` returns the new base it stays so, even if the process is killed; until all events are deleted,
         reads still return what was written. Ids of forgotten events are not known any more. A store may keep a few
-        events more than it is asked to: `base` tells.
+        events more than asked for: see `base`.
 
         Args:
             base: the position, and the heads there. The caller has proven that the archive holds these events and

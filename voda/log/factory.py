@@ -160,7 +160,7 @@ def sqlite_path(location: str | Path) -> Path | None:
             return Path(url.database)
         case "postgresql" | "postgres":
             return None
-    raise InvalidInput(f"a log lies in SQLite, PostgreSQL or NATS, got {url.render_as_string()}")
+    raise InvalidInput(f"expected a log in SQLite, PostgreSQL or NATS, got {url.render_as_string()}")
 
 
 def display_name(location: str | Path) -> str:

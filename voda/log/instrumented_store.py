@@ -35,7 +35,6 @@ class InstrumentedStore(DelegatingStore[EventStore]):
         self._appended = appended
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
-        """See EventStore.append."""
         laps: list[float] = []
         outcome = "failed"
         try:

@@ -7,7 +7,7 @@ from voda.domain.errors import InvalidInput
 from voda.events.codec import body_of, unseal
 from voda.events.envelope import Event, Fact, Head, Sealed
 from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, row_of, seal_batch
-from voda.log.durable_store import Base, archived_error, refuse_other_end
+from voda.log.durable_store import Base, DurableStore, archived_error, refuse_other_end
 from voda.log.store import Snapshot
 from voda.log.tail import TAIL_PAGE, GrowthSignal
 
@@ -16,7 +16,7 @@ _DIGEST_BYTES = 32
 """Of SHA-256."""
 
 
-class MemoryStore:
+class MemoryStore(DurableStore):
     """A DurableStore in all but durability: it ends with the process."""
 
     place = "memory"
@@ -33,7 +33,6 @@ class MemoryStore:
         self._base = Base()
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
-        """See EventStore.append."""
         head = self._heads.get(stream, _EMPTY)
         batch = Append(stream, expected_version, facts, epoch)
         refuse_unstorable(batch)
@@ -58,7 +57,6 @@ class MemoryStore:
         self._growth.wake()
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
-        """See EventStore.read."""
         if stream is None:
             return [unseal(sealed) for sealed in self._sealed(after, limit)]
         self._refuse_archived(after, stream)
@@ -67,45 +65,35 @@ class MemoryStore:
         return [unseal(self._at(position)) for position in positions[first : first + limit]]
 
     async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
-        """See EventStore.read_sealed."""
         return self._sealed(after, limit)
 
     def tail(self, after: int) -> AsyncIterator[Event]:
-        """See EventStore.tail."""
         return self._growth.tail(after, lambda behind: self.read(behind, TAIL_PAGE), poll_s=None)
 
     async def position(self) -> int:
-        """See EventStore.position."""
         return self._end
 
     async def head(self, stream: str) -> Head:
-        """See EventStore.head."""
         return self._heads.get(stream, _EMPTY)
 
     async def heads(self) -> Mapping[str, Head]:
-        """See EventStore.heads."""
         return dict(self._heads)
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
-        """See EventStore.save_snapshot."""
         self._snapshots.setdefault(snapshot.name, []).append(snapshot)
 
     async def latest_snapshot(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
-        """See EventStore.latest_snapshot."""
         kept = self._snapshots.get(name, ())
         fitting = [snapshot for snapshot in kept if at_most is None or snapshot.position <= at_most]
         return max(fitting, key=lambda snapshot: snapshot.position, default=None)
 
     async def ends(self) -> tuple[int, Mapping[str, Head]]:
-        """See DurableStore.ends."""
         return self._end, dict(self._heads)
 
     async def read_rows(self, after: int, limit: int) -> Sequence[EventRow]:
-        """See DurableStore.read_rows."""
         return [row_of(sealed, body_of(sealed)) for sealed in self._sealed(after, limit)]
 
     async def snapshots(self) -> AsyncIterator[Snapshot]:
-        """See DurableStore.snapshots."""
         kept = [snapshot for snapshots in self._snapshots.values() for snapshot in snapshots]
         for snapshot in sorted(kept, key=lambda snapshot: (snapshot.position, snapshot.name)):
             yield snapshot
@@ -117,18 +105,15 @@ class MemoryStore:
         """See DurableStore.refuse_cut."""
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        """See DurableStore.take_over."""
         refuse_other_end(self.place, self._end, after)
         self._keep(plan.rows)
         self._heads.update(plan.heads)
         self._growth.wake()
 
     async def base(self) -> Base:
-        """See DurableStore.base."""
         return self._base
 
     async def forget(self, base: Base) -> None:
-        """See DurableStore.forget."""
         if base.position > self._end:
             raise InvalidInput(f"the log ends at position {self._end}: it cannot forget up to {base.position}")
         if (count := base.position - self._base.position) <= 0:

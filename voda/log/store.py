@@ -147,7 +147,7 @@ class EventStore(Protocol):
 StoreT = TypeVar("StoreT", bound=EventStore)
 
 
-class DelegatingStore(Generic[StoreT]):
+class DelegatingStore(EventStore, Generic[StoreT]):
     """An EventStore that passes every call to another one; a wrapper overrides the calls that it changes.
 
     Args:
@@ -158,45 +158,34 @@ class DelegatingStore(Generic[StoreT]):
         self._store = store
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
-        """See EventStore.append."""
         return await self._store.append(stream, expected_version, facts, epoch=epoch)
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
-        """See EventStore.read."""
         return await self._store.read(after, limit, stream=stream)
 
     async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
-        """See EventStore.read_sealed."""
         return await self._store.read_sealed(after, limit)
 
     def tail(self, after: int) -> AsyncIterator[Event]:
-        """See EventStore.tail."""
         return self._store.tail(after)
 
     async def position(self) -> int:
-        """See EventStore.position."""
         return await self._store.position()
 
     async def head(self, stream: str) -> Head:
-        """See EventStore.head."""
         return await self._store.head(stream)
 
     async def heads(self) -> Mapping[str, Head]:
-        """See EventStore.heads."""
         return await self._store.heads()
 
     async def ends(self) -> tuple[int, Mapping[str, Head]]:
-        """See EventStore.ends."""
         return await self._store.ends()
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
-        """See EventStore.save_snapshot."""
         await self._store.save_snapshot(snapshot)
 
     async def latest_snapshot(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
-        """See EventStore.latest_snapshot."""
         return await self._store.latest_snapshot(name, at_most=at_most)
 
     async def close(self) -> None:
-        """See EventStore.close."""
         await self._store.close()

@@ -184,7 +184,7 @@ def test_state_folded_is_the_state_written() -> None:
 def test_group_that_follows_another_than_the_one_before_is_damage() -> None:
     state = LogState(GroupBoundary(0, 1), {})
     state.fold(counted(group(1, 1, after=0)))
-    with pytest.raises(LogDamaged, match="position 2: what stands here was written after other events"):
+    with pytest.raises(LogDamaged, match="position 2: this event was written after other events"):
         state.fold(counted(group(2, 1, after=1, prev=b"another")))
 
 

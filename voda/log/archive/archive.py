@@ -16,7 +16,7 @@ from voda.events.envelope import Sealed
 from voda.fsync import sync
 from voda.log.append_plan import GroupPlan
 from voda.log.archive.segment import (
-    Segment,
+    SegmentFile,
     events_of,
     export_segment,
     header_of,
@@ -40,7 +40,7 @@ class Archive:
         segments: one after the other, from position 1 on.
     """
 
-    def __init__(self, path: Path, segments: Sequence[Segment]) -> None:
+    def __init__(self, path: Path, segments: Sequence[SegmentFile]) -> None:
         self.path = path
         self.segments = segments
 
@@ -229,7 +229,7 @@ def verify_archive(archive: Archive, chain: HashChain, *, progress: Progress | N
     return VerifyReport(chain.position, len(chain.heads), 0, None, "")
 
 
-def _refuse_misfit(folder: Path, end: int, segment: Segment) -> None:
+def _refuse_misfit(folder: Path, end: int, segment: SegmentFile) -> None:
     if segment.first > end + 1:
         raise LogDamaged(
             f"{folder}: positions {end + 1} to {segment.after} are missing: the segment before {segment.name} is not"

@@ -12,16 +12,16 @@ from voda.domain.errors import InvalidInput, LogArchived, LogDamaged, StoreNotWr
 from voda.events.codec import body_of, unseal
 from voda.events.envelope import Event, Fact, Head, Sealed
 from voda.log.archive.archive import Archive
-from voda.log.archive.segment import Segment, SegmentHeader, events_of, header_of
+from voda.log.archive.segment import SegmentFile, SegmentHeader, events_of, header_of
 from voda.log.durable_store import DurableStore
-from voda.log.store import DelegatingStore, Snapshot
+from voda.log.store import DelegatingStore, EventStore, Snapshot
 
 _TAIL_PAGE = 1000
 _CACHED = 2
 """Segments kept in memory, about 50 MB each."""
 
 
-class SegmentStore:
+class SegmentStore(EventStore):
     """A folder of segments, as a log that can only be read.
 
     Args:
@@ -41,11 +41,9 @@ class SegmentStore:
         raise StoreNotWritable(f"{self.place} is an archive, which cannot be written: see 'voda log restore --help'")
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
-        """See EventStore.read."""
         return [unseal(sealed) for sealed in await asyncio.to_thread(self._read, after, limit, stream)]
 
     async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
-        """See EventStore.read_sealed."""
         return await asyncio.to_thread(self._read, after, limit, None)
 
     async def tail(self, after: int) -> AsyncIterator[Event]:
@@ -57,7 +55,6 @@ class SegmentStore:
         await asyncio.Event().wait()
 
     async def position(self) -> int:
-        """See EventStore.position."""
         return self.archive.position
 
     async def ends(self) -> tuple[int, Mapping[str, Head]]:
@@ -65,11 +62,9 @@ class SegmentStore:
         return self.archive.position, await self.heads()
 
     async def head(self, stream: str) -> Head:
-        """See EventStore.head."""
         return (await self.heads()).get(stream, Head())
 
     async def heads(self) -> Mapping[str, Head]:
-        """See EventStore.heads."""
         return (await asyncio.to_thread(self.archive.chain)).heads
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
@@ -98,7 +93,7 @@ class SegmentStore:
             self._headers = [header_of(segment) for segment in self.archive.segments]
         return self._headers[index]
 
-    def _loaded(self, segment: Segment) -> "_LoadedSegment":
+    def _loaded(self, segment: SegmentFile) -> "_LoadedSegment":
         found = self._cached.pop(segment.name, None) or _LoadedSegment(segment)
         self._cached[segment.name] = found
         while len(self._cached) > _CACHED:
@@ -109,7 +104,7 @@ class SegmentStore:
 class _LoadedSegment:
     """A segment in memory."""
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: SegmentFile) -> None:
         self._first = segment.first
         self._events = events_of(segment)
         if len(self._events) != segment.last - segment.after:
@@ -171,7 +166,6 @@ class ArchiveBackedStore(DelegatingStore[DurableStore]):
         return old if len(old) >= limit else [*old, *await self.read_sealed(base, limit - len(old))]
 
     async def tail(self, after: int) -> AsyncIterator[Event]:
-        """See EventStore.tail."""
         while True:
             try:
                 async for event in self._store.tail(after):
@@ -184,11 +178,9 @@ class ArchiveBackedStore(DelegatingStore[DurableStore]):
                         after = event.position
 
     def snapshots(self) -> AsyncIterator[Snapshot]:
-        """See DurableStore.snapshots."""
         return self._store.snapshots()
 
     async def refuse_cut(self) -> None:
-        """See DurableStore.refuse_cut."""
         await self._store.refuse_cut()
 
     async def _archive_behind(self, asked: LogArchived) -> SegmentStore:

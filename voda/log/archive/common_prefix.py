@@ -105,5 +105,5 @@ def _described(sealed: Sealed | None) -> str:
 def _not_a_prefix(position: int, what: str) -> InvalidInput:
     return InvalidInput(
         f"the copy is not the beginning of the log: by position {position} they have parted ({what});"
-        " it is a copy of another log, or somebody wrote to it; choose a new place"
+        " it is a copy of another log, or another process wrote to it; choose a new place"
     )

@@ -23,7 +23,7 @@ from voda.log.durable_store import DurableStore
 from voda.log.store import EventStore
 
 _LOOK_S = 0.2
-"""How often a copy that follows looks for more."""
+"""Interval at which a copy that follows looks for new events."""
 
 
 class CopyResult(Struct, frozen=True, kw_only=True):
@@ -170,7 +170,7 @@ async def add_missing(
     chain = await asyncio.to_thread(archive.chain)
     position, heads = await source.ends()
     end = position if until is None else min(until, position)
-    # Beyond, the log may be damaged: what comes before is saved all the same.
+    # The log may be damaged behind `until`; the events before are saved all the same.
     seen = min(max(end, chain.position), position)
     known = heads if until is None and seen == position else None
     await prove_prefix(source, chain, lambda at: asyncio.to_thread(archive.at, at), seen, known)
@@ -193,13 +193,13 @@ async def add_missing(
 
 def _is_full(events: Sequence[Sealed]) -> bool:
     return len(events) >= SEGMENT_EVENTS or (
-        # Looked at now and then only: bodies are small, as a rule.
+        # Checked now and then only: bodies are small, as a rule.
         len(events) % 100 == 0 and sum(len(sealed.body) for sealed in events) >= SEGMENT_BYTES
     )
 
 
 async def _copy_snapshots(source: EventStore, target: DurableStore, position: int) -> int:
-    """Copy the snapshots that fit, so that whoever opens the copy need not fold all of it; a damaged one ends it."""
+    """Copy the snapshots up to a position, so that a start on the copy is quick; stop at a damaged one."""
     if not isinstance(source, DurableStore | ArchiveBackedStore):
         return 0
     copied = 0
@@ -209,6 +209,6 @@ async def _copy_snapshots(source: EventStore, target: DurableStore, position: in
                 await target.save_snapshot(snapshot)
                 copied += 1
     except LogDamaged:
-        # The log has it all; who needs a snapshot takes another.
+        # A new snapshot can always be taken from the events.
         return copied
     return copied

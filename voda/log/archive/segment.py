@@ -60,7 +60,7 @@ class SegmentLine(Struct, frozen=True, kw_only=True, gc=False):
     event: Raw
 
 
-class Segment(NamedTuple):
+class SegmentFile(NamedTuple):
     """A segment's file, and the positions in it."""
 
     path: Path
@@ -124,10 +124,10 @@ def pack_segment(events: Sequence[Sealed], chain: HashChain, previous: str) -> t
 # ---- finding
 
 
-def parse_segment_name(path: Path) -> Segment | None:
+def parse_segment_name(path: Path) -> SegmentFile | None:
     """Return the segment that a file's name describes; None if the file is no segment."""
     found = _NAME.fullmatch(path.name)
-    return Segment(path, int(found[1]), int(found[2]), found[3]) if found else None
+    return SegmentFile(path, int(found[1]), int(found[2]), found[3]) if found else None
 
 
 def begins_as_export(data: bytes) -> bool:
@@ -148,14 +148,14 @@ def is_export(path: Path) -> bool:
         return False
 
 
-def export_segment(path: Path) -> Segment:
+def export_segment(path: Path) -> SegmentFile:
     """Return the single segment of an exported log.
 
     Raises:
         InvalidInput: there is no such file, or it cannot be read.
         NotALog, LogDamaged, LogTooNew: the file is no export, or its header is damaged or from a newer version.
     """
-    segment = Segment(path, 1, 0)
+    segment = SegmentFile(path, 1, 0)
     try:
         if path.exists() and not path.is_file():
             raise NotALog(f"{path} is not an exported log: expected a regular file")
@@ -173,7 +173,7 @@ def export_segment(path: Path) -> Segment:
 # ---- reading
 
 
-def header_of(segment: Segment) -> SegmentHeader:
+def header_of(segment: SegmentFile) -> SegmentHeader:
     """Return the header of a segment; its events are not read.
 
     Raises:
@@ -183,7 +183,7 @@ def header_of(segment: Segment) -> SegmentHeader:
         return header
 
 
-def proven_events(segment: Segment, chain: HashChain, previous: str) -> Iterator[EventRow]:
+def proven_events(segment: SegmentFile, chain: HashChain, previous: str) -> Iterator[EventRow]:
     """Yield the events of a segment behind the chain, each proven to follow it; the chain moves along.
 
     Args:
@@ -214,7 +214,7 @@ def proven_events(segment: Segment, chain: HashChain, previous: str) -> Iterator
         compare_heads(header.heads, chain, str(segment.path))
 
 
-def events_of(segment: Segment) -> list[Sealed]:
+def events_of(segment: SegmentFile) -> list[Sealed]:
     """Return the events of a segment whose bytes are what was written; that it belongs here is not proven.
 
     Raises:
@@ -238,7 +238,7 @@ def _open(path: Path) -> BinaryIO:
 
 
 @contextmanager
-def _read(segment: Segment, chain: HashChain | None = None) -> Iterator[tuple[SegmentHeader, Iterator[bytes]]]:
+def _read(segment: SegmentFile, chain: HashChain | None = None) -> Iterator[tuple[SegmentHeader, Iterator[bytes]]]:
     """Open a segment, and give its header and the lines of its events."""
     try:
         with _open(segment.path) as file:
@@ -253,7 +253,7 @@ def _read(segment: Segment, chain: HashChain | None = None) -> Iterator[tuple[Se
         raise _unreadable(segment, error, chain.position + 1 if chain else 1) from error
 
 
-def _check_digest(segment: Segment) -> None:
+def _check_digest(segment: SegmentFile) -> None:
     if not segment.digest:
         return
     try:
@@ -265,7 +265,7 @@ def _check_digest(segment: Segment) -> None:
         raise _damaged(segment, f"its bytes are not what was written (SHA-256 begins {digest})")
 
 
-def _checked(line: bytes, segment: Segment) -> SegmentHeader:
+def _checked(line: bytes, segment: SegmentFile) -> SegmentHeader:
     try:
         header = _decode(line)
     except msgspec.MsgspecError as error:
@@ -300,7 +300,7 @@ def _proven_event(text: bytes, name: str, chain: HashChain) -> EventRow:
     return row_of(sealed, body)
 
 
-def _damaged(segment: Segment, what: str, position: int = 0) -> LogDamaged:
+def _damaged(segment: SegmentFile, what: str, position: int = 0) -> LogDamaged:
     if not segment.digest:
         return LogDamaged(f"{segment.path}: position {position or 1}: {what}", position or 1)
     return LogDamaged(
@@ -310,7 +310,7 @@ def _damaged(segment: Segment, what: str, position: int = 0) -> LogDamaged:
     )
 
 
-def _unreadable(segment: Segment, error: Exception, position: int) -> LogDamaged | InvalidInput:
+def _unreadable(segment: SegmentFile, error: Exception, position: int) -> LogDamaged | InvalidInput:
     if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
         return InvalidInput(f"{segment.path} cannot be read: {error.strerror or error}")
     return _damaged(segment, f"it cannot be unpacked ({error})", position)

@@ -130,7 +130,7 @@ async def _chain_at_base(store: EventStore) -> HashChain:
 
 
 class _SnapshotHeads:
-    """The heads of all streams at some positions, as the snapshots tell them."""
+    """The heads of all streams at some positions, as the snapshots have them."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -16,7 +16,7 @@ from voda.domain.errors import LogDamaged, StoreNotWritable
 from voda.events.codec import body_of, unseal
 from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
 from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, row_of
-from voda.log.durable_store import Base
+from voda.log.durable_store import Base, DurableStore
 from voda.log.group_commit import GroupCommit
 from voda.log.jetstream.log import settings
 from voda.log.jetstream.log.reader import EventReader
@@ -50,7 +50,7 @@ _decode = msgspec.msgpack.Decoder(_SnapshotRecord).decode
 _decode_heads = msgspec.msgpack.Decoder(dict[str, tuple[int, str, int]]).decode
 
 
-class JetStreamStore:
+class JetStreamStore(DurableStore):
     """A DurableStore.
 
     Args:
@@ -107,7 +107,6 @@ class JetStreamStore:
     # ---- events
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
-        """See EventStore.append."""
         self._refuse_read_only()
         append = Append(stream, expected_version, facts, epoch)
         refuse_unstorable(append)
@@ -116,7 +115,6 @@ class JetStreamStore:
         return position
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
-        """See EventStore.read."""
         if stream is None:
             found: Sequence[Sealed] = await self._reader.sealed(after, limit)
         else:
@@ -124,7 +122,6 @@ class JetStreamStore:
         return [unseal(sealed) for sealed in found]
 
     async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
-        """See EventStore.read_sealed."""
         return await self._reader.sealed(after, limit)
 
     async def read_rows(self, after: int, limit: int) -> Sequence[EventRow]:
@@ -132,7 +129,6 @@ class JetStreamStore:
         return [row_of(sealed, body_of(sealed)) for sealed in await self._reader.sealed(after, limit)]
 
     def tail(self, after: int) -> AsyncIterator[Event]:
-        """See EventStore.tail."""
         return self._growth.tail(after, self._next, poll_s=_POLL_S, full_page=1)
 
     async def _next(self, after: int) -> Sequence[Event]:
@@ -149,26 +145,21 @@ class JetStreamStore:
         self._growth.wake()
 
     async def position(self) -> int:
-        """See EventStore.position."""
         return (await self._log.sync()).position
 
     async def head(self, stream: str) -> Head:
-        """See EventStore.head."""
         return (await self._log.sync()).heads.get(stream, Head())
 
     async def heads(self) -> Mapping[str, Head]:
-        """See EventStore.heads."""
         return dict((await self._log.sync()).heads)
 
     async def ends(self) -> tuple[int, Mapping[str, Head]]:
-        """See DurableStore.ends."""
         state = await self._log.sync()
         return state.position, dict(state.heads)
 
     # ---- snapshots
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
-        """See EventStore.save_snapshot."""
         self._refuse_read_only()
         heads = {stream: (head.version, head.hash, head.epoch) for stream, head in snapshot.heads.items()}
         data = _encode(_SnapshotRecord(snapshot.state, snapshot.state_hash, Raw(_encode(heads))))
@@ -189,7 +180,6 @@ class JetStreamStore:
         return None
 
     async def snapshots(self) -> AsyncIterator[Snapshot]:
-        """See DurableStore.snapshots."""
         for key in await self._log.marks.blobs.keys(_SNAPSHOT):
             # A writer may have deleted it meanwhile.
             if found := await self._snapshot(key):
@@ -212,7 +202,6 @@ class JetStreamStore:
     # ---- proof, copies, archive
 
     async def refuse_cut(self) -> None:
-        """See DurableStore.refuse_cut."""
         await refuse_cut(self._log, (_SNAPSHOT,))
 
     async def damage(self) -> str | None:
@@ -221,28 +210,23 @@ class JetStreamStore:
         return None
 
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
-        """See DurableStore.restore."""
         self._refuse_read_only()
         await restore(self._log, self._writer, batches)
         self._growth.wake()
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        """See DurableStore.take_over."""
         self._refuse_read_only()
         await self._writer.take_over(plan, after=after)
         self._growth.wake()
 
     async def base(self) -> Base:
-        """See DurableStore.base."""
         return await self._log.marks.base()
 
     async def forget(self, base: Base) -> None:
-        """See DurableStore.forget."""
         self._refuse_read_only()
         await forget(self._log, self._reader.index, base)
 
     async def close(self) -> None:
-        """See EventStore.close."""
         await self._commits.close()
         await self._writer.close()
         await self.connection.close()

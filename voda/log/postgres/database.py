@@ -23,7 +23,7 @@ from voda.log.postgres.errors import translate_errors
 from voda.log.postgres.notify import CHANNEL, PostgresNotifier
 from voda.log.postgres.writer import LOCK, PostgresWriter
 from voda.log.sql import schema
-from voda.log.sql.store import Params
+from voda.log.sql.store import Database, Params
 
 _NOTIFY = f"SELECT pg_notify('{CHANNEL}', '')"
 _UPSERT_HEAD = (
@@ -38,7 +38,7 @@ _NO_IDLE_LIMIT = "SET LOCAL idle_in_transaction_session_timeout = 0"
 _HAS_TABLE = "SELECT count(*) FROM pg_tables WHERE schemaname = current_schema() AND tablename = ANY(:names)"
 
 
-class PostgresDatabase:
+class PostgresDatabase(Database):
     """See `Database`."""
 
     poll_s = 1.0
@@ -97,7 +97,6 @@ class PostgresDatabase:
         return dict(self._engine.dialect.create_connect_args(self._engine.url)[1])
 
     async def fetch(self, sql: str, params: Params) -> Sequence[tuple[Any, ...]]:
-        """See Database.fetch."""
         statement, names = _native(sql)
         # Directly by the driver and without an explicit transaction: one round trip, and no conversion of rows.
         async with translate_errors(self.place), asyncio.timeout(self._timeout_s), self._engine.connect() as connection:
@@ -110,13 +109,11 @@ class PostgresDatabase:
                 raise
 
     async def write(self, statements: Sequence[tuple[str, Params]]) -> None:
-        """See Database.write."""
         async with self._transaction() as connection:
             for sql, params in statements:
                 await connection.execute(_sql(sql), params)
 
     async def commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
-        """See Database.commit."""
         async with translate_errors(self.place), asyncio.timeout(self._timeout_s):
             return await self._writer.commit(group)
 
@@ -124,7 +121,6 @@ class PostgresDatabase:
         """See Database.commit_at_once. A server is never fast enough for that."""
 
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
-        """See Database.restore."""
         async with self._transaction(is_long=True) as connection:
             if position := await _locked_position(connection):
                 raise InvalidInput(f"{self.place} is not empty: it has {position} events")
@@ -132,7 +128,6 @@ class PostgresDatabase:
                 await _insert(connection, batch)
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        """See Database.take_over."""
         async with self._transaction() as connection:
             refuse_other_end(self.place, await _locked_position(connection), after)
             await _insert(connection, plan)
@@ -151,7 +146,6 @@ class PostgresDatabase:
         return 0, ""
 
     async def close(self) -> None:
-        """See Database.close."""
         await self._notifier.close()
         await self._writer.close()
         await self._engine.dispose()

@@ -13,7 +13,7 @@ from voda.domain.errors import InvalidInput, LogDamaged
 from voda.events.codec import unseal
 from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
 from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable
-from voda.log.durable_store import Base, archived_error
+from voda.log.durable_store import Base, DurableStore, archived_error
 from voda.log.group_commit import Committer, GroupCommit
 from voda.log.sql import schema
 from voda.log.sql.rows import StoredHead, base_of, readable_end, snapshot_of
@@ -77,7 +77,7 @@ class Database(Committer, Protocol):
         ...
 
 
-class SqlStore:
+class SqlStore(DurableStore):
     """An EventStore in SQLite or PostgreSQL; made by `open_store`."""
 
     def __init__(self, database: Database) -> None:
@@ -98,7 +98,6 @@ class SqlStore:
         return self._database
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
-        """See EventStore.append."""
         append = Append(stream, expected_version, facts, epoch)
         refuse_unstorable(append)
         position = await self._commits.append(append)
@@ -106,7 +105,6 @@ class SqlStore:
         return position
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
-        """See EventStore.read."""
         if stream is None:
             return [unseal(sealed) for sealed in await self.read_sealed(after, limit)]
         events, gap = await read_stream(self._database.fetch, stream, after, limit)
@@ -117,7 +115,6 @@ class SqlStore:
         return events
 
     async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
-        """See EventStore.read_sealed."""
         rows = await self._database.fetch(schema.READ, {"after": after, "limit": limit})
         if not rows or rows[0][0] != after + 1:
             await self._refuse_archived(after)
@@ -125,14 +122,12 @@ class SqlStore:
         return [Sealed(*row) for row in rows]
 
     async def read_rows(self, after: int, limit: int) -> Sequence[EventRow]:
-        """See DurableStore.read_rows."""
         rows = await self._database.fetch(schema.READ_ROWS, {"after": after, "limit": limit})
         if not rows or rows[0][0] != after + 1:
             await self._refuse_archived(after)
         return rows
 
     async def ends(self) -> tuple[int, Mapping[str, Head]]:
-        """See EventStore.ends."""
         try:
             rows = await self._database.fetch(schema.ENDS, {})
         except LogDamaged:
@@ -142,7 +137,6 @@ class SqlStore:
         return rows[0][0], {stream: Head(*head) for _, stream, *head in rows if stream is not None}
 
     def tail(self, after: int) -> AsyncIterator[Event]:
-        """See EventStore.tail."""
         return self._growth.tail(after, self._next, poll_s=self._database.poll_s)
 
     async def _next(self, after: int) -> Sequence[Event]:
@@ -150,7 +144,6 @@ class SqlStore:
         return await self.read(after, TAIL_PAGE)
 
     async def position(self) -> int:
-        """See EventStore.position."""
         return int((await self._database.fetch(schema.POSITION, {}))[0][0])
 
     async def head(self, stream: str) -> Head:
@@ -163,11 +156,9 @@ class SqlStore:
         return StoredHead(*rows[0]).proven() if rows else Head()
 
     async def heads(self) -> Mapping[str, Head]:
-        """See EventStore.heads."""
         return {stream: Head(*head) for stream, *head in await self._database.fetch(schema.HEADS, {})}
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
-        """See EventStore.save_snapshot."""
         heads = {stream: (head.version, head.hash, head.epoch) for stream, head in snapshot.heads.items()}
         row = {
             "name": snapshot.name,
@@ -191,7 +182,6 @@ class SqlStore:
         return None
 
     async def snapshots(self) -> AsyncIterator[Snapshot]:
-        """See DurableStore.snapshots."""
         for name, position in await self._database.fetch(schema.SNAPSHOTS, {}):
             params = {"name": name, "at_most": position}
             # A writer may have deleted it meanwhile.
@@ -199,17 +189,14 @@ class SqlStore:
                 yield load_heads(snapshot_of(*row))
 
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
-        """See DurableStore.restore."""
         await self._database.restore(batches)
         self._growth.wake()
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        """See DurableStore.take_over."""
         await self._database.take_over(plan, after=after)
         self._growth.wake()
 
     async def base(self) -> Base:
-        """See DurableStore.base."""
         position = (await self._database.fetch(schema.BASE_POSITION, {}))[0][0]
         if position != self._base.position:
             self._base = base_of(self.place, *(await self._database.fetch(schema.BASE, {}))[0])
@@ -241,7 +228,6 @@ class SqlStore:
         return base
 
     async def refuse_cut(self) -> None:
-        """See DurableStore.refuse_cut."""
         # Read before the end: other processes may append meanwhile.
         marked, mark = self._database.reached()
         reached = int((await self._database.fetch(schema.REACHED, {}))[0][0])
@@ -261,12 +247,10 @@ class SqlStore:
         )
 
     async def damage(self) -> str | None:
-        """See DurableStore.damage."""
         await self.refuse_cut()
         return await self._database.damage()
 
     async def close(self) -> None:
-        """See EventStore.close."""
         await self._commits.close()
         await self._database.close()
 

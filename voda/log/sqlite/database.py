@@ -23,7 +23,7 @@ from voda.log.append_plan import Append, GroupPlan, Outcome, plan_group
 from voda.log.durable_store import refuse_other_end
 from voda.log.sql import schema
 from voda.log.sql.rows import StoredHead
-from voda.log.sql.store import Params
+from voda.log.sql.store import Database, Params
 from voda.log.sqlite import file
 from voda.log.sqlite.errors import is_busy, translate_error, translate_errors
 from voda.log.sqlite.high_water_mark import HighWaterMark, mark_path, read_mark
@@ -53,7 +53,7 @@ _HEADS = f"{schema.STORED_HEADS} WHERE stream IN (SELECT value FROM json_each(?)
 T = TypeVar("T")
 
 
-class SqliteDatabase:
+class SqliteDatabase(Database):
     """See `Database`."""
 
     poll_s = 0.5
@@ -91,15 +91,12 @@ class SqliteDatabase:
         return cls(path, writer, reader)
 
     async def fetch(self, sql: str, params: Params) -> Sequence[tuple[Any, ...]]:
-        """See Database.fetch."""
         return await self._reader.fetch(sql, params)
 
     async def write(self, statements: Sequence[tuple[str, Params]]) -> None:
-        """See Database.write."""
         await self._in_writer(lambda writer: writer.write(statements))
 
     async def commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
-        """See Database.commit."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         try:
@@ -108,7 +105,6 @@ class SqliteDatabase:
             self._took(loop.time() - began_s)
 
     def commit_at_once(self, group: Sequence[Append]) -> Sequence[Outcome] | None:
-        """See Database.commit_at_once."""
         if not self._writer or self._recent_commit_s > INLINE_BELOW_S or not _is_small(group):
             return None
         loop = asyncio.get_running_loop()
@@ -119,28 +115,22 @@ class SqliteDatabase:
             self._took(loop.time() - began_s)
 
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
-        """See Database.restore."""
         await self._in_writer(lambda writer: writer.restore(batches))
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        """See Database.take_over."""
         await self._in_writer(lambda writer: writer.take_over(plan, after))
 
     async def listen(self, on_growth: Callable[[], None]) -> None:
-        """See Database.listen."""
         self._notifier.listen(on_growth)
 
     async def damage(self) -> str | None:
-        """See Database.damage."""
         found = await self.fetch("PRAGMA integrity_check(1)", {})
         return None if found[0][0] == "ok" else " ".join(str(found[0][0]).split())
 
     def reached(self) -> tuple[int, str]:
-        """See Database.reached."""
         return read_mark(self._path), mark_path(self._path).name
 
     async def close(self) -> None:
-        """See Database.close."""
         self._notifier.close()
         # In this order: the last connection to close deletes the journal, and only a writer may.
         await self._reader.close()

@@ -49,11 +49,7 @@ _decode_base = msgspec.msgpack.Decoder(Base).decode
 
 
 class LogMarks:
-    """See the module.
-
-    Args:
-        connection: to the servers; closed by its owner.
-    """
+    """See the module; the connection is closed by its owner."""
 
     def __init__(self, connection: NatsConnection) -> None:
         name = settings.marks_of(connection.location.stream)

@@ -206,7 +206,7 @@ class PositionIndex:
             del self._boundaries[next(iter(self._boundaries))]
 
     async def positions_of(self, stream: str, after: int) -> AsyncIterator[int]:
-        """Yield the positions behind `after` at which events of a stream may stand, in order."""
+        """Yield the positions behind `after` that events of a stream may have, in order."""
         state = await self._log.sync()
         recent = state.recent.places()
         for segment in [segment for segment in state.segments if segment[2] > after]:

@@ -34,11 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class SyncedLog:
-    """See the module.
-
-    Args:
-        connection: to the servers; closed by its owner.
-    """
+    """See the module; the connection is closed by its owner."""
 
     def __init__(self, connection: NatsConnection) -> None:
         name = connection.location.stream

@@ -14,6 +14,7 @@ from nats.js.errors import APIError
 from voda.domain.errors import InvalidInput, StoreUnavailable
 from voda.log.append_plan import Append, GroupPlan, Outcome, plan_group
 from voda.log.durable_store import refuse_other_end
+from voda.log.group_commit import Committer
 from voda.log.jetstream.log.marks import CHECKPOINT, IDS, PLACES
 from voda.log.jetstream.log.messages import OutgoingGroup, encode_group
 from voda.log.jetstream.log.reader import EventReader
@@ -35,7 +36,7 @@ _UNKNOWN = "it is not known whether the events were recorded: append them again 
 _log = logging.getLogger(__name__)
 
 
-class JetStreamWriter:
+class JetStreamWriter(Committer):
     """Writes to a log. Implements `Committer`.
 
     Args:
@@ -53,7 +54,6 @@ class JetStreamWriter:
         self._closing = asyncio.Event()
 
     async def commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
-        """See Committer.commit."""
         async with self._turn:
             try:
                 return await self._commit(group)
@@ -67,7 +67,6 @@ class JetStreamWriter:
         """See Committer.commit_at_once. A server is never fast enough for that."""
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        """See DurableStore.take_over."""
         async with self._turn:
             deadline = self._deadline()
             while True:
