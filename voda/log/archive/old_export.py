@@ -51,8 +51,9 @@ def read_trailer(header: bytes, lines: Iterable[bytes], name: str) -> tuple[int,
     try:
         trailer = msgspec.json.decode(last, type=_OldTrailer)
     except msgspec.MsgspecError:
-        # A line that was cut in the middle is lost, too.
-        position = count + last.startswith(b'{"position":') * last.endswith(b"}\n") or 1
+        # The last line may be a whole event; one that was cut in the middle is lost as well.
+        is_event = last.startswith(b'{"position":') and last.endswith(b"}\n")
+        position = max(count + 1 if is_event else count, 1)
         raise LogDamaged(
             f"{name}: position {position}: the file ends without its trailer: its tail is cut", position
         ) from None
