@@ -31,7 +31,7 @@ from voda.controller.pool_loop import PoolLoop
 from voda.domain.errors import StoreNotWritable, StoreUnavailable, TransientError
 from voda.domain.job import JobSpec
 from voda.events.envelope import Event
-from voda.log.instrumented_store import TimedStore
+from voda.log.instrumented_store import InstrumentedStore
 from voda.log.store import EventStore
 from voda.telemetry.instruments import Metrics
 
@@ -57,7 +57,7 @@ class Service:
         self.log = log
         self.lease = lease
         self.clock = clock
-        self.store: EventStore = TimedStore(log, self._appended)
+        self.store: EventStore = InstrumentedStore(log, self._appended)
         self.reach = Reach(self.store, patience_s=terms.renew_deadline_s)
         self.view = View(self.store)
         self.clusters = {pool: connect(self.spec) for pool, connect in clusters.items()}

@@ -13,7 +13,7 @@ from voda.controller.leader_epochs import LeaderEpochs
 from voda.domain.errors import Fenced, InvalidInput
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobSubmitted, NodeJoined
-from voda.log.archive.verify import Walk
+from voda.log.archive.verify import HashChain
 from voda.log.durable_store import Base, DurableStore
 from voda.log.factory import open_store
 from voda.log.postgres.database import PostgresDatabase
@@ -95,10 +95,10 @@ async def test_log_whose_first_claims_were_archived_is_refused_to_another_cluste
 ) -> None:
     for epoch in (1, 2):
         await led_for(stores[0], "blue").claim(epoch, "one of blue")
-    walk = Walk()
+    chain = HashChain()
     for sealed in await stores[0].read_sealed(0, 1):
-        walk.step(sealed)
-    await stores[0].forget(Base(position=1, heads=walk.heads))
+        chain.step(sealed)
+    await stores[0].forget(Base(position=1, heads=chain.heads))
     with pytest.raises(InvalidInput, match=r"belongs to another cluster \(blue; this one is green\)"):
         await led_for(stores[1], "green").claim(3, "one of green")
     await led_for(stores[1], "blue").claim(3, "one of blue")

@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from voda.auth.secret_files import write_once
 from voda.domain.errors import AlreadyExists, InvalidInput, StoreNotWritable
-from voda.fsync import sync_folder
 
 
 class Server(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -130,7 +129,7 @@ class Home:
         """Return the line of a file that keeps what was written first."""
         line = write_once(path, text)
         # The process that wrote it may have died before it was sure to last, and the log rests on it.
-        sync_folder(path.parent)
+        sync(path.parent)
         return line
 
     def _take(self, handle: int, *, is_shared: bool) -> None:

@@ -33,10 +33,10 @@ from voda.controller.pool_loop import PoolLoop
 from voda.domain.job import Job, JobSpec
 from voda.events.envelope import Event
 from voda.kinds.base import FieldWarning
-from voda.log.archive.archive_backed_store import ArchivedStore
+from voda.log.archive.archive_backed_store import ArchiveBackedStore
 from voda.log.durable_store import DurableStore
-from voda.log.factory import open_store, shown
-from voda.log.instrumented_store import TimedStore
+from voda.log.factory import display_name, open_store
+from voda.log.instrumented_store import InstrumentedStore
 from voda.log.store import EventStore
 from voda.manifests.local_warnings import local_warnings, refuse_unrunnable
 from voda.manifests.parse import ParsedManifest
@@ -58,7 +58,7 @@ class Service:
         """Of a replica; None where it is alone."""
         self.durable = store
         self.metrics = Metrics()
-        self.store: EventStore = TimedStore(ArchivedStore(store, config.archive()), self.metrics.appended)
+        self.store: EventStore = InstrumentedStore(ArchiveBackedStore(store, config.archive()), self.metrics.appended)
         self.clock = clock
         self.view = View(self.store)
         self.access = Access.open(home.folder, clock) if options.has_tokens else Access.none()
@@ -78,7 +78,10 @@ class Service:
 
     def described(self) -> Sequence[str]:
         """Return what a user wants to know at the start, line by line."""
-        told = [*self.machine.described(), f"log {(self.options.log and shown(self.options.log)) or self.home.log}"]
+        told = [
+            *self.machine.described(),
+            f"log {(self.options.log and display_name(self.options.log)) or self.home.log}",
+        ]
         if self.leadership is not None:
             told.append(f"replica {self.leadership.me}, one of those that share {self.home.folder}")
         if self.access.has_tokens:
@@ -227,7 +230,7 @@ async def running(options: Options) -> AsyncIterator[Service]:
 async def serving_from(options: Options, home: Home) -> AsyncIterator[tuple[Service, asyncio.TaskGroup]]:
     """Serve the API and follow the log for the length of the block; the group is for what else shall run."""
     async with AsyncExitStack() as stack:
-        home.bind(shown(options.log or home.log.name))
+        home.bind(display_name(options.log or home.log.name))
         # Manifests may hold secrets, and the folder may have been there before, open to others.
         with home.private_files():
             store = await open_store(options.log or home.log)

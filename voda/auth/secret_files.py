@@ -12,7 +12,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from voda.domain.errors import InvalidInput, StoreNotWritable
-from voda.fsync import sync_folder
+from voda.fsync import sync
 
 Stamp = tuple[int, int, int]
 """Changes whenever the file does."""
@@ -102,7 +102,7 @@ def _beside(file: Path, content: bytes) -> Iterator[Path]:
                 stream.flush()
                 os.fsync(handle)
             yield draft
-            sync_folder(file.parent)
+            sync(file.parent)
         finally:
             draft.unlink(missing_ok=True)
     except OSError as error:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from voda.controller.follower import catch_up
 from voda.domain.errors import StoreNotWritable
-from voda.log.archive.export import export_log
+from voda.log.archive.copy import export_log
 from voda.placement.registry import placer as chosen_placer
 from voda.policies.registry import policies as known_policies
 from voda.policies.registry import policy as chosen_policy

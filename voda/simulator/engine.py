@@ -25,7 +25,7 @@ from voda.events.types import (
     Observation,
     WorkerExited,
 )
-from voda.log.append_plan import taken_over
+from voda.log.append_plan import plan_copy
 from voda.log.memory import MemoryStore
 from voda.log.store import Snapshot
 from voda.placement.base import Placer
@@ -134,7 +134,7 @@ class Simulation:
     async def _begin(self) -> None:
         """Write down how it begins, then take the lead."""
         if self._initial.log:
-            await self._store.restore(iter([taken_over(self._initial.log)]))
+            await self._store.restore(iter([plan_copy(self._initial.log)]))
         if state := self._initial.state:
             await self._store.save_snapshot(
                 Snapshot(name=Live.FORMAT, position=0, state=state, state_hash=sha256(state).hexdigest(), heads={})

@@ -111,7 +111,7 @@ class Metrics:
 
     @property
     def appended(self) -> Appended:
-        """What a TimedStore tells its appends."""
+        """What a InstrumentedStore tells its appends."""
         facts = self.facts_appended
         latency = cache(self.append.labels)
 

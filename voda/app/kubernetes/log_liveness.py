@@ -39,7 +39,7 @@ class Reach:
         return self._unwritten_at - self._unwritten_since
 
     def appended(self, outcome: str) -> None:
-        """Take note of what became of an append (see TimedStore)."""
+        """Take note of what became of an append (see InstrumentedStore)."""
         if outcome in _ANSWERS:
             self._unwritten_since = math.inf
         if outcome not in _FAILURES:

@@ -52,10 +52,10 @@ from voda.domain.lease import LeaseStore
 from voda.events.envelope import Event
 from voda.events.types import JobFact
 from voda.kinds.base import FieldWarning
-from voda.log.archive.archive_backed_store import ArchivedStore
+from voda.log.archive.archive_backed_store import ArchiveBackedStore
 from voda.log.durable_store import DurableStore
-from voda.log.factory import open_store, shown
-from voda.log.instrumented_store import TimedStore
+from voda.log.factory import display_name, open_store
+from voda.log.instrumented_store import InstrumentedStore
 from voda.log.lease.factory import lease_of
 from voda.log.store import EventStore
 from voda.manifests.kubernetes_warnings import kubernetes_warnings, refuse_elsewhere
@@ -89,7 +89,7 @@ class Service:
         self.options = options
         self.around = around
         self.metrics = metrics
-        self.store: EventStore = TimedStore(ArchivedStore(store, config.archive()), self._appended)
+        self.store: EventStore = InstrumentedStore(ArchiveBackedStore(store, config.archive()), self._appended)
         spans = terms(options.leader)
         self.reach = Reach(self.store, patience_s=spans.renew_deadline_s)
         self.clock = clock
@@ -129,7 +129,7 @@ class Service:
     def described(self) -> Iterable[str]:
         """Yield what a user wants to know at the start, line by line."""
         yield f"cluster {self.site.api.host}"
-        yield f"log {shown(self.options.log) if self.options.log else Path(self.options.home) / 'voda.db'}"
+        yield f"log {display_name(self.options.log) if self.options.log else Path(self.options.home) / 'voda.db'}"
         yield f"lease {self.lease.key}, as {self.leadership.me}"
         if self.access.has_tokens:
             yield f"token {Path(self.options.access.folder or self.options.home) / 'admin.token'}"

@@ -13,7 +13,7 @@ from voda.cli.log.files import ARCHIVE, ReportOutput
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from voda.log.archive.retention import Retained
+    from voda.log.archive.retention import ArchiveResult
     from voda.log.durable_store import DurableStore
 
 
@@ -41,7 +41,7 @@ def archive(
 
     Example: voda log archive voda.db /archive/voda --keep 30d
     """
-    from voda.log.factory import shown
+    from voda.log.factory import display_name
 
     if bool(keep) == (before is not None):
         raise InvalidInput("expected --keep SPAN or --before POSITION: how much of the log is to stay")
@@ -49,9 +49,10 @@ def archive(
     if output is ReportOutput.JSON:
         import msgspec
 
-        print(msgspec.json.encode({"log": shown(log), **msgspec.structs.asdict(retained)}).decode())
+        print(msgspec.json.encode({"log": display_name(log), **msgspec.structs.asdict(retained)}).decode())
         return
-    print(f"{shown(log)}: {retained.events:,} events archived; it has {retained.base + 1:,} to {retained.position:,}")
+    name, first = display_name(log), retained.base + 1
+    print(f"{name}: {retained.events:,} events archived; it has {first:,} to {retained.position:,}")
     if retained.base < wanted:
         print(f"those up to {wanted:,} can follow once there is a snapshot newer than that of {retained.base:,}")
 
@@ -67,10 +68,10 @@ def snapshot(
 
     Example: voda log snapshot voda.db
     """
-    from voda.log.factory import shown
+    from voda.log.factory import display_name
 
     position = run_async(_snapshot(log, archive))
-    print(f"{shown(log)}: a snapshot of position {position:,} is there")
+    print(f"{display_name(log)}: a snapshot of position {position:,} is there")
 
 
 def _refuse_missing(log: str) -> None:
@@ -93,7 +94,7 @@ def _span_s(text: str) -> float:
     return moment.span_s
 
 
-async def _archive(log: str, folder: Path, keep_s: float | None, before: int | None) -> "tuple[Retained, int]":
+async def _archive(log: str, folder: Path, keep_s: float | None, before: int | None) -> "tuple[ArchiveResult, int]":
     """Archive, and return what it came to and the position up to which it was asked for."""
     from voda.clock import SystemClock
     from voda.log.archive.retention import archive_log, behind_snapshots, older_than
@@ -120,7 +121,7 @@ async def _archive(log: str, folder: Path, keep_s: float | None, before: int | N
 async def _snapshot(log: str, folder: Path | None) -> int:
     from voda import config
     from voda.controller.follower import catch_up, take_snapshot
-    from voda.log.archive.archive_backed_store import ArchivedStore
+    from voda.log.archive.archive_backed_store import ArchiveBackedStore
     from voda.log.factory import open_store
     from voda.projections.job_registry import JobRegistry
     from voda.projections.live import Live
@@ -128,7 +129,7 @@ async def _snapshot(log: str, folder: Path | None) -> int:
     _refuse_missing(log)
     opened = await open_store(log)
     try:
-        store = ArchivedStore(opened, folder or config.archive())
+        store = ArchiveBackedStore(opened, folder or config.archive())
         end = await store.position()
         for projection in (Live(), JobRegistry()):
             # From the first event on: whoever asks may not trust the snapshots that are there.

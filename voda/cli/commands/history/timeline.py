@@ -47,7 +47,7 @@ def timeline(
 
 async def _read(log: str) -> "RunOutcome":
     from voda.controller.follower import catch_up
-    from voda.log.factory import shown
+    from voda.log.factory import display_name
     from voda.projections.history import History
     from voda.projections.live_cluster import LiveCluster
     from voda.projections.timeline import Timeline
@@ -63,5 +63,5 @@ async def _read(log: str) -> "RunOutcome":
         timeline,
         policy=", ".join(sorted(policies)),
         placer=", ".join(sorted(placers)),
-        source=shown(log),
+        source=display_name(log),
     )

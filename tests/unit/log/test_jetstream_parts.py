@@ -13,19 +13,19 @@ from voda.events.codec import seal
 from voda.events.envelope import Head
 from voda.log.append_plan import EventRow
 from voda.log.jetstream.log import state as state_module
-from voda.log.jetstream.log.index import IdIndex, Ids, Recent, Spot, positions_of, spot_before
-from voda.log.jetstream.log.messages import Assembly, Group, Outgoing, written
-from voda.log.jetstream.log.state import State
+from voda.log.jetstream.log.index import GroupBoundary, IdIndex, OpenSegment, SegmentIds, boundary_before, positions_of
+from voda.log.jetstream.log.messages import Group, GroupAssembler, OutgoingGroup, encode_group
+from voda.log.jetstream.log.state import LogState
 from voda.log.jetstream.transport.blobs import name_of, token
 from voda.log.jetstream.transport.stream import is_led_by_most
-from voda.log.jetstream.transport.url import Location, is_nats, parsed
+from voda.log.jetstream.transport.url import NatsLocation, is_nats, parse_url
 
 # ---- addresses
 
 
 def test_url_is_taken_apart() -> None:
-    found = parsed("tls://me%40x:p%2Fw@h1,[::1]:4333,h3:1/my-log?replicas=3&monitor=http://h1:8222,http://h3:8222/")
-    assert found == Location(
+    found = parse_url("tls://me%40x:p%2Fw@h1,[::1]:4333,h3:1/my-log?replicas=3&monitor=http://h1:8222,http://h3:8222/")
+    assert found == NatsLocation(
         scheme="tls",
         hosts=("h1:4222", "[::1]:4333", "h3:1"),
         stream="my-log",
@@ -39,11 +39,11 @@ def test_url_is_taken_apart() -> None:
 
 
 def test_url_without_name_or_port_means_the_usual_ones() -> None:
-    assert (parsed("nats://h").place, parsed("nats://h/").stream) == ("nats://h:4222/voda", "voda")
+    assert (parse_url("nats://h").place, parse_url("nats://h/").stream) == ("nats://h:4222/voda", "voda")
 
 
 def test_name_without_password_is_a_token_and_not_shown() -> None:
-    found = parsed("nats://s3cret@h/voda")
+    found = parse_url("nats://s3cret@h/voda")
     assert (found.token, found.user) == ("s3cret", "")
     assert "s3cret" not in found.place
 
@@ -65,7 +65,7 @@ def test_name_without_password_is_a_token_and_not_shown() -> None:
 )
 def test_url_that_is_none_is_refused_without_its_password(url: str, said: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        parsed(url)
+        parse_url(url)
     assert said in str(caught.value)
     assert "secret" not in str(caught.value)
 
@@ -102,19 +102,19 @@ def rows(first: int, count: int, *, size: int = 0) -> Sequence[EventRow]:
     return made
 
 
-def group(first: int, count: int, *, after: int, prev: bytes = b"", size: int = 0) -> Outgoing:
-    return written(rows(first, count, size=size), after=after, prev=prev, limit_bytes=6000)
+def group(first: int, count: int, *, after: int, prev: bytes = b"", size: int = 0) -> OutgoingGroup:
+    return encode_group(rows(first, count, size=size), after=after, prev=prev, limit_bytes=6000)
 
 
 def found(messages: Sequence[bytes]) -> list[list[int]]:
-    assembly = Assembly(0)
+    assembly = GroupAssembler(0)
     groups = [assembly.take(sequence, data) for sequence, data in enumerate(messages, 1)]
     return [[sealed.position for sealed in one.sealed] for one in groups if one]
 
 
 def test_group_in_one_message_is_read_as_it_was_written() -> None:
     (data,) = group(1, 3, after=0).parts
-    read = Assembly(0).take(1, data)
+    read = GroupAssembler(0).take(1, data)
     assert read is not None
     assert [(sealed.position, sealed.is_intact) for sealed in read.sealed] == [(1, True), (2, True), (3, True)]
 
@@ -141,32 +141,32 @@ def test_message_planned_behind_another_does_not_count() -> None:
 
 def test_message_that_is_none_of_a_log_is_damage() -> None:
     with pytest.raises(LogDamaged, match="message 1 of the stream is no part of a voda log"):
-        Assembly(0).take(1, b"hello")
+        GroupAssembler(0).take(1, b"hello")
 
 
 def test_message_of_a_newer_voda_is_refused() -> None:
     (data,) = group(1, 1, after=0).parts
     with pytest.raises(LogTooNew, match="format 2"):
-        Assembly(0).take(1, data.replace(b"\x9a\x01", b"\x9a\x02", 1))
+        GroupAssembler(0).take(1, data.replace(b"\x9a\x01", b"\x9a\x02", 1))
 
 
 def test_group_too_large_for_all_its_messages_is_refused() -> None:
     with pytest.raises(InvalidInput, match="too large to be appended at once"):
-        written(rows(1, 80, size=3000), after=0, prev=b"", limit_bytes=6000)
+        encode_group(rows(1, 80, size=3000), after=0, prev=b"", limit_bytes=6000)
 
 
 # ---- state and segments
 
 
-def counted(outgoing: Outgoing) -> Group:
-    assembly = Assembly(outgoing.after)
+def counted(outgoing: OutgoingGroup) -> Group:
+    assembly = GroupAssembler(outgoing.after)
     read = [assembly.take(outgoing.after + 1 + number, part) for number, part in enumerate(outgoing.parts)][-1]
     assert read is not None
     return read
 
 
 def test_state_folded_is_the_state_written() -> None:
-    one, two = State(Spot(0, 1), {}), State(Spot(0, 1), {})
+    one, two = LogState(GroupBoundary(0, 1), {}), LogState(GroupBoundary(0, 1), {})
     first = group(1, 12, after=0, size=1000)
     last = first.after + len(first.parts)
     second = group(13, 2, after=last, prev=first.name)
@@ -178,27 +178,27 @@ def test_state_folded_is_the_state_written() -> None:
     assert (one.position, one.sequence, one.group, one.heads) == (two.position, two.sequence, two.group, two.heads)
     assert one.recent.ids == two.recent.ids
     assert one.recent.places() == two.recent.places()
-    assert one.recent.spot(13) == Spot(12, last + 1)
+    assert one.recent.boundary(13) == GroupBoundary(12, last + 1)
 
 
 def test_group_that_follows_another_than_the_one_before_is_damage() -> None:
-    state = State(Spot(0, 1), {})
+    state = LogState(GroupBoundary(0, 1), {})
     state.fold(counted(group(1, 1, after=0)))
-    with pytest.raises(LogDamaged, match="position 2: what stands here was written after other events"):
+    with pytest.raises(LogDamaged, match="position 2: this event was written after other events"):
         state.fold(counted(group(2, 1, after=1, prev=b"another")))
 
 
 def test_state_of_a_checkpoint_goes_on_as_if_it_had_never_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_module, "SEGMENT_EVENTS", 10)
-    state = State(Spot(0, 1), {})
+    state = LogState(GroupBoundary(0, 1), {})
     closed = state.fold(counted(first := group(1, 12, after=0, size=10)))
     assert closed is not None
-    again = State.load(closed.checkpoint)
+    again = LogState.load(closed.checkpoint)
     for one in (state, again):
         one.fold(counted(group(13, 1, after=1, prev=first.name)))
     assert (again.position, again.heads, again.segments) == (state.position, state.heads, [(0, 1, 12)])
     assert again.recent.ids == state.recent.ids == {"e13": 13}
-    assert spot_before(closed.places, 7) == Spot(0, 1)
+    assert boundary_before(closed.places, 7) == GroupBoundary(0, 1)
     assert list(positions_of(closed.places, "job.7")) == [7]
 
 
@@ -208,7 +208,7 @@ def test_every_id_of_every_segment_is_a_candidate_where_it_stands(segments: list
     for number, names in enumerate(segments):
         distinct = [f"{number}.{name}".encode("utf-8", "replace").decode() for name in dict.fromkeys(names)]
         distinct = list(dict.fromkeys(distinct))
-        index.add(Ids.of(after, distinct))
+        index.add(SegmentIds.of(after, distinct))
         stood.update({name: after + 1 + offset for offset, name in enumerate(distinct)})
         after += len(distinct)
     assert {name: tuple(at) for name, at in index.candidates([*stood, "new"]).items()} == {
@@ -217,17 +217,23 @@ def test_every_id_of_every_segment_is_a_candidate_where_it_stands(segments: list
 
 
 def test_groups_of_recent_events_are_found() -> None:
-    recent = Recent(100)
-    recent.add(Spot(100, 7), [("job.a", "1"), ("job.b", "2")])
-    recent.add(Spot(102, 9), [("job.a", "3")])
-    assert [recent.spot(position) for position in (101, 102, 103)] == [Spot(100, 7), Spot(100, 7), Spot(102, 9)]
+    recent = OpenSegment(100)
+    recent.add(GroupBoundary(100, 7), [("job.a", "1"), ("job.b", "2")])
+    recent.add(GroupBoundary(102, 9), [("job.a", "3")])
+    assert [recent.boundary(position) for position in (101, 102, 103)] == [
+        GroupBoundary(100, 7),
+        GroupBoundary(100, 7),
+        GroupBoundary(102, 9),
+    ]
     assert list(positions_of(recent.places(), "job.a")) == [101, 103]
 
 
 def test_group_that_is_cut_otherwise_has_another_name() -> None:
-    wide, narrow = (written(rows(1, 12, size=1000), after=0, prev=b"", limit_bytes=limit) for limit in (8_000, 6_000))
+    wide, narrow = (
+        encode_group(rows(1, 12, size=1000), after=0, prev=b"", limit_bytes=limit) for limit in (8_000, 6_000)
+    )
     assert len(narrow.parts) > len(wide.parts) > 1
-    assembly = Assembly(0)
+    assembly = GroupAssembler(0)
     assert assembly.take(1, wide.parts[0]) is None
     assert not any(assembly.take(number, narrow.parts[number - 1]) for number in range(2, len(narrow.parts) + 1))
 

@@ -16,12 +16,12 @@ from tests.builders import a_fact, a_snapshot
 from voda.domain.errors import InvalidInput, LogArchived, LogDamaged, LogTooNew, StoreNotWritable, StoreUnavailable
 from voda.events.envelope import ANY_VERSION
 from voda.log.archive import copy
-from voda.log.archive.archive import Archive, adding, verify_archive
-from voda.log.archive.archive_backed_store import ArchivedStore, SegmentStore
+from voda.log.archive.archive import Archive, open_to_add, verify_archive
+from voda.log.archive.archive_backed_store import ArchiveBackedStore, SegmentStore
 from voda.log.archive.copy import back_up, copy_log, restore_archive
 from voda.log.archive.retention import archive_log, behind_snapshots, older_than
-from voda.log.archive.segment import Header, header_of, packed
-from voda.log.archive.verify import Walk, verify_log
+from voda.log.archive.segment import SegmentHeader, header_of, pack_segment
+from voda.log.archive.verify import HashChain, verify_log
 from voda.log.durable_store import Base
 from voda.log.memory import MemoryStore
 
@@ -37,17 +37,17 @@ async def a_log(events: int = EVENTS) -> MemoryStore:
 
 async def segmented(log: MemoryStore, folder: Path, ends: Sequence[int]) -> Archive:
     """Write segments that end at these positions."""
-    with adding(folder) as archive:
-        walk = Walk()
+    with open_to_add(folder) as archive:
+        chain = HashChain()
         for end in sorted({*ends, await log.position()}):
-            archive.add(await log.read_sealed(walk.position, end - walk.position), walk)
+            archive.add(await log.read_sealed(chain.position, end - chain.position), chain)
     return archive
 
 
 def problem(folder: Path) -> tuple[int | None, str]:
     """Return the first damaged position of a folder, and what is wrong."""
     try:
-        verdict = verify_archive(Archive.open(folder), Walk())
+        verdict = verify_archive(Archive.open(folder), HashChain())
     except LogDamaged as error:
         return error.position, str(error)
     return verdict.damaged_at, verdict.problem
@@ -78,16 +78,16 @@ def test_log_split_anywhere_is_put_together_again(ends: list[int]) -> None:
     async def run(folder: Path) -> None:
         log, again = await a_log(), MemoryStore()
         archive = await segmented(log, folder, ends)
-        assert verify_archive(archive, walk := Walk()).is_intact
-        assert walk.heads == await log.heads()
+        assert verify_archive(archive, chain := HashChain()).is_intact
+        assert chain.heads == await log.heads()
         await restore_archive(Archive.open(folder), again)
         assert await again.read_sealed(0, EVENTS) == await log.read_sealed(0, EVENTS)
         assert await SegmentStore(archive).read(0, EVENTS) == await log.read(0, EVENTS)
         for position in (*ends, EVENTS // 2):
-            assert archive.walk(position).position == position
+            assert archive.chain(position).position == position
             part = MemoryStore()
             await restore_archive(archive, part, until=position)
-            assert archive.walk(position).heads == await part.heads()
+            assert archive.chain(position).heads == await part.heads()
 
     with TemporaryDirectory() as name:
         asyncio.run(run(Path(name)))
@@ -175,12 +175,12 @@ def test_segment_of_a_newer_voda_is_refused(tmp_path: Path, monkeypatch: pytest.
     archive = asyncio.run(_segmented(tmp_path, []))
     monkeypatch.undo()
     with pytest.raises(LogTooNew, match="written by a newer voda"):
-        verify_archive(archive, Walk())
+        verify_archive(archive, HashChain())
 
 
 def test_same_events_make_the_same_file() -> None:
     async def run() -> list[tuple[str, bytes]]:
-        return [packed(await (await a_log()).read_sealed(0, EVENTS), Walk(), "") for _ in range(2)]
+        return [pack_segment(await (await a_log()).read_sealed(0, EVENTS), HashChain(), "") for _ in range(2)]
 
     first, second = asyncio.run(run())
     assert first == second
@@ -189,7 +189,7 @@ def test_same_events_make_the_same_file() -> None:
 def test_header_says_what_is_within(folder: Path) -> None:
     archive = Archive.open(folder)
     found = header_of(archive.segments[1])
-    assert isinstance(found, Header)
+    assert isinstance(found, SegmentHeader)
     assert (found.after, found.last, found.previous) == (10, 20, archive.segments[0].name)
 
 
@@ -242,7 +242,7 @@ async def test_copy_to_a_log_that_went_its_own_way_says_where_they_parted() -> N
 
 async def test_two_who_back_up_to_one_folder_take_turns(tmp_path: Path) -> None:
     log = await a_log()
-    with adding(tmp_path), pytest.raises(StoreUnavailable, match="another process writes a backup there"):
+    with open_to_add(tmp_path), pytest.raises(StoreUnavailable, match="another process writes a backup there"):
         await back_up(log, tmp_path)
     await back_up(log, tmp_path)
 
@@ -267,7 +267,7 @@ async def test_log_and_archive_are_read_as_one(tmp_path: Path) -> None:
     log, whole = await a_log(), await a_log()
     retained = await archive_log(log, tmp_path / "a", until=25)
     assert (retained.base, retained.events, retained.position) == (25, 25, EVENTS)
-    one = ArchivedStore(log)
+    one = ArchiveBackedStore(log)
     for after, limit in ((0, 100), (0, 10), (20, 10), (24, 2), (25, 5), (39, 5), (40, 5)):
         assert await one.read(after, limit) == await whole.read(after, limit)
         assert await one.read_sealed(after, limit) == await whole.read_sealed(after, limit)
@@ -281,7 +281,7 @@ async def test_log_and_archive_are_read_as_one(tmp_path: Path) -> None:
 
 async def test_log_archived_step_by_step_and_read_meanwhile_is_one(tmp_path: Path) -> None:
     log, whole = await a_log(), await a_log()
-    one = ArchivedStore(log)
+    one = ArchiveBackedStore(log)
     for until in (5, 5, 3, 17, EVENTS):
         await archive_log(log, tmp_path / "a", until=until)
         assert await one.read_sealed(0, 100) == await whole.read_sealed(0, 100)
@@ -297,7 +297,7 @@ async def test_backup_and_archive_share_a_folder(tmp_path: Path) -> None:
     await log.append("job.0", ANY_VERSION, [a_fact("next")])
     await back_up(log, tmp_path / "a")
     assert Archive.open(tmp_path / "a").position == 41
-    assert len(await ArchivedStore(log).read_sealed(0, 100)) == 41
+    assert len(await ArchiveBackedStore(log).read_sealed(0, 100)) == 41
 
 
 async def test_second_archive_gets_what_the_first_one_has(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ async def test_second_archive_gets_what_the_first_one_has(tmp_path: Path) -> Non
     await archive_log(log, tmp_path / "a", until=13)
     await archive_log(log, tmp_path / "b", until=30)
     shutil.rmtree(tmp_path / "a")
-    assert len(await ArchivedStore(log).read_sealed(0, 100)) == EVENTS
+    assert len(await ArchiveBackedStore(log).read_sealed(0, 100)) == EVENTS
 
 
 async def test_nothing_is_forgotten_while_a_segment_is_not_what_was_written(folder: Path) -> None:
@@ -328,7 +328,7 @@ async def test_archive_of_another_log_is_not_read(folder: Path, tmp_path: Path) 
         await archive_log(other, folder, until=35)
     await archive_log(other, tmp_path / "own", until=35)
     with pytest.raises(InvalidInput, match="is not the archive of"):
-        await ArchivedStore(other, folder).read(0, 1)
+        await ArchiveBackedStore(other, folder).read(0, 1)
 
 
 async def test_archive_that_is_away_is_told_with_where_it_was(tmp_path: Path) -> None:
@@ -336,8 +336,8 @@ async def test_archive_that_is_away_is_told_with_where_it_was(tmp_path: Path) ->
     await archive_log(log, tmp_path / "a", until=25)
     (tmp_path / "a").rename(tmp_path / "b")
     with pytest.raises(LogArchived, match=f"up to position 25 were archived to {tmp_path}/a "):
-        await ArchivedStore(log).read(0, 1)
-    assert len(await ArchivedStore(log, tmp_path / "b").read(0, 100)) == EVENTS
+        await ArchiveBackedStore(log).read(0, 1)
+    assert len(await ArchiveBackedStore(log, tmp_path / "b").read(0, 100)) == EVENTS
 
 
 async def test_archive_is_never_written_to_as_a_log(folder: Path) -> None:

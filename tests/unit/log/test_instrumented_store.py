@@ -5,13 +5,13 @@ import pytest
 from tests.builders import a_fact
 from voda.domain.errors import Fenced, InvalidInput, VersionConflict
 from voda.events.envelope import ANY_VERSION
-from voda.log.instrumented_store import TimedStore
+from voda.log.instrumented_store import InstrumentedStore
 from voda.log.memory import MemoryStore
 
 
 async def test_appends_are_told_with_their_outcome() -> None:
     told: list[tuple[str, int]] = []
-    store = TimedStore(MemoryStore(), lambda outcome, facts, seconds: told.append((outcome, facts)))
+    store = InstrumentedStore(MemoryStore(), lambda outcome, facts, seconds: told.append((outcome, facts)))
     await store.append("job.a", 0, [a_fact("1"), a_fact("2")], epoch=2)
     with pytest.raises(VersionConflict):
         await store.append("job.a", 7, [a_fact("3")], epoch=2)

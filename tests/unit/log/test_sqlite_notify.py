@@ -4,7 +4,7 @@ import asyncio
 import os
 from pathlib import Path
 
-from voda.log.sqlite.notify import LOOK_S, Watch
+from voda.log.sqlite.notify import LOOK_S, SqliteNotifier
 
 WAIT_S = 60
 
@@ -35,8 +35,8 @@ async def looked(times: int) -> None:
 
 async def test_journal_when_it_appears_grows_or_is_rewritten_is_told(tmp_path: Path) -> None:
     journal, told = tmp_path / "log.db-wal", Told()
-    watch = Watch(journal)
-    watch.want(told)
+    watch = SqliteNotifier(journal)
+    watch.listen(told)
     for at_ns, text in enumerate((b"a", b"ab", b"cd"), 1):
         heard = asyncio.ensure_future(told.again())
         await asyncio.sleep(0)
@@ -49,8 +49,8 @@ async def test_journal_when_it_appears_grows_or_is_rewritten_is_told(tmp_path: P
 
 async def test_change_that_may_hide_another_is_told_once_more(tmp_path: Path) -> None:
     journal, told = tmp_path / "log.db-wal", Told()
-    watch = Watch(journal)
-    watch.want(told)
+    watch = SqliteNotifier(journal)
+    watch.listen(told)
     journal.write_bytes(b"a")
     await told.again()
     await told.again()
@@ -61,8 +61,8 @@ async def test_change_that_may_hide_another_is_told_once_more(tmp_path: Path) ->
 async def test_journal_that_rests_is_told_no_more(tmp_path: Path) -> None:
     journal, told = tmp_path / "log.db-wal", Told()
     journal.write_bytes(b"a")
-    watch = Watch(journal)
-    watch.want(told)
+    watch = SqliteNotifier(journal)
+    watch.listen(told)
     await looked(20)
     assert told.count == 0
     watch.close()
@@ -70,10 +70,10 @@ async def test_journal_that_rests_is_told_no_more(tmp_path: Path) -> None:
 
 async def test_change_of_our_own_is_told_only_as_what_may_hide_anothers(tmp_path: Path) -> None:
     journal, told = tmp_path / "log.db-wal", Told()
-    watch = Watch(journal)
-    watch.want(told)
+    watch = SqliteNotifier(journal)
+    watch.listen(told)
     journal.write_bytes(b"a")
-    watch.heed_own()
+    watch.skip_own_change()
     await told.again()
     await looked(100)
     assert told.count == 1
@@ -82,13 +82,13 @@ async def test_change_of_our_own_is_told_only_as_what_may_hide_anothers(tmp_path
 
 async def test_watch_that_nobody_asks_for_looks_no_more_until_asked(tmp_path: Path) -> None:
     journal, told = tmp_path / "log.db-wal", Told()
-    watch = Watch(journal)
-    watch.want(told)
+    watch = SqliteNotifier(journal)
+    watch.listen(told)
     watch.close()
     journal.write_bytes(b"a")
     await looked(20)
     assert told.count == 0
-    watch.want(told)
+    watch.listen(told)
     journal.write_bytes(b"ab")
     await told.again()
     watch.close()

@@ -7,7 +7,7 @@ import pytest
 
 from tests.waiting import DEADLINE_S
 from voda.domain.errors import ChangedMeanwhile, StoreUnavailable
-from voda.log.jetstream.transport.errors import explained
+from voda.log.jetstream.transport.errors import translate_errors
 
 PLACE = "nats://127.0.0.1/log"
 
@@ -15,7 +15,7 @@ PLACE = "nats://127.0.0.1/log"
 async def asks_again_and_again(answer: "asyncio.Future[None]") -> None:
     for _ in range(1_000):
         try:
-            async with explained(PLACE):
+            async with translate_errors(PLACE):
                 # As nats-py waits for what it asked for.
                 try:
                     await asyncio.wait_for(answer, DEADLINE_S)  # noqa: TID251
@@ -45,7 +45,7 @@ async def test_timeout_that_ends_at_the_same_moment_is_told_as_one() -> None:
     answer = asyncio.get_running_loop().create_future()
 
     async def ask() -> None:
-        async with explained(PLACE), asyncio.timeout(0.0):
+        async with translate_errors(PLACE), asyncio.timeout(0.0):
             await answer
 
     with pytest.raises(StoreUnavailable, match="does not answer"):
