@@ -49,16 +49,16 @@ def archive() -> Path | None:
     return Path(named).expanduser() if named else None
 
 
-class Pod(NamedTuple):
+class PodIdentity(NamedTuple):
     """The pod this process runs in, as its manifest tells it; empty outside of one."""
 
     name: str
     namespace: str
 
 
-def pod() -> Pod:
+def pod() -> PodIdentity:
     """Return the pod that POD_NAME and POD_NAMESPACE name."""
-    return Pod(_named("POD_NAME"), _named("POD_NAMESPACE"))
+    return PodIdentity(_named("POD_NAME"), _named("POD_NAMESPACE"))
 
 
 def kubeconfig() -> Path | None:

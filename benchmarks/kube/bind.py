@@ -153,9 +153,9 @@ async def _inventory(api: Api) -> Inventory:
     rule = PoolRule(label="vodascheduler/accelerator", resource=GPU, default_pool="", tolerated_taints=())
     inventory = Inventory(rule, lambda job_id: None)
     for node in (await api.list(paths.NODES, NodeObject)).items:
-        inventory.see_node(node.metadata.name, node)
+        inventory.put_node(node.metadata.name, node)
     for pod in (await api.list(paths.PODS, Pod)).items:
-        inventory.see_pod(pod.metadata.key, pod)
+        inventory.put_pod(pod.metadata.key, pod)
     return inventory
 
 

@@ -126,7 +126,7 @@ class KubernetesBench:
         self._live.apply(event)
         self._roster.apply(event)
         if (job_id := getattr(data, "job_id", "")) and not isinstance(data, JobSubmitted):
-            self.site.heed(job_id)
+            self.site.mark_job(job_id)
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ from tests.kube.client import Client, Object, Refused, Resource
 from tests.kube.memory_server import MemoryServer, refusal_body
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.errors import Unreachable
-from voda.cluster.kubernetes.client.responses import error, verdict
+from voda.cluster.kubernetes.client.responses import error_of, parse_status
 from voda.cluster.kubernetes.client.transport import Request, Transport
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.rng import rng_at
@@ -129,7 +129,9 @@ class _MemoryTransport(Transport):
         except TimeoutError as late:
             raise ClusterUnavailable(f"cannot {request.told}: it takes too long") from late
         except Refused as refused:
-            raise error(request.told, verdict(refused.status, msgspec.json.encode(refusal_body(refused)))) from refused
+            raise error_of(
+                request.told, parse_status(refused.status, msgspec.json.encode(refusal_body(refused)))
+            ) from refused
         answer = _Answer(pieces)
         try:
             yield cast(ClientResponse, answer)
@@ -153,7 +155,7 @@ class _MemoryTransport(Transport):
         await wire.travel()
         self._refuse_down(request)
         if wire.fails(wire.throttles):
-            raise error(request.told, verdict(429, b""), str(wire.asks_for_s))
+            raise error_of(request.told, parse_status(429, b""), str(wire.asks_for_s))
         if wire.fails(wire.loses):
             raise ClusterUnavailable(f"cannot {request.told}: lost on its way")
         wire.asked.append((request.method, request.path))

@@ -18,10 +18,10 @@ from tests.service import a_backend
 from tests.waiting import until_it_is
 from voda.api.schemas import Who
 from voda.application.backend import Backend
-from voda.application.registration.adoption import Fitting
-from voda.application.registration.ports import SeeJob, SeenJob
+from voda.application.registration.adoption import TemplateValues
+from voda.application.registration.ports import OnJobChange, SeenJob
 from voda.application.registration.registrar import Registrar
-from voda.application.status.status_reporter import Telling
+from voda.application.status.status_reporter import StatusReporter
 from voda.application.submit_job import Submits
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.client.api import Api
@@ -85,7 +85,7 @@ class MirroredJobs:
     def __init__(self, api: Api, namespace: str, hand: Api) -> None:
         self.api = hand
         self.kinds: dict[str, JobKind] = {"MPIJob": MPIJobV2(), "PyTorchJob": PyTorchJobV1()}
-        self._seeing: list[SeeJob] = []
+        self._seeing: list[OnJobChange] = []
         self.mirrors = {
             name: Reflector(
                 api, collection(kind, namespace), JobObject, changed=partial(self._see, kind), clock=SystemClock()
@@ -97,7 +97,7 @@ class MirroredJobs:
         """Return all objects."""
         return [(self.kinds[name], job) for name, mirror in self.mirrors.items() for job in mirror.objects.values()]
 
-    def each_job(self, see: SeeJob) -> None:
+    def subscribe(self, see: OnJobChange) -> None:
         """Show changes to `see`."""
         self._seeing.append(see)
 
@@ -126,7 +126,7 @@ class Registry:
     api: Mortal
     registrar: Registrar
     submits: Submits
-    telling: Telling
+    reporter: StatusReporter
     announced: list[Announcement] = field(default_factory=list)
 
     async def step(self) -> None:
@@ -214,21 +214,21 @@ async def a_registry(
     clock = SystemClock()
     async with a_backend(cast("MemoryStore", log), nodes={}, clock=clock, pools=tuple(pools), **fields) as backend:
         submits = Submits(backend)
-        telling = Telling(site=site, view=backend.view, clock=clock, store=backend.store, settled_s=0.0)
+        reporter = StatusReporter(site=site, view=backend.view, clock=clock, store=backend.store, settled_s=0.0)
         registrar = Registrar(
             site=site,
             backend=backend,
             submits=submits,
-            fitting=Fitting(site=Site(), environment=environment),
-            announce=telling.announce if announces else announced.append,
+            fitting=TemplateValues(site=Site(), environment=environment),
+            announce=reporter.announce if announces else announced.append,
         )
         backend.view.each(registrar.see)
-        backend.view.each(telling.see)
+        backend.view.each(reporter.see)
         following = [asyncio.create_task(mirror.run()) for mirror in site.mirrors.values()]
         try:
             for mirror in site.mirrors.values():
                 await mirror.synced()
-            yield Registry(world, backend, site, hand, registrar, submits, telling, announced)
+            yield Registry(world, backend, site, hand, registrar, submits, reporter, announced)
         finally:
             for task in following:
                 task.cancel()

@@ -14,19 +14,19 @@ from typing import Any, Final, Protocol
 from msgspec.structs import replace
 
 from voda.app.election import (
-    Look,
-    Renew,
-    Sight,
-    Standing,
+    CandidateState,
+    ElectionTimings,
+    LeaseView,
+    ReadLease,
+    RenewLease,
     StepDown,
-    Take,
+    TakeLease,
     Term,
-    Terms,
-    Wait,
-    judge,
-    lost,
+    WaitUntil,
+    next_action,
     next_epoch,
-    seen,
+    updated_view,
+    why_lost,
 )
 from voda.app.exception_groups import single
 from voda.controller.leader_epochs import Epochs
@@ -52,7 +52,7 @@ _PAUSE_S: Final = 0.1
 """Before asking again at once: whatever the server answers, it is not asked without end."""
 
 
-class Observer(Protocol):
+class LeadershipObserver(Protocol):
     """Who measures a leadership; it changes nothing."""
 
     def leads(self, epoch: int) -> None:
@@ -85,18 +85,18 @@ class Leadership:
         epochs: Epochs,
         me: str,
         *,
-        terms: Terms | None = None,
-        observer: Observer | None = None,
+        terms: ElectionTimings | None = None,
+        observer: LeadershipObserver | None = None,
     ) -> None:
         self.me = me
         self.trouble = ""
         """Why the Lease is not known or not renewed, one sentence; empty while it is, whoever holds it."""
         self._keeper = lease
         self._epochs = epochs
-        self._terms = terms or Terms()
+        self._terms = terms or ElectionTimings()
         self._observer = observer
         self._wake = asyncio.Event()
-        self._sight = Sight()
+        self._sight = LeaseView()
         self._term: Term | None = None
         self._retry_at = -math.inf
         self._is_in_doubt = False
@@ -189,17 +189,17 @@ class Leadership:
     async def _step(self) -> str:
         """Do what is due, or wait; return why the leadership is over, empty while it is not."""
         self._wake.clear()
-        standing = Standing(
+        standing = CandidateState(
             me=self.me, sight=self._sight, term=self._term, retry_at=self._retry_at, is_in_doubt=self._is_in_doubt
         )
-        match judge(standing, _now(), self._terms):
-            case Wait(until=until):
+        match next_action(standing, _now(), self._terms):
+            case WaitUntil(until=until):
                 await self._sleep_until(until)
-            case Look():
+            case ReadLease():
                 await self._ask(self._keeper.read)
-            case Take():
+            case TakeLease():
                 await self._take()
-            case Renew():
+            case RenewLease():
                 await self._renew()
             case StepDown(reason=reason):
                 # At once: whoever asks must not hear that it leads while its tasks are being stopped.
@@ -243,7 +243,7 @@ class Leadership:
         except (VodaError, TimeoutError) as error:
             self._fail(error if str(error) else TimeoutError(f"no answer within {within_s:.2g} s"))
             return False
-        self._sight = seen(self._sight, lease, _now())
+        self._sight = updated_view(self._sight, lease, _now())
         self._is_in_doubt, self._retry_at, self.trouble = False, -math.inf, ""
         self._may_hold = lease is not None and lease.holder == self.me
         return True
@@ -263,8 +263,8 @@ class Leadership:
 
     def _hear(self, lease: Lease | None) -> None:
         if self._term is None:
-            self._sight = seen(self._sight, lease, _now())
-        elif lost(lease, self.me, self._term.epoch):
+            self._sight = updated_view(self._sight, lease, _now())
+        elif why_lost(lease, self.me, self._term.epoch):
             # Perhaps old news, of the time before the Lease was taken.
             self._is_in_doubt = True
         self._wake.set()

@@ -11,7 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 
-class Leading(Protocol):
+class Candidate(Protocol):
     """A candidate, as far as it is shown."""
 
     @property
@@ -45,13 +45,13 @@ class LeadershipMetrics:
         if not succeeded:
             self._renewals_failed.inc()
 
-    def show(self, leadership: Leading) -> None:
+    def show(self, leadership: Candidate) -> None:
         """Have who leads read at each look."""
         self._registry.register(_Gauges(leadership))
 
 
 class _Gauges(Collector):
-    def __init__(self, leadership: Leading) -> None:
+    def __init__(self, leadership: Candidate) -> None:
         self._leadership = leadership
 
     def collect(self) -> Iterator[Metric]:

@@ -10,7 +10,7 @@ import yaml
 from tests.kube.control_plane import ADMIN, ControlPlane
 from voda.clock import VirtualClock
 from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.client.credentials import access, namespace
+from voda.cluster.kubernetes.client.credentials import load_configuration, namespace
 from voda.domain.errors import ClusterUnavailable, InvalidInput
 
 EXEC = "client.authentication.k8s.io/v1"
@@ -32,19 +32,19 @@ async def test_a_kubeconfig_that_is_none_is_refused_in_one_sentence(tmp_path: Pa
     path = tmp_path / "kubeconfig"
     path.write_text(text)
     with pytest.raises(InvalidInput, match=f"^the kubeconfig {path} cannot be used: ") as wrong:
-        await access(path)
+        await load_configuration(path)
     assert "\n" not in str(wrong.value)
 
 
 async def test_what_is_not_there_is_named(control_plane: ControlPlane, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="there is no kubeconfig"):
-        await access(tmp_path / "nowhere")
+        await load_configuration(tmp_path / "nowhere")
     with pytest.raises(InvalidInput, match="prod"):
-        await access(control_plane.kubeconfig(), "prod")
+        await load_configuration(control_plane.kubeconfig(), "prod")
     with pytest.raises(InvalidInput, match="needs a kubeconfig"):
-        await access(None, "prod")
+        await load_configuration(None, "prod")
     with pytest.raises(InvalidInput, match="no service account"):
-        await access(None, account=tmp_path)
+        await load_configuration(None, account=tmp_path)
 
 
 def test_a_namespace_is_that_of_the_context(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ async def test_a_service_account_is_used_and_its_token_read_again(
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(control_plane.port))
     (tmp_path / "token").write_text(ADMIN)
     (tmp_path / "ca.crt").write_bytes(control_plane.certificate.read_bytes())
-    assert await _major(Api(await access(None, account=tmp_path))) == "1"
+    assert await _major(Api(await load_configuration(None, account=tmp_path))) == "1"
 
 
 async def test_a_plugins_token_is_used_and_renewed_every_minute(control_plane: ControlPlane, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ async def test_a_plugins_token_is_used_and_renewed_every_minute(control_plane: C
     token.write_text("stale")
     said = '{"apiVersion":"%s","kind":"ExecCredential","status":{"token":"%s"}}'
     plugin = {"apiVersion": EXEC, "command": "sh", "args": ["-c", f"printf '{said}' {EXEC} $(cat {token})"]}
-    api = Api(await access(_with_user(control_plane, tmp_path, {"exec": plugin}), clock=clock))
+    api = Api(await load_configuration(_with_user(control_plane, tmp_path, {"exec": plugin}), clock=clock))
     with pytest.raises(ClusterUnavailable, match="401"):
         await api.get("/api/v1/namespaces/default", dict)
     token.write_text(ADMIN)
@@ -90,12 +90,12 @@ async def test_a_plugin_that_fails_at_first_is_told_and_later_on_survived(
 ) -> None:
     plugin = {"apiVersion": EXEC, "command": "sh", "args": ["-c", "echo no >&2; exit 3"]}
     with pytest.raises(InvalidInput, match=r"process returned 3\. no$"):
-        await access(_with_user(control_plane, tmp_path, {"exec": plugin}))
+        await load_configuration(_with_user(control_plane, tmp_path, {"exec": plugin}))
 
     clock = VirtualClock(1000.0)
     token = tmp_path / "token"
     token.write_text(ADMIN)
-    api = Api(await access(_with_user(control_plane, tmp_path, {"tokenFile": str(token)}), clock=clock))
+    api = Api(await load_configuration(_with_user(control_plane, tmp_path, {"tokenFile": str(token)}), clock=clock))
     await asyncio.to_thread(token.unlink)
     clock.move_to(1060.0)
     assert await _major(api) == "1"

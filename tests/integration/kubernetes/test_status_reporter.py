@@ -32,13 +32,13 @@ async def a_told_job(world: World, store: MemoryStore | None = None) -> AsyncIte
         job_id = job_of(world)
         await registry.settle(lambda: bool(registry.uid(job_id)))
         await world.until_it_is(lambda: registry.note("digits", "voda.dev/job-id"))
-        telling = asyncio.create_task(registry.telling.run())
+        reporter = asyncio.create_task(registry.reporter.run())
         try:
             yield registry
         finally:
-            telling.cancel()
+            reporter.cancel()
             with suppress(asyncio.CancelledError):
-                await telling
+                await reporter
 
 
 def job_of(world: World) -> str:

@@ -12,7 +12,7 @@ from voda.events.types import JobProgressed
 _log = logging.getLogger(__name__)
 
 
-def note(event: Event) -> None:
+def log_event(event: Event) -> None:
     """Write an event down: INFO, and DEBUG for a report."""
     level = logging.DEBUG if isinstance(event.data, JobProgressed) else logging.INFO
     if _log.isEnabledFor(level):

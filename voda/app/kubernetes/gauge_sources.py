@@ -12,14 +12,14 @@ from voda.cluster.kubernetes.pools import KubernetesSite
 from voda.cluster.kubernetes.reporting.status_annotations import REFUSED
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobObject
-from voda.cluster.kubernetes.state.job_annotations import foreign_manager, has_finished, is_invited
+from voda.cluster.kubernetes.state.job_annotations import foreign_manager, has_finished, is_managed
 from voda.projections.job_registry import Roster
-from voda.telemetry.kubernetes import Shown
+from voda.telemetry.kubernetes import GaugeSources
 
 
-def figures(site: KubernetesSite, view: View) -> Shown:
+def figures(site: KubernetesSite, view: View) -> GaugeSources:
     """Return where the gauges of a replica are read."""
-    return Shown(mirrored=site.mirrored, unadopted=lambda: unadopted(site.jobs(), view.roster))
+    return GaugeSources(mirrored=site.mirrored, unadopted=lambda: unadopted(site.jobs(), view.roster))
 
 
 def unadopted(objects: Iterable[SeenJob], roster: Roster) -> Mapping[str, int]:
@@ -34,7 +34,7 @@ def unadopted(objects: Iterable[SeenJob], roster: Roster) -> Mapping[str, int]:
 
 def _is_asked_for(job: JobObject) -> bool:
     meta = job.metadata
-    return is_invited(meta) and meta.deletion_timestamp is None and not has_finished(job) and not foreign_manager(job)
+    return is_managed(meta) and meta.deletion_timestamp is None and not has_finished(job) and not foreign_manager(job)
 
 
 def _is_known(job: JobObject, roster: Roster) -> bool:

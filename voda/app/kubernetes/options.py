@@ -10,25 +10,25 @@ from typing import Literal
 from msgspec import Struct, field
 
 
-class _Part(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class _SettingsPart(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Base of all parts."""
 
 
-class Listen(_Part, frozen=True):
+class Listen(_SettingsPart, frozen=True):
     """Where the API listens."""
 
     host: str = "0.0.0.0"  # inside a pod, whose network decides who gets there
     port: int = 8470
 
 
-class AccessSettings(_Part, frozen=True):
+class AccessSettings(_SettingsPart, frozen=True):
     """Who may call."""
 
     folder: str = ""
     """Of a mounted Secret with `secret`, `admin.token` and, if there are users, `tokens.json`; empty: made in home."""
 
 
-class ClusterSettings(_Part, frozen=True):
+class ClusterSettings(_SettingsPart, frozen=True):
     """Which nodes and jobs are voda's."""
 
     pool_label: str = "vodascheduler/accelerator"
@@ -41,7 +41,7 @@ class ClusterSettings(_Part, frozen=True):
     relist_seconds: float = 600.0
 
 
-class LeaderSettings(_Part, frozen=True):
+class LeaderSettings(_SettingsPart, frozen=True):
     """How one of several replicas comes to lead."""
 
     election: Literal["lease", "log"] = "lease"
@@ -55,14 +55,14 @@ class LeaderSettings(_Part, frozen=True):
     retry_seconds: float | None = None
 
 
-class ApiSettings(_Part, frozen=True):
+class ApiSettings(_SettingsPart, frozen=True):
     """What job pods are told of the API."""
 
     url: str = ""
     """Empty: the Service's name in the pod's namespace."""
 
 
-class PoolSettings(_Part, frozen=True):
+class PoolSettings(_SettingsPart, frozen=True):
     """What a pool is set to whenever a replica takes the lead; what is left out stays as the log has it."""
 
     policy: str | None = None
@@ -70,7 +70,7 @@ class PoolSettings(_Part, frozen=True):
     ratelimit_seconds: float | None = None
 
 
-class KubernetesOptions(_Part, frozen=True):
+class KubernetesOptions(_SettingsPart, frozen=True):
     """The whole settings file."""
 
     log: str = ""
@@ -85,7 +85,7 @@ class KubernetesOptions(_Part, frozen=True):
     pools: Mapping[str, PoolSettings] = field(default_factory=dict)
 
 
-class Surroundings(Struct, frozen=True, kw_only=True):
+class ReplicaContext(Struct, frozen=True, kw_only=True):
     """What the command line and the environment add to the settings file."""
 
     identity: str

@@ -18,10 +18,10 @@ from voda.api.server import application
 from voda.app.forecaster import Forecaster
 from voda.app.home import Home
 from voda.app.initial_settings import Beginning, Wish, settle
-from voda.app.kubernetes.event_logging import note
+from voda.app.kubernetes.event_logging import log_event
 from voda.app.kubernetes.gauge_sources import figures
-from voda.app.kubernetes.log_liveness import Reach
-from voda.app.kubernetes.options import KubernetesOptions, PoolSettings, Surroundings
+from voda.app.kubernetes.log_liveness import LogLiveness
+from voda.app.kubernetes.options import KubernetesOptions, PoolSettings, ReplicaContext
 from voda.app.kubernetes.pool_outputs import Everywhere
 from voda.app.kubernetes.pools import Pools
 from voda.app.kubernetes.settings_mappings import rule, shape, terms
@@ -31,9 +31,9 @@ from voda.app.runtime import last_at, spare_the_collector
 from voda.app.snapshots import Snapshots
 from voda.application.backend import Backend, Limits
 from voda.application.read_model import View
-from voda.application.registration.adoption import Fitting
+from voda.application.registration.adoption import TemplateValues
 from voda.application.registration.registrar import Registrar
-from voda.application.status.status_reporter import Telling
+from voda.application.status.status_reporter import StatusReporter
 from voda.application.submit_job import Submits
 from voda.auth.tokens import Access
 from voda.clock import SystemClock
@@ -71,13 +71,13 @@ _SYNC_S: Final = 90.0
 """Who cannot read the cluster in that time lets another replica try."""
 
 
-class Service:
+class KubernetesService:
     """One replica."""
 
     def __init__(  # noqa: PLR0913 - its ports
         self,
         options: KubernetesOptions,
-        around: Surroundings,
+        around: ReplicaContext,
         *,
         store: DurableStore,
         api: Api,
@@ -90,7 +90,7 @@ class Service:
         self.metrics = metrics
         self.store: EventStore = TimedStore(ArchivedStore(store, config.archive()), self._appended)
         spans = terms(options.leader)
-        self.reach = Reach(self.store, patience_s=spans.renew_deadline_s)
+        self.reach = LogLiveness(self.store, patience_s=spans.renew_deadline_s)
         self.clock = clock
         self.view = View(self.store)
         self.access = self._access()
@@ -102,8 +102,8 @@ class Service:
         metrics.leadership.show(self.leadership)
         metrics.show(figures(self.site, self.view))
         self.backend = self._backend()
-        fitting = Fitting(site=shape(options.cluster), environment=self.environment)
-        self.telling = Telling(
+        fitting = TemplateValues(site=shape(options.cluster), environment=self.environment)
+        self.reporter = StatusReporter(
             site=self.site, view=self.view, clock=clock, store=self.store, announced=metrics.announced
         )
         self.registrar = Registrar(
@@ -111,7 +111,7 @@ class Service:
             backend=self.backend,
             submits=Submits(self.backend),
             fitting=fitting,
-            announce=self.telling.announce,
+            announce=self.reporter.announce,
             adopted=metrics.adopted,
         )
 
@@ -177,7 +177,7 @@ class Service:
             group.create_task(self.site.work())
             group.create_task(self.pools.lead(self.leadership.me, epoch))
             group.create_task(self.registrar.run())
-            group.create_task(self.telling.run())
+            group.create_task(self.reporter.run())
             group.create_task(snapshots.run())
             if self.options.metrics_folder:
                 watcher = Watcher(store=self.store, clock=self.clock, actor="metrics")
@@ -188,12 +188,12 @@ class Service:
         """Take note of an event that was appended by anybody."""
         self.pools.see(event)
         if self.leadership.is_leading:
-            note(event)
-        for see in (self.telling.see, self.registrar.see):
+            log_event(event)
+        for see in (self.reporter.see, self.registrar.see):
             with survived("following the log", str(event.position)):
                 see(event)
         if isinstance(event.data, JobFact):
-            self.site.heed(event.data.job_id)
+            self.site.mark_job(event.data.job_id)
 
     # ---- inside
 
@@ -301,7 +301,7 @@ class Service:
 
 
 @asynccontextmanager
-async def running(options: KubernetesOptions, around: Surroundings) -> AsyncIterator[Service]:
+async def running(options: KubernetesOptions, around: ReplicaContext) -> AsyncIterator[KubernetesService]:
     """Run one replica for the length of the block.
 
     Raises:
@@ -320,14 +320,14 @@ async def running(options: KubernetesOptions, around: Surroundings) -> AsyncIter
         api = await Api.open(around.kubeconfig, around.context, asked=metrics.asked)
         stack.push_async_callback(api.close)
         clock = SystemClock(not_before=await last_at(store))
-        service = Service(options, around, store=store, api=api, clock=clock, metrics=metrics)
+        service = KubernetesService(options, around, store=store, api=api, clock=clock, metrics=metrics)
         await service.view.open()
         await _build(service, stack)
         spare_the_collector()
         yield service
 
 
-async def _build(service: Service, stack: AsyncExitStack) -> None:
+async def _build(service: KubernetesService, stack: AsyncExitStack) -> None:
     """Start everything, each after what it needs, so that the stack ends it before."""
     options, view = service.options, service.view
     # Their solvers are large: loaded now, and not while a new leader's first decision is waited for.

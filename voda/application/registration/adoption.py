@@ -14,7 +14,7 @@ from msgspec import Struct
 from voda.api.problems import TooManyJobs
 from voda.api.schemas import Warned, Who
 from voda.application.backend import Backend
-from voda.application.registration.ports import JobSite
+from voda.application.registration.ports import JobObjects
 from voda.application.submit_job import Submits
 from voda.cluster.kubernetes.client.errors import Conflict
 from voda.cluster.kubernetes.client.paths import object_path
@@ -22,8 +22,8 @@ from voda.cluster.kubernetes.kinds.base import JobKind, Site
 from voda.cluster.kubernetes.reporting.kube_events import Announcement, Reason, subject_of
 from voda.cluster.kubernetes.reporting.status_annotations import differing, refused_annotations
 from voda.cluster.kubernetes.resources import well_known
-from voda.cluster.kubernetes.resources.objects import JobObject, Metadata
-from voda.cluster.kubernetes.state.inventory import Seen
+from voda.cluster.kubernetes.resources.objects import JobObject, ObjectMeta
+from voda.cluster.kubernetes.state.inventory import KubeJob
 from voda.cluster.kubernetes.state.job_annotations import foreign_manager, manifest_of, user_of
 from voda.domain.errors import AlreadyExists, InvalidInput
 from voda.domain.job import JobSpec
@@ -42,7 +42,7 @@ _MOST_WARNINGS: Final = 5
 """Of one object that are told in words; the rest are counted."""
 
 
-class Refused(InvalidInput):
+class ObjectRefused(InvalidInput):
     """The object is not taken in as it stands; this was told on it."""
 
 
@@ -54,7 +54,7 @@ def too_old(kind: JobKind) -> str:
     )
 
 
-class Fitting(Struct, frozen=True, kw_only=True):
+class TemplateValues(Struct, frozen=True, kw_only=True):
     """What every object is made to fit."""
 
     site: Site
@@ -68,10 +68,10 @@ class Adoption:
     def __init__(  # noqa: PLR0913 - its ports
         self,
         *,
-        site: JobSite,
+        site: JobObjects,
         backend: Backend,
         submits: Submits,
-        fitting: Fitting,
+        fitting: TemplateValues,
         announce: Announce,
         adopted: Adopted | None = None,
     ) -> None:
@@ -86,13 +86,13 @@ class Adoption:
         """Take an object in, unless voda must not or cannot run it.
 
         Raises:
-            Refused: it must not, or cannot; look again when the object changes.
+            ObjectRefused: it must not, or cannot; look again when the object changes.
             VodaError: it was not to be found out, or to be done, now: try again.
         """
         meta = job.metadata
         if reason := foreign_manager(job):
             self._tell(kind, meta, "NotManaged", reason)
-            raise Refused(reason)
+            raise ObjectRefused(reason)
         found = await self._found(kind, meta)
         if found is None:
             return
@@ -106,7 +106,7 @@ class Adoption:
             submitted = await self._submits.adopt(manifest, who, uid=meta.uid)
         except InvalidInput as error:
             await self._refuse(kind, meta, str(error), "Invalid")
-            raise Refused(str(error)) from error
+            raise ObjectRefused(str(error)) from error
         except (AlreadyExists, TooManyJobs) as error:
             await self._refuse(kind, meta, str(error), "NotAccepted")
             raise
@@ -117,7 +117,7 @@ class Adoption:
         # Whatever it is told to be by now: it may be a copy of an object that was ready elsewhere.
         await self._make_ready(kind, meta, found, submitted.record.spec.job_id, is_new=True)
 
-    def _refuse_namesake(self, kind: JobKind, meta: Metadata) -> None:
+    def _refuse_namesake(self, kind: JobKind, meta: ObjectMeta) -> None:
         """Raise where a live job of another kind has the object's name: the pods of both would be named alike."""
         roster = self._backend.view.roster
         record = roster.job(roster.live_named(meta.namespace, meta.name) or "")
@@ -164,7 +164,7 @@ class Adoption:
             await self._patched(kind, job.metadata, {"spec": lacking}, known)
 
     async def _make_ready(
-        self, kind: JobKind, meta: Metadata, found: Mapping[str, Any] | None, job_id: str, *, is_new: bool = False
+        self, kind: JobKind, meta: ObjectMeta, found: Mapping[str, Any] | None, job_id: str, *, is_new: bool = False
     ) -> None:
         for tries_left in reversed(range(_MOST_TRIES)):
             if found is None or (not is_new and _is_noted(found, job_id)):
@@ -180,7 +180,7 @@ class Adoption:
             else:
                 return
 
-    async def _fit(self, kind: JobKind, meta: Metadata, found: Mapping[str, Any], job_id: str) -> None:
+    async def _fit(self, kind: JobKind, meta: ObjectMeta, found: Mapping[str, Any], job_id: str) -> None:
         if (spec := self._spec(job_id)) is None:
             return
         body = kind.adopted(found, spec, self._fitting.site, self._fitting.environment(spec)).body
@@ -188,7 +188,7 @@ class Adoption:
         known = {"uid": meta.uid, "resourceVersion": found["metadata"]["resourceVersion"]}
         now = await self._patched(kind, meta, body, known, annotations={well_known.JOB_ID: job_id})
         if not now["spec"].get("runPolicy", {}).get("suspend"):
-            raise Refused(too_old(kind))
+            raise ObjectRefused(too_old(kind))
         for path in kind.outdated(meta.namespace, meta.name):
             await self._site.api.delete(path)
 
@@ -198,7 +198,7 @@ class Adoption:
         pool = live.pool_of(job_id)
         return live.jobs(pool)[job_id].spec if pool is not None else None
 
-    async def _found(self, kind: JobKind, meta: Metadata) -> Mapping[str, Any] | None:
+    async def _found(self, kind: JobKind, meta: ObjectMeta) -> Mapping[str, Any] | None:
         """Return the whole object; None where it is gone, or is going."""
         found: Mapping[str, Any] | None = await self._site.api.get(_path(kind, meta), dict)
         if found is None or found["metadata"].get("uid") != meta.uid or found["metadata"].get("deletionTimestamp"):
@@ -208,7 +208,7 @@ class Adoption:
     async def _patched(
         self,
         kind: JobKind,
-        meta: Metadata,
+        meta: ObjectMeta,
         body: Mapping[str, Any],
         known: Mapping[str, str],
         *,
@@ -228,20 +228,20 @@ class Adoption:
             raise Conflict(f"{path} is gone")
         return now
 
-    async def _refuse(self, kind: JobKind, meta: Metadata, sentence: str, reason: Reason) -> None:
+    async def _refuse(self, kind: JobKind, meta: ObjectMeta, sentence: str, reason: Reason) -> None:
         """Tell on the object why voda does not run it."""
         self._tell(kind, meta, reason, sentence)
         if changes := differing(refused_annotations(sentence), meta.annotations):
             self._adopted("refused")
             await self._patched(kind, meta, {}, {"uid": meta.uid}, annotations=changes)
 
-    def _warn(self, kind: JobKind, meta: Metadata, warnings: Sequence[Warned]) -> None:
+    def _warn(self, kind: JobKind, meta: ObjectMeta, warnings: Sequence[Warned]) -> None:
         if warnings:
             told = [f"{warned.field}: {warned.message}" for warned in warnings[:_MOST_WARNINGS]]
             more = [f"and {len(warnings) - _MOST_WARNINGS} more"] if len(warnings) > _MOST_WARNINGS else []
             self._tell(kind, meta, "NotHonoured", "; ".join([*told, *more]))
 
-    def _tell(self, kind: JobKind, meta: Metadata, reason: Reason, message: str) -> None:
+    def _tell(self, kind: JobKind, meta: ObjectMeta, reason: Reason, message: str) -> None:
         now = self._backend.clock.now()
         subject = subject_of(kind, meta)
         self._announce(Announcement(subject=subject, reason=reason, message=message, at=now, key=message))
@@ -252,8 +252,8 @@ def is_at_rest(record: JobRecord) -> bool:
     return record.is_live and not record.is_canceling and not record.planned and not record.workers
 
 
-def _path(kind: JobKind, meta: Metadata) -> str:
-    return object_path(Seen(kind, JobObject(metadata=meta)))
+def _path(kind: JobKind, meta: ObjectMeta) -> str:
+    return object_path(KubeJob(kind, JobObject(metadata=meta)))
 
 
 def _is_noted(found: Mapping[str, Any], job_id: str) -> bool:

@@ -7,15 +7,15 @@ leads back to the same object; whatever else has the name is never touched, but 
 from typing import Final
 
 from voda.application.backend import Backend
-from voda.application.registration.adoption import Fitting, too_old
-from voda.application.registration.ports import JobSite
+from voda.application.registration.adoption import TemplateValues, too_old
+from voda.application.registration.ports import JobObjects
 from voda.application.submit_job import adoption_id, registration_id
 from voda.cluster.kubernetes.client.errors import Conflict, Rejected
 from voda.cluster.kubernetes.client.paths import collection, named, object_path
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.resources import well_known
-from voda.cluster.kubernetes.resources.objects import JobObject, Metadata
-from voda.cluster.kubernetes.state.inventory import Seen
+from voda.cluster.kubernetes.resources.objects import JobObject, ObjectMeta
+from voda.cluster.kubernetes.state.inventory import KubeJob
 from voda.cluster.kubernetes.state.job_annotations import has_finished
 from voda.domain.errors import ActionRefused, ClusterUnavailable, InvalidInput
 from voda.domain.job import Job, JobSpec
@@ -26,14 +26,14 @@ ACTOR: Final = "cluster/objects"
 _NOT_FOUND: Final = 404
 
 
-class Busy(ClusterUnavailable):
+class NameTaken(ClusterUnavailable):
     """The name is about to become free: look again soon; nothing has failed."""
 
 
 class Creation:
     """Creates and registers job objects, one by one."""
 
-    def __init__(self, *, site: JobSite, backend: Backend, fitting: Fitting) -> None:
+    def __init__(self, *, site: JobObjects, backend: Backend, fitting: TemplateValues) -> None:
         self._site = site
         self._backend = backend
         self._fitting = fitting
@@ -42,7 +42,7 @@ class Creation:
         """Make the object of a live job that has none, and record whose it is; a job without prospects fails.
 
         Raises:
-            Busy: an object of that name is about to go.
+            NameTaken: an object of that name is about to go.
             ClusterUnavailable: try again.
             Rejected: the server refuses the object as it stands.
         """
@@ -98,19 +98,19 @@ class Creation:
     async def _meet(self, kind: JobKind, job: Job) -> None:
         """Find out what has the job's name, and do what is to be done about it."""
         spec = job.spec
-        path = object_path(Seen(kind, JobObject(metadata=_named(spec))))
+        path = object_path(KubeJob(kind, JobObject(metadata=_named(spec))))
         found = await self._site.api.get(path, JobObject)
         if found is None:
-            raise Busy(f"{path} was there a moment ago")
+            raise NameTaken(f"{path} was there a moment ago")
         meta = found.metadata
         if self.is_awaited(kind, found, job):
             await self.register(spec, meta.uid)
         elif meta.deletion_timestamp is not None or self._is_own(found, spec.job_id):
             # What is left of this very job goes before it is made anew, and that is the actuator's business.
-            raise Busy(f"{path} is there until its deletion is done")
+            raise NameTaken(f"{path} is there until its deletion is done")
         elif self._is_left_over(found):
             await self._site.api.delete(path, uid=meta.uid)
-            raise Busy(f"{path} of an earlier job is being deleted")
+            raise NameTaken(f"{path} of an earlier job is being deleted")
         else:
             await self._fail(
                 spec.job_id,
@@ -151,5 +151,5 @@ class Creation:
         await backend.view.reached(await backend.store.append(data.stream, ANY_VERSION, [fact]))
 
 
-def _named(spec: JobSpec) -> Metadata:
-    return Metadata(name=spec.name or spec.job_id, namespace=spec.namespace)
+def _named(spec: JobSpec) -> ObjectMeta:
+    return ObjectMeta(name=spec.name or spec.job_id, namespace=spec.namespace)

@@ -12,11 +12,11 @@ from voda.cluster.kubernetes.resources.objects import JobObject, Pod
 from voda.domain.job import JobSpec
 
 SeenJob = tuple[JobKind, JobObject]
-SeeJob = Callable[[JobKind, JobObject | None, JobObject | None], None]
+OnJobChange = Callable[[JobKind, JobObject | None, JobObject | None], None]
 """(kind, object before, object now) -> nothing; None = was or is not there."""
 
 
-class JobSite(Protocol):
+class JobObjects(Protocol):
     """The job objects of a cluster."""
 
     @property
@@ -28,7 +28,7 @@ class JobSite(Protocol):
         """Return all job objects that are there, of all kinds served."""
         ...
 
-    def each_job(self, see: SeeJob) -> None:
+    def subscribe(self, see: OnJobChange) -> None:
         """Have every change of a job object shown to `see`."""
         ...
 

@@ -13,17 +13,24 @@ from functools import partial
 from typing import Final
 
 from voda.application.backend import Backend
-from voda.application.registration.adoption import Adopted, Adoption, Announce, Fitting, Refused, is_at_rest
-from voda.application.registration.creation import ACTOR, Busy, Creation
-from voda.application.registration.ports import JobSite, SeenJob
-from voda.application.registration.spec_annotations import WishesTaken
+from voda.application.registration.adoption import (
+    Adopted,
+    Adoption,
+    Announce,
+    ObjectRefused,
+    TemplateValues,
+    is_at_rest,
+)
+from voda.application.registration.creation import ACTOR, Creation, NameTaken
+from voda.application.registration.ports import JobObjects, SeenJob
+from voda.application.registration.spec_annotations import SpecAnnotations
 from voda.application.submit_job import Submits, adoption_id
 from voda.backoff import Pauses
 from voda.cluster.kubernetes.client.errors import Conflict
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobObject
-from voda.cluster.kubernetes.state.job_annotations import fingerprint, has_finished, is_invited, wishes_text
+from voda.cluster.kubernetes.state.job_annotations import fingerprint, has_finished, is_managed, spec_text
 from voda.concurrency import survived
 from voda.domain.errors import (
     ActionRefused,
@@ -71,10 +78,10 @@ class Registrar:
     def __init__(  # noqa: PLR0913 - its ports
         self,
         *,
-        site: JobSite,
+        site: JobObjects,
         backend: Backend,
         submits: Submits,
-        fitting: Fitting,
+        fitting: TemplateValues,
         announce: Announce,
         adopted: Adopted | None = None,
     ) -> None:
@@ -84,7 +91,7 @@ class Registrar:
             site=site, backend=backend, submits=submits, fitting=fitting, announce=announce, adopted=adopted
         )
         self._creation = Creation(site=site, backend=backend, fitting=fitting)
-        self._wishes = WishesTaken(site=site, backend=backend, announce=announce)
+        self._wishes = SpecAnnotations(site=site, backend=backend, announce=announce)
         self._objects: dict[str, SeenJob] = {}
         """uid -> object about which there may be something to do."""
         self._touched: dict[str, bool] = {}
@@ -98,7 +105,7 @@ class Registrar:
         self._is_following = False
         """Whether what comes is taken note of: who does not lead would only collect it."""
         self._wake = asyncio.Event()
-        site.each_job(self.see_object)
+        site.subscribe(self.see_object)
 
     def see_object(self, kind: JobKind, before: JobObject | None, now: JobObject | None) -> None:
         """Take note of an object that came, changed or went."""
@@ -245,7 +252,7 @@ class Registrar:
         missing = self._creation.missing(said) if claimed is not None else None
         if missing is not None and self._creation.is_awaited(kind, job, missing):
             return said, partial(self._creation.register, missing.spec, meta.uid)
-        if not is_invited(meta) or has_finished(job):
+        if not is_managed(meta) or has_finished(job):
             return "", None
         return fingerprint(job), partial(self._adoption.adopt, kind, job)
 
@@ -273,7 +280,7 @@ class Registrar:
         if is_at_rest(record) and not job.spec.run_policy.suspend and not has_finished(job):
             duties.append((f"{meta.uid} held", partial(self._adoption.hold, kind, job, job_id)))
         if self._wishes.differ(job, record):
-            key = f"{meta.uid} {wishes_text(meta.annotations)}"
+            key = f"{meta.uid} {spec_text(meta.annotations)}"
             duties.append((key, partial(self._wishes.take, kind, job, record)))
         return duties
 
@@ -315,10 +322,10 @@ class Registrar:
             await work()
         except (Fenced, LogDamaged, LogTooNew, NotALog):
             raise
-        except Refused as error:
+        except ObjectRefused as error:
             _log.info("refused key=%s reason=%s", key[:80], error)
             self._pauses.failed(key, now(), at_least_s=_REFUSED_S)
-        except (Busy, Conflict):
+        except (NameTaken, Conflict):
             # Nothing failed: the name is not free yet, or the object changed and is about to be seen as it is now.
             self._pauses.failed(key, now())
         except VodaError as error:

@@ -11,40 +11,40 @@ import msgspec
 from voda.api.schemas import Change, Who
 from voda.application import change_job
 from voda.application.backend import Backend
-from voda.application.registration.adoption import Announce, Refused
-from voda.application.registration.ports import JobSite
+from voda.application.registration.adoption import Announce, ObjectRefused
+from voda.application.registration.ports import JobObjects
 from voda.cluster.kubernetes.client.paths import object_path
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.reporting.kube_events import Announcement, subject_of
 from voda.cluster.kubernetes.resources.objects import JobObject
-from voda.cluster.kubernetes.state.inventory import Seen
-from voda.cluster.kubernetes.state.job_annotations import WISHES_TAKEN, taken_before, wishes_of, wishes_text
+from voda.cluster.kubernetes.state.inventory import KubeJob
+from voda.cluster.kubernetes.state.job_annotations import RECORDED_SPEC, changed_fields, recorded_text, spec_text
 from voda.domain.errors import InvalidInput
 from voda.projections.records import JobRecord
 
 
-class WishesTaken:
+class SpecAnnotations:
     """Compares objects with what the log took over from them."""
 
-    def __init__(self, *, site: JobSite, backend: Backend, announce: Announce) -> None:
+    def __init__(self, *, site: JobObjects, backend: Backend, announce: Announce) -> None:
         self._site = site
         self._backend = backend
         self._announce = announce
 
     def differ(self, job: JobObject, record: JobRecord) -> bool:
         """Say whether the object's wishes are others than those the log took over last."""
-        return wishes_text(job.metadata.annotations) != self._taken(job, record)
+        return spec_text(job.metadata.annotations) != self._taken(job, record)
 
     async def take(self, kind: JobKind, job: JobObject, record: JobRecord) -> None:
         """Record the changed wishes of an object, and note on it that they are recorded.
 
         Raises:
-            Refused: they cannot be meant; this was told on the object.
+            ObjectRefused: they cannot be meant; this was told on the object.
             VodaError: try again.
         """
         meta = job.metadata
         try:
-            given = wishes_of(meta.annotations, self._taken(job, record))
+            given = changed_fields(meta.annotations, self._taken(job, record))
             # Checked against the job as it is by now, so that impossible bounds are told and not recorded.
             wishes = msgspec.convert(given, Change)
             if given:
@@ -53,12 +53,12 @@ class WishesTaken:
             subject, now = subject_of(kind, meta), self._backend.clock.now()
             sentence = f"the changed wishes are not taken over: {error}"
             self._announce(Announcement(subject=subject, reason="Invalid", message=sentence, at=now, key=sentence))
-            raise Refused(sentence) from error
-        noted: dict[str, Any] = {WISHES_TAKEN: wishes_text(meta.annotations)}
+            raise ObjectRefused(sentence) from error
+        noted: dict[str, Any] = {RECORDED_SPEC: spec_text(meta.annotations)}
         body = {"metadata": {"uid": meta.uid, "annotations": noted}}
-        await self._site.api.patch(object_path(Seen(kind, job)), body, JobObject)
+        await self._site.api.patch(object_path(KubeJob(kind, job)), body, JobObject)
 
     def _taken(self, job: JobObject, record: JobRecord) -> str:
         live = self._backend.view.live.cluster
         live_job = live.jobs(record.spec.pool).get(record.spec.job_id)
-        return taken_before(job, live_job.spec.manifest if live_job is not None else None)
+        return recorded_text(job, live_job.spec.manifest if live_job is not None else None)

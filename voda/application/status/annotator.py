@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import Any, Final
 
 from voda.application.read_model import View
-from voda.application.registration.ports import JobSite, SeenJob
-from voda.application.status.rate_limiter import Pace
+from voda.application.registration.ports import JobObjects, SeenJob
+from voda.application.status.rate_limiter import RateLimiter
 from voda.application.submit_job import adoption_id
 from voda.backoff import Pauses
 from voda.clock import Clock
@@ -23,7 +23,7 @@ from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.reporting.status_annotations import differing, wanted_annotations
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobObject
-from voda.cluster.kubernetes.state.inventory import Seen
+from voda.cluster.kubernetes.state.inventory import KubeJob
 from voda.concurrency import survived
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.projections.records import JobRecord
@@ -41,11 +41,11 @@ _RETRY_S: Final = 2.0
 class Annotator:
     """Compares objects with the log, and patches them."""
 
-    def __init__(self, site: JobSite, view: View, clock: Clock, *, per_s: float) -> None:
+    def __init__(self, site: JobObjects, view: View, clock: Clock, *, per_s: float) -> None:
         self._site = site
         self._view = view
         self._clock = clock
-        self._pace = Pace(per_s, clock)
+        self._pace = RateLimiter(per_s, clock)
         self._objects: dict[str, SeenJob] = {}
         """uid -> the object as it was last seen, or as the last patch left it."""
         self._stale: OrderedDict[str, None] = OrderedDict()
@@ -139,7 +139,7 @@ class Annotator:
         if well_known.ESTIMATED_FINISH in changes:
             self._finish_at[uid] = self._clock.now()
         body: dict[str, Any] = {"metadata": {"uid": uid, "annotations": dict(changes)}}
-        now = await self._site.api.patch(object_path(Seen(kind, job)), body, JobObject)
+        now = await self._site.api.patch(object_path(KubeJob(kind, job)), body, JobObject)
         if now is None:
             self._forget(uid)
         elif uid in self._objects:

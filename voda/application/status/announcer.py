@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple
 
-from voda.application.status.rate_limiter import Pace
+from voda.application.status.rate_limiter import RateLimiter
 from voda.clock import Clock
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.errors import Conflict
@@ -38,7 +38,7 @@ _Key = tuple[str, Reason, str]
 """uid of the object, reason, key."""
 
 
-class _Told(NamedTuple):
+class _Budget(NamedTuple):
     """How much an object may still tell."""
 
     left: float
@@ -69,9 +69,9 @@ class Announcer:
         self._announced = announced or (lambda outcome: None)
         self._clock = clock
         self._retry_s = retry_s
-        self._pace = Pace(per_s, clock)
+        self._pace = RateLimiter(per_s, clock)
         self._queue: OrderedDict[_Key, Announcement] = OrderedDict()
-        self._left: dict[str, _Told] = {}
+        self._left: dict[str, _Budget] = {}
         """uid -> how much may still be told."""
         self._wake = asyncio.Event()
         self._trouble = ""
@@ -139,9 +139,9 @@ class Announcer:
     def _may_tell(self, told: Announcement) -> bool:
         """Say whether an object has not told too much of late, and count this one."""
         uid, at = told.subject.uid, told.at
-        left, counted_at = self._left.pop(uid, _Told(_BURST, at))
+        left, counted_at = self._left.pop(uid, _Budget(_BURST, at))
         left = min(_BURST, left + max(0.0, at - counted_at) / _REFILL_S)
-        self._left[uid] = _Told(left - 1.0 if left >= 1.0 else left, at)
+        self._left[uid] = _Budget(left - 1.0 if left >= 1.0 else left, at)
         if len(self._left) > _MOST_COUNTED:
             del self._left[next(iter(self._left))]
         return left >= 1.0

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Final
 
 from voda.application.read_model import View
-from voda.application.registration.ports import JobSite
+from voda.application.registration.ports import JobObjects
 from voda.application.status.annotator import Annotator
 from voda.application.status.announcer import RECENT_S, Announcer, Outcome
 from voda.clock import Clock
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.reporting.event_messages import Story, Told
+from voda.cluster.kubernetes.reporting.event_messages import EventMessages, JobMessage
 from voda.cluster.kubernetes.reporting.kube_events import Announcement, Subject, subject_of
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobObject
@@ -30,7 +30,7 @@ _MOST_READ: Final = 2_000
 """Events of the log's end that a process which has just started tells from."""
 
 
-class Telling:
+class StatusReporter:
     """Follows the log, and tells.
 
     Args:
@@ -46,7 +46,7 @@ class Telling:
     def __init__(  # noqa: PLR0913 - its ports
         self,
         *,
-        site: JobSite,
+        site: JobObjects,
         view: View,
         clock: Clock,
         store: EventStore | None = None,
@@ -61,10 +61,10 @@ class Telling:
         self._settled_s = settled_s
         self._announcer = Announcer(site.api, clock, per_s=per_s, announced=announced)
         self._annotator = Annotator(site, view, clock, per_s=per_s)
-        self._story: Story | None = None
+        self._story: EventMessages | None = None
         self._planned_at: dict[str, float] = {}
         """Live job -> instant of the last plan that named it."""
-        site.each_job(self.see_object)
+        site.subscribe(self.see_object)
 
     def announce(self, told: Announcement) -> None:
         """Have something told on an object."""
@@ -99,8 +99,8 @@ class Telling:
             group.create_task(self._announcer.run())
             group.create_task(self._annotator.run())
 
-    def _begun(self) -> Story:
-        story = Story(self._view.roster.job)
+    def _begun(self) -> EventMessages:
+        story = EventMessages(self._view.roster.job)
         story.begin([record for record in self._view.roster.jobs().values() if record.is_live])
         return story
 
@@ -115,12 +115,12 @@ class Telling:
         except VodaError as error:
             _log.warning("what happened before is not told reason=%s", error)
             return
-        story, since = Story(self._view.roster.job), self._clock.now() - RECENT_S
+        story, since = EventMessages(self._view.roster.job), self._clock.now() - RECENT_S
         for event in events:
             if event.position <= end and event.recorded_at >= since:
                 self._tell_all(story, event)
 
-    def _tell_all(self, story: Story, event: Event) -> None:
+    def _tell_all(self, story: EventMessages, event: Event) -> None:
         for told in story.tell(event):
             if (subject := self._subject(told)) is not None:
                 self.announce(
@@ -133,7 +133,7 @@ class Telling:
                     )
                 )
 
-    def _subject(self, told: Told) -> Subject | None:
+    def _subject(self, told: JobMessage) -> Subject | None:
         """Return the object of the job; None where it has none that it could be told on."""
         record = self._view.roster.job(told.job_id)
         if record is None or not record.job.uid:

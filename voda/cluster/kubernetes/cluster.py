@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
 from voda.cluster.kubernetes.convergence.actuator import Actuator
-from voda.cluster.kubernetes.convergence.steps import Desired, Halted, Running, Stopped
-from voda.cluster.kubernetes.state.inventory import Inventory, Seen
-from voda.cluster.kubernetes.state.observations import Notices
+from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, DesiredStop
+from voda.cluster.kubernetes.state.inventory import Inventory, KubeJob
+from voda.cluster.kubernetes.state.observations import Observations
 from voda.cluster.kubernetes.state.pod_owners import index
-from voda.cluster.kubernetes.state.worker_pods import cause
+from voda.cluster.kubernetes.state.worker_pods import exit_cause
 from voda.cluster.port import Notice, Observed
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
 from voda.events.types import ExitCause
@@ -31,7 +31,9 @@ class KubernetesCluster:
         confirm: asks the server for what is missed in a pool: a watch may be a moment behind.
     """
 
-    def __init__(self, pool: str, inventory: Inventory, notices: Notices, actuator: Actuator, confirm: Confirm) -> None:
+    def __init__(
+        self, pool: str, inventory: Inventory, notices: Observations, actuator: Actuator, confirm: Confirm
+    ) -> None:
         self.pool = pool
         self._inventory = inventory
         self._noted = notices
@@ -45,10 +47,11 @@ class KubernetesCluster:
         """See Cluster.observe."""
         inventory, pool = self._inventory, self.pool
         await self._confirm(pool)
-        mine = [job_id for job_id in inventory.working() if inventory.held(job_id) and inventory.pool(job_id) == pool]
+        working = inventory.working()
+        mine = [job_id for job_id in working if inventory.gpu_nodes(job_id) and inventory.pool(job_id) == pool]
         return Observed(
             nodes=inventory.pool_nodes(pool),
-            workers={job_id: inventory.held(job_id) for job_id in mine},
+            workers={job_id: inventory.gpu_nodes(job_id) for job_id in mine},
             gpus_per_replica={job_id: inventory.gpus_per_replica(job_id) for job_id in mine},
             ended={job_id: end for job_id, end in self._noted.ends.items() if inventory.pool(job_id) == pool},
             exits=_Exits(inventory),
@@ -64,7 +67,7 @@ class KubernetesCluster:
 
     async def apply(self, action: Action) -> None:
         """See Cluster.apply."""
-        await self._actuator.want(action.job_id, self._desired(action))
+        await self._actuator.set_desired(action.job_id, self._desired(action))
 
     async def watch(self) -> AsyncIterator[Notice]:
         """See Cluster.watch."""
@@ -88,22 +91,22 @@ class KubernetesCluster:
     def _desired(self, action: Action) -> Desired:
         match action:
             case StartJob() | ResizeJob():
-                return Running(action.nodes)
+                return DesiredRun(action.nodes)
             case MigrateWorkers():
                 return self._moved(action)
             case HaltJob():
-                return Halted()
+                return DesiredHalt()
             case StopJob():
-                return Stopped(is_unwanted=action.reason == "canceled")
+                return DesiredStop(is_unwanted=action.reason == "canceled")
 
-    def _moved(self, action: MigrateWorkers) -> Running:
+    def _moved(self, action: MigrateWorkers) -> DesiredRun:
         job_id = action.job_id
-        nodes = {**self._inventory.held(job_id), **self._actuator.nodes(job_id), **action.moves}
+        nodes = {**self._inventory.gpu_nodes(job_id), **self._actuator.nodes(job_id), **action.moves}
         size = max(nodes) + 1
         if len(nodes) < size and (seen := self._inventory.object_of(job_id)) is not None:
             # Some are missing: the resize that comes with such a move says where they go, and how many there are.
             size = max(size, seen.kind.replicas(seen.object))
-        return Running(tuple(nodes.get(index, "") for index in range(size)))
+        return DesiredRun(tuple(nodes.get(index, "") for index in range(size)))
 
 
 class _Objects(Mapping[str, str]):
@@ -118,7 +121,7 @@ class _Objects(Mapping[str, str]):
             raise KeyError(job_id)
         return seen.object.metadata.uid
 
-    def _is_given_up(self, job_id: str, seen: Seen) -> bool:
+    def _is_given_up(self, job_id: str, seen: KubeJob) -> bool:
         """Say whether the log knows by now that another object is to take this one's place."""
         job = self._inventory.job(job_id)
         is_unregistered = job is not None and not job.uid
@@ -139,11 +142,11 @@ class _Exits(Mapping[str, Mapping[int, ExitCause]]):
 
     def __getitem__(self, job_id: str) -> Mapping[int, ExitCause]:
         inventory, exits = self._inventory, dict[int, ExitCause]()
-        held = inventory.held(job_id)
+        held = inventory.gpu_nodes(job_id)
         for pod in inventory.workers(job_id).values():
             number = index(pod)
             if pod.is_over and pod.spec.node_name and number is not None and number not in held:
-                exits[number], _ = cause(pod, pod, node=inventory.nodes.get(pod.spec.node_name), wanted=None)
+                exits[number], _ = exit_cause(pod, pod, node=inventory.nodes.get(pod.spec.node_name), wanted=None)
         return exits
 
     def __iter__(self) -> Iterator[str]:

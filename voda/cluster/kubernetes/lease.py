@@ -15,7 +15,7 @@ from msgspec import Struct
 from voda.clock import Clock
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.errors import Conflict
-from voda.cluster.kubernetes.resources.objects import Metadata
+from voda.cluster.kubernetes.resources.objects import ObjectMeta
 from voda.domain.lease import Lease
 
 RELEASED_S: Final = 1
@@ -36,7 +36,7 @@ class LeaseSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
 class LeaseObject(Struct, frozen=True, kw_only=True):
     """A Lease as the server has it."""
 
-    metadata: Metadata
+    metadata: ObjectMeta
     spec: LeaseSpec | None = None
 
 

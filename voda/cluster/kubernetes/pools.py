@@ -21,18 +21,18 @@ from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.reflector import Reflector
 from voda.cluster.kubernetes.cluster import KubernetesCluster
 from voda.cluster.kubernetes.convergence.actuator import Actuator
-from voda.cluster.kubernetes.convergence.hostfile_refresh import Poker
-from voda.cluster.kubernetes.convergence.stall_watch import Patience
-from voda.cluster.kubernetes.convergence.steps import Halted, Stopped
+from voda.cluster.kubernetes.convergence.hostfile_refresh import HostfileRefresher
+from voda.cluster.kubernetes.convergence.stall_watch import StallWatch
+from voda.cluster.kubernetes.convergence.steps import DesiredHalt, DesiredStop
 from voda.cluster.kubernetes.discovery import served_kinds
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.served_kinds import trouble as unserved
 from voda.cluster.kubernetes.resources.objects import JobObject, NodeObject, Pod
-from voda.cluster.kubernetes.resources.observer import Observer, Unobserved
-from voda.cluster.kubernetes.state.inventory import Inventory, Seen
-from voda.cluster.kubernetes.state.missing_objects import Confirmation
+from voda.cluster.kubernetes.resources.observer import ClusterObserver, Unobserved
+from voda.cluster.kubernetes.state.inventory import Inventory, KubeJob
+from voda.cluster.kubernetes.state.missing_objects import MissingObjects
 from voda.cluster.kubernetes.state.nodes import PoolRule
-from voda.cluster.kubernetes.state.observations import Notices
+from voda.cluster.kubernetes.state.observations import Observations
 from voda.cluster.port import Notice
 from voda.concurrency import survived
 from voda.domain.errors import ActionRefused, ClusterUnavailable
@@ -73,7 +73,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     relist_s: float = 600.0
     stall: Callable[[str], str] = lambda job_id: ""
     """What the log was told last that a live job waits for; empty: that it goes on."""
-    observer: Observer = Unobserved()
+    observer: ClusterObserver = Unobserved()
 
 
 class KubernetesSite:
@@ -93,14 +93,14 @@ class KubernetesSite:
         self._setup = setup
         self._binder = Binder(self.inventory, api, setup.clock, self._tell_job, observer=setup.observer)
         self._actuator = Actuator(self.inventory, api, setup.clock, self._binder, self._tell_job)
-        self._notices = Notices(self.inventory, lambda pool, fact: self._news.append((pool, fact)))
+        self._notices = Observations(self.inventory, lambda pool, fact: self._news.append((pool, fact)))
         self._news: list[tuple[str, Notice]] = []
         """(pool, fact) of what is being told."""
-        self._confirmation = Confirmation(self.inventory, api, setup.clock, kinds=self.kinds, jobs=setup.jobs)
-        self._patience = Patience(
+        self._confirmation = MissingObjects(self.inventory, api, setup.clock, kinds=self.kinds, jobs=setup.jobs)
+        self._patience = StallWatch(
             self.inventory, self._actuator, self._binder, setup.clock, told=setup.stall, tell=self._tell_job
         )
-        self._poker = Poker(self.inventory, api, setup.clock, setup.observer)
+        self._poker = HostfileRefresher(self.inventory, api, setup.clock, setup.observer)
         self._wake = asyncio.Event()
         self._each_job: list[SeenJob] = []
         self._reflectors: list[Reflector[Any]] = list(self._common_mirrors())
@@ -166,7 +166,7 @@ class KubernetesSite:
             )
         return self.clusters[pool]
 
-    def each_job(self, see: SeenJob) -> None:
+    def subscribe(self, see: SeenJob) -> None:
         """Have every change of a job object shown to `see`."""
         self._each_job.append(see)
 
@@ -204,7 +204,7 @@ class KubernetesSite:
         self.inventory.dirty_jobs.update(self.inventory.claimed())
         self.inventory.dirty_jobs.update(self.inventory.working())
 
-    def heed(self, job_id: str) -> None:
+    def mark_job(self, job_id: str) -> None:
         """Look at a job again: the log has changed about it."""
         if self._is_at_work:
             self.inventory.dirty_jobs.add(job_id)
@@ -264,16 +264,16 @@ class KubernetesSite:
         if self.inventory.job(job_id) is not None:
             if job_id not in desired and self._is_broken(job_id):
                 # Its workers may be as planned, so that nobody misses anything: once they go, it is started anew.
-                desired[job_id] = Halted()
+                desired[job_id] = DesiredHalt()
             return
-        if isinstance(desired.get(job_id), Stopped):
+        if isinstance(desired.get(job_id), DesiredStop):
             return
         past = self._setup.past(job_id)
         if past is None:
             # Of a log that never heard of it: whoever submits jobs from objects looks at those.
             self._actuator.desired.pop(job_id, None)
         else:
-            self._actuator.desired[job_id] = Stopped(is_unwanted=past.phase is Phase.CANCELED)
+            self._actuator.desired[job_id] = DesiredStop(is_unwanted=past.phase is Phase.CANCELED)
 
     def _is_broken(self, job_id: str) -> bool:
         seen = self.inventory.object_of(job_id)
@@ -292,9 +292,9 @@ class KubernetesSite:
     # ---- inside
 
     def _common_mirrors(self) -> Iterable[Reflector[Any]]:
-        yield self._mirror(paths.NODES, NodeObject, self._waking(self.inventory.see_node))
+        yield self._mirror(paths.NODES, NodeObject, self._waking(self.inventory.put_node))
         # All of them, and not only those of the namespaces of jobs: they hold what the nodes have.
-        yield self._mirror(paths.PODS, Pod, self._waking(self.inventory.see_pod))
+        yield self._mirror(paths.PODS, Pod, self._waking(self.inventory.put_pod))
 
     async def _discovered(self) -> list[Reflector[Any]]:
         """Return mirrors of the kinds that are served and were not before."""
@@ -364,11 +364,11 @@ class KubernetesSite:
 
     def _mirror_job(self, kind: JobKind, before: JobObject | None, now: JobObject | None) -> None:
         if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
-            self._notices.part(Seen(kind, before))
-            self.inventory.see_object(before.metadata.uid, kind, None)
+            self._notices.part(KubeJob(kind, before))
+            self.inventory.put_object(before.metadata.uid, kind, None)
         if now is not None:
             self._confirmation.shown(now.metadata.uid)
-            self.inventory.see_object(now.metadata.uid, kind, now)
+            self.inventory.put_object(now.metadata.uid, kind, now)
 
     def _stir(self) -> None:
         """Have what changed told, if anybody is to be told."""

@@ -3,7 +3,7 @@
 from tests.kube.acting import Stage
 from tests.virtual_time import virtually
 from voda.cluster.kubernetes.cluster import KubernetesCluster
-from voda.cluster.kubernetes.state.observations import Notices
+from voda.cluster.kubernetes.state.observations import Observations
 from voda.domain.plan import HaltJob, MigrateWorkers, ResizeJob, StartJob
 
 
@@ -14,7 +14,7 @@ async def _trust(pool: str) -> None:
 def test_move_when_a_new_leader_knows_of_gaps_moves_and_leaves_the_gaps_to_the_resize_that_follows() -> None:
     async def act() -> None:
         stage = Stage()
-        notices = Notices(stage.inventory, lambda pool, fact: None)
+        notices = Observations(stage.inventory, lambda pool, fact: None)
         cluster = KubernetesCluster("v100", stage.inventory, notices, stage.actuator, _trust)
         for node in ("n1", "n2"):
             stage.add_node(node)
@@ -38,7 +38,7 @@ def test_move_when_a_new_leader_knows_of_gaps_moves_and_leaves_the_gaps_to_the_r
 def test_job_whose_workers_wait_for_room_is_shown_as_starting_until_they_have_some_or_it_is_halted() -> None:
     async def act() -> None:
         stage = Stage()
-        notices = Notices(stage.inventory, lambda pool, fact: None)
+        notices = Observations(stage.inventory, lambda pool, fact: None)
         cluster = KubernetesCluster("v100", stage.inventory, notices, stage.actuator, _trust)
         stage.add_node("n1", cpu="1")
         stage.add_job("a", workers=1)

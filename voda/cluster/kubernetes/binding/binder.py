@@ -15,7 +15,7 @@ from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.errors import Absent, Conflict
 from voda.cluster.kubernetes.client.paths import pod_path
 from voda.cluster.kubernetes.resources.objects import Pod
-from voda.cluster.kubernetes.resources.observer import Observer
+from voda.cluster.kubernetes.resources.observer import ClusterObserver
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.together import together
 from voda.events.types import WorkerRefused
@@ -42,7 +42,7 @@ class Binder:
         clock: Clock,
         tell: Callable[[str, WorkerRefused], None],
         *,
-        observer: Observer,
+        observer: ClusterObserver,
     ) -> None:
         self._inventory = inventory
         self._api = api
@@ -51,7 +51,7 @@ class Binder:
         self._observer = observer
         self._refused: dict[tuple[str, str], float] = {}
         """(job id, node) -> since when, as far as known here."""
-        self.declined: dict[str, str] = {}
+        self.unbound_reasons: dict[str, str] = {}
         """job id -> why its workers were not bound last, where no node was told to refuse them."""
 
     async def bind(self, job_id: str, pods: Mapping[str, Pod], nodes: Mapping[str, str]) -> None:
@@ -66,18 +66,18 @@ class Binder:
             ClusterUnavailable: some may be bound, the others are to be tried again.
         """
         refusal = fits_together([(pod, nodes[key]) for key, pod in pods.items()], self._inventory)
-        self.declined.pop(job_id, None)
+        self.unbound_reasons.pop(job_id, None)
         if refusal is None:
             await self._bind_all(pods, nodes)
         elif refusal.resource != self._inventory.rule.resource and refusal.node in self._inventory.nodes:
             self.refuse(job_id, refusal.node, refusal.reason)
         else:
-            self.declined[job_id] = refusal.reason
+            self.unbound_reasons[job_id] = refusal.reason
         # Nodes that went and GPUs that others took meanwhile are known to the next plan without a word from here.
 
-    def forget_but(self, live: Collection[str]) -> None:
+    def keep_only(self, live: Collection[str]) -> None:
         """Forget what jobs were declined that have ended."""
-        self.declined = {job_id: reason for job_id, reason in self.declined.items() if job_id in live}
+        self.unbound_reasons = {job_id: reason for job_id, reason in self.unbound_reasons.items() if job_id in live}
 
     def refuse(self, job_id: str, node: str, reason: str) -> None:
         """Tell that a node cannot take workers of a job; once, until it is lifted."""
@@ -131,4 +131,4 @@ class Binder:
             # It is bound already, or gone, or another pod has its name: the watch tells which.
             return
         self._observer.bound()
-        self._inventory.hear_pod(key, replace(pod, spec=replace(pod.spec, node_name=node)))
+        self._inventory.update_pod(key, replace(pod, spec=replace(pod.spec, node_name=node)))

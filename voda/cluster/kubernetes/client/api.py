@@ -13,11 +13,11 @@ from typing import Any, Final, Generic, Literal, TypeVar, cast
 from kubernetes_asyncio.client import Configuration
 from msgspec import Struct
 
-from voda.cluster.kubernetes.client.credentials import access
-from voda.cluster.kubernetes.client.decoding import Event, Unreadable, key, read, read_page, version
+from voda.cluster.kubernetes.client.credentials import load_configuration
+from voda.cluster.kubernetes.client.decoding import Unreadable, WatchLine, key, read, read_page, version
 from voda.cluster.kubernetes.client.errors import Absent, NotServed
-from voda.cluster.kubernetes.client.responses import error, one_line, verdict
-from voda.cluster.kubernetes.client.transport import Asked, Request, TooLarge, Transport
+from voda.cluster.kubernetes.client.responses import error_of, one_line, parse_status
+from voda.cluster.kubernetes.client.transport import OnRequest, Request, TooLarge, Transport
 from voda.cluster.kubernetes.resources.well_known import FIELD_MANAGER
 from voda.domain.errors import ClusterUnavailable
 
@@ -34,7 +34,7 @@ _CHANGES: Final = frozenset(("ADDED", "MODIFIED", "DELETED", "BOOKMARK"))
 _WRITTEN_BY: Final = {"fieldManager": FIELD_MANAGER}
 
 
-class Listed(Struct, Generic[T], frozen=True):
+class ObjectList(Struct, Generic[T], frozen=True):
     """All objects of a kind at one resource version."""
 
     items: Sequence[T]
@@ -43,7 +43,7 @@ class Listed(Struct, Generic[T], frozen=True):
     """`namespace/name` of objects that are there, but do not read like the kind."""
 
 
-class Change(Struct, Generic[T], frozen=True):
+class WatchEvent(Struct, Generic[T], frozen=True):
     """One event of a watch."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
@@ -63,21 +63,23 @@ class Api:
         InvalidInput: a certificate cannot be read.
     """
 
-    def __init__(self, configuration: Configuration, *, timeout_s: float = 15.0, asked: Asked | None = None) -> None:
+    def __init__(
+        self, configuration: Configuration, *, timeout_s: float = 15.0, asked: OnRequest | None = None
+    ) -> None:
         self.host = str(configuration.host)
         """Where it is asked."""
         self._transport = Transport(configuration, timeout_s=timeout_s, asked=asked)
 
     @classmethod
     async def open(
-        cls, kubeconfig: Path | None, context: str = "", *, timeout_s: float = 15.0, asked: Asked | None = None
+        cls, kubeconfig: Path | None, context: str = "", *, timeout_s: float = 15.0, asked: OnRequest | None = None
     ) -> "Api":
         """Return the server that a kubeconfig names, or, without one, the server of the cluster voda runs in.
 
         Raises:
             InvalidInput: see `access`.
         """
-        return cls(await access(kubeconfig, context), timeout_s=timeout_s, asked=asked)
+        return cls(await load_configuration(kubeconfig, context), timeout_s=timeout_s, asked=asked)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -97,7 +99,7 @@ class Api:
                 return None
             raise
 
-    async def list(self, path: str, kind: type[T], query: Mapping[str, str] | None = None) -> Listed[T]:
+    async def list(self, path: str, kind: type[T], query: Mapping[str, str] | None = None) -> ObjectList[T]:
         """Return all objects of a collection, asked for page by page.
 
         Raises:
@@ -128,7 +130,7 @@ class Api:
         if not page.metadata.resource_version:
             raise _garbled(request, "it has no resourceVersion")
         _tell_unread(path, unread)
-        return Listed(items=tuple(items), resource_version=page.metadata.resource_version, unread=tuple(unread))
+        return ObjectList(items=tuple(items), resource_version=page.metadata.resource_version, unread=tuple(unread))
 
     async def watch(
         self,
@@ -138,7 +140,7 @@ class Api:
         after: str,
         query: Mapping[str, str] | None = None,
         opened: Callable[[], None] | None = None,
-    ) -> AsyncGenerator[Change[T], None]:
+    ) -> AsyncGenerator[WatchEvent[T], None]:
         """Yield what changes in a collection after a resource version; ends when the server ends it.
 
         Args:
@@ -259,20 +261,20 @@ async def _lines(pieces: AsyncIterator[bytes], request: Request) -> AsyncIterato
         raise ClusterUnavailable(f"cannot {request.told}: the answer broke off in the middle of an event")
 
 
-def _change(line: bytes, kind: type[T], request: Request) -> Change[T] | None:
+def _change(line: bytes, kind: type[T], request: Request) -> WatchEvent[T] | None:
     """Return what a line of a watch says; None where it says nothing, or nothing that can be read."""
     if not line.strip():
         return None
     try:
-        event = read(line, Event)
+        event = read(line, WatchLine)
     except Unreadable as wrong:
         raise _garbled(request, wrong) from wrong
     if event.type == "ERROR":
-        raise error(request.told, verdict(0, bytes(event.object)))
+        raise error_of(request.told, parse_status(0, bytes(event.object)))
     if event.type not in _CHANGES or not (at := version(event.object)):
         raise _garbled(request, f"an event of type {one_line(event.type)!r} without a known type or a resourceVersion")
     try:
-        return Change(type=cast(Any, event.type), object=read(event.object, kind), resource_version=at)
+        return WatchEvent(type=cast(Any, event.type), object=read(event.object, kind), resource_version=at)
     except Unreadable as wrong:
         _tell_unread(request.path, [f"{key(event.object)} ({wrong})"])
         return None

@@ -29,7 +29,7 @@ _UNREADABLE: Final = (ConfigException, yaml.YAMLError, OSError, ValueError, Type
 """What kubernetes-asyncio throws at a kubeconfig that is not one."""
 
 
-async def access(
+async def load_configuration(
     kubeconfig: Path | None, context: str = "", *, clock: Clock | None = None, account: Path = _ACCOUNT
 ) -> Configuration:
     """Return how to reach an API server.

@@ -22,7 +22,7 @@ class Unreadable(Exception):
     """The text is not what was expected; the message says in what."""
 
 
-class Page(Struct, Generic[T], frozen=True):
+class ListPage(Struct, Generic[T], frozen=True):
     """A list, or a part of one."""
 
     metadata: ListMetadata = ListMetadata()
@@ -30,7 +30,7 @@ class Page(Struct, Generic[T], frozen=True):
     """Go writes an empty list as null."""
 
 
-class Event(Struct, frozen=True):
+class WatchLine(Struct, frozen=True):
     """A line of a watch."""
 
     type: str
@@ -54,17 +54,17 @@ def read(text: bytes | Raw, kind: type[T]) -> T:
             raise Unreadable(one_line(str(wrong))) from wrong
 
 
-def read_page(text: bytes, kind: type[T]) -> tuple[Page[T], Sequence[str]]:
+def read_page(text: bytes, kind: type[T]) -> tuple[ListPage[T], Sequence[str]]:
     """Return a page and the keys (`namespace/name`) of what on it could not be read.
 
     Raises:
         Unreadable: it is no list at all.
     """
     try:
-        whole: Page[T] = decoder(Page[kind]).decode(text)  # type: ignore[valid-type]
+        whole: ListPage[T] = decoder(ListPage[kind]).decode(text)  # type: ignore[valid-type]
         return whole, ()
     except _UNREADABLE:
-        rough = read(text, Page[Raw])
+        rough = read(text, ListPage[Raw])
     items: list[T] = []
     unread: list[str] = []
     for item in rough.items or ():
@@ -72,7 +72,7 @@ def read_page(text: bytes, kind: type[T]) -> tuple[Page[T], Sequence[str]]:
             items.append(read(item, kind))
         except Unreadable:
             unread.append(key(item))
-    return Page(metadata=rough.metadata, items=tuple(items)), unread
+    return ListPage(metadata=rough.metadata, items=tuple(items)), unread
 
 
 def key(text: bytes | Raw) -> str:

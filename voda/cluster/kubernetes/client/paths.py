@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.resources.objects import Pod
-from voda.cluster.kubernetes.state.inventory import Seen
+from voda.cluster.kubernetes.state.inventory import KubeJob
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
@@ -18,7 +18,7 @@ def collection(kind: JobKind, namespace: str = "") -> str:
     return f"/apis/{kind.api_version}{_within(namespace)}/{kind.plural}"
 
 
-def object_path(seen: Seen) -> str:
+def object_path(seen: KubeJob) -> str:
     """Return the path of a job object."""
     return named(seen.kind, seen.object.metadata.namespace, seen.object.metadata.name)
 

@@ -14,9 +14,9 @@ from types import MappingProxyType
 from typing import Final, Generic, Protocol, TypeVar
 
 from voda.clock import Clock
-from voda.cluster.kubernetes.client.api import Api, Change, Listed
+from voda.cluster.kubernetes.client.api import Api, ObjectList, WatchEvent
 from voda.cluster.kubernetes.client.errors import Gone, NotServed, Throttled, Unreachable
-from voda.cluster.kubernetes.resources.objects import Name, NamedObject
+from voda.cluster.kubernetes.resources.objects import NamedObject, ObjectName
 from voda.domain.errors import ClusterUnavailable, VodaError
 from voda.domain.rng import rng_at
 
@@ -31,17 +31,17 @@ _STUBBORN: Final = 3
 """After as many answers in a row that refuse a watch, its version may be the reason: list again."""
 
 
-class Kept(Protocol):
+class MirroredObject(Protocol):
     """What can be kept."""
 
     @property
-    def metadata(self) -> Name:
+    def metadata(self) -> ObjectName:
         """Its name, uid and resource version."""
         ...
 
 
-T = TypeVar("T", bound=Kept)
-Changed = Callable[[T | None, T | None], None]
+T = TypeVar("T", bound=MirroredObject)
+OnChange = Callable[[T | None, T | None], None]
 """(object before, object now) -> nothing; None = was or is not there. Called in the order of the changes."""
 
 
@@ -69,7 +69,7 @@ class Reflector(Generic[T]):
         path: str,
         kind: type[T],
         *,
-        changed: Changed[T],
+        changed: OnChange[T],
         clock: Clock,
         query: Mapping[str, str] | None = None,
         relist_s: float = 600.0,
@@ -104,7 +104,7 @@ class Reflector(Generic[T]):
         """Of the watch that goes on; whoever shortens it ends the watch."""
         self._synced = asyncio.Event()
         self._listed = asyncio.Event()
-        self._witnesses: list[_Witness] = []
+        self._witnesses: list[_TouchedKeys] = []
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -136,7 +136,7 @@ class Reflector(Generic[T]):
             ClusterUnavailable, ActionRefused: it cannot be listed.
         """
         await self.synced()
-        witness = _Witness()
+        witness = _TouchedKeys()
         self._witnesses.append(witness)
         breaks = self._breaks
         try:
@@ -153,7 +153,7 @@ class Reflector(Generic[T]):
             self._drifted(len(missed))
         await self._list_anew()
 
-    async def _missed(self, listed: Listed[NamedObject], witness: "_Witness") -> set[str]:
+    async def _missed(self, listed: ObjectList[NamedObject], witness: "_TouchedKeys") -> set[str]:
         """Return the keys of what differs from a list, and goes on to differ although the watch had time."""
         there = {each.metadata.key: each.metadata.resource_version for each in listed.items}
         here = {key: each.metadata.resource_version for key, each in self._objects.items()}
@@ -252,7 +252,7 @@ class Reflector(Generic[T]):
         now = self._clock.now()
         self._absent_since = now if self._absent_since is None else self._absent_since
         if now - self._absent_since >= self._absent_after_s:
-            self._replace(Listed(items=(), resource_version=""))
+            self._replace(ObjectList(items=(), resource_version=""))
             self._synced.set()
             self._listed.set()
 
@@ -263,14 +263,14 @@ class Reflector(Generic[T]):
         pause_s *= self._chance.uniform(0.5, 1.0)
         return max(pause_s, failed.retry_after_s) if isinstance(failed, Throttled) else pause_s
 
-    def _take(self, change: Change[T]) -> None:
+    def _take(self, change: WatchEvent[T]) -> None:
         self._version = change.resource_version
         if change.type == "BOOKMARK":
             return
         key = change.object.metadata.key
         self._put(key, None if change.type == "DELETED" else change.object)
 
-    def _replace(self, listed: Listed[T]) -> None:
+    def _replace(self, listed: ObjectList[T]) -> None:
         there: dict[str, T] = {each.metadata.key: each for each in listed.items}
         # What cannot be read is there nevertheless: it stays as it was last read.
         there |= {key: self._objects[key] for key in listed.unread if key in self._objects}
@@ -297,7 +297,7 @@ class Reflector(Generic[T]):
             self._changed(before, now)
 
 
-class _Witness:
+class _TouchedKeys:
     """Which objects moved while somebody listed."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ class _Details(Struct, frozen=True, rename="camel"):
     retry_after_seconds: int = 0
 
 
-class Verdict(Struct, frozen=True):
+class StatusBody(Struct, frozen=True):
     """The body of an answer that is no object: a Status, as far as it is one."""
 
     code: int = 0
@@ -37,16 +37,16 @@ class Verdict(Struct, frozen=True):
         return self.details is not None and bool(self.details.name)
 
 
-def verdict(code: int, body: bytes) -> Verdict:
+def parse_status(code: int, body: bytes) -> StatusBody:
     """Return what a body says; of a page that some proxy wrote, its text."""
     try:
-        read = msgspec.json.decode(body, type=Verdict)
+        read = msgspec.json.decode(body, type=StatusBody)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        read = Verdict(message=body[: 4 * _SAID_CHARACTERS].decode("utf-8", "replace"))
+        read = StatusBody(message=body[: 4 * _SAID_CHARACTERS].decode("utf-8", "replace"))
     return msgspec.structs.replace(read, code=code or read.code)
 
 
-def error(asked: str, said: Verdict, retry_after: str = "") -> VodaError:
+def error_of(asked: str, said: StatusBody, retry_after: str = "") -> VodaError:
     """Return the error that an answer means.
 
     Args:
@@ -63,9 +63,9 @@ def error(asked: str, said: Verdict, retry_after: str = "") -> VodaError:
         case 410:
             return Gone(sentence)
         case 429:
-            return Throttled(sentence, patience_s(said, retry_after))
+            return Throttled(sentence, retry_after_s(said, retry_after))
         case 503 if retry_after:
-            return Throttled(sentence, patience_s(said, retry_after))
+            return Throttled(sentence, retry_after_s(said, retry_after))
         # A token may have run out a moment before its successor is read: the next try may well succeed.
         case 401 | 408:
             return ClusterUnavailable(sentence)
@@ -74,7 +74,7 @@ def error(asked: str, said: Verdict, retry_after: str = "") -> VodaError:
     return ClusterUnavailable(sentence)
 
 
-def patience_s(said: Verdict, retry_after: str) -> float:
+def retry_after_s(said: StatusBody, retry_after: str) -> float:
     """Return for how many seconds the server asks not to be asked again."""
     named = retry_after.strip()
     if named.isascii() and named.isdigit():
@@ -90,6 +90,6 @@ def one_line(text: str) -> str:
     return line if len(line) <= _SAID_CHARACTERS else f"{line[:_SAID_CHARACTERS]}..."
 
 
-def _told(said: Verdict) -> str:
+def _told(said: StatusBody) -> str:
     reason, message = one_line(said.reason), one_line(said.message).rstrip(".")
     return (f" {reason}" if reason else "") + (f": {message}" if message else "")

@@ -34,10 +34,10 @@ from yarl import URL
 
 from voda.clock import stopwatch
 from voda.cluster.kubernetes.client.errors import Rejected, Throttled, Unreachable
-from voda.cluster.kubernetes.client.responses import error, one_line, verdict
+from voda.cluster.kubernetes.client.responses import error_of, one_line, parse_status
 from voda.domain.errors import ClusterUnavailable, InvalidInput
 
-Asked = Callable[[str, int, float], None]
+OnRequest = Callable[[str, int, float], None]
 """(verb, HTTP status or 0 where none came, seconds until it came) -> nothing."""
 _TRIES: Final = 4
 _RECONNECT_S: Final = 0.1
@@ -84,7 +84,7 @@ class Transport:
         InvalidInput: a certificate or key cannot be read.
     """
 
-    def __init__(self, configuration: Configuration, *, timeout_s: float, asked: Asked | None = None) -> None:
+    def __init__(self, configuration: Configuration, *, timeout_s: float, asked: OnRequest | None = None) -> None:
         self.timeout_s = timeout_s
         self._configuration = configuration
         self._asked = asked or (lambda verb, code, seconds: None)
@@ -151,8 +151,8 @@ class Transport:
             raise _unanswered(request, failed) from failed
         try:
             if not 200 <= answer.status < 300:
-                said = verdict(answer.status, await _read(answer, _ERROR_BYTES))
-                raise error(request.told, said, answer.headers.get("Retry-After", ""))
+                said = parse_status(answer.status, await _read(answer, _ERROR_BYTES))
+                raise error_of(request.told, said, answer.headers.get("Retry-After", ""))
             _probe(answer)
             yield answer
         except _FAILURES as failed:

@@ -20,16 +20,16 @@ from voda.cluster.kubernetes.convergence.steps import (
     DeleteObject,
     DeletePods,
     Desired,
+    DesiredRun,
+    DesiredStop,
     PatchObject,
-    Running,
     Situation,
     Step,
-    Stopped,
     Unregister,
     steps,
 )
 from voda.cluster.kubernetes.resources.objects import JobObject, Pod
-from voda.cluster.kubernetes.state.inventory import Inventory, Seen
+from voda.cluster.kubernetes.state.inventory import Inventory, KubeJob
 from voda.cluster.kubernetes.state.job_outcome import counted_failures
 from voda.cluster.kubernetes.state.pod_owners import index
 from voda.cluster.kubernetes.together import together
@@ -39,7 +39,7 @@ from voda.events.types import ActionFailed, JobRegistered
 
 _log = logging.getLogger(__name__)
 
-TellJob = Callable[[str, Notice], None]
+PublishJob = Callable[[str, Notice], None]
 """(job id, fact for the log) -> nothing."""
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
@@ -61,7 +61,7 @@ class Actuator:
         tell: takes facts about a job for the log.
     """
 
-    def __init__(self, inventory: Inventory, api: Api, clock: Clock, binder: Binder, tell: TellJob) -> None:
+    def __init__(self, inventory: Inventory, api: Api, clock: Clock, binder: Binder, tell: PublishJob) -> None:
         self.desired: dict[str, Desired] = {}
         self._inventory = inventory
         self._api = api
@@ -76,7 +76,7 @@ class Actuator:
         self._setbacks: dict[str, tuple[int, float]] = {}
         """job id -> attempts that failed in a row, instant of the next one."""
 
-    async def want(self, job_id: str, desired: Desired) -> None:
+    async def set_desired(self, job_id: str, desired: Desired) -> None:
         """Take a wish, and begin to fulfil it.
 
         Raises:
@@ -120,13 +120,13 @@ class Actuator:
 
     def starting(self) -> Sequence[str]:
         """Return the jobs that shall run and of which no worker holds anything yet."""
-        held = self._inventory.held
-        return [job_id for job_id, wish in self.desired.items() if isinstance(wish, Running) and not held(job_id)]
+        held = self._inventory.gpu_nodes
+        return [job_id for job_id, wish in self.desired.items() if isinstance(wish, DesiredRun) and not held(job_id)]
 
     def nodes(self, job_id: str) -> Mapping[int, str]:
         """Return worker index -> node, as wanted."""
         desired = self.desired.get(job_id)
-        nodes = desired.nodes if isinstance(desired, Running) else ()
+        nodes = desired.nodes if isinstance(desired, DesiredRun) else ()
         return {index: node for index, node in enumerate(nodes) if node}
 
     def situation(self, job_id: str) -> Situation:
@@ -141,7 +141,7 @@ class Actuator:
             seen=seen,
             workers=dict(workers),
             indices=indices,
-            believed=job.workers if job is not None else {},
+            logged_workers=job.workers if job is not None else {},
             pods=dict(inventory.pods(seen)) if seen is not None else {},
             dead_nodes=inventory.dead_nodes(self._pods(job_id).values()),
             now=self._clock.now(),
@@ -199,7 +199,7 @@ class Actuator:
         todo = steps(desired, at)
         for step in todo:
             await self._take(step, at)
-        if isinstance(desired, Stopped) and not todo and all(map(_is_at_rest, at.workers.values())):
+        if isinstance(desired, DesiredStop) and not todo and all(map(_is_at_rest, at.workers.values())):
             self.desired.pop(job_id, None)
 
     async def _take(self, step: Step, at: Situation) -> None:
@@ -232,7 +232,7 @@ class Actuator:
         # An object of the same name that was made meanwhile is not meant.
         known = {"uid": uid, **(metadata if isinstance(metadata, Mapping) else {})}
         now = await self._api.patch(path, {**body, "metadata": known}, JobObject)
-        self._inventory.hear_object(uid, at.seen.kind, now)
+        self._inventory.update_object(uid, at.seen.kind, now)
 
     async def _delete_pods(self, step: DeletePods, at: Situation) -> None:
         there = {**at.pods, **at.workers}
@@ -244,9 +244,9 @@ class Actuator:
 
     async def _delete_pod(self, pod: Pod, grace_s: int | None) -> None:
         if not await self._api.delete(pod_path(pod), uid=pod.metadata.uid, grace_s=grace_s):
-            self._inventory.see_pod(pod.metadata.key, None)
+            self._inventory.put_pod(pod.metadata.key, None)
 
-    async def _count_failures(self, pods: Sequence[Pod], at: Situation, seen: Seen) -> None:
+    async def _count_failures(self, pods: Sequence[Pod], at: Situation, seen: KubeJob) -> None:
         """Note on the object how many workers failed by themselves, before they are forgotten."""
         if noted := counted_failures(seen, pods, at.workers.values()):
             version = seen.object.metadata.resource_version

@@ -15,7 +15,7 @@ from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.paths import pod_path
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import Pod
-from voda.cluster.kubernetes.resources.observer import Observer
+from voda.cluster.kubernetes.resources.observer import ClusterObserver
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.concurrency import survived
 from voda.domain.errors import VodaError
@@ -25,10 +25,10 @@ _log = logging.getLogger(__name__)
 DELAY_S: Final = 2.0
 
 
-class Poker:
+class HostfileRefresher:
     """Pokes launchers whose set of running workers changed."""
 
-    def __init__(self, inventory: Inventory, api: Api, clock: Clock, observer: Observer) -> None:
+    def __init__(self, inventory: Inventory, api: Api, clock: Clock, observer: ClusterObserver) -> None:
         self._inventory = inventory
         self._api = api
         self._clock = clock
@@ -58,14 +58,14 @@ class Poker:
             await asyncio.sleep(DELAY_S / 4)
 
     async def _poke(self, job_id: str, launcher: Pod) -> None:
-        noted = {well_known.POKE: self._clock.new_id()[:8]}
+        noted = {well_known.REFRESH: self._clock.new_id()[:8]}
         try:
             await self._api.patch(pod_path(launcher), {"metadata": {"annotations": noted}}, dict)
         except VodaError as error:
             # Its hosts arrive all the same, only later.
             _log.warning("not poked job_id=%s reason=%s", job_id, error)
         else:
-            self._observer.poked()
+            self._observer.launcher_refreshed()
 
     def _launchers(self, job_id: str) -> list[Pod]:
         job, seen = self._inventory.job(job_id), self._inventory.object_of(job_id)

@@ -9,9 +9,9 @@ from typing import Final
 
 from voda.clock import Clock
 from voda.cluster.kubernetes.binding.binder import Binder
-from voda.cluster.kubernetes.convergence.actuator import Actuator, TellJob
-from voda.cluster.kubernetes.convergence.stalls import Stall, stalled
-from voda.cluster.kubernetes.convergence.steps import Desired, Halted, Running
+from voda.cluster.kubernetes.convergence.actuator import Actuator, PublishJob
+from voda.cluster.kubernetes.convergence.stalls import Stall, stall_of
+from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.events.types import JobStalled
 
@@ -20,7 +20,7 @@ LATE_S: Final = 300.0
 """Large images take minutes."""
 
 
-class Patience:
+class StallWatch:
     """Looks at live jobs now and then.
 
     Args:
@@ -40,7 +40,7 @@ class Patience:
         clock: Clock,
         *,
         told: Callable[[str], str],
-        tell: TellJob,
+        tell: PublishJob,
     ) -> None:
         self._inventory = inventory
         self._actuator = actuator
@@ -55,7 +55,7 @@ class Patience:
         """Look at all live jobs, and tell what is to be told."""
         now, lasting, jobs = self._clock.now(), self._lasting, set(live)
         self._lasting = {}
-        self._binder.forget_but(jobs)
+        self._binder.keep_only(jobs)
         for job_id in sorted(jobs):
             desired, told = self._desired(job_id), self._told(job_id)
             if desired is None and not told:
@@ -72,9 +72,9 @@ class Patience:
 
     def _stall(self, job_id: str, desired: Desired | None) -> Stall:
         situation = self._actuator.situation(job_id)
-        return stalled(desired or Halted(), situation, self._binder.declined.get(job_id, ""))
+        return stall_of(desired or DesiredHalt(), situation, self._binder.unbound_reasons.get(job_id, ""))
 
     def _desired(self, job_id: str) -> Desired | None:
         """Return what is wanted of a job; of one that runs as planned, and of which nothing was asked, that it runs."""
-        held = self._inventory.held(job_id)
-        return self._actuator.desired.get(job_id) or (Running(tuple(held.values())) if held else None)
+        held = self._inventory.gpu_nodes(job_id)
+        return self._actuator.desired.get(job_id) or (DesiredRun(tuple(held.values())) if held else None)

@@ -9,11 +9,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from voda.cluster.kubernetes.convergence.steps import Desired, Halted, Running, Situation, Stopped
+from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, DesiredStop, Situation
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.resources.objects import ContainerStatus, Pod
-from voda.cluster.kubernetes.state.inventory import Seen
-from voda.cluster.kubernetes.state.job_outcome import ended
+from voda.cluster.kubernetes.state.inventory import KubeJob
+from voda.cluster.kubernetes.state.job_outcome import outcome_of
 
 _NO_IMAGE: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"})
 """A kubelet tells them by turns."""
@@ -32,7 +32,7 @@ class Stall(Struct, frozen=True):
 NONE: Final = Stall()
 
 
-def stalled(desired: Desired, at: Situation, declined: str = "") -> Stall:
+def stall_of(desired: Desired, at: Situation, unbound_reasons: str = "") -> Stall:
     """Return what a job waits for; of several things the first one, and what may take long only where all does.
 
     Args:
@@ -43,19 +43,19 @@ def stalled(desired: Desired, at: Situation, declined: str = "") -> Stall:
     seen = at.seen
     if seen is None or seen.object.metadata.deletion_timestamp is not None:
         return NONE
-    if ended(seen, tuple(at.pods.values()), at.job_id) is not None:
+    if outcome_of(seen, tuple(at.pods.values()), at.job_id) is not None:
         return NONE
     match desired:
-        case Running(nodes):
-            found = list(_starting(nodes, at, seen, declined))
-        case Halted():
+        case DesiredRun(nodes):
+            found = list(_starting(nodes, at, seen, unbound_reasons))
+        case DesiredHalt():
             found = list(_halting(at, seen))
-        case Stopped():
+        case DesiredStop():
             found = []
     return min(found, key=lambda stall: stall.may_take_long, default=NONE)
 
 
-def _starting(nodes: Sequence[str], at: Situation, seen: Seen, declined: str) -> Iterator[Stall]:
+def _starting(nodes: Sequence[str], at: Situation, seen: KubeJob, unbound_reasons: str) -> Iterator[Stall]:
     workers = {at.indices[key]: pod for key, pod in at.workers.items()}
     yield from _leaving(at)
     if seen.object.spec.run_policy.suspend:
@@ -67,14 +67,14 @@ def _starting(nodes: Sequence[str], at: Situation, seen: Seen, declined: str) ->
         )
     for index, pod in sorted(workers.items()):
         yield from _of_pod(f"worker {index}", pod)
-    if declined and not all(pod.spec.node_name for pod in workers.values()):
-        yield Stall(declined)
+    if unbound_reasons and not all(pod.spec.node_name for pod in workers.values()):
+        yield Stall(unbound_reasons)
     for pod in at.pods.values():
         if seen.kind.is_launcher(pod):
             yield from _of_launcher(pod)
 
 
-def _halting(at: Situation, seen: Seen) -> Iterator[Stall]:
+def _halting(at: Situation, seen: KubeJob) -> Iterator[Stall]:
     yield from _leaving(at)
     if any(not pod.is_leaving for pod in at.workers.values()):
         yield Stall(f"it is suspended and its workers are still there: see whether {_operator(seen.kind)} runs")

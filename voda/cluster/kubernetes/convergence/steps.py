@@ -12,8 +12,8 @@ from msgspec import Struct
 from voda.cluster.kubernetes.kinds.base import Patch
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import Pod
-from voda.cluster.kubernetes.state.inventory import Seen
-from voda.cluster.kubernetes.state.job_outcome import ended
+from voda.cluster.kubernetes.state.inventory import KubeJob
+from voda.cluster.kubernetes.state.job_outcome import outcome_of
 from voda.cluster.kubernetes.state.pod_owners import index, worker_of
 from voda.domain.job import JobSpec
 
@@ -21,24 +21,24 @@ FORCE_AFTER_S: Final = 30.0
 """After a pod's grace is over on a node that does not answer, its name is taken from it."""
 
 
-class Running(Struct, frozen=True):
+class DesiredRun(Struct, frozen=True):
     """The job shall run; worker i on nodes[i], which is empty where it was not said yet."""
 
     nodes: tuple[str, ...]
 
 
-class Halted(Struct, frozen=True):
+class DesiredHalt(Struct, frozen=True):
     """The job shall have no pods, and keep its object."""
 
 
-class Stopped(Struct, frozen=True):
+class DesiredStop(Struct, frozen=True):
     """The job is over for the log."""
 
     is_unwanted: bool
     """Whether its object shall go too: it was canceled."""
 
 
-Desired = Running | Halted | Stopped
+Desired = DesiredRun | DesiredHalt | DesiredStop
 
 
 class Situation(Struct, frozen=True, kw_only=True):
@@ -49,12 +49,12 @@ class Situation(Struct, frozen=True, kw_only=True):
     """Of its object, as the log has it; empty: none is registered."""
     spec: JobSpec | None
     """None: the job is not live."""
-    seen: Seen | None
+    seen: KubeJob | None
     workers: Mapping[str, Pod]
     """Its worker pods by key."""
     indices: Mapping[str, int]
     """key -> replica index, of the workers."""
-    believed: Mapping[int, str]
+    logged_workers: Mapping[int, str]
     """Replica index -> node, of the workers that are at work as the log has it."""
     pods: Mapping[str, Pod]
     """All pods of its object, launchers too."""
@@ -105,11 +105,11 @@ def steps(desired: Desired, at: Situation) -> Sequence[Step]:
 
 def _steps(desired: Desired, at: Situation) -> Iterator[Step]:
     match desired:
-        case Running(nodes):
+        case DesiredRun(nodes):
             yield from _run(nodes, at)
-        case Halted():
+        case DesiredHalt():
             yield from _halt(at)
-        case Stopped(is_unwanted):
+        case DesiredStop(is_unwanted):
             yield from _stop(at, is_unwanted=is_unwanted)
 
 
@@ -138,7 +138,7 @@ def _run(nodes: Sequence[str], at: Situation) -> Iterator[Step]:
         yield PatchObject(seen.kind.halted())
 
 
-def _resume(nodes: Sequence[str], at: Situation, seen: Seen) -> Iterator[Step]:
+def _resume(nodes: Sequence[str], at: Situation, seen: KubeJob) -> Iterator[Step]:
     # Pods of before would be taken for those of the new start, with their old sizes and places.
     if at.workers or any(_is_at_work(pod) for pod in at.pods.values()):
         yield from _halt(at)
@@ -149,9 +149,9 @@ def _resume(nodes: Sequence[str], at: Situation, seen: Seen) -> Iterator[Step]:
 def _settle(nodes: Sequence[str], at: Situation) -> Iterator[Step]:
     """Bring the worker pods of a job that is not suspended to their nodes."""
     wanted = {key: nodes[index] for key, index in at.indices.items() if index < len(nodes) and nodes[index]}
-    ended = tuple(key for key in wanted if _is_done_with(key, at))
-    if ended:
-        yield DeletePods(ended, "ended")
+    done = tuple(key for key in wanted if _is_done_with(key, at))
+    if done:
+        yield DeletePods(done, "ended")
     misplaced = tuple(
         key
         for key, node in wanted.items()
@@ -189,7 +189,7 @@ def _stop(at: Situation, *, is_unwanted: bool) -> Iterator[Step]:
         yield from _halt(at)
 
 
-def _made_anew(at: Situation, seen: Seen) -> Iterator[Step]:
+def _made_anew(at: Situation, seen: KubeJob) -> Iterator[Step]:
     if at.uid == seen.object.metadata.uid:
         yield Unregister()
     else:
@@ -219,11 +219,11 @@ def _is_lost(pod: Pod, at: Situation) -> bool:
     return is_gone or (pod.is_leaving and at.now >= pod.leaves_at + FORCE_AFTER_S)
 
 
-def _has_ended(at: Situation, seen: Seen) -> bool:
-    return ended(seen, tuple(at.pods.values()), at.job_id) is not None
+def _has_ended(at: Situation, seen: KubeJob) -> bool:
+    return outcome_of(seen, tuple(at.pods.values()), at.job_id) is not None
 
 
-def _is_given_up(at: Situation, seen: Seen) -> bool:
+def _is_given_up(at: Situation, seen: KubeJob) -> bool:
     """Say whether the operator does no more about the job; one that voda alone calls failed it goes on with."""
     pods = tuple(at.pods.values())
     return seen.kind.end(seen.object, pods, at.job_id) is not None or seen.kind.is_broken(seen.object, pods)
@@ -233,7 +233,7 @@ def _is_at_work(pod: Pod) -> bool:
     return not pod.is_over or pod.is_leaving
 
 
-def _is_of_before(pod: Pod, seen: Seen) -> bool:
+def _is_of_before(pod: Pod, seen: KubeJob) -> bool:
     """Say whether a replica's pod was made of the templates that the object had before it was made ready."""
     is_own = any(reference.uid == seen.object.metadata.uid for reference in pod.metadata.owner_references)
     return is_own and index(pod) is not None and not worker_of(pod) and not pod.is_over and not pod.is_leaving
@@ -242,7 +242,7 @@ def _is_of_before(pod: Pod, seen: Seen) -> bool:
 def _is_done_with(key: str, at: Situation) -> bool:
     """Say whether a worker has failed and the log knows: with its pod goes what tells why."""
     pod = at.workers[key]
-    is_known = at.believed.get(at.indices[key]) != pod.spec.node_name
+    is_known = at.logged_workers.get(at.indices[key]) != pod.spec.node_name
     return pod.status.phase == "Failed" and not pod.is_leaving and is_known
 
 

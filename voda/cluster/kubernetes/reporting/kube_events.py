@@ -13,7 +13,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.resources.objects import Metadata
+from voda.cluster.kubernetes.resources.objects import ObjectMeta
 
 Reason = Literal[
     "Queued",
@@ -81,7 +81,7 @@ class Announcement(Struct, frozen=True, kw_only=True):
     """Tells it apart from everything else that is told of the subject for this reason."""
 
 
-def subject_of(kind: JobKind, meta: Metadata) -> Subject:
+def subject_of(kind: JobKind, meta: ObjectMeta) -> Subject:
     """Return a job object as the subject of Events."""
     return Subject(api_version=kind.api_version, kind=kind.name, namespace=meta.namespace, name=meta.name, uid=meta.uid)
 

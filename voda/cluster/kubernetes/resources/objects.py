@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
-from voda.cluster.kubernetes.resources.interning import interned, shared, shared_mapping
+from voda.cluster.kubernetes.resources.interning import intern_mapping, intern_strings, intern_value
 
 _OURS: Final = "voda.dev/"
 """What the annotations of pods and nodes begin with that are kept: those of others are long, and nobody reads them."""
@@ -29,7 +29,7 @@ class OwnerReference(_Object, frozen=True):
     controller: bool = False
 
 
-class Name(_Object, frozen=True):
+class ObjectName(_Object, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -41,7 +41,7 @@ class Name(_Object, frozen=True):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-class Metadata(Name, frozen=True):
+class ObjectMeta(ObjectName, frozen=True):
     generation: int = 0
     creation_timestamp: str = ""
     deletion_timestamp: str | None = None
@@ -50,19 +50,19 @@ class Metadata(Name, frozen=True):
     owner_references: tuple[OwnerReference, ...] = ()
 
     def __post_init__(self) -> None:
-        force_setattr(self, "labels", interned(self.labels))
-        force_setattr(self, "owner_references", shared(self.owner_references))
+        force_setattr(self, "labels", intern_strings(self.labels))
+        force_setattr(self, "owner_references", intern_value(self.owner_references))
 
     def keep_ours(self) -> None:
         """Drop the annotations of others; while decoding only."""
         ours = {key: value for key, value in self.annotations.items() if key.startswith(_OURS)}
-        force_setattr(self, "annotations", interned(ours))
+        force_setattr(self, "annotations", intern_strings(ours))
 
 
 class NamedObject(_Object, frozen=True):
     """Any object, as far as it takes to tell whether it is the same."""
 
-    metadata: Name = Name()
+    metadata: ObjectName = ObjectName()
 
 
 class Taint(_Object, frozen=True):
@@ -86,12 +86,12 @@ class NodeStatus(_Object, frozen=True):
     conditions: tuple[NodeCondition, ...] = ()
 
     def __post_init__(self) -> None:
-        force_setattr(self, "allocatable", shared_mapping(self.allocatable))
-        force_setattr(self, "conditions", shared(self.conditions))
+        force_setattr(self, "allocatable", intern_mapping(self.allocatable))
+        force_setattr(self, "conditions", intern_value(self.conditions))
 
 
 class NodeObject(_Object, frozen=True):
-    metadata: Metadata
+    metadata: ObjectMeta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
@@ -99,20 +99,20 @@ class NodeObject(_Object, frozen=True):
         self.metadata.keep_ours()
 
 
-class Resources(_Object, frozen=True):
+class ResourceRequirements(_Object, frozen=True):
     """Quantities as written: a string mostly, but a number is legal too."""
 
     requests: Mapping[str, str | int | float] = {}
     limits: Mapping[str, str | int | float] = {}
 
     def __post_init__(self) -> None:
-        force_setattr(self, "requests", shared_mapping(self.requests))
-        force_setattr(self, "limits", shared_mapping(self.limits))
+        force_setattr(self, "requests", intern_mapping(self.requests))
+        force_setattr(self, "limits", intern_mapping(self.limits))
 
 
-class Container(_Object, frozen=True):
+class KubeContainer(_Object, frozen=True):
     name: str = ""
-    resources: Resources = Resources()
+    resources: ResourceRequirements = ResourceRequirements()
     restart_policy: str = ""
     """Of an init container: Always makes it a sidecar, whose requests add to the containers'."""
 
@@ -124,12 +124,12 @@ class Toleration(_Object, frozen=True):
     effect: str = ""
 
 
-class PodSpec(_Object, frozen=True):
+class KubePodSpec(_Object, frozen=True):
     node_name: str = ""
     scheduler_name: str = ""
-    containers: tuple[Container, ...] = ()
-    init_containers: tuple[Container, ...] = ()
-    resources: Resources = Resources()
+    containers: tuple[KubeContainer, ...] = ()
+    init_containers: tuple[KubeContainer, ...] = ()
+    resources: ResourceRequirements = ResourceRequirements()
     """Of the pod as a whole, where the server knows that; counts instead of the containers'."""
     overhead: Mapping[str, str | int | float] = {}
     node_selector: Mapping[str, str] = {}
@@ -138,11 +138,11 @@ class PodSpec(_Object, frozen=True):
     scheduling_gates: tuple[Mapping[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
-        force_setattr(self, "overhead", shared_mapping(self.overhead))
-        force_setattr(self, "node_selector", shared_mapping(self.node_selector))
-        force_setattr(self, "tolerations", shared(self.tolerations))
+        force_setattr(self, "overhead", intern_mapping(self.overhead))
+        force_setattr(self, "node_selector", intern_mapping(self.node_selector))
+        force_setattr(self, "tolerations", intern_value(self.tolerations))
         if not self.affinity:
-            force_setattr(self, "affinity", shared_mapping(self.affinity))
+            force_setattr(self, "affinity", intern_mapping(self.affinity))
 
 
 class Terminated(_Object, frozen=True):
@@ -188,13 +188,13 @@ class PodStatus(_Object, frozen=True):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
 
     def __post_init__(self) -> None:
-        force_setattr(self, "conditions", shared(self.conditions))
-        force_setattr(self, "container_statuses", shared(self.container_statuses))
+        force_setattr(self, "conditions", intern_value(self.conditions))
+        force_setattr(self, "container_statuses", intern_value(self.container_statuses))
 
 
 class Pod(_Object, frozen=True):
-    metadata: Metadata
-    spec: PodSpec = PodSpec()
+    metadata: ObjectMeta
+    spec: KubePodSpec = KubePodSpec()
     status: PodStatus = PodStatus()
 
     def __post_init__(self) -> None:
@@ -245,7 +245,7 @@ class JobStatus(_Object, frozen=True):
         return next((each for each in self.conditions if each.type == kind and each.status == "True"), None)
 
 
-class RunPolicy(_Object, frozen=True):
+class KubeRunPolicy(_Object, frozen=True):
     suspend: bool = False
     managed_by: str | None = None
     clean_pod_policy: str | None = None
@@ -257,7 +257,7 @@ class ReplicaSpec(_Object, frozen=True):
     restart_policy: str | None = None
 
 
-class ElasticPolicy(_Object, frozen=True):
+class KubeElasticPolicy(_Object, frozen=True):
     """Of a PyTorchJob: how many replicas its agents were told to expect."""
 
     min_replicas: int | None = None
@@ -265,16 +265,16 @@ class ElasticPolicy(_Object, frozen=True):
 
 
 class JobObjectSpec(_Object, frozen=True):
-    run_policy: RunPolicy = RunPolicy()
+    run_policy: KubeRunPolicy = KubeRunPolicy()
     mpi_replica_specs: Mapping[str, ReplicaSpec] = {}
     pytorch_replica_specs: Mapping[str, ReplicaSpec] = {}
-    elastic_policy: ElasticPolicy | None = None
+    elastic_policy: KubeElasticPolicy | None = None
 
 
 class JobObject(_Object, frozen=True):
     """An MPIJob or a PyTorchJob. Lists do not repeat kind and apiVersion: whoever lists knows them."""
 
-    metadata: Metadata
+    metadata: ObjectMeta
     spec: JobObjectSpec = JobObjectSpec()
     status: JobStatus = JobStatus()
 

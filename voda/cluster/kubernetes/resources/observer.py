@@ -6,7 +6,7 @@ Rule: whoever measures changes nothing, and raises nothing.
 from typing import Protocol
 
 
-class Observer(Protocol):
+class ClusterObserver(Protocol):
     """Takes note of what is done."""
 
     def drifted(self, collection: str, objects: int) -> None:
@@ -25,7 +25,7 @@ class Observer(Protocol):
         """Take note that a planned node could not take workers."""
         ...
 
-    def poked(self) -> None:
+    def launcher_refreshed(self) -> None:
         """Take note that a launcher was made to look at its hosts."""
         ...
 
@@ -45,5 +45,5 @@ class Unobserved:
     def refused(self) -> None:
         """See Observer."""
 
-    def poked(self) -> None:
+    def launcher_refreshed(self) -> None:
         """See Observer."""

@@ -11,11 +11,11 @@ from typing import Final, NamedTuple
 
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.resources import well_known
-from voda.cluster.kubernetes.resources.objects import JobObject, Metadata, NodeObject, Pod
+from voda.cluster.kubernetes.resources.objects import JobObject, NodeObject, ObjectMeta, Pod
 from voda.cluster.kubernetes.resources.pod_requests import NodeLoad, pod_requests
 from voda.cluster.kubernetes.state.nodes import PoolRule, as_node, is_ready, pool_of
-from voda.cluster.kubernetes.state.pod_owners import Workers, index, object_key, owner_key, worker_of
-from voda.cluster.kubernetes.state.worker_pods import held, is_held
+from voda.cluster.kubernetes.state.pod_owners import WorkersByJob, index, object_key, owner_key, worker_of
+from voda.cluster.kubernetes.state.worker_pods import gpu_nodes, is_held
 from voda.domain.errors import InvalidInput
 from voda.domain.job import Job
 from voda.domain.node import Node
@@ -26,7 +26,7 @@ _EMPTY: Final[Mapping[str, Pod]] = {}
 _NOWHERE: Final[Mapping[int, str]] = {}
 
 
-class Seen(NamedTuple):
+class KubeJob(NamedTuple):
     """A job object and what it is."""
 
     kind: JobKind
@@ -51,13 +51,13 @@ class Inventory:
         self.nodes: dict[str, NodeObject] = {}
         self.loads: defaultdict[str, NodeLoad] = defaultdict(NodeLoad)
         """node -> what all pods on it take."""
-        self.objects: dict[str, Seen] = {}
+        self.objects: dict[str, KubeJob] = {}
         """uid -> job object."""
         self.dirty_jobs: set[str] = set()
         self.dirty_nodes: set[str] = set()
         self._pods: dict[str, Pod] = {}
         self._on_node: defaultdict[str, dict[str, Pod]] = defaultdict(dict)
-        self._workers = Workers(self.known)
+        self._workers = WorkersByJob(self.known)
         self._of_object: defaultdict[str, dict[str, Pod]] = defaultdict(dict)
         """namespace/name of a job object -> its pods, launchers too."""
         self._claims: defaultdict[str, set[str]] = defaultdict(set)
@@ -71,7 +71,7 @@ class Inventory:
 
     # ---- what is told
 
-    def see_node(self, name: str, now: NodeObject | None) -> None:
+    def put_node(self, name: str, now: NodeObject | None) -> None:
         """Take in a node as it is now; None: it is gone."""
         if now is None:
             self.nodes.pop(name, None)
@@ -81,7 +81,7 @@ class Inventory:
         self._touch(name)
         self.dirty_jobs.update(filter(None, map(self._job_of, self._on_node.get(name, _EMPTY).values())))
 
-    def see_pod(self, key: str, now: Pod | None) -> None:
+    def put_pod(self, key: str, now: Pod | None) -> None:
         """Take in a pod as it is now; None: it is gone."""
         before = self._pods.get(key)
         if before is not None and now is not None and _is_older(now.metadata, before.metadata):
@@ -95,7 +95,7 @@ class Inventory:
                 self.dirty_jobs.add(job_id)
                 self._held.pop(job_id, None)
 
-    def see_object(self, uid: str, kind: JobKind, now: JobObject | None) -> None:
+    def put_object(self, uid: str, kind: JobKind, now: JobObject | None) -> None:
         """Take in a job object as it is now; None: it is gone."""
         before = self.objects.get(uid)
         if before is not None and now is not None and _is_older(now.metadata, before.object.metadata):
@@ -104,27 +104,27 @@ class Inventory:
             self._mark(uid, before.object, is_there=False)
             del self.objects[uid]
         if now is not None:
-            self.objects[uid] = Seen(kind, now)
+            self.objects[uid] = KubeJob(kind, now)
             self._mark(uid, now, is_there=True)
 
-    def hear_pod(self, key: str, now: Pod) -> None:
+    def update_pod(self, key: str, now: Pod) -> None:
         """Take in a pod as an answer has it: one that went meanwhile stays gone, only the watch tells of new ones."""
         before = self._pods.get(key)
         if before is not None and before.metadata.uid == now.metadata.uid:
-            self.see_pod(key, now)
+            self.put_pod(key, now)
 
-    def hear_object(self, uid: str, kind: JobKind, now: JobObject | None) -> None:
+    def update_object(self, uid: str, kind: JobKind, now: JobObject | None) -> None:
         """Take in a job object as an answer has it: one that went meanwhile stays gone."""
         if uid in self.objects:
-            self.see_object(uid, kind, now)
+            self.put_object(uid, kind, now)
 
     # ---- what is asked
 
-    def held(self, job_id: str) -> Mapping[int, str]:
+    def gpu_nodes(self, job_id: str) -> Mapping[int, str]:
         """Return worker index -> node, of the workers that hold GPUs."""
         found = self._held.get(job_id)
         if found is None and (pods := self.workers(job_id)):
-            found = self._held[job_id] = held(pods.values(), index)
+            found = self._held[job_id] = gpu_nodes(pods.values(), index)
         return found if found is not None else _NOWHERE
 
     def working(self) -> Iterable[str]:
@@ -139,11 +139,11 @@ class Inventory:
         """Return the pod of that key."""
         return self._pods.get(key)
 
-    def pods(self, seen: Seen) -> Mapping[str, Pod]:
+    def pods(self, seen: KubeJob) -> Mapping[str, Pod]:
         """Return all pods of a job object, launchers too, by key."""
         return self._of_object.get(seen.object.metadata.key, _EMPTY)
 
-    def object_of(self, job_id: str) -> Seen | None:
+    def object_of(self, job_id: str) -> KubeJob | None:
         """Return the object of a job: the one that the log knows, else the one of its name that says it is the job's.
 
         A copy of it says so too, and is none of the job's, even where it has the name by now.
@@ -167,7 +167,7 @@ class Inventory:
         """Return the pool of a job: as the log has it, else that of a node where a worker of it is."""
         if (job := self.known(job_id)) is not None:
             return job.spec.pool
-        nodes = (self.nodes.get(name) for name in self.held(job_id).values())
+        nodes = (self.nodes.get(name) for name in self.gpu_nodes(job_id).values())
         return next((pool for node in nodes if node is not None and (pool := pool_of(node, self.rule))), None)
 
     def gpus_per_replica(self, job_id: str) -> int:
@@ -280,7 +280,7 @@ class Inventory:
         seen = self._owner(pod)
         return seen.object.metadata.annotations.get(well_known.JOB_ID, "") if seen is not None else ""
 
-    def _owner(self, pod: Pod) -> Seen | None:
+    def _owner(self, pod: Pod) -> KubeJob | None:
         for reference in pod.metadata.owner_references:
             if (seen := self.objects.get(reference.uid)) is not None:
                 return seen
@@ -311,7 +311,7 @@ def _put(index: defaultdict[str, set[str]], key: str, uid: str, *, is_there: boo
         del index[key]
 
 
-def _is_older(meta: Metadata, than: Metadata) -> bool:
+def _is_older(meta: ObjectMeta, than: ObjectMeta) -> bool:
     """Say whether a version of an object came before another one; those of different objects are not compared."""
     if meta.uid != than.uid:
         return False

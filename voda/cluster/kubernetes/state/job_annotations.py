@@ -13,18 +13,18 @@ import msgspec
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.managed_by import OPERATORS, is_foreign
 from voda.cluster.kubernetes.resources import well_known
-from voda.cluster.kubernetes.resources.objects import JobObject, Metadata
+from voda.cluster.kubernetes.resources.objects import JobObject, ObjectMeta
 from voda.domain.errors import InvalidField
 from voda.domain.job import MOST_REPLICAS
 from voda.manifests.replica_bounds import Wish, count
 
 USER: Final = "voda.dev/user"
 """Annotation or label: for whom the job runs; without it, the name of its namespace."""
-WISHES_TAKEN: Final = "voda.dev/wishes-taken"
+RECORDED_SPEC: Final = "voda.dev/wishes-taken"
 """Annotation of the job object: which wishes of its annotations the log has taken over last."""
 _USER: Final = re.compile(r"[a-z0-9]([a-z0-9._@-]{0,61}[a-z0-9])?")
 _MOST: Final = 1_000_000_000
-_WISHES: Final[Mapping[str, tuple[str, int, int]]] = {
+_SPEC_FIELDS: Final[Mapping[str, tuple[str, int, int]]] = {
     "min_replicas": ("voda.dev/min-replicas", 1, MOST_REPLICAS),
     "max_replicas": ("voda.dev/max-replicas", 1, MOST_REPLICAS),
     "priority": ("voda.dev/priority", -_MOST, _MOST),
@@ -39,14 +39,14 @@ _WRITTEN: Final = frozenset(
         well_known.ESTIMATED_FINISH,
         well_known.WORKER_FAILURES,
         well_known.COUNTED_FAILURES,
-        WISHES_TAKEN,
+        RECORDED_SPEC,
     }
 )
 """Annotations that voda writes."""
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
-def is_invited(meta: Metadata) -> bool:
+def is_managed(meta: ObjectMeta) -> bool:
     """Say whether voda is asked to run the object."""
     return meta.labels.get(well_known.MANAGED) == "true"
 
@@ -66,7 +66,7 @@ def has_finished(job: JobObject) -> bool:
     return any(job.status.condition(kind) is not None for kind in ("Succeeded", "Failed"))
 
 
-def user_of(meta: Metadata) -> str:
+def user_of(meta: ObjectMeta) -> str:
     """Return for whom the job runs.
 
     Raises:
@@ -112,13 +112,13 @@ def fingerprint(job: JobObject) -> str:
     return msgspec.json.encode(parts).decode()
 
 
-def wishes_text(annotations: Mapping[str, str]) -> str:
+def spec_text(annotations: Mapping[str, str]) -> str:
     """Return the wishes that annotations hold, in one line; equal texts are equal wishes."""
-    held = ((name, annotations.get(key)) for name, (key, _, _) in _WISHES.items())
+    held = ((name, annotations.get(key)) for name, (key, _, _) in _SPEC_FIELDS.items())
     return ",".join(f"{name}={value.strip()[:40]}" for name, value in held if value is not None)
 
 
-def wishes_of(annotations: Mapping[str, str], taken: str) -> Mapping[str, int]:
+def changed_fields(annotations: Mapping[str, str], taken: str) -> Mapping[str, int]:
     """Return the wishes that differ from those taken over before: name of a field of `Change` -> figure.
 
     Args:
@@ -130,17 +130,17 @@ def wishes_of(annotations: Mapping[str, str], taken: str) -> Mapping[str, int]:
     """
     before = dict(pair.partition("=")[::2] for pair in taken.split(",") if pair)
     found: dict[str, int] = {}
-    for name, (key, least, most) in _WISHES.items():
+    for name, (key, least, most) in _SPEC_FIELDS.items():
         value = annotations.get(key)
         if value is not None and value.strip()[:40] != before.get(name):
             found[name] = count(Wish(value, f"metadata.annotations[{key}]"), least=least, most=most)
     return found
 
 
-def taken_before(job: JobObject, manifest: Mapping[str, Any] | None) -> str:
+def recorded_text(job: JobObject, manifest: Mapping[str, Any] | None) -> str:
     """Return the wishes that the log has taken over: noted on the object, else those that it was submitted with."""
-    noted = job.metadata.annotations.get(WISHES_TAKEN)
+    noted = job.metadata.annotations.get(RECORDED_SPEC)
     if noted is not None:
         return noted
     meta = (manifest or {}).get("metadata") or {}
-    return wishes_text(meta.get("annotations") or {})
+    return spec_text(meta.get("annotations") or {})

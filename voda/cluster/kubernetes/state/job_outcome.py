@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from voda.cluster.kubernetes.kinds.failures import exhausted, lost
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import Pod
-from voda.cluster.kubernetes.state.inventory import Seen
+from voda.cluster.kubernetes.state.inventory import KubeJob
 from voda.events.types import JobCompleted, JobFailed
 
 
-def ended(seen: Seen, pods: Sequence[Pod], job_id: str) -> JobCompleted | JobFailed | None:
+def outcome_of(seen: KubeJob, pods: Sequence[Pod], job_id: str) -> JobCompleted | JobFailed | None:
     """Return how a job ended; None while it goes on."""
     if (end := seen.kind.end(seen.object, pods, job_id)) is not None:
         return end
@@ -20,13 +20,13 @@ def ended(seen: Seen, pods: Sequence[Pod], job_id: str) -> JobCompleted | JobFai
     return JobFailed(job_id=job_id, reason=reason) if reason else None
 
 
-def worker_failures(seen: Seen) -> int:
+def worker_failures(seen: KubeJob) -> int:
     """Return how many workers of the object failed by themselves so far, as noted on it."""
     text = seen.object.metadata.annotations.get(well_known.WORKER_FAILURES, "0")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
 
 
-def counted_failures(seen: Seen, over: Iterable[Pod], there: Iterable[Pod]) -> Mapping[str, str]:
+def counted_failures(seen: KubeJob, over: Iterable[Pod], there: Iterable[Pod]) -> Mapping[str, str]:
     """Return the annotations that count workers which failed by themselves, before their pods go.
 
     A pod may outlive its being counted, by the time that its deletion takes to be heard of or by a crash in between.

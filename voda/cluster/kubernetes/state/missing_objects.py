@@ -19,7 +19,7 @@ from voda.domain.job import Job
 _AGAIN_S: Final = 5.0
 
 
-class Confirmation:
+class MissingObjects:
     """Asks the API server about single objects.
 
     Args:
@@ -70,6 +70,6 @@ class Confirmation:
         is_there = found is not None and found.metadata.uid == job.uid
         if is_there and (job.uid not in self._inventory.objects or job.uid in self._asked_at):
             self._asked_at[job.uid] = self._clock.now()
-            self._inventory.see_object(job.uid, kind, found)
+            self._inventory.put_object(job.uid, kind, found)
         elif not is_there and self._asked_at.pop(job.uid, None) is not None:
-            self._inventory.see_object(job.uid, kind, None)
+            self._inventory.put_object(job.uid, kind, None)

@@ -9,9 +9,9 @@ from typing import Final
 
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import Pod
-from voda.cluster.kubernetes.state.inventory import Inventory, Seen
-from voda.cluster.kubernetes.state.job_outcome import ended
-from voda.cluster.kubernetes.state.worker_pods import Exit, cause, is_refusal, told
+from voda.cluster.kubernetes.state.inventory import Inventory, KubeJob
+from voda.cluster.kubernetes.state.job_outcome import outcome_of
+from voda.cluster.kubernetes.state.worker_pods import Exit, exit_cause, is_refusal, worker_facts
 from voda.cluster.port import Notice
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
@@ -30,7 +30,7 @@ Tell = Callable[[str, Notice], None]
 """(pool, fact) -> nothing."""
 
 
-class Notices:
+class Observations:
     """Compares what is there with what was told."""
 
     def __init__(self, inventory: Inventory, tell: Tell) -> None:
@@ -66,7 +66,7 @@ class Notices:
         live = self._inventory.job
         self._last_words = {job_id: end for job_id, end in self._last_words.items() if live(job_id) is not None}
 
-    def part(self, last: Seen) -> None:
+    def part(self, last: KubeJob) -> None:
         """Take in how an object was when it went; to be called before the inventory forgets it.
 
         Operators delete what has finished (ttlSecondsAfterFinished), perhaps before anybody looked at its end.
@@ -74,7 +74,7 @@ class Notices:
         job_id = last.object.metadata.annotations.get(well_known.JOB_ID, "")
         job = self._inventory.job(job_id)
         if job is not None and job.uid == last.object.metadata.uid:
-            end = ended(last, tuple(self._inventory.pods(last).values()), job_id)
+            end = outcome_of(last, tuple(self._inventory.pods(last).values()), job_id)
             if end is not None:
                 self._last_words[job_id] = end
 
@@ -133,7 +133,7 @@ class Notices:
         if seen.object.metadata.deletion_timestamp is None:
             self._objects[job_id] = seen.object.metadata.uid
         pods = tuple(self._inventory.pods(seen).values())
-        if (end := ended(seen, pods, job_id)) is not None:
+        if (end := outcome_of(seen, pods, job_id)) is not None:
             self.ends[job_id] = end
         elif not seen.object.spec.run_policy.suspend and not seen.kind.is_broken(seen.object, pods):
             self.sizes[job_id] = seen.kind.replicas(seen.object)
@@ -150,7 +150,7 @@ class Notices:
         is_now = {index: pod.spec.node_name for index, pod in now.items()}
         restarted = {index for index in gone if is_now.get(index) == was[index]}
         left = {index: node for index, node in is_now.items() if index not in restarted}
-        yield from told(job_id, was, left, exits)
+        yield from worker_facts(job_id, was, left, exits)
         if restarted:
             yield WorkerStarted(job_id=job_id, workers={index: is_now[index] for index in sorted(restarted)})
 
@@ -164,7 +164,7 @@ class Notices:
         end = _end(past) if past is not None else None
         was = {index: pod.spec.node_name for index, pod in gone.items()}
         exits = {index: self._exit(pod, None, end) for index, pod in gone.items()}
-        for fact in told(job_id, was, {}, exits):
+        for fact in worker_facts(job_id, was, {}, exits):
             self._tell(pool, fact)
 
     def _pool_of(self, pods: Iterable[Pod]) -> str | None:
@@ -181,7 +181,7 @@ class Notices:
 
     def _exit(self, before: Pod, wanted: str | None, end: JobCompleted | JobFailed | None) -> Exit:
         inventory = self._inventory
-        return cause(
+        return exit_cause(
             before,
             inventory.pod(before.metadata.key),
             node=inventory.nodes.get(before.spec.node_name),

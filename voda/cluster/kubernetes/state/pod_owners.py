@@ -16,7 +16,7 @@ from voda.domain.job import Job
 _NONE: Final[Mapping[str, Pod]] = {}
 
 
-class Workers:
+class WorkersByJob:
     """Worker pods by job.
 
     Args:

@@ -36,7 +36,7 @@ def is_held(pod: Pod) -> bool:
     return bool(pod.spec.node_name) and not pod.is_over
 
 
-def held(pods: Iterable[Pod], index_of: Callable[[Pod], int | None]) -> dict[int, str]:
+def gpu_nodes(pods: Iterable[Pod], index_of: Callable[[Pod], int | None]) -> dict[int, str]:
     """Return index -> node of the workers that hold GPUs, in the order of the indices.
 
     Args:
@@ -47,7 +47,7 @@ def held(pods: Iterable[Pod], index_of: Callable[[Pod], int | None]) -> dict[int
     return dict(sorted(found.items()))
 
 
-def cause(
+def exit_cause(
     before: Pod,
     now: Pod | None,
     *,
@@ -74,7 +74,7 @@ def cause(
     return _taken(pod, node, wanted)
 
 
-def told(
+def worker_facts(
     job_id: str, before: Mapping[int, str], now: Mapping[int, str], exits: Mapping[int, Exit]
 ) -> list[WorkerExited | WorkerStarted]:
     """Return the facts that lead from who held GPUs to who holds some: exits first, one for each cause and code.

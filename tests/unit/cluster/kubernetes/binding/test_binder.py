@@ -6,7 +6,7 @@ from tests.kube.acting import Stage
 from tests.kube.memory_api import Wire
 from tests.virtual_time import virtually
 from voda.cluster.kubernetes.binding.binder import LIFT_AFTER_S
-from voda.cluster.kubernetes.convergence.steps import Running
+from voda.cluster.kubernetes.convergence.steps import DesiredRun
 from voda.events.types import WorkerRefused
 
 
@@ -28,9 +28,9 @@ def bound(stage: Stage) -> list[str]:
 def test_workers_when_all_fit_are_bound_and_known_to_be_before_the_watch_tells() -> None:
     async def act() -> None:
         stage = a_stage(None, "a")
-        await stage.actuator.want("a", Running(("n1", "n1")))
+        await stage.actuator.set_desired("a", DesiredRun(("n1", "n1")))
         assert bound(stage) == ["a-worker-0", "a-worker-1"]
-        assert stage.inventory.held("a") == {0: "n1", 1: "n1"}
+        assert stage.inventory.gpu_nodes("a") == {0: "n1", 1: "n1"}
 
     virtually(act())
 
@@ -39,7 +39,7 @@ def test_workers_when_one_does_not_fit_are_not_bound_and_the_node_is_told_once()
     async def act() -> None:
         stage = a_stage(None, "a", cpu="3")
         for _ in range(3):
-            await stage.actuator.want("a", Running(("n1", "n1")))
+            await stage.actuator.set_desired("a", DesiredRun(("n1", "n1")))
         assert bound(stage) == []
         [refusal] = stage.told
         assert isinstance(refusal, WorkerRefused)
@@ -51,7 +51,7 @@ def test_workers_when_one_does_not_fit_are_not_bound_and_the_node_is_told_once()
 def test_workers_when_one_of_them_is_not_there_yet_are_not_bound() -> None:
     async def act() -> None:
         stage = a_stage(None, "a")
-        await stage.actuator.want("a", Running(("n1",) * 3))
+        await stage.actuator.set_desired("a", DesiredRun(("n1",) * 3))
         assert bound(stage) == []
         stage.watch()
         stage.add_worker("a", 2)
@@ -66,7 +66,7 @@ def test_room_when_two_jobs_are_bound_at_once_is_promised_to_one_of_them() -> No
         stage = a_stage(Wire(longest_s=1.0), "a", "b", cpu="1500m")
         async with asyncio.TaskGroup() as group:
             for job_id in "ab":
-                group.create_task(stage.actuator.want(job_id, Running(("n1", "n1"))))
+                group.create_task(stage.actuator.set_desired(job_id, DesiredRun(("n1", "n1"))))
         assert bound(stage) == ["a-worker-0", "a-worker-1"]
         assert [fact.job_id for fact in stage.told if isinstance(fact, WorkerRefused)] == ["b"]
 
@@ -76,12 +76,12 @@ def test_room_when_two_jobs_are_bound_at_once_is_promised_to_one_of_them() -> No
 def test_promise_when_the_server_did_not_answer_is_taken_back() -> None:
     async def act() -> None:
         stage = a_stage(None, "a", "b", cpu="1500m")
-        stage.actuator.desired["a"] = Running(("n1", "n1"))
+        stage.actuator.desired["a"] = DesiredRun(("n1", "n1"))
         stage.wire.is_down = True
         await stage.actuator.converge(["a"])
         stage.wire.is_down = False
         assert not stage.inventory.loads["n1"].taken
-        await stage.actuator.want("b", Running(("n1", "n1")))
+        await stage.actuator.set_desired("b", DesiredRun(("n1", "n1")))
         assert bound(stage) == ["b-worker-0", "b-worker-1"]
 
     virtually(act())
@@ -91,7 +91,7 @@ def test_promise_when_its_node_goes_meanwhile_leaves_nothing() -> None:
     async def act() -> None:
         stage = a_stage(Wire(longest_s=1.0), "a")
         async with asyncio.TaskGroup() as group:
-            group.create_task(stage.actuator.want("a", Running(("n1", "n1"))))
+            group.create_task(stage.actuator.set_desired("a", DesiredRun(("n1", "n1"))))
             await asyncio.sleep(0)
             stage.server.answer("DELETE", "/api/v1/nodes/n1", {}, {})
             for index in range(2):
@@ -108,7 +108,7 @@ def test_worker_when_it_was_bound_or_went_meanwhile_is_no_failure() -> None:
         binding = {"metadata": {"name": "a-worker-0"}, "target": {"name": "n1"}}
         stage.server.answer("POST", "/api/v1/namespaces/ns/pods/a-worker-0/binding", {}, binding)
         stage.remove_pod("a-worker-1")
-        await stage.actuator.want("a", Running(("n1", "n1")))
+        await stage.actuator.set_desired("a", DesiredRun(("n1", "n1")))
         assert bound(stage) == ["a-worker-0"]
         assert stage.told == []
 
@@ -118,12 +118,12 @@ def test_worker_when_it_was_bound_or_went_meanwhile_is_no_failure() -> None:
 def test_gpus_when_others_took_them_meanwhile_are_no_refusal_of_the_node() -> None:
     async def act() -> None:
         stage = a_stage(None, "a", "b")
-        await stage.actuator.want("a", Running(("n1", "n1")))
+        await stage.actuator.set_desired("a", DesiredRun(("n1", "n1")))
         stage.add_job("c", workers=3)
         for index in range(3):
             stage.add_worker("c", index)
-        await stage.actuator.want("c", Running(("n1",) * 3))
-        await stage.actuator.want("b", Running(("n9", "n9")))
+        await stage.actuator.set_desired("c", DesiredRun(("n1",) * 3))
+        await stage.actuator.set_desired("b", DesiredRun(("n9", "n9")))
         assert bound(stage) == ["a-worker-0", "a-worker-1"]
         assert stage.told == []
 
@@ -133,7 +133,7 @@ def test_gpus_when_others_took_them_meanwhile_are_no_refusal_of_the_node() -> No
 def test_refusal_when_it_is_old_is_lifted_and_may_be_told_again() -> None:
     async def act() -> None:
         stage = a_stage(None, "a", cpu="3")
-        await stage.actuator.want("a", Running(("n1", "n1")))
+        await stage.actuator.set_desired("a", DesiredRun(("n1", "n1")))
         await asyncio.sleep(LIFT_AFTER_S - 1)
         stage.binder.lift({"a": ("n1",)})
         assert len(stage.told) == 1
@@ -149,7 +149,7 @@ def test_refusal_when_it_is_old_is_lifted_and_may_be_told_again() -> None:
 def test_refusal_when_the_log_lifted_it_by_itself_is_told_again() -> None:
     async def act() -> None:
         stage = a_stage(None, "a", cpu="3")
-        await stage.actuator.want("a", Running(("n1", "n1")))
+        await stage.actuator.set_desired("a", DesiredRun(("n1", "n1")))
         # Any change of the node lifts it there.
         stage.binder.lift({})
         await stage.actuator.converge(["a"])

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.kube.acting import MPIJOBS_V1, Stage
 from tests.kube.memory_api import Wire
 from tests.virtual_time import now_s, virtually
-from voda.cluster.kubernetes.convergence.steps import Halted, Running, Stopped
+from voda.cluster.kubernetes.convergence.steps import DesiredHalt, DesiredRun, DesiredStop
 from voda.domain.errors import ClusterUnavailable
 from voda.events.types import ActionFailed, JobRegistered
 
@@ -61,7 +61,7 @@ async def test_job_when_wanted_by_several_at_once_is_converged_by_one_of_them() 
     stage.add_node("n1")
     async with asyncio.TaskGroup() as group:
         for size in (1, 2, 3):
-            group.create_task(stage.actuator.want("a", Running(("n1",) * size)))
+            group.create_task(stage.actuator.set_desired("a", DesiredRun(("n1",) * size)))
             group.create_task(stage.actuator.converge(["a"]))
     assert stage.wire.most_at_once == 1
     assert replicas(stage) == 3
@@ -72,9 +72,9 @@ async def test_wish_when_another_is_being_fulfilled_is_fulfilled_next() -> None:
     stage = Stage(Wire(longest_s=1.0))
     stage.add_job("a", suspend=True)
     async with asyncio.TaskGroup() as group:
-        group.create_task(stage.actuator.want("a", Running(("n1",))))
+        group.create_task(stage.actuator.set_desired("a", DesiredRun(("n1",))))
         await asyncio.sleep(0.01)
-        await stage.actuator.want("a", Halted())
+        await stage.actuator.set_desired("a", DesiredHalt())
     assert is_suspended(stage)
     assert [method for method, path in stage.wire.asked if path == OBJECT] == ["PATCH", "PATCH"]
 
@@ -83,7 +83,7 @@ async def test_wish_when_another_is_being_fulfilled_is_fulfilled_next() -> None:
 async def test_failure_when_it_repeats_is_told_once_per_attempt_after_growing_pauses() -> None:
     stage = Stage()
     stage.add_job("a")
-    stage.actuator.desired["a"] = Halted()
+    stage.actuator.desired["a"] = DesiredHalt()
     stage.wire.is_down = True
     times: list[float] = []
     while len(times) < 10:
@@ -101,7 +101,7 @@ async def test_failure_when_it_repeats_is_told_once_per_attempt_after_growing_pa
 async def test_failure_when_it_is_over_is_forgotten() -> None:
     stage = Stage()
     stage.add_job("a")
-    stage.actuator.desired["a"] = Halted()
+    stage.actuator.desired["a"] = DesiredHalt()
     stage.wire.is_down = True
     await stage.actuator.converge(["a"])
     stage.wire.is_down = False
@@ -117,7 +117,7 @@ async def test_job_when_another_fails_does_not_wait_for_it() -> None:
     stage = Stage()
     stage.add_job("a")
     stage.add_job("b")
-    stage.actuator.desired = {"a": Halted(), "b": Halted()}
+    stage.actuator.desired = {"a": DesiredHalt(), "b": DesiredHalt()}
     stage.remove_job("a")
     stage.wire.is_down = True
     await stage.actuator.converge(["a"])
@@ -130,7 +130,7 @@ async def test_job_when_another_fails_does_not_wait_for_it() -> None:
 async def test_server_when_it_asks_for_patience_is_left_alone_for_as_long() -> None:
     stage = Stage(Wire(throttles=1.0, asks_for_s=20))
     stage.add_job("a")
-    stage.actuator.desired["a"] = Halted()
+    stage.actuator.desired["a"] = DesiredHalt()
     await stage.actuator.converge(["a"])
     stage.wire.throttles = 0.0
     await asyncio.sleep(19.5)
@@ -147,7 +147,7 @@ async def test_wish_when_the_server_is_away_is_an_error_and_is_kept() -> None:
     stage.add_job("a")
     stage.wire.is_down = True
     with pytest.raises(ClusterUnavailable, match="nobody answers"):
-        await stage.actuator.want("a", Halted())
+        await stage.actuator.set_desired("a", DesiredHalt())
     stage.wire.is_down = False
     await stage.actuator.converge(["a"])
     assert is_suspended(stage)
@@ -157,7 +157,7 @@ async def test_wish_when_the_server_is_away_is_an_error_and_is_kept() -> None:
 async def test_wishes_when_leadership_ends_are_forgotten() -> None:
     stage = Stage()
     stage.add_job("a")
-    stage.actuator.desired["a"] = Halted()
+    stage.actuator.desired["a"] = DesiredHalt()
     stage.wire.is_down = True
     await stage.actuator.converge(["a"])
     stage.actuator.stand_down()
@@ -170,7 +170,7 @@ async def test_wishes_when_leadership_ends_are_forgotten() -> None:
 @in_no_time
 async def test_failed_worker_when_deleted_is_counted_on_its_object_before() -> None:
     stage = with_a_failed_worker()
-    await stage.actuator.want("a", Running(("n1",)))
+    await stage.actuator.set_desired("a", DesiredRun(("n1",)))
     assert stage.wire.asked == [("PATCH", OBJECT), ("DELETE", WORKER)]
     assert _noted(stage) == "1"
     assert stage.pods() == {}
@@ -179,7 +179,7 @@ async def test_failed_worker_when_deleted_is_counted_on_its_object_before() -> N
 @in_no_time
 async def test_failed_worker_when_its_pod_is_still_known_after_its_deletion_is_counted_once() -> None:
     stage = with_a_failed_worker()
-    await stage.actuator.want("a", Running(("n1",)))
+    await stage.actuator.set_desired("a", DesiredRun(("n1",)))
     # The object's watch may be faster than that of the pods.
     await stage.actuator.converge(["a"])
     assert stage.pods() == {}
@@ -190,13 +190,13 @@ async def test_failed_worker_when_its_pod_is_still_known_after_its_deletion_is_c
 async def test_failed_worker_when_counted_by_a_leader_that_died_before_its_deletion_is_counted_once() -> None:
     stage = with_a_failed_worker()
     stage.wire.is_down_for = "DELETE"
-    stage.actuator.desired["a"] = Running(("n1",))
+    stage.actuator.desired["a"] = DesiredRun(("n1",))
     await stage.actuator.converge(["a"])
     assert (_noted(stage), stage.pods()) == ("1", {"a-worker-0": "n1"})
     stage.actuator.stand_down()
     stage.wire.is_down_for = ""
     stage.watch()
-    await stage.actuator.want("a", Running(("n1",)))
+    await stage.actuator.set_desired("a", DesiredRun(("n1",)))
     assert (_noted(stage), stage.pods()) == ("1", {})
 
 
@@ -207,7 +207,7 @@ async def test_failed_worker_when_its_successor_fails_too_is_counted_twice() -> 
     stage.add_node("n1")
     for times in (1, 2):
         stage.add_worker("a", 0, node="n1", phase="Failed")
-        await stage.actuator.want("a", Running(("n1",)))
+        await stage.actuator.set_desired("a", DesiredRun(("n1",)))
         stage.watch()
         assert _noted(stage) == str(times)
 
@@ -222,7 +222,7 @@ async def test_worker_when_drained_is_deleted_and_not_counted() -> None:
 async def test_failed_worker_when_its_object_changed_meanwhile_is_counted_once_nevertheless() -> None:
     stage = with_a_failed_worker()
     stage.change_job("a", {"metadata": {"labels": {"team": "vision"}}})
-    await stage.actuator.want("a", Running(("n1",)))
+    await stage.actuator.set_desired("a", DesiredRun(("n1",)))
     assert stage.pods() == {"a-worker-0": "n1"}
     stage.watch()
     await stage.actuator.converge(["a"])
@@ -235,7 +235,7 @@ async def test_failed_worker_when_its_object_changed_meanwhile_is_counted_once_n
 async def test_job_when_it_changed_during_a_step_that_met_a_conflict_is_looked_at_again() -> None:
     stage = with_a_failed_worker(Wire(longest_s=1.0))
     async with asyncio.TaskGroup() as group:
-        group.create_task(stage.actuator.want("a", Running(("n1",))))
+        group.create_task(stage.actuator.set_desired("a", DesiredRun(("n1",))))
         await asyncio.sleep(0)
         # The server takes this before the step that is on its way, and the watch is faster than that one's answer.
         stage.change_job("a", {"metadata": {"labels": {"team": "vision"}}})
@@ -257,7 +257,7 @@ async def _is_deleted_and_not_counted(**status: object) -> None:
     stage.add_worker("a", 0, node="n1")
     stage.set_status("a-worker-0", phase="Failed", **status)
     stage.watch()
-    await stage.actuator.want("a", Running(("n1",)))
+    await stage.actuator.set_desired("a", DesiredRun(("n1",)))
     assert stage.wire.asked == [("DELETE", WORKER)]
     assert _noted(stage) is None
 
@@ -276,7 +276,7 @@ async def test_worker_when_a_successor_has_its_name_already_is_not_taken_for_it(
     stage._news = [*news, *stage._news]
     # voda knows the former one only, which is on the wrong node.
     before = stage.pods()
-    await stage.actuator.want("a", Running(("n2",)))
+    await stage.actuator.set_desired("a", DesiredRun(("n2",)))
     assert stage.pods().keys() == before.keys()
 
 
@@ -287,7 +287,7 @@ async def test_object_when_it_is_to_be_made_anew_is_deleted_once_the_log_knows()
     failed = {"type": "Failed", "status": "True", "reason": "MPIJobEvicted"}
     stage.change_job("a", {"status": {"conditions": [failed]}}, "status")
     stage.watch()
-    await stage.actuator.want("a", Running(("n1",)))
+    await stage.actuator.set_desired("a", DesiredRun(("n1",)))
     await stage.actuator.converge(["a"])
     assert stage.told == [JobRegistered(job_id="a", uid="")]
     assert stage.job("a") is not None
@@ -306,10 +306,10 @@ async def test_object_when_the_job_was_canceled_is_deleted_but_none_that_took_it
     stage.server.answer(
         "POST", "/apis/kubeflow.org/v2beta1/namespaces/ns/mpijobs", {}, {"metadata": {"name": "a"}, "spec": spec}
     )
-    await stage.actuator.want("a", Stopped(is_unwanted=True))
+    await stage.actuator.set_desired("a", DesiredStop(is_unwanted=True))
     assert stage.job("a") is not None
     stage.add_job("b")
-    await stage.actuator.want("b", Stopped(is_unwanted=True))
+    await stage.actuator.set_desired("b", DesiredStop(is_unwanted=True))
     assert stage.job("b") is None
 
 
@@ -321,7 +321,7 @@ async def test_worker_when_its_node_is_gone_is_deleted_without_grace() -> None:
     stage.add_worker("a", 0, node="n1", phase="Running")
     stage.server.answer("DELETE", "/api/v1/nodes/n1", {}, {})
     stage.watch()
-    await stage.actuator.want("a", Running(("n2",)))
+    await stage.actuator.set_desired("a", DesiredRun(("n2",)))
     assert stage.pods() == {}
 
 
@@ -329,7 +329,7 @@ async def test_worker_when_its_node_is_gone_is_deleted_without_grace() -> None:
 async def test_wish_for_the_end_of_a_job_when_nothing_of_it_is_left_is_dropped() -> None:
     stage = Stage()
     stage.add_job("a", suspend=True)
-    await stage.actuator.want("a", Stopped(is_unwanted=True))
+    await stage.actuator.set_desired("a", DesiredStop(is_unwanted=True))
     stage.watch()
     await stage.actuator.converge(["a"])
     assert stage.actuator.desired == {}

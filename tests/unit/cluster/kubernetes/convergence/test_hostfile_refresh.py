@@ -10,11 +10,11 @@ from tests.virtual_time import virtually
 LAUNCHER = "/api/v1/namespaces/ns/pods/a-launcher-x"
 
 
-async def poked(stage: Stage, *, for_s: float = 10.0) -> int:
+async def launcher_refreshed(stage: Stage, *, for_s: float = 10.0) -> int:
     """Let the poker work, and return how often the launcher was poked so far."""
     with suppress(TimeoutError):
         async with asyncio.timeout(for_s):
-            await stage.poker.run()
+            await stage.refresher.run()
     return stage.wire.asked.count(("PATCH", LAUNCHER))
 
 
@@ -24,14 +24,14 @@ def a_stage(*, phase: str = "Running", **fields: Any) -> Stage:
     stage.add_job("a", workers=1, **fields)
     stage.add_launcher("a", phase)
     stage.add_worker("a", 0, node="n1", phase="Running")
-    stage.poker.see("a")
+    stage.refresher.see("a")
     return stage
 
 
 def grow(stage: Stage, *indices: int) -> None:
     for index in indices:
         stage.add_worker("a", index, node="n1", phase="Running")
-        stage.poker.see("a")
+        stage.refresher.see("a")
 
 
 def test_launcher_when_workers_come_in_a_burst_is_poked_once() -> None:
@@ -39,13 +39,13 @@ def test_launcher_when_workers_come_in_a_burst_is_poked_once() -> None:
         stage = a_stage()
         grow(stage, 1)
         async with asyncio.TaskGroup() as group:
-            count = group.create_task(poked(stage))
+            count = group.create_task(launcher_refreshed(stage))
             for index in (2, 3):
                 await asyncio.sleep(1.5)
                 grow(stage, index)
         assert count.result() == 1
         grow(stage, 4)
-        assert await poked(stage) == 2
+        assert await launcher_refreshed(stage) == 2
 
     virtually(act())
 
@@ -53,8 +53,8 @@ def test_launcher_when_workers_come_in_a_burst_is_poked_once() -> None:
 def test_launcher_when_nothing_of_its_workers_changed_is_left_alone() -> None:
     async def act() -> None:
         stage = a_stage()
-        stage.poker.see("a")
-        assert await poked(stage) == 0
+        stage.refresher.see("a")
+        assert await launcher_refreshed(stage) == 0
 
     virtually(act())
 
@@ -63,7 +63,7 @@ def test_launcher_when_its_job_is_rigid_or_it_does_not_run_is_left_alone() -> No
     async def act() -> None:
         for stage in (a_stage(max_replicas=1), a_stage(phase="Pending")):
             grow(stage, 1)
-            assert await poked(stage) == 0
+            assert await launcher_refreshed(stage) == 0
 
     virtually(act())
 
@@ -73,9 +73,9 @@ def test_launcher_when_the_server_is_away_is_no_failure() -> None:
         stage = a_stage()
         grow(stage, 1)
         stage.wire.is_down = True
-        assert await poked(stage) == 0
+        assert await launcher_refreshed(stage) == 0
         stage.wire.is_down = False
         grow(stage, 2)
-        assert await poked(stage) == 1
+        assert await launcher_refreshed(stage) == 1
 
     virtually(act())

@@ -7,15 +7,15 @@ import msgspec
 import pytest
 
 from tests.builders import a_spec
-from voda.cluster.kubernetes.convergence.stalls import Stall, stalled
-from voda.cluster.kubernetes.convergence.steps import Desired, Halted, Running, Situation
+from voda.cluster.kubernetes.convergence.stalls import Stall, stall_of
+from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, Situation
 from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
 from voda.cluster.kubernetes.resources.objects import JobObject, Pod
-from voda.cluster.kubernetes.state.inventory import Seen
+from voda.cluster.kubernetes.state.inventory import KubeJob
 
 NOW = 1_000_000.0
 GONE_BEFORE, GONE_LATER = "1970-01-12T13:46:30Z", "1970-01-12T13:47:00Z"
-HERE = Running(("n1", "n1"))
+HERE = DesiredRun(("n1", "n1"))
 
 
 def a_worker(index: int, node: str = "n1", phase: str = "Running", **fields: Any) -> Pod:
@@ -31,7 +31,7 @@ def waiting(reason: str, *, init: bool = False) -> dict[str, Any]:
     return {"initContainerStatuses" if init else "containerStatuses": [status]}
 
 
-def wait(desired: Desired, pods: Sequence[Pod], declined: str = "", **fields: Any) -> Stall:
+def wait(desired: Desired, pods: Sequence[Pod], unbound_reasons: str = "", **fields: Any) -> Stall:
     metadata = {"name": "a", "namespace": "ns", "uid": "u1", **fields.get("metadata", {})}
     spec = {"runPolicy": {"suspend": fields.get("suspend", False)}}
     whole = {"metadata": metadata, "spec": spec, "status": fields.get("status", {})}
@@ -40,15 +40,15 @@ def wait(desired: Desired, pods: Sequence[Pod], declined: str = "", **fields: An
         job_id="a",
         uid="u1",
         spec=a_spec("a", max_replicas=2),
-        seen=Seen(MPIJobV2(), msgspec.convert(whole, JobObject)),
+        seen=KubeJob(MPIJobV2(), msgspec.convert(whole, JobObject)),
         workers=workers,
         indices={key: int(key.rpartition("-")[2]) for key in workers},
-        believed={},
+        logged_workers={},
         pods={pod.metadata.key: pod for pod in pods},
         dead_nodes={},
         now=NOW,
     )
-    return stalled(desired, at, declined)
+    return stall_of(desired, at, unbound_reasons)
 
 
 def test_job_that_runs_waits_for_nothing() -> None:
@@ -106,9 +106,9 @@ def test_pod_that_does_not_go_is_told_when_its_grace_is_over() -> None:
 
 
 def test_halted_job_waits_for_an_operator_that_leaves_its_pods() -> None:
-    assert "training-operator" not in wait(Halted(), [a_worker(0)], suspend=True).reason
-    assert "mpi-operator" in wait(Halted(), [a_worker(0)], suspend=True).reason
-    assert wait(Halted(), [a_worker(0, deleted_at=GONE_LATER)], suspend=True) == Stall()
+    assert "training-operator" not in wait(DesiredHalt(), [a_worker(0)], suspend=True).reason
+    assert "mpi-operator" in wait(DesiredHalt(), [a_worker(0)], suspend=True).reason
+    assert wait(DesiredHalt(), [a_worker(0, deleted_at=GONE_LATER)], suspend=True) == Stall()
 
 
 def test_job_that_has_ended_waits_for_nothing() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.builders import Log, a_spec
-from voda.cluster.kubernetes.reporting.event_messages import Story
+from voda.cluster.kubernetes.reporting.event_messages import EventMessages
 from voda.events.types import (
     ActionFailed,
     AnyFact,
@@ -49,7 +49,7 @@ def a_plan(*nodes: str, why: str = "", **others: tuple[str, ...]) -> PlanAdopted
 def told(*facts: AnyFact, begins_after: int = 0) -> list[tuple[str, str]]:
     """Return (reason, message) of what is told of job `a`; what came before a position is folded, not followed."""
     log, roster = Log(), Roster()
-    story = Story(roster.job)
+    story = EventMessages(roster.job)
     found: list[tuple[str, str]] = []
     for position, fact in enumerate(facts, start=1):
         event = log.add(fact, at=float(position))
@@ -204,7 +204,7 @@ def test_story_that_does_not_know_the_size_before_tells_none() -> None:
     log, roster = Log(), Roster()
     for fact in (*BEGIN, a_plan("n1")):
         roster.apply(log.add(fact, at=1.0))
-    story = Story(roster.job)
+    story = EventMessages(roster.job)
     event = log.add(a_plan("n1", "n2"), at=2.0)
     roster.apply(event)
     assert story.tell(event) == ()

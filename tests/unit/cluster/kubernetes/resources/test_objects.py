@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from voda.cluster.kubernetes.client.decoding import Unreadable, key, read, read_page, version
-from voda.cluster.kubernetes.resources.interning import shared, shared_mapping
+from voda.cluster.kubernetes.resources.interning import intern_mapping, intern_value
 from voda.cluster.kubernetes.resources.objects import JobObject, NodeObject, Pod
 
 
@@ -27,9 +27,9 @@ def test_annotations_of_others_are_dropped_from_pods_and_nodes_and_kept_on_jobs(
 
 
 def test_an_empty_mapping_and_an_empty_tuple_are_not_taken_for_one_another() -> None:
-    assert shared(()) == ()
-    assert shared_mapping({}) == {}
-    assert isinstance(shared_mapping({}), dict)
+    assert intern_value(()) == ()
+    assert intern_mapping({}) == {}
+    assert isinstance(intern_mapping({}), dict)
 
 
 def test_nulls_read_like_fields_left_out() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voda.cluster.kubernetes.resources.quantity import LARGEST, milli, shown, whole
+from voda.cluster.kubernetes.resources.quantity import LARGEST, format_amount, milli, whole
 from voda.domain.errors import InvalidInput
 
 BINARY = {suffix: 1024**power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}
@@ -103,10 +103,10 @@ def test_milli_of_any_text_is_a_number_within_bounds_or_a_refusal(text: str) -> 
 
 def test_shown_amounts_have_the_units_people_use() -> None:
     said = [
-        shown(3500, "cpu"),
-        shown(1000, "cpu"),
-        shown(milli("16Gi"), "memory"),
-        shown(2000, "nvidia.com/gpu"),
-        shown(1000, "pods"),
+        format_amount(3500, "cpu"),
+        format_amount(1000, "cpu"),
+        format_amount(milli("16Gi"), "memory"),
+        format_amount(2000, "nvidia.com/gpu"),
+        format_amount(1000, "pods"),
     ]
     assert said == ["3.5 CPUs", "1 CPU", "16 GiB of memory", "2 nvidia.com/gpu", "1 pod"]

@@ -53,7 +53,7 @@ def shown(inventory: Inventory) -> Any:
         "nodes": {name: inventory.node(name) for name in NODES},
         "pools": {pool: inventory.pool_nodes(pool) for pool in ("a100", "v100")},
         "names": inventory.pools(),
-        "held": {job: inventory.held(job) for job in JOBS},
+        "held": {job: inventory.gpu_nodes(job) for job in JOBS},
         "holders": {job: inventory.holders(job) for job in JOBS},
         "workers": {job: inventory.workers(job) for job in JOBS},
         "pool of": {job: inventory.pool(job) for job in JOBS},
@@ -84,8 +84,8 @@ def kept_of_pods(inventory: Inventory) -> Any:
 def test_ended_job_whose_workers_linger_is_of_its_own_pool_whatever_their_node_says_by_now() -> None:
     past = {"a": a_job("a", name="a", namespace="ns", pool="a100", gpus_per_replica=2)}
     inventory = Inventory(PoolRule(), lambda job_id: None, past.get)
-    inventory.see_node("n1", a_node_object("n1", labels={"vodascheduler/accelerator": "v100"}))
-    inventory.see_pod("ns/a-worker-0", a_pod("a-worker-0", uid="p", version=1, node="n1", phase="Running", gpus="1"))
+    inventory.put_node("n1", a_node_object("n1", labels={"vodascheduler/accelerator": "v100"}))
+    inventory.put_pod("ns/a-worker-0", a_pod("a-worker-0", uid="p", version=1, node="n1", phase="Running", gpus="1"))
     assert (inventory.pool("a"), inventory.gpus_per_replica("a")) == ("a100", 2)
     # For the pool that the node is in by now, they are others'.
     node = inventory.node("n1")
@@ -113,12 +113,12 @@ class Watched(RuleBasedStateMachine):
     def node_changes(self, name: str, pool: str, gpus: int) -> None:
         labels = {"vodascheduler/accelerator": pool} if pool else {}
         self.nodes[name] = a_node_object(name, labels=labels, allocatable={"nvidia.com/gpu": str(gpus)})
-        self.inventory.see_node(name, self.nodes[name])
+        self.inventory.put_node(name, self.nodes[name])
 
     @rule(name=st.sampled_from(NODES))
     def node_goes(self, name: str) -> None:
         self.nodes.pop(name, None)
-        self.inventory.see_node(name, None)
+        self.inventory.put_node(name, None)
 
     @rule(
         name=st.sampled_from(["a-worker-0", "a-worker-1", "b-worker-0", "c-worker-10", "a-launcher", "other"]),
@@ -134,14 +134,14 @@ class Watched(RuleBasedStateMachine):
             self.former.append(before)
         uid = f"pod-{version}" if before is None or is_new else before.metadata.uid
         self.pods[key] = a_pod(name, uid=uid, version=version, node=node, phase=phase, gpus=gpus)
-        self.inventory.see_pod(key, self.pods[key])
+        self.inventory.put_pod(key, self.pods[key])
 
     @precondition(lambda self: self.pods)
     @rule(data=st.data())
     def pod_goes(self, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(sorted(self.pods)))
         del self.pods[key]
-        self.inventory.see_pod(key, None)
+        self.inventory.put_pod(key, None)
 
     @precondition(lambda self: self.former)
     @rule(data=st.data())
@@ -150,7 +150,7 @@ class Watched(RuleBasedStateMachine):
         old = data.draw(st.sampled_from(self.former))
         now = self.pods.get(old.metadata.key)
         if now is not None and now.metadata.uid == old.metadata.uid:
-            self.inventory.see_pod(old.metadata.key, old)
+            self.inventory.put_pod(old.metadata.key, old)
 
     @rule(job=st.sampled_from(JOBS), number=st.integers(1, 4), is_claimed=st.booleans())
     def object_changes(self, job: str, number: int, is_claimed: bool) -> None:
@@ -158,35 +158,35 @@ class Watched(RuleBasedStateMachine):
         before = self.objects.get(uid)
         name = before.metadata.name if before is not None else job
         self.objects[uid] = an_object(name, uid, self.next_version(), is_claimed=is_claimed)
-        self.inventory.see_object(uid, KIND, self.objects[uid])
+        self.inventory.put_object(uid, KIND, self.objects[uid])
         if before is not None:
-            self.inventory.see_object(uid, KIND, before)
+            self.inventory.put_object(uid, KIND, before)
 
     @rule(number=st.integers(1, 4))
     def object_goes(self, number: int) -> None:
         self.objects.pop(f"object-{number}", None)
-        self.inventory.see_object(f"object-{number}", KIND, None)
+        self.inventory.put_object(f"object-{number}", KIND, None)
 
     @invariant()
     def is_as_read_anew(self) -> None:
         anew = Inventory(PoolRule(), LIVE.get)
         for key, pod in self.pods.items():
-            anew.see_pod(key, pod)
+            anew.put_pod(key, pod)
         for uid, seen in self.objects.items():
-            anew.see_object(uid, KIND, seen)
+            anew.put_object(uid, KIND, seen)
         for name, node in self.nodes.items():
-            anew.see_node(name, node)
+            anew.put_node(name, node)
         assert shown(self.inventory) == shown(anew)
         assert kept_of_pods(self.inventory) == kept_of_pods(anew)
 
     def teardown(self) -> None:
         """What is gone leaves nothing."""
         for key in self.pods:
-            self.inventory.see_pod(key, None)
+            self.inventory.put_pod(key, None)
         for uid in self.objects:
-            self.inventory.see_object(uid, KIND, None)
+            self.inventory.put_object(uid, KIND, None)
         for name in self.nodes:
-            self.inventory.see_node(name, None)
+            self.inventory.put_node(name, None)
         shown(self.inventory)
         assert kept(self.inventory) == kept(Inventory(PoolRule(), LIVE.get))
 

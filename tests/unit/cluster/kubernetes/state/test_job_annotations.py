@@ -9,16 +9,16 @@ from tests.kube.objects import an_mpijob
 from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
 from voda.cluster.kubernetes.resources.objects import JobObject
 from voda.cluster.kubernetes.state.job_annotations import (
-    WISHES_TAKEN,
+    RECORDED_SPEC,
+    changed_fields,
     fingerprint,
     foreign_manager,
     has_finished,
-    is_invited,
+    is_managed,
     manifest_of,
-    taken_before,
+    recorded_text,
+    spec_text,
     user_of,
-    wishes_of,
-    wishes_text,
 )
 from voda.domain.errors import InvalidField
 from voda.manifests.parse import parse
@@ -33,9 +33,9 @@ def an_object(**changes: Any) -> JobObject:
 
 
 def test_invitation_is_the_label_with_the_value_true() -> None:
-    assert is_invited(an_object().metadata)
-    assert not is_invited(an_object(managed=False).metadata)
-    assert not is_invited(an_object(labels={"voda.dev/managed": "yes"}).metadata)
+    assert is_managed(an_object().metadata)
+    assert not is_managed(an_object(managed=False).metadata)
+    assert not is_managed(an_object(labels={"voda.dev/managed": "yes"}).metadata)
 
 
 @pytest.mark.parametrize("managed_by", ["", "kubeflow.org/mpi-operator", "kubeflow.org/training-operator"])
@@ -105,26 +105,26 @@ def test_fingerprint_stays_with_what_voda_and_operators_write() -> None:
 
 
 def test_wishes_are_those_changed_since_they_were_taken_over() -> None:
-    before = wishes_text({LEAST: "1", MOST: "4"})
-    assert wishes_of({LEAST: "1", MOST: " 6 ", PRIORITY: "-3"}, before) == {"max_replicas": 6, "priority": -3}
-    assert wishes_of({LEAST: "1", MOST: "4"}, before) == {}
+    before = spec_text({LEAST: "1", MOST: "4"})
+    assert changed_fields({LEAST: "1", MOST: " 6 ", PRIORITY: "-3"}, before) == {"max_replicas": 6, "priority": -3}
+    assert changed_fields({LEAST: "1", MOST: "4"}, before) == {}
 
 
 def test_wish_taken_back_asks_for_nothing() -> None:
-    before = wishes_text({LEAST: "1", MOST: "4"})
-    assert wishes_of({LEAST: "1"}, before) == {}
-    assert wishes_text({LEAST: "1"}) != before
+    before = spec_text({LEAST: "1", MOST: "4"})
+    assert changed_fields({LEAST: "1"}, before) == {}
+    assert spec_text({LEAST: "1"}) != before
 
 
 @pytest.mark.parametrize("value", ["many", "0", "5000", "1,max_replicas=9", "1=1", ""])
 def test_wish_that_cannot_be_meant_is_refused_with_its_annotation(value: str) -> None:
     with pytest.raises(InvalidField, match=r"metadata.annotations\[voda.dev/min-replicas\]"):
-        wishes_of({LEAST: value}, "")
+        changed_fields({LEAST: value}, "")
 
 
 def test_wishes_taken_before_are_noted_on_the_object_else_those_submitted() -> None:
     manifest = an_mpijob("digits", "team", least=1, most=4)
-    noted = an_object(annotations={WISHES_TAKEN: "max_replicas=8"})
-    assert taken_before(noted, manifest) == "max_replicas=8"
-    assert taken_before(an_object(), manifest) == "min_replicas=1,max_replicas=4"
-    assert taken_before(an_object(), None) == ""
+    noted = an_object(annotations={RECORDED_SPEC: "max_replicas=8"})
+    assert recorded_text(noted, manifest) == "max_replicas=8"
+    assert recorded_text(an_object(), manifest) == "min_replicas=1,max_replicas=4"
+    assert recorded_text(an_object(), None) == ""

@@ -14,7 +14,7 @@ from voda.clock import VirtualClock
 from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
 from voda.cluster.kubernetes.resources.objects import JobObject, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
-from voda.cluster.kubernetes.state.missing_objects import Confirmation
+from voda.cluster.kubernetes.state.missing_objects import MissingObjects
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.job import Job
 
@@ -30,7 +30,7 @@ class Stage:
         self.client = MemoryClient(self.server)
         self.live: dict[str, Job] = {}
         self.inventory = Inventory(PoolRule(), self.live.get)
-        self.confirmation = Confirmation(
+        self.confirmation = MissingObjects(
             self.inventory, MemoryApi(self.server), self.clock, kinds={"MPIJob": KIND}, jobs=lambda: self.live.values()
         )
 
@@ -86,17 +86,17 @@ def test_answer_about_what_went_meanwhile_does_not_bring_it_back() -> None:
     inventory = Inventory(PoolRule(), lambda job_id: None)
     job, pod = an_object("1"), a_pod("1")
     hear: tuple[Callable[[], None], ...] = (
-        lambda: inventory.hear_object("u1", KIND, an_object("2")),
-        lambda: inventory.hear_pod("ns/a-worker-0", a_pod("2")),
+        lambda: inventory.update_object("u1", KIND, an_object("2")),
+        lambda: inventory.update_pod("ns/a-worker-0", a_pod("2")),
     )
-    inventory.see_object("u1", KIND, job)
-    inventory.see_pod("ns/a-worker-0", pod)
+    inventory.put_object("u1", KIND, job)
+    inventory.put_pod("ns/a-worker-0", pod)
     for each in hear:
         each()
     assert inventory.objects["u1"].object.metadata.resource_version == "2"
     assert inventory.pod("ns/a-worker-0") == a_pod("2")
-    inventory.see_object("u1", KIND, None)
-    inventory.see_pod("ns/a-worker-0", None)
+    inventory.put_object("u1", KIND, None)
+    inventory.put_pod("ns/a-worker-0", None)
     for each in hear:
         each()
     assert inventory.objects == {}

@@ -11,9 +11,9 @@ from tests.builders import a_job
 from tests.kube.trimmed import a_node_object
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.resources.objects import JobObject, Pod
-from voda.cluster.kubernetes.state.inventory import Inventory, Seen
+from voda.cluster.kubernetes.state.inventory import Inventory, KubeJob
 from voda.cluster.kubernetes.state.nodes import PoolRule
-from voda.cluster.kubernetes.state.observations import Notices
+from voda.cluster.kubernetes.state.observations import Observations
 from voda.cluster.port import Notice
 from voda.domain.job import Job, Phase
 from voda.events.types import ExitCause, JobCancelRequested, JobCompleted, WorkerExited
@@ -33,15 +33,15 @@ class Told:
         self.facts: list[Notice] = []
         self.live, self.past = {"a": live}, dict[str, Job]()
         self.inventory = Inventory(PoolRule(), self.live.get, self.past.get)
-        self.inventory.see_node("n1", a_node_object("n1"))
-        self.notices = Notices(self.inventory, lambda pool, fact: self.facts.append(fact))
+        self.inventory.put_node("n1", a_node_object("n1"))
+        self.notices = Observations(self.inventory, lambda pool, fact: self.facts.append(fact))
 
     def see(self, job: JobObject) -> None:
-        self.inventory.see_object(job.metadata.uid, TORCH, job)
+        self.inventory.put_object(job.metadata.uid, TORCH, job)
 
     def lose(self, job: JobObject) -> None:
-        self.notices.part(Seen(TORCH, job))
-        self.inventory.see_object(job.metadata.uid, TORCH, None)
+        self.notices.part(KubeJob(TORCH, job))
+        self.inventory.put_object(job.metadata.uid, TORCH, None)
 
     def end(self, phase: Phase, workers: Mapping[int, str]) -> None:
         """Have the log know the end of the job, and workers that outlive it."""
@@ -50,7 +50,7 @@ class Told:
     def run(self, *indices: int, phase: str = "Running") -> None:
         for index in indices:
             pod = a_worker(index, phase)
-            self.inventory.see_pod(pod.metadata.key, pod)
+            self.inventory.put_pod(pod.metadata.key, pod)
 
     def look(self) -> Sequence[Notice]:
         self.facts.clear()
@@ -127,9 +127,9 @@ def test_workers_that_outlive_their_job_are_told_when_they_go(phase: Phase, caus
     told.look()
     told.end(phase, {0: "n1", 1: "n1"})
     assert told.look() == ()
-    told.inventory.see_pod("ns/a-worker-1", None)
+    told.inventory.put_pod("ns/a-worker-1", None)
     assert told.look() == (WorkerExited(job_id="a", workers=(1,), cause=cause),)
-    told.inventory.see_pod("ns/a-worker-0", None)
+    told.inventory.put_pod("ns/a-worker-0", None)
     assert told.look() == (WorkerExited(job_id="a", workers=(0,), cause=cause),)
     assert told.look() == ()
 
@@ -140,5 +140,5 @@ def test_workers_that_went_after_their_jobs_end_while_nobody_led_are_left_to_the
     told.end(Phase.COMPLETED, {0: "n1", 1: "n1"})
     told.notices.begin([])
     assert told.facts == []
-    told.inventory.see_pod("ns/a-worker-1", None)
+    told.inventory.put_pod("ns/a-worker-1", None)
     assert told.look() == (WorkerExited(job_id="a", workers=(1,), cause="finished"),)
