@@ -14,11 +14,11 @@ from tests.kube.objects import an_mpijob
 from tests.kube.world import World
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.client.paths import collection
 from voda.cluster.kubernetes.kinds.base import Site
 from voda.cluster.kubernetes.pools import KubernetesSite, Setup
 from voda.cluster.kubernetes.resources.objects import JobObject
 from voda.cluster.kubernetes.state.nodes import PoolRule
+from voda.cluster.kubernetes.state.paths import collection
 from voda.cluster.port import Cluster, Notice
 from voda.domain.job import Job
 from voda.events.types import AnyFact, JobRegistered, JobSubmitted

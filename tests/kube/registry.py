@@ -25,13 +25,13 @@ from voda.application.status.status_reporter import StatusReporter
 from voda.application.submit_job import Submits
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.client.paths import collection
 from voda.cluster.kubernetes.client.reflector import Reflector
 from voda.cluster.kubernetes.kinds.base import JobKind, Site
 from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.reporting.kube_events import Announcement
 from voda.cluster.kubernetes.resources.objects import JobObject, Pod
+from voda.cluster.kubernetes.state.paths import collection
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.events.envelope import ANY_VERSION, Event, Fact

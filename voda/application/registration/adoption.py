@@ -17,7 +17,6 @@ from voda.application.backend import Backend
 from voda.application.registration.ports import JobObjects
 from voda.application.submit_job import Submits
 from voda.cluster.kubernetes.client.errors import Conflict
-from voda.cluster.kubernetes.client.paths import object_path
 from voda.cluster.kubernetes.kinds.base import JobKind, Site
 from voda.cluster.kubernetes.reporting.kube_events import Announcement, Reason, subject_of
 from voda.cluster.kubernetes.reporting.status_annotations import differing, refused_annotations
@@ -25,6 +24,7 @@ from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobObject, ObjectMeta
 from voda.cluster.kubernetes.state.inventory import KubeJob
 from voda.cluster.kubernetes.state.job_annotations import foreign_manager, manifest_of, user_of
+from voda.cluster.kubernetes.state.paths import object_path
 from voda.domain.errors import AlreadyExists, InvalidInput
 from voda.domain.job import JobSpec
 from voda.projections.records import JobRecord

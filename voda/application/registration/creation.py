@@ -11,12 +11,12 @@ from voda.application.registration.adoption import TemplateValues, too_old
 from voda.application.registration.ports import JobObjects
 from voda.application.submit_job import adoption_id, registration_id
 from voda.cluster.kubernetes.client.errors import Conflict, Rejected
-from voda.cluster.kubernetes.client.paths import collection, named, object_path
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobObject, ObjectMeta
 from voda.cluster.kubernetes.state.inventory import KubeJob
 from voda.cluster.kubernetes.state.job_annotations import has_finished
+from voda.cluster.kubernetes.state.paths import collection, named, object_path
 from voda.domain.errors import ActionRefused, ClusterUnavailable, InvalidInput
 from voda.domain.job import Job, JobSpec
 from voda.events.envelope import ANY_VERSION, Fact

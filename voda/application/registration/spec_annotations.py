@@ -13,12 +13,12 @@ from voda.application import change_job
 from voda.application.backend import Backend
 from voda.application.registration.adoption import Announce, ObjectRefused
 from voda.application.registration.ports import JobObjects
-from voda.cluster.kubernetes.client.paths import object_path
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.reporting.kube_events import Announcement, subject_of
 from voda.cluster.kubernetes.resources.objects import JobObject
 from voda.cluster.kubernetes.state.inventory import KubeJob
 from voda.cluster.kubernetes.state.job_annotations import RECORDED_SPEC, changed_fields, recorded_text, spec_text
+from voda.cluster.kubernetes.state.paths import object_path
 from voda.domain.errors import InvalidInput
 from voda.projections.records import JobRecord
 

@@ -18,12 +18,12 @@ from voda.application.submit_job import adoption_id
 from voda.backoff import Pauses
 from voda.clock import Clock
 from voda.cluster.kubernetes.client.errors import Conflict
-from voda.cluster.kubernetes.client.paths import object_path
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.reporting.status_annotations import differing, wanted_annotations
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobObject
 from voda.cluster.kubernetes.state.inventory import KubeJob
+from voda.cluster.kubernetes.state.paths import object_path
 from voda.concurrency import survived
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.projections.records import JobRecord

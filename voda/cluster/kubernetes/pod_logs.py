@@ -12,8 +12,8 @@ from contextlib import aclosing
 from typing import Final
 
 from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.client.paths import pod_path
 from voda.cluster.kubernetes.resources.objects import Pod
+from voda.cluster.kubernetes.state.paths import pod_path
 from voda.cluster.kubernetes.tail import Tail
 from voda.domain.errors import InvalidInput, VodaError
 

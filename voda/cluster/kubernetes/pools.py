@@ -16,7 +16,6 @@ from msgspec import Struct
 
 from voda.clock import Clock
 from voda.cluster.kubernetes.binding.binder import Binder
-from voda.cluster.kubernetes.client import paths
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.reflector import Reflector
 from voda.cluster.kubernetes.cluster import KubernetesCluster
@@ -29,6 +28,7 @@ from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.served_kinds import trouble as unserved
 from voda.cluster.kubernetes.resources.objects import JobObject, NodeObject, Pod
 from voda.cluster.kubernetes.resources.observer import ClusterObserver, Unobserved
+from voda.cluster.kubernetes.state import paths
 from voda.cluster.kubernetes.state.inventory import Inventory, KubeJob
 from voda.cluster.kubernetes.state.missing_objects import MissingObjects
 from voda.cluster.kubernetes.state.nodes import PoolRule

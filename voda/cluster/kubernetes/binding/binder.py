@@ -13,10 +13,10 @@ from voda.clock import Clock, stopwatch
 from voda.cluster.kubernetes.binding.fit import fits_together
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.errors import Absent, Conflict
-from voda.cluster.kubernetes.client.paths import pod_path
 from voda.cluster.kubernetes.resources.objects import Pod
 from voda.cluster.kubernetes.resources.observer import ClusterObserver
 from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.state.paths import pod_path
 from voda.cluster.kubernetes.together import together
 from voda.events.types import WorkerRefused
 

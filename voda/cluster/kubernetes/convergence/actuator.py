@@ -14,7 +14,6 @@ from voda.clock import Clock
 from voda.cluster.kubernetes.binding.binder import Binder
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.errors import Conflict
-from voda.cluster.kubernetes.client.paths import object_path, pod_path
 from voda.cluster.kubernetes.convergence.steps import (
     BindPods,
     DeleteObject,
@@ -31,6 +30,7 @@ from voda.cluster.kubernetes.convergence.steps import (
 from voda.cluster.kubernetes.resources.objects import JobObject, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory, KubeJob
 from voda.cluster.kubernetes.state.job_outcome import counted_failures
+from voda.cluster.kubernetes.state.paths import object_path, pod_path
 from voda.cluster.kubernetes.state.pod_owners import index
 from voda.cluster.kubernetes.together import together
 from voda.cluster.port import Notice

@@ -12,11 +12,11 @@ from typing import Final
 
 from voda.clock import Clock
 from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.client.paths import pod_path
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import Pod
 from voda.cluster.kubernetes.resources.observer import ClusterObserver
 from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.state.paths import pod_path
 from voda.concurrency import survived
 from voda.domain.errors import VodaError
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from voda.clock import Clock
-from voda.cluster.kubernetes.client import paths
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.resources.objects import JobObject
+from voda.cluster.kubernetes.state import paths
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.domain.job import Job
 
