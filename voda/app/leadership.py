@@ -28,7 +28,7 @@ from voda.app.election import (
     updated_view,
     why_lost,
 )
-from voda.app.exception_groups import single
+from voda.concurrency import single_error
 from voda.controller.leader_epochs import Epochs
 from voda.domain.errors import (
     ChangedMeanwhile,
@@ -160,7 +160,7 @@ class Leadership:
                 reason = await self._hold(leading)
                 leading.cancel()
         except* Fenced as errors:
-            reason = f"fenced: {single(errors)}"
+            reason = f"fenced: {single_error(errors)}"
         finally:
             self._term = None
             self._note_end(epoch, reason)

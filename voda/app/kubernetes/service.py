@@ -43,7 +43,7 @@ from voda.cluster.kubernetes.pod_logs import KubernetesOutputs
 from voda.cluster.kubernetes.pools import KubernetesSite, Setup
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import NamedObject
-from voda.concurrency import survived
+from voda.concurrency import log_unexpected
 from voda.controller.leader_epochs import Epochs
 from voda.controller.pool_loop import PoolLoop
 from voda.domain.errors import ClusterUnavailable, StoreNotWritable, StoreUnavailable
@@ -190,7 +190,7 @@ class KubernetesService:
         if self.leadership.is_leading:
             log_event(event)
         for see in (self.reporter.see, self.registrar.see):
-            with survived("following the log", str(event.position)):
+            with log_unexpected("following the log", str(event.position)):
                 see(event)
         if isinstance(event.data, JobFact):
             self.site.mark_job(event.data.job_id)

@@ -25,13 +25,13 @@ from voda.application.registration.creation import ACTOR, Creation, NameTaken
 from voda.application.registration.ports import JobObjects, SeenJob
 from voda.application.registration.spec_annotations import SpecAnnotations
 from voda.application.submit_job import Submits, adoption_id
-from voda.backoff import Pauses
+from voda.backoff import Backoff
 from voda.cluster.kubernetes.client.errors import Conflict
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobObject
 from voda.cluster.kubernetes.state.job_annotations import fingerprint, has_finished, is_managed, spec_text
-from voda.concurrency import survived
+from voda.concurrency import log_unexpected
 from voda.domain.errors import (
     ActionRefused,
     Fenced,
@@ -98,7 +98,7 @@ class Registrar:
         """uid of an object whose spec somebody else may have changed -> whether that was seen."""
         self._jobs: dict[str, None] = {}
         """Jobs that may have no object."""
-        self._pauses = Pauses(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
+        self._backoff = Backoff(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
         self._sweep_at = 0.0
         self._retry_at = math.inf
         """When the first of what failed in this step is tried again."""
@@ -140,7 +140,7 @@ class Registrar:
         meta = gone.metadata
         job_id = self._backend.view.roster.live_named(meta.namespace, meta.name)
         if job_id is not None and self._creation.missing(job_id) is not None:
-            self._pauses.done(job_id)
+            self._backoff.reset(job_id)
             self._jobs[job_id] = None
             self._wake.set()
 
@@ -213,7 +213,7 @@ class Registrar:
             self._touched = dict.fromkeys(ours, False)
         self._sweep_at, self._is_following = now + _SWEEP_S, True
         self._jobs = {job_id: None for pool in live.pools() for job_id, job in live.jobs(pool).items() if not job.uid}
-        self._pauses.forget_before(now - _LONGEST_PAUSE_S - _SWEEP_S)
+        self._backoff.forget_before(now - _LONGEST_PAUSE_S - _SWEEP_S)
 
     def _due(self, now: float) -> tuple[list[_Work], float]:
         """Return what is to be done now, and when there will be something else."""
@@ -221,18 +221,18 @@ class Registrar:
         next_at = self._sweep_at
         for uid, (kind, job) in list(self._objects.items()):
             key, work = "", None
-            with survived("looking at an object", job.metadata.key):
+            with log_unexpected("looking at an object", job.metadata.key):
                 key, work = self._duty(kind, job)
             if work is None:
                 del self._objects[uid]
-            elif (until := self._pauses.until(key)) > now:
+            elif (until := self._backoff.due_at(key)) > now:
                 next_at = min(next_at, until)
             else:
                 due.append(partial(self._see_to, job, key, work))
         for job_id in list(self._jobs):
             if self._creation.missing(job_id) is None:
                 del self._jobs[job_id]
-            elif (until := self._pauses.until(job_id)) > now:
+            elif (until := self._backoff.due_at(job_id)) > now:
                 next_at = min(next_at, until)
             else:
                 due.append(partial(self._guarded, job_id, partial(self._creation.create, job_id), job_id=job_id))
@@ -268,7 +268,7 @@ class Registrar:
 
     def _due_at(self, duty: tuple[str, _Work]) -> float:
         """Return when a duty may be done: its pause counts only while it lasts."""
-        until = self._pauses.until(duty[0])
+        until = self._backoff.due_at(duty[0])
         return until if until > self._backend.clock.now() else 0.0
 
     def _duties_of_ready(self, kind: JobKind, job: JobObject, record: JobRecord) -> Sequence[tuple[str, _Work]]:
@@ -308,7 +308,7 @@ class Registrar:
             # What is known of the object is from before this work, and says nothing of what else there is to do.
             del self._objects[job.metadata.uid]
             return
-        with survived("looking at an object", job.metadata.key):
+        with log_unexpected("looking at an object", job.metadata.key):
             other, _ = self._duty(kind, job)
         if other in ("", key):
             del self._objects[job.metadata.uid]
@@ -324,23 +324,23 @@ class Registrar:
             raise
         except ObjectRefused as error:
             _log.info("refused key=%s reason=%s", key[:80], error)
-            self._pauses.failed(key, now(), at_least_s=_REFUSED_S)
+            self._backoff.failed(key, now(), at_least_s=_REFUSED_S)
         except (NameTaken, Conflict):
             # Nothing failed: the name is not free yet, or the object changed and is about to be seen as it is now.
-            self._pauses.failed(key, now())
+            self._backoff.failed(key, now())
         except VodaError as error:
-            attempt = self._pauses.failed(key, now(), at_least_s=getattr(error, "retry_after_s", 0.0))
+            attempt = self._backoff.failed(key, now(), at_least_s=getattr(error, "retry_after_s", 0.0))
             if attempt == 1:
                 _log.warning("registrar tries again key=%s reason=%s", key[:80], error)
             if job_id and isinstance(error, ActionRefused):
                 await self._report(job_id, error, attempt)
         except Exception:  # whatever it is, one object that nobody foresaw must not stop all others
-            self._pauses.failed(key, now(), at_least_s=_UNFORESEEN_S)
+            self._backoff.failed(key, now(), at_least_s=_UNFORESEEN_S)
             _log.exception("registrar failed key=%s", key[:80])
         else:
-            self._pauses.done(key)
+            self._backoff.reset(key)
             return True
-        self._retry_at = min(self._retry_at, self._pauses.until(key))
+        self._retry_at = min(self._retry_at, self._backoff.due_at(key))
         return False
 
     async def _report(self, job_id: str, error: VodaError, attempt: int) -> None:

@@ -15,7 +15,7 @@ from voda.application.read_model import View
 from voda.application.registration.ports import JobObjects, SeenJob
 from voda.application.status.rate_limiter import RateLimiter
 from voda.application.submit_job import adoption_id
-from voda.backoff import Pauses
+from voda.backoff import Backoff
 from voda.clock import Clock
 from voda.cluster.kubernetes.client.errors import Conflict
 from voda.cluster.kubernetes.kinds.base import JobKind
@@ -24,7 +24,7 @@ from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobObject
 from voda.cluster.kubernetes.state.inventory import KubeJob
 from voda.cluster.kubernetes.state.paths import object_path
-from voda.concurrency import survived
+from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.projections.records import JobRecord
 
@@ -52,7 +52,7 @@ class Annotator:
         """uids of objects to compare; the last one changed last."""
         self._finish_at: dict[str, float] = {}
         """uid -> instant its estimate was changed."""
-        self._pauses = Pauses(first_s=10.0, longest_s=600.0)
+        self._backoff = Backoff(first_s=10.0, longest_s=600.0)
         self._wake = asyncio.Event()
         self._trouble = ""
 
@@ -82,7 +82,7 @@ class Annotator:
         """Have everything compared now and then: forecasts change without a word."""
         while True:
             for number, (kind, job) in enumerate(list(self._site.jobs())):
-                with survived("comparing annotations", job.metadata.key):
+                with log_unexpected("comparing annotations", job.metadata.key):
                     self._compare(kind, job)
                 if number % _AT_A_TIME == _AT_A_TIME - 1:
                     await asyncio.sleep(0)
@@ -95,7 +95,7 @@ class Annotator:
                 self._wake.clear()
                 await self._wake.wait()
             uid, _ = self._stale.popitem()
-            with survived("annotating", uid):
+            with log_unexpected("annotating", uid):
                 await self._see_to(uid)
 
     def _compare(self, kind: JobKind, job: JobObject) -> None:
@@ -129,10 +129,10 @@ class Annotator:
             await asyncio.sleep(max(_RETRY_S, getattr(error, "retry_after_s", 0.0)))
         except ActionRefused as error:
             self._note(str(error))
-            self._pauses.failed(uid, self._clock.now())
+            self._backoff.failed(uid, self._clock.now())
         else:
             self._trouble = ""
-            self._pauses.done(uid)
+            self._backoff.reset(uid)
 
     async def _patch(self, kind: JobKind, job: JobObject, changes: Mapping[str, str | None]) -> None:
         uid = job.metadata.uid
@@ -149,7 +149,7 @@ class Annotator:
         """Return what an object shall say that it does not say."""
         meta, now = job.metadata, self._clock.now()
         record = self._record(job)
-        if record is None or meta.deletion_timestamp is not None or self._pauses.until(meta.uid) > now:
+        if record is None or meta.deletion_timestamp is not None or not self._backoff.is_due(meta.uid, now):
             return {}
         forecast = self._view.forecasts.get(record.spec.job_id)
         finishes_at = forecast.finishes_at if forecast is not None else None
@@ -175,6 +175,6 @@ class Annotator:
     def _forget(self, uid: str) -> None:
         self._objects.pop(uid, None)
         self._finish_at.pop(uid, None)
-        self._pauses.done(uid)
+        self._backoff.reset(uid)
         with suppress(KeyError):
             del self._stale[uid]

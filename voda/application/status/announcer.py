@@ -15,7 +15,7 @@ from voda.clock import Clock
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.errors import Conflict
 from voda.cluster.kubernetes.reporting.kube_events import Announcement, Reason, event_object, events_path
-from voda.concurrency import survived
+from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 
 _log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class Announcer:
                 self._announced("late")
                 continue
             await self._pace.turn()
-            with survived("announcing", told.subject.name):
+            with log_unexpected("announcing", told.subject.name):
                 await self._try(key, told)
 
     async def _try(self, key: _Key, told: Announcement) -> None:

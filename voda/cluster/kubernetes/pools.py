@@ -34,7 +34,7 @@ from voda.cluster.kubernetes.state.missing_objects import MissingObjects
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.cluster.kubernetes.state.observations import Observations
 from voda.cluster.port import Notice
-from voda.concurrency import survived
+from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.domain.job import Job, JobSpec, Phase
 from voda.events.types import WorkerStarted
@@ -240,10 +240,10 @@ class KubernetesSite:
         nodes, inventory.dirty_nodes = inventory.dirty_nodes, set()
         jobs, inventory.dirty_jobs = inventory.dirty_jobs, set()
         for name in sorted(nodes):
-            with survived("telling of a node", name):
+            with log_unexpected("telling of a node", name):
                 self._notices.node(name)
         for job_id in sorted(jobs):
-            with survived("telling of a job", job_id):
+            with log_unexpected("telling of a job", job_id):
                 self._tell_of(job_id)
         # Last who came: what one job left in the same moment another may have by now, and no node is overfull.
         news, self._news = self._news, []
@@ -282,9 +282,9 @@ class KubernetesSite:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP_S)
-            with survived("sweeping", "refusals"):
+            with log_unexpected("sweeping", "refusals"):
                 self._binder.lift({job.spec.job_id: tuple(job.refusals) for job in self._setup.jobs() if job.refusals})
-            with survived("sweeping", "stalls"):
+            with log_unexpected("sweeping", "stalls"):
                 self._patience.look(job.spec.job_id for job in self._setup.jobs())
             self.inventory.dirty_jobs.update(self._actuator.unsettled())
             self._wake.set()
@@ -346,7 +346,7 @@ class KubernetesSite:
     def _waking(self, see: Callable[[str, Any], None]) -> Callable[[Any, Any], None]:
         def changed(before: Any, now: Any) -> None:
             key = (before if now is None else now).metadata.key
-            with survived("mirroring", key):
+            with log_unexpected("mirroring", key):
                 see(key, now)
             self._stir()
 
@@ -355,10 +355,10 @@ class KubernetesSite:
     def _see_job(self, kind: JobKind, before: JobObject | None, now: JobObject | None) -> None:
         about = before if now is None else now
         name = about.metadata.key if about is not None else ""
-        with survived("mirroring", name):
+        with log_unexpected("mirroring", name):
             self._mirror_job(kind, before, now)
         for see in self._each_job:
-            with survived("looking at an object", name):
+            with log_unexpected("looking at an object", name):
                 see(kind, before, now)
         self._stir()
 

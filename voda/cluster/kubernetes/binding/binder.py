@@ -17,7 +17,7 @@ from voda.cluster.kubernetes.resources.objects import Pod
 from voda.cluster.kubernetes.resources.observer import ClusterObserver
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.paths import pod_path
-from voda.cluster.kubernetes.together import together
+from voda.concurrency import gather_all
 from voda.events.types import WorkerRefused
 
 LIFT_AFTER_S: Final = 300.0
@@ -108,7 +108,7 @@ class Binder:
         laps: list[float] = []
         try:
             with stopwatch(laps):
-                await together(self._bind(key, pod, nodes[key]) for key, pod in pods.items())
+                await gather_all(self._bind(key, pod, nodes[key]) for key, pod in pods.items())
         finally:
             self._observer.binding_took(laps[-1])
             for key in pods:

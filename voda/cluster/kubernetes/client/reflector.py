@@ -13,6 +13,7 @@ from contextlib import aclosing
 from types import MappingProxyType
 from typing import Final, Generic, Protocol, TypeVar
 
+from voda.backoff import delay_s
 from voda.clock import Clock
 from voda.cluster.kubernetes.client.api import Api, ObjectList, WatchEvent
 from voda.cluster.kubernetes.client.errors import Gone, NotServed, Throttled, Unreachable
@@ -259,7 +260,7 @@ class Reflector(Generic[T]):
     def _pause_s(self, failed: VodaError) -> float:
         if isinstance(failed, Gone) and self._failures == 1:
             return 0.0
-        pause_s = min(_LONGEST_PAUSE_S, _SHORTEST_PAUSE_S * 2.0 ** min(self._failures - 1, 16))
+        pause_s = delay_s(self._failures, first_s=_SHORTEST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
         pause_s *= self._chance.uniform(0.5, 1.0)
         return max(pause_s, failed.retry_after_s) if isinstance(failed, Throttled) else pause_s
 

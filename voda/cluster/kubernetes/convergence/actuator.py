@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
+from voda.backoff import Backoff
 from voda.clock import Clock
 from voda.cluster.kubernetes.binding.binder import Binder
 from voda.cluster.kubernetes.client.api import Api
@@ -32,8 +33,8 @@ from voda.cluster.kubernetes.state.inventory import Inventory, KubeJob
 from voda.cluster.kubernetes.state.job_outcome import counted_failures
 from voda.cluster.kubernetes.state.paths import object_path, pod_path
 from voda.cluster.kubernetes.state.pod_owners import index
-from voda.cluster.kubernetes.together import together
 from voda.cluster.port import Notice
+from voda.concurrency import gather_all
 from voda.domain.errors import VodaError
 from voda.events.types import ActionFailed, JobRegistered
 
@@ -73,8 +74,7 @@ class Actuator:
         """Jobs about which something changed while they were being converged."""
         self._given_up: dict[str, float] = {}
         """uid of an object that is to be made anew -> when the log was told last."""
-        self._setbacks: dict[str, tuple[int, float]] = {}
-        """job id -> attempts that failed in a row, instant of the next one."""
+        self._backoff = Backoff(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
 
     async def set_desired(self, job_id: str, desired: Desired) -> None:
         """Take a wish, and begin to fulfil it.
@@ -84,7 +84,7 @@ class Actuator:
             ActionRefused: the server refuses it as it stands.
         """
         self.desired[job_id] = desired
-        self._setbacks.pop(job_id, None)
+        self._backoff.reset(job_id)
         with suppress(Conflict):
             # What is there differs from what was known: the watch is about to say so, and the wish is taken.
             await self._converge(job_id)
@@ -93,12 +93,12 @@ class Actuator:
         """Forget all wishes."""
         self.desired.clear()
         self._given_up.clear()
-        self._setbacks.clear()
+        self._backoff.clear()
 
     async def converge(self, job_ids: Iterable[str]) -> None:
         """Look at jobs again, many at a time; what fails is told and tried again later."""
         now = self._clock.now()
-        due = [job_id for job_id in job_ids if self._setbacks.get(job_id, (0, now))[1] <= now]
+        due = [job_id for job_id in job_ids if self._backoff.is_due(job_id, now)]
         queue = iter(due)
 
         async def work() -> None:
@@ -111,8 +111,7 @@ class Actuator:
 
     def due(self) -> Sequence[str]:
         """Return the jobs whose pause after a failure is over."""
-        now = self._clock.now()
-        return [job_id for job_id, (_, at) in self._setbacks.items() if at <= now]
+        return self._backoff.due(self._clock.now())
 
     def unsettled(self) -> Sequence[str]:
         """Return the jobs that time alone may let go on: pods of theirs leave, or wait for a node."""
@@ -159,17 +158,15 @@ class Actuator:
             # What is there differs from what was known; the watch is about to say so.
             return
         except VodaError as error:
-            self._set_back(job_id, str(error), at_least_s=getattr(error, "retry_after_s", 0.0))
+            self._delay(job_id, str(error), at_least_s=getattr(error, "retry_after_s", 0.0))
         except Exception as error:  # whatever it is, it concerns one job; the others must not stand still
             _log.exception("unforeseen doing=converging about=%s", job_id)
-            self._set_back(job_id, f"{error!r} was not foreseen", at_least_s=_UNFORESEEN_S)
+            self._delay(job_id, f"{error!r} was not foreseen", at_least_s=_UNFORESEEN_S)
         else:
-            self._setbacks.pop(job_id, None)
+            self._backoff.reset(job_id)
 
-    def _set_back(self, job_id: str, error: str, *, at_least_s: float) -> None:
-        attempt = self._setbacks.get(job_id, (0, 0.0))[0] + 1
-        pause_s = min(_FIRST_PAUSE_S * 2 ** min(attempt - 1, 16), _LONGEST_PAUSE_S)
-        self._setbacks[job_id] = (attempt, self._clock.now() + max(pause_s, at_least_s))
+    def _delay(self, job_id: str, error: str, *, at_least_s: float) -> None:
+        attempt = self._backoff.failed(job_id, self._clock.now(), at_least_s=at_least_s)
         self._tell(job_id, ActionFailed(job_id=job_id, action="converge", error=error, attempt=attempt))
 
     async def _converge(self, job_id: str) -> None:
@@ -240,7 +237,7 @@ class Actuator:
         if step.why == "ended" and at.seen is not None:
             await self._count_failures(pods, at, at.seen)
         grace_s = 0 if step.is_forced or step.why == "ended" else None
-        await together(self._delete_pod(pod, grace_s) for pod in pods)
+        await gather_all(self._delete_pod(pod, grace_s) for pod in pods)
 
     async def _delete_pod(self, pod: Pod, grace_s: int | None) -> None:
         if not await self._api.delete(pod_path(pod), uid=pod.metadata.uid, grace_s=grace_s):

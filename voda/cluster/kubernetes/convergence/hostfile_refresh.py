@@ -17,7 +17,7 @@ from voda.cluster.kubernetes.resources.objects import Pod
 from voda.cluster.kubernetes.resources.observer import ClusterObserver
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.paths import pod_path
-from voda.concurrency import survived
+from voda.concurrency import log_unexpected
 from voda.domain.errors import VodaError
 
 _log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class HostfileRefresher:
             now = self._clock.now()
             for job_id in [job_id for job_id, at in self._due.items() if at <= now]:
                 del self._due[job_id]
-                with survived("poking", job_id):
+                with log_unexpected("poking", job_id):
                     for launcher in self._launchers(job_id):
                         await self._poke(job_id, launcher)
             await asyncio.sleep(DELAY_S / 4)
