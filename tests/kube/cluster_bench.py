@@ -61,7 +61,7 @@ class KubernetesBench:
             made = await self.site.api.create(collection(kind, self.world.namespace), body, JobObject)
             self._happens(JobSubmitted(spec=spec))
             self._happens(JobRegistered(job_id=job_id, uid=made.metadata.uid, kind="MPIJob"))
-        await self.world.until(lambda: len(list(self.site.jobs())) == 2 and "n1" in self.site.inventory.nodes)
+        await self.world.until(lambda: len(list(self.site.jobs())) == 2 and "n1" in self.site.inventory.stock.nodes)
         self.site.begin()
 
     async def listen(self) -> None:

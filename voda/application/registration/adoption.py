@@ -22,8 +22,8 @@ from voda.cluster.kubernetes.reporting.kube_events import Announcement, Reason, 
 from voda.cluster.kubernetes.reporting.status_annotations import differing, refused_annotations
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobObject, ObjectMeta
-from voda.cluster.kubernetes.state.inventory import KubeJob
 from voda.cluster.kubernetes.state.job_annotations import foreign_manager, manifest_of, user_of
+from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.cluster.kubernetes.state.paths import object_path
 from voda.domain.errors import AlreadyExists, InvalidInput
 from voda.domain.job import JobSpec

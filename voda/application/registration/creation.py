@@ -14,8 +14,8 @@ from voda.cluster.kubernetes.client.errors import Conflict, Rejected
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobObject, ObjectMeta
-from voda.cluster.kubernetes.state.inventory import KubeJob
 from voda.cluster.kubernetes.state.job_annotations import has_finished
+from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.cluster.kubernetes.state.paths import collection, named, object_path
 from voda.domain.errors import ActionRefused, ClusterUnavailable, InvalidInput
 from voda.domain.job import Job, JobSpec

@@ -16,8 +16,8 @@ from voda.application.registration.ports import JobObjects
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.reporting.kube_events import Announcement, subject_of
 from voda.cluster.kubernetes.resources.objects import JobObject
-from voda.cluster.kubernetes.state.inventory import KubeJob
 from voda.cluster.kubernetes.state.job_annotations import RECORDED_SPEC, changed_fields, recorded_text, spec_text
+from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.cluster.kubernetes.state.paths import object_path
 from voda.domain.errors import InvalidInput
 from voda.projections.records import JobRecord

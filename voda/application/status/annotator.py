@@ -22,7 +22,7 @@ from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.reporting.status_annotations import differing, wanted_annotations
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobObject
-from voda.cluster.kubernetes.state.inventory import KubeJob
+from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.cluster.kubernetes.state.paths import object_path
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 
 from voda.cluster.kubernetes.convergence.actuator import Actuator
 from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, DesiredStop
-from voda.cluster.kubernetes.state.inventory import Inventory, KubeJob
+from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.cluster.kubernetes.state.observations import Observations
 from voda.cluster.kubernetes.state.pod_owners import index
 from voda.cluster.kubernetes.state.worker_pods import exit_cause
@@ -47,10 +48,10 @@ class KubernetesCluster:
         """See Cluster.observe."""
         inventory, pool = self._inventory, self.pool
         await self._confirm(pool)
-        working = inventory.working()
+        working = inventory.jobs_with_workers()
         mine = [job_id for job_id in working if inventory.gpu_nodes(job_id) and inventory.pool(job_id) == pool]
         return Observed(
-            nodes=inventory.pool_nodes(pool),
+            nodes=inventory.stock.pool_nodes(pool),
             workers={job_id: inventory.gpu_nodes(job_id) for job_id in mine},
             gpus_per_replica={job_id: inventory.gpus_per_replica(job_id) for job_id in mine},
             ended={job_id: end for job_id, end in self._noted.ends.items() if inventory.pool(job_id) == pool},
@@ -128,7 +129,7 @@ class _Objects(Mapping[str, str]):
         return is_unregistered and seen.kind.is_broken(seen.object, tuple(self._inventory.pods(seen).values()))
 
     def __iter__(self) -> Iterator[str]:
-        return (job_id for job_id in self._inventory.claimed() if job_id in self)
+        return (job_id for job_id in self._inventory.jobs_with_objects() if job_id in self)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -146,11 +147,11 @@ class _Exits(Mapping[str, Mapping[int, ExitCause]]):
         for pod in inventory.workers(job_id).values():
             number = index(pod)
             if pod.is_over and pod.spec.node_name and number is not None and number not in held:
-                exits[number], _ = exit_cause(pod, pod, node=inventory.nodes.get(pod.spec.node_name), wanted=None)
+                exits[number], _ = exit_cause(pod, pod, node=inventory.stock.nodes.get(pod.spec.node_name), wanted=None)
         return exits
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._inventory.working())
+        return iter(self._inventory.jobs_with_workers())
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -29,7 +29,8 @@ from voda.cluster.kubernetes.kinds.served_kinds import trouble as unserved
 from voda.cluster.kubernetes.resources.objects import JobObject, NodeObject, Pod
 from voda.cluster.kubernetes.resources.observer import ClusterObserver, Unobserved
 from voda.cluster.kubernetes.state import paths
-from voda.cluster.kubernetes.state.inventory import Inventory, KubeJob
+from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.cluster.kubernetes.state.missing_objects import MissingObjects
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.cluster.kubernetes.state.observations import Observations
@@ -156,7 +157,7 @@ class KubernetesSite:
 
     def pools(self) -> Sequence[str]:
         """Return the pools: of nodes, of settings, and of jobs that wait for nodes."""
-        return sorted({*self._setup.pools, *self.inventory.pools(), *self._setup.job_pools()})
+        return sorted({*self._setup.pools, *self.inventory.stock.pools(), *self._setup.job_pools()})
 
     def cluster(self, pool: str) -> KubernetesCluster:
         """Return the cluster of a pool, the same one each time."""
@@ -198,11 +199,11 @@ class KubernetesSite:
         """Take what there is as the beginning; to be called before any pool is led."""
         self._is_at_work = True
         self.inventory.dirty_jobs.clear()
-        self.inventory.dirty_nodes.clear()
+        self.inventory.stock.dirty.clear()
         self._notices.begin(self._setup.jobs())
         # Whatever was left half done, and objects of jobs that ended meanwhile.
-        self.inventory.dirty_jobs.update(self.inventory.claimed())
-        self.inventory.dirty_jobs.update(self.inventory.working())
+        self.inventory.dirty_jobs.update(self.inventory.jobs_with_objects())
+        self.inventory.dirty_jobs.update(self.inventory.jobs_with_workers())
 
     def mark_job(self, job_id: str) -> None:
         """Look at a job again: the log has changed about it."""
@@ -237,8 +238,7 @@ class KubernetesSite:
     def _tell_changes(self) -> set[str]:
         """Tell the log what changed since the last time, and return the jobs concerned."""
         inventory = self.inventory
-        nodes, inventory.dirty_nodes = inventory.dirty_nodes, set()
-        jobs, inventory.dirty_jobs = inventory.dirty_jobs, set()
+        nodes, jobs = inventory.take_dirty()
         for name in sorted(nodes):
             with log_unexpected("telling of a node", name):
                 self._notices.node(name)
@@ -374,7 +374,7 @@ class KubernetesSite:
         """Have what changed told, if anybody is to be told."""
         if not self._is_at_work:
             self.inventory.dirty_jobs.clear()
-            self.inventory.dirty_nodes.clear()
+            self.inventory.stock.dirty.clear()
         self._wake.set()
 
     def _tell_job(self, job_id: str, fact: Notice) -> None:

@@ -65,11 +65,11 @@ class Binder:
         Raises:
             ClusterUnavailable: some may be bound, the others are to be tried again.
         """
-        refusal = fits_together([(pod, nodes[key]) for key, pod in pods.items()], self._inventory)
+        refusal = fits_together([(pod, nodes[key]) for key, pod in pods.items()], self._inventory.stock)
         self.unbound_reasons.pop(job_id, None)
         if refusal is None:
             await self._bind_all(pods, nodes)
-        elif refusal.resource != self._inventory.rule.resource and refusal.node in self._inventory.nodes:
+        elif refusal.resource != self._inventory.stock.rule.resource and refusal.node in self._inventory.stock.nodes:
             self.refuse(job_id, refusal.node, refusal.reason)
         else:
             self.unbound_reasons[job_id] = refusal.reason
@@ -101,7 +101,7 @@ class Binder:
                 self._tell(job_id, WorkerRefused(job_id=job_id, node=node, reason=""))
 
     async def _bind_all(self, pods: Mapping[str, Pod], nodes: Mapping[str, str]) -> None:
-        loads = self._inventory.loads
+        loads = self._inventory.stock.loads
         # Another job must not be promised the same room while the server is asked.
         for key, pod in pods.items():
             loads[nodes[key]].add(f"binding {key}", pod)

@@ -29,7 +29,8 @@ from voda.cluster.kubernetes.convergence.steps import (
     steps,
 )
 from voda.cluster.kubernetes.resources.objects import JobObject, Pod
-from voda.cluster.kubernetes.state.inventory import Inventory, KubeJob
+from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.cluster.kubernetes.state.job_outcome import counted_failures
 from voda.cluster.kubernetes.state.paths import object_path, pod_path
 from voda.cluster.kubernetes.state.pod_owners import index
@@ -142,7 +143,7 @@ class Actuator:
             indices=indices,
             logged_workers=job.workers if job is not None else {},
             pods=dict(inventory.pods(seen)) if seen is not None else {},
-            dead_nodes=inventory.dead_nodes(self._pods(job_id).values()),
+            dead_nodes=inventory.stock.unready(self._pods(job_id).values()),
             now=self._clock.now(),
         )
 

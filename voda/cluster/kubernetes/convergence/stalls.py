@@ -12,7 +12,7 @@ from msgspec import Struct
 from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, DesiredStop, Situation
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.resources.objects import ContainerStatus, Pod
-from voda.cluster.kubernetes.state.inventory import KubeJob
+from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.cluster.kubernetes.state.job_outcome import outcome_of
 
 _NO_IMAGE: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"})

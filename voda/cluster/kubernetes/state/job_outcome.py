@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from voda.cluster.kubernetes.kinds.failures import exhausted, lost
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import Pod
-from voda.cluster.kubernetes.state.inventory import KubeJob
+from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.events.types import JobCompleted, JobFailed
 
 

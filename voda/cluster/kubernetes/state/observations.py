@@ -9,7 +9,8 @@ from typing import Final
 
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import Pod
-from voda.cluster.kubernetes.state.inventory import Inventory, KubeJob
+from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.cluster.kubernetes.state.job_outcome import outcome_of
 from voda.cluster.kubernetes.state.worker_pods import Exit, exit_cause, is_refusal, worker_facts
 from voda.cluster.port import Notice
@@ -51,9 +52,9 @@ class Observations:
     def begin(self, jobs: Iterable[Job]) -> None:
         """Take all that is there of these live jobs for told: whoever begins looks for himself."""
         inventory = self._inventory
-        found = {name: inventory.node(name) for name in inventory.nodes}
+        found = {name: inventory.stock.node(name) for name in inventory.stock.nodes}
         self._nodes = {name: node for name, node in found.items() if node is not None}
-        self._workers = {job_id: inventory.holders(job_id) for job_id in inventory.working()}
+        self._workers = {job_id: inventory.holders(job_id) for job_id in inventory.jobs_with_workers()}
         self._objects.clear()
         self.forget_ended()
         self.ends.clear()
@@ -80,7 +81,7 @@ class Observations:
 
     def node(self, name: str) -> None:
         """Tell what changed about a node."""
-        before, now = self._nodes.get(name), self._inventory.node(name)
+        before, now = self._nodes.get(name), self._inventory.stock.node(name)
         if now is None:
             if before is not None:
                 del self._nodes[name]
@@ -157,7 +158,7 @@ class Observations:
     def _outlived(self, job_id: str, before: Mapping[int, Pod], now: Mapping[int, Pod]) -> None:
         """Tell which workers of a job that has ended hold their GPUs no more: it is charged for them until then."""
         gone = {index: pod for index, pod in before.items() if not _is_where(now.get(index), pod)}
-        past = self._inventory.known(job_id)
+        past = self._inventory.logged_job(job_id)
         pool = past.spec.pool if past is not None else self._pool_of(gone.values())
         if not gone or pool is None:
             return
@@ -168,7 +169,7 @@ class Observations:
             self._tell(pool, fact)
 
     def _pool_of(self, pods: Iterable[Pod]) -> str | None:
-        nodes = (self._inventory.node(pod.spec.node_name) for pod in pods)
+        nodes = (self._inventory.stock.node(pod.spec.node_name) for pod in pods)
         return next((node.pool for node in nodes if node is not None), None)
 
     def refusals(self, job_id: str) -> Iterator[tuple[str, str]]:
@@ -184,7 +185,7 @@ class Observations:
         return exit_cause(
             before,
             inventory.pod(before.metadata.key),
-            node=inventory.nodes.get(before.spec.node_name),
+            node=inventory.stock.nodes.get(before.spec.node_name),
             wanted=wanted,
             ended=end,
         )
@@ -198,7 +199,7 @@ class Observations:
         return seen is None or seen.object.metadata.deletion_timestamp is not None
 
     def _why_gone(self, name: str) -> str:
-        return "deleted" if name not in self._inventory.nodes else "no node of a pool any more"
+        return "deleted" if name not in self._inventory.stock.nodes else "no node of a pool any more"
 
 
 def _end(past: Job) -> JobCompleted | JobFailed | None:

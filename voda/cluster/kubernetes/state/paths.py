@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.resources.objects import Pod
-from voda.cluster.kubernetes.state.inventory import KubeJob
+from voda.cluster.kubernetes.state.job_objects import KubeJob
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"

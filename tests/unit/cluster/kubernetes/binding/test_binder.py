@@ -80,7 +80,7 @@ def test_promise_when_the_server_did_not_answer_is_taken_back() -> None:
         stage.wire.is_down = True
         await stage.actuator.converge(["a"])
         stage.wire.is_down = False
-        assert not stage.inventory.loads["n1"].taken
+        assert not stage.inventory.stock.loads["n1"].taken
         await stage.actuator.set_desired("b", DesiredRun(("n1", "n1")))
         assert bound(stage) == ["b-worker-0", "b-worker-1"]
 
@@ -97,7 +97,7 @@ def test_promise_when_its_node_goes_meanwhile_leaves_nothing() -> None:
             for index in range(2):
                 stage.remove_pod(f"a-worker-{index}")
             stage.watch()
-        assert not stage.inventory.loads
+        assert not stage.inventory.stock.loads
 
     virtually(act())
 

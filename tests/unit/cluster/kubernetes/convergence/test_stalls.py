@@ -11,7 +11,7 @@ from voda.cluster.kubernetes.convergence.stalls import Stall, stall_of
 from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, Situation
 from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
 from voda.cluster.kubernetes.resources.objects import JobObject, Pod
-from voda.cluster.kubernetes.state.inventory import KubeJob
+from voda.cluster.kubernetes.state.job_objects import KubeJob
 
 NOW = 1_000_000.0
 GONE_BEFORE, GONE_LATER = "1970-01-12T13:46:30Z", "1970-01-12T13:47:00Z"

@@ -27,7 +27,7 @@ from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
 from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.resources.objects import JobObject, Pod
-from voda.cluster.kubernetes.state.inventory import KubeJob
+from voda.cluster.kubernetes.state.job_objects import KubeJob
 
 NOW = 1_000_000.0
 """1970-01-12T13:46:40Z."""

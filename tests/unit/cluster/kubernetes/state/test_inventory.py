@@ -24,6 +24,7 @@ LIVE: Mapping[str, Job] = {
 """c is a job that the log does not know."""
 JOBS = ("a", "b", "c")
 NODES = ("n1", "n2", "n3")
+LOOKED_UP = ("stock._foreign", "stock._cached", "inventory._gpu_nodes")
 
 
 def a_pod(name: str, *, uid: str, version: int, **fields: Any) -> Pod:
@@ -50,35 +51,38 @@ def an_object(job: str, uid: str, version: int, *, is_claimed: bool) -> JobObjec
 def shown(inventory: Inventory) -> Any:
     """Return all answers that an inventory gives."""
     return {
-        "nodes": {name: inventory.node(name) for name in NODES},
-        "pools": {pool: inventory.pool_nodes(pool) for pool in ("a100", "v100")},
-        "names": inventory.pools(),
+        "nodes": {name: inventory.stock.node(name) for name in NODES},
+        "pools": {pool: inventory.stock.pool_nodes(pool) for pool in ("a100", "v100")},
+        "names": inventory.stock.pools(),
         "held": {job: inventory.gpu_nodes(job) for job in JOBS},
         "holders": {job: inventory.holders(job) for job in JOBS},
         "workers": {job: inventory.workers(job) for job in JOBS},
         "pool of": {job: inventory.pool(job) for job in JOBS},
-        "gpus": {job: inventory.gpus_per_replica(job) for job in inventory.working()},
+        "gpus": {job: inventory.gpus_per_replica(job) for job in inventory.jobs_with_workers()},
         "object": {job: inventory.object_of(job) for job in JOBS},
         "pods": {uid: inventory.pods(seen) for uid, seen in inventory.objects.items()},
-        "working": sorted(inventory.working()),
-        "claimed": sorted(inventory.claimed()),
-        "taken": {name: load.taken for name, load in inventory.loads.items() if load.taken},
+        "working": sorted(inventory.jobs_with_workers()),
+        "claimed": sorted(inventory.jobs_with_objects()),
+        "taken": {name: load.taken for name, load in inventory.stock.loads.items() if load.taken},
     }
 
 
 def kept(inventory: Inventory) -> Any:
     """Return all that an inventory keeps, but for what is to be told of it."""
-    left_out = ("dirty_jobs", "dirty_nodes", "job", "_past")
-    fields = {key: value for key, value in vars(inventory).items() if key not in left_out}
-    loads = {name: (load.taken, load._pods) for name, load in inventory.loads.items()}
-    return {**fields, "loads": loads, "_workers": inventory._workers._pods}
+    left_out = ("dirty_jobs", "dirty", "job", "stock", "_past", "_job", "_is_worker_in", "_index", "_owners")
+    parts = {"inventory": inventory, "stock": inventory.stock, "index": inventory._index, "owners": inventory._owners}
+    fields = {
+        f"{part}.{key}": value for part, it in parts.items() for key, value in vars(it).items() if key not in left_out
+    }
+    loads = {name: (load.taken, load._pods) for name, load in inventory.stock.loads.items()}
+    return {**fields, "stock.loads": loads}
 
 
 def kept_of_pods(inventory: Inventory) -> Any:
     """Return what it keeps, but for what is empty or was only looked up."""
-    found = {key: value for key, value in kept(inventory).items() if key not in ("_foreign", "_known_nodes", "_held")}
-    loads = {name: load for name, load in found["loads"].items() if load[1]}
-    return {**found, "loads": loads, "_on_node": {name: pods for name, pods in found["_on_node"].items() if pods}}
+    found = {key: value for key, value in kept(inventory).items() if key not in LOOKED_UP}
+    loads = {name: load for name, load in found["stock.loads"].items() if load[1]}
+    return {**found, "stock.loads": loads, "stock._pods": {name: on for name, on in found["stock._pods"].items() if on}}
 
 
 def test_ended_job_whose_workers_linger_is_of_its_own_pool_whatever_their_node_says_by_now() -> None:
@@ -88,7 +92,7 @@ def test_ended_job_whose_workers_linger_is_of_its_own_pool_whatever_their_node_s
     inventory.put_pod("ns/a-worker-0", a_pod("a-worker-0", uid="p", version=1, node="n1", phase="Running", gpus="1"))
     assert (inventory.pool("a"), inventory.gpus_per_replica("a")) == ("a100", 2)
     # For the pool that the node is in by now, they are others'.
-    node = inventory.node("n1")
+    node = inventory.stock.node("n1")
     assert node is not None
     assert node.foreign_gpus == 1
 

@@ -11,7 +11,8 @@ from tests.builders import a_job
 from tests.kube.trimmed import a_node_object
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.resources.objects import JobObject, Pod
-from voda.cluster.kubernetes.state.inventory import Inventory, KubeJob
+from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.cluster.kubernetes.state.observations import Observations
 from voda.cluster.port import Notice
