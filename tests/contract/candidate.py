@@ -91,7 +91,7 @@ async def campaign(log: str, journal: Path, name: str) -> None:
     """Campaign until told to end."""
     clock = SystemClock()
     store = await open_store(log)
-    leadership = Leadership(lease_of(store, clock=clock), Epochs(store, clock), name, terms=TERMS)
+    leadership = Leadership(lease_of(store, clock=clock), Epochs(store, clock), name, timings=TERMS)
     loop = asyncio.get_running_loop()
 
     async def lead(epoch: int) -> None:

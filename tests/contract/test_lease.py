@@ -397,7 +397,7 @@ async def test_two_candidates_when_they_take_turns_lead_in_ever_higher_epochs(lo
     led: list[tuple[str, int]] = []
     stores = {name: await open_store(log) for name in "ab"}
     candidates = {
-        name: Leadership(lease_of(store, clock=CLOCK), Epochs(store, CLOCK), name, terms=PATIENT)
+        name: Leadership(lease_of(store, clock=CLOCK), Epochs(store, CLOCK), name, timings=PATIENT)
         for name, store in stores.items()
     }
 

@@ -58,7 +58,7 @@ class Service:
         self.lease = lease
         self.clock = clock
         self.store: EventStore = TimedStore(log, self._appended)
-        self.reach = LogLiveness(self.store, patience_s=terms.renew_deadline_s)
+        self.reach = LogLiveness(self.store, tolerance_s=terms.renew_deadline_s)
         self.view = View(self.store)
         self.clusters = {pool: connect(self.spec) for pool, connect in clusters.items()}
         self.loops: Mapping[str, PoolLoop] = {
@@ -73,7 +73,7 @@ class Service:
             )
             for pool, cluster in self.clusters.items()
         }
-        self.leadership = Leadership(lease, Epochs(self.store, clock), me, terms=terms)
+        self.leadership = Leadership(lease, Epochs(self.store, clock), me, timings=terms)
         self.limits = Limits()
         self.backend = Backend(
             store=self.store,

@@ -202,7 +202,7 @@ class Replica:
         service.view.each(service.see)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(service.view.run())
-            tasks.create_task(service.site.run())
+            tasks.create_task(service.mirror.run())
             tasks.create_task(service.leadership.run(service.lead, service.pools.follow))
 
 

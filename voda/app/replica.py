@@ -71,6 +71,6 @@ def _leadership(service: Service, me: str) -> Leadership:
 
     epochs = Epochs(service.store, service.clock, machine)
     lease, metrics = lease_of(service.durable, clock=service.clock), LeadershipMetrics(service.metrics.registry)
-    leadership = Leadership(lease, epochs, me, terms=LOG_TIMINGS, observer=metrics)
+    leadership = Leadership(lease, epochs, me, timings=LOG_TIMINGS, observer=metrics)
     metrics.show(leadership)
     return leadership

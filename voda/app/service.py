@@ -120,7 +120,7 @@ class Service:
             view=self.view,
             access=self.access,
             pools=self.pools,
-            outputs=dict.fromkeys(self.pools, LocalOutputs(self.home.jobs.absolute())),
+            outputs=LocalOutputs(self.home.jobs.absolute()),
             omissions=_honoured,
             not_ready=self.trouble,
             limits=Limits(jobs_per_user=self.options.jobs_per_user),

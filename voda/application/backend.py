@@ -52,8 +52,8 @@ class Backend:
     """To which jobs can be submitted; the first is the default."""
     pool_label: str = ACCELERATOR
     """Of nodes: a job that selects its nodes by it goes to the pool of that name."""
-    outputs: Mapping[str, Outputs] = field(default_factory=dict)
-    """pool -> what its jobs print."""
+    outputs: Outputs | None = None
+    """What jobs print; None: the cluster behind keeps no output."""
     omissions: Callable[[Mapping[str, Any]], Sequence[Omission]] = nothing_omitted
     """What of a manifest the cluster behind does not honour."""
     not_ready: Callable[[], str] = str

@@ -1,6 +1,6 @@
-"""Who leads, as metrics: of each replica that campaigns.
+"""Metrics of leadership, of each replica that campaigns.
 
-Rule: what holds at the moment of a look is read then.
+Rule: the gauges are read when they are scraped.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 
 class Candidate(Protocol):
-    """A candidate, as far as it is shown."""
+    """A candidate, as far as metrics need it."""
 
     @property
     def is_leading(self) -> bool:
@@ -26,7 +26,7 @@ class Candidate(Protocol):
 
 
 class LeadershipMetrics:
-    """Observes a leadership (see voda.app.leadership.Observer)."""
+    """Observes a leadership (see voda.app.leadership.LeadershipObserver)."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
@@ -34,19 +34,13 @@ class LeadershipMetrics:
             "voda_lease_renewals_failed", "Renewals of the Lease that failed.", registry=registry
         )
 
-    def leads(self, epoch: int) -> None:
-        """See Observer; who leads is read at each look."""
-
-    def stepped_down(self, reason: str) -> None:
-        """See Observer."""
-
     def renewed(self, *, succeeded: bool) -> None:
-        """See Observer."""
+        """See LeadershipObserver."""
         if not succeeded:
             self._renewals_failed.inc()
 
     def show(self, leadership: Candidate) -> None:
-        """Have who leads read at each look."""
+        """Export who leads, read at each scrape."""
         self._registry.register(_Gauges(leadership))
 
 
@@ -62,7 +56,7 @@ class _Gauges(Collector):
         yield from families
 
     def describe(self) -> Iterator[Metric]:
-        """Name the gauges without a look at anything."""
+        """Describe the gauges without reading them."""
         yield from _families()
 
 

@@ -46,7 +46,7 @@ class Replica:
         self.epochs: list[int] = []
         clock = SystemClock()
         client = LeaseClient(api, namespace, lease, clock=clock)
-        self.leadership = Leadership(client, Epochs(store, clock), me, terms=terms)
+        self.leadership = Leadership(client, Epochs(store, clock), me, timings=terms)
         self.task = asyncio.get_running_loop().create_task(self.leadership.run(self.lead))
 
     async def lead(self, epoch: int) -> None:

@@ -176,11 +176,11 @@ async def test_size_set_by_hand_is_told(world: World) -> None:
         await registry.happens(a_plan(1, world, *NODES))
         await world.client.patch(client.MPIJOBS, key, {"spec": started})
         await registry.happens(WorkerStarted(job_id=job_id, workers={0: "n1", 1: "n1"}))
-        await world.until(lambda: any(_replicas(job) == 2 for _, job in registry.site.jobs()))
+        await world.until(lambda: any(_replicas(job) == 2 for _, job in registry.objects.jobs()))
         await world.client.patch(client.MPIJOBS, key, {"spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 7}}}})
         await world.until_it_is(lambda: has_told(registry, "ScaledByHand"))
         told = await registry.told("digits")
-    assert told["ScaledByHand"] == "somebody set 7 replicas; the plan gives it 2, and they are set again"
+    assert told["ScaledByHand"] == "somebody set 7 replicas; the plan gives the job 2, so voda sets that again"
 
 
 async def test_job_made_anew_says_so_on_its_new_object(world: World) -> None:

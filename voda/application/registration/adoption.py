@@ -1,8 +1,8 @@
-"""Takes objects that users create with kubectl into the log, and makes them ready to be run.
+"""Adopts objects that users create with kubectl: submits them as jobs, and makes them ready to run.
 
-Rules: an object is taken in once, whatever crashes in between, because its uid is the key; it is suspended before it
-is taken in, and no start can come before its templates are voda's, because both come with the patch that names the
-job; what voda cannot run, and what others run, is told so and left as it is.
+Rules: an object is adopted once, whatever crashes in between, because its uid is the key; it is suspended before its
+job is submitted, and cannot start before its templates are voda's, because the patch that names the job sets both. An
+object that voda cannot run, or that another controller runs, gets an Event that says so and stays as it is.
 """
 
 import logging
@@ -33,21 +33,21 @@ _log = logging.getLogger(__name__)
 
 Announce = Callable[[Announcement], None]
 Adopted = Callable[[Literal["adopted", "refused"]], None]
-"""Told of each object what became of it."""
+"""Called with what became of an object."""
 _KEPT: Final = frozenset({"runPolicy"})
 _KEPT_UNSEEN: Final = frozenset({"runPolicy", "elasticPolicy"})
 _MOST_TRIES: Final = 3
-"""Of one patch, each lost to somebody who changed the object at the same moment."""
+"""Of one patch; each but the last lost to somebody who changed the object at the same moment."""
 _MOST_WARNINGS: Final = 5
-"""Of one object that are told in words; the rest are counted."""
+"""Of one object that an Event spells out; the rest are counted."""
 
 
 class ObjectRefused(InvalidInput):
-    """The object is not taken in as it stands; this was told on it."""
+    """voda does not adopt the object as it stands; an Event on it says why."""
 
 
 def too_old(kind: JobKind) -> str:
-    """Return why jobs of a kind whose objects forget that they are suspended cannot be run."""
+    """Return why voda cannot run jobs of a kind whose objects forget that they are suspended."""
     return (
         f"the {kind.name} of this cluster ({kind.api_version}) knows no runPolicy.suspend, so voda cannot halt it:"
         " install mpi-operator v0.4 or training-operator v1.7, or newer"
@@ -55,11 +55,11 @@ def too_old(kind: JobKind) -> str:
 
 
 class TemplateValues(Struct, frozen=True, kw_only=True):
-    """What every object is made to fit."""
+    """What voda puts into the templates of every object."""
 
     site: Site
     environment: Callable[[JobSpec], Mapping[str, str]]
-    """What the processes of a job are told of the service."""
+    """Variables by which the processes of a job know voda."""
 
 
 class Adoption:
@@ -68,30 +68,30 @@ class Adoption:
     def __init__(  # noqa: PLR0913 - its ports
         self,
         *,
-        site: JobObjects,
+        objects: JobObjects,
         backend: Backend,
         submits: Submits,
-        fitting: TemplateValues,
+        values: TemplateValues,
         announce: Announce,
         adopted: Adopted | None = None,
     ) -> None:
-        self._site = site
+        self._objects = objects
         self._backend = backend
         self._submits = submits
-        self._fitting = fitting
+        self._values = values
         self._announce = announce
         self._adopted = adopted or (lambda outcome: None)
 
     async def adopt(self, kind: JobKind, job: JobObject) -> None:
-        """Take an object in, unless voda must not or cannot run it.
+        """Adopt an object, unless voda must not or cannot run it.
 
         Raises:
             ObjectRefused: it must not, or cannot; look again when the object changes.
-            VodaError: it was not to be found out, or to be done, now: try again.
+            VodaError: it cannot be adopted now: try again.
         """
         meta = job.metadata
         if reason := foreign_manager(job):
-            self._tell(kind, meta, "NotManaged", reason)
+            self._announce_on(kind, meta, "NotManaged", reason)
             raise ObjectRefused(reason)
         found = await self._found(kind, meta)
         if found is None:
@@ -101,7 +101,7 @@ class Adoption:
             self._refuse_namesake(kind, meta)
             warnings = self._submits.check(manifest, who)
             if not job.spec.run_policy.suspend:
-                # Pods that the operator has made by now are none that voda placed: they go first.
+                # Pods that the operator has made by now are not placed by voda: they go first.
                 found = await self._patched(kind, meta, kind.halted().body, {"uid": meta.uid})
             submitted = await self._submits.adopt(manifest, who, uid=meta.uid)
         except InvalidInput as error:
@@ -114,7 +114,7 @@ class Adoption:
             self._adopted("adopted")
             _log.info("adopted job_id=%s object=%s uid=%s", submitted.record.spec.job_id, meta.key, meta.uid)
         self._warn(kind, meta, warnings)
-        # Whatever it is told to be by now: it may be a copy of an object that was ready elsewhere.
+        # Even if it says that it is ready: it may be a copy of an object that was ready elsewhere.
         await self._make_ready(kind, meta, found, submitted.record.spec.job_id, is_new=True)
 
     def _refuse_namesake(self, kind: JobKind, meta: ObjectMeta) -> None:
@@ -128,13 +128,13 @@ class Adoption:
             )
 
     async def prepare(self, kind: JobKind, job: JobObject, job_id: str) -> None:
-        """Make the object of a live job ready to be run, suspended until it is started."""
+        """Make the object of a live job ready to run, suspended until the job is started."""
         await self._make_ready(kind, job.metadata, await self._found(kind, job.metadata), job_id)
 
     async def hold(self, kind: JobKind, job: JobObject, job_id: str) -> None:
-        """Suspend an object that somebody let go though its job shall wait."""
+        """Suspend an object that somebody resumed though its job shall wait."""
         backend = self._backend
-        # Whoever starts a job has written down before that it shall run.
+        # Before voda resumes an object, the log says that its job shall run.
         await backend.view.reached(await backend.store.position())
         record = backend.view.roster.job(job_id)
         if record is not None and is_at_rest(record):
@@ -142,21 +142,21 @@ class Adoption:
             await self._patched(kind, job.metadata, kind.halted().body, known)
 
     async def refit(self, kind: JobKind, job: JobObject, job_id: str, *, was_seen: bool) -> None:
-        """Give an object back what somebody took from its templates, and let it run on: new pods need it.
+        """Restore what somebody removed from an object's templates, while the job runs on: new pods need it.
 
-        Whoever applies a manifest again replaces its containers as a whole.
+        Applying a manifest again replaces its containers as a whole.
 
         Args:
             kind: of the job.
             job: its object.
             job_id: of the job.
-            was_seen: whether somebody was seen to change it. If not, its bounds stay: they may be those that the agents
-                that run were told, and others are set before a start alone.
+            was_seen: whether the change was seen. If not, the object keeps its bounds: the agents that run may have
+                been started with them, and new bounds are set only before a start.
         """
         found, spec = await self._found(kind, job.metadata), self._spec(job_id)
         if found is None or spec is None:
             return
-        body = dict(kind.adopted(found, spec, self._fitting.site, self._fitting.environment(spec)).body)
+        body = dict(kind.adopted(found, spec, self._values.site, self._values.environment(spec)).body)
         kept = _KEPT if was_seen else _KEPT_UNSEEN
         lacking = {name: value for name, value in body.get("spec", {}).items() if name not in kept}
         if lacking:
@@ -168,7 +168,7 @@ class Adoption:
     ) -> None:
         for tries_left in reversed(range(_MOST_TRIES)):
             if found is None or (not is_new and _is_noted(found, job_id)):
-                # It is gone; or it is ready, and may have been let go since.
+                # It is gone; or it is ready, and may have been resumed since.
                 return
             try:
                 await self._fit(kind, meta, found, job_id)
@@ -183,14 +183,14 @@ class Adoption:
     async def _fit(self, kind: JobKind, meta: ObjectMeta, found: Mapping[str, Any], job_id: str) -> None:
         if (spec := self._spec(job_id)) is None:
             return
-        body = kind.adopted(found, spec, self._fitting.site, self._fitting.environment(spec)).body
-        # What was read is what is patched: lists are replaced as a whole.
+        body = kind.adopted(found, spec, self._values.site, self._values.environment(spec)).body
+        # The patch must meet the version that was read: it replaces lists as a whole.
         known = {"uid": meta.uid, "resourceVersion": found["metadata"]["resourceVersion"]}
         now = await self._patched(kind, meta, body, known, annotations={well_known.JOB_ID: job_id})
         if not now["spec"].get("runPolicy", {}).get("suspend"):
             raise ObjectRefused(too_old(kind))
         for path in kind.outdated(meta.namespace, meta.name):
-            await self._site.api.delete(path)
+            await self._objects.api.delete(path)
 
     def _spec(self, job_id: str) -> JobSpec | None:
         """Return the spec of a live job, manifest included."""
@@ -200,7 +200,7 @@ class Adoption:
 
     async def _found(self, kind: JobKind, meta: ObjectMeta) -> Mapping[str, Any] | None:
         """Return the whole object; None where it is gone, or is going."""
-        found: Mapping[str, Any] | None = await self._site.api.get(_path(kind, meta), dict)
+        found: Mapping[str, Any] | None = await self._objects.api.get(_path(kind, meta), dict)
         if found is None or found["metadata"].get("uid") != meta.uid or found["metadata"].get("deletionTimestamp"):
             return None
         return found
@@ -223,25 +223,25 @@ class Adoption:
         if annotations:
             metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
         path = _path(kind, meta)
-        now: Mapping[str, Any] | None = await self._site.api.patch(path, {**body, "metadata": metadata}, dict)
+        now: Mapping[str, Any] | None = await self._objects.api.patch(path, {**body, "metadata": metadata}, dict)
         if now is None:
             raise Conflict(f"{path} is gone")
         return now
 
     async def _refuse(self, kind: JobKind, meta: ObjectMeta, sentence: str, reason: Reason) -> None:
-        """Tell on the object why voda does not run it."""
-        self._tell(kind, meta, reason, sentence)
+        """Say on the object why voda does not run it."""
+        self._announce_on(kind, meta, reason, sentence)
         if changes := differing(refused_annotations(sentence), meta.annotations):
             self._adopted("refused")
             await self._patched(kind, meta, {}, {"uid": meta.uid}, annotations=changes)
 
     def _warn(self, kind: JobKind, meta: ObjectMeta, warnings: Sequence[Warned]) -> None:
         if warnings:
-            told = [f"{warned.field}: {warned.message}" for warned in warnings[:_MOST_WARNINGS]]
+            spelled = [f"{warned.field}: {warned.message}" for warned in warnings[:_MOST_WARNINGS]]
             more = [f"and {len(warnings) - _MOST_WARNINGS} more"] if len(warnings) > _MOST_WARNINGS else []
-            self._tell(kind, meta, "NotHonoured", "; ".join([*told, *more]))
+            self._announce_on(kind, meta, "NotHonoured", "; ".join([*spelled, *more]))
 
-    def _tell(self, kind: JobKind, meta: ObjectMeta, reason: Reason, message: str) -> None:
+    def _announce_on(self, kind: JobKind, meta: ObjectMeta, reason: Reason, message: str) -> None:
         now = self._backend.clock.now()
         subject = subject_of(kind, meta)
         self._announce(Announcement(subject=subject, reason=reason, message=message, at=now, key=message))

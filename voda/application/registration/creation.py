@@ -1,7 +1,7 @@
-"""Makes the objects of jobs that were submitted to the API.
+"""Creates the objects of jobs that were submitted to the API, and records which object is whose.
 
-Rules: an object's name and its annotation follow from the job, so that a crash between making it and recording it
-leads back to the same object; whatever else has the name is never touched, but for what is left of an earlier job.
+Rules: an object's name and annotation follow from the job, so that a crash between creating and recording it leads
+back to the same object; another object of that name is never touched, unless it is left over from an earlier job.
 """
 
 from typing import Final
@@ -33,13 +33,13 @@ class NameTaken(ClusterUnavailable):
 class Creation:
     """Creates and registers job objects, one by one."""
 
-    def __init__(self, *, site: JobObjects, backend: Backend, fitting: TemplateValues) -> None:
-        self._site = site
+    def __init__(self, *, objects: JobObjects, backend: Backend, values: TemplateValues) -> None:
+        self._objects = objects
         self._backend = backend
-        self._fitting = fitting
+        self._values = values
 
     async def create(self, job_id: str) -> None:
-        """Make the object of a live job that has none, and record whose it is; a job without prospects fails.
+        """Create the object of a live job that has none, and record it; a job that cannot have one fails.
 
         Raises:
             NameTaken: an object of that name is about to go.
@@ -50,16 +50,16 @@ class Creation:
         if job is None:
             return
         try:
-            kind = self._site.kind_of(job.spec)
-            body = kind.created(job.spec, self._fitting.site, self._fitting.environment(job.spec))
+            kind = self._objects.kind_of(job.spec)
+            body = kind.created(job.spec, self._values.site, self._values.environment(job.spec))
         except (ActionRefused, InvalidInput) as error:
             await self._fail(job_id, str(error))
             return
         path = collection(kind, job.spec.namespace)
         try:
-            made = await self._site.api.create(path, body, JobObject)
+            made = await self._objects.api.create(path, body, JobObject)
         except Conflict:
-            await self._meet(kind, job)
+            await self._handle_namesake(kind, job)
         except Rejected as error:
             if not await self._lacks_namespace(error, job.spec):
                 raise
@@ -67,7 +67,9 @@ class Creation:
             await self._fail(job_id, f"namespace {namespace!r} does not exist: create it, and submit the job again")
         else:
             if not made.spec.run_policy.suspend:
-                await self._site.api.delete(named(kind, job.spec.namespace, made.metadata.name), uid=made.metadata.uid)
+                await self._objects.api.delete(
+                    named(kind, job.spec.namespace, made.metadata.name), uid=made.metadata.uid
+                )
                 await self._fail(job_id, too_old(kind))
                 return
             await self.register(job.spec, made.metadata.uid)
@@ -92,24 +94,24 @@ class Creation:
             and (meta.namespace, meta.name) == (spec.namespace, spec.name or spec.job_id)
             and meta.deletion_timestamp is None
             and not has_finished(found)
-            and not kind.is_broken(found, self._site.pods_of(spec.job_id))
+            and not kind.is_broken(found, self._objects.pods_of(spec.job_id))
         )
 
-    async def _meet(self, kind: JobKind, job: Job) -> None:
-        """Find out what has the job's name, and do what is to be done about it."""
+    async def _handle_namesake(self, kind: JobKind, job: Job) -> None:
+        """Look at the object that has the job's name, and register it, wait for it to go, delete it or fail the job."""
         spec = job.spec
         path = object_path(KubeJob(kind, JobObject(metadata=_named(spec))))
-        found = await self._site.api.get(path, JobObject)
+        found = await self._objects.api.get(path, JobObject)
         if found is None:
             raise NameTaken(f"{path} was there a moment ago")
         meta = found.metadata
         if self.is_awaited(kind, found, job):
             await self.register(spec, meta.uid)
         elif meta.deletion_timestamp is not None or self._is_own(found, spec.job_id):
-            # What is left of this very job goes before it is made anew, and that is the actuator's business.
+            # The actuator deletes what is left of this very job, before the job gets a new object.
             raise NameTaken(f"{path} is there until its deletion is done")
         elif self._is_left_over(found):
-            await self._site.api.delete(path, uid=meta.uid)
+            await self._objects.api.delete(path, uid=meta.uid)
             raise NameTaken(f"{path} of an earlier job is being deleted")
         else:
             await self._fail(
@@ -123,21 +125,22 @@ class Creation:
         return meta.annotations.get(well_known.JOB_ID) == job_id or roster.submission(adoption_id(meta.uid)) == job_id
 
     def _is_left_over(self, found: JobObject) -> bool:
-        """Say whether it is the object of a job that has ended, and nothing that somebody made since."""
+        """Say whether it is the object of a job that has ended, and not one that somebody made since."""
         roster, meta = self._backend.view.roster, found.metadata
         job_id = roster.submission(adoption_id(meta.uid)) or meta.annotations.get(well_known.JOB_ID, "")
         if not job_id or not roster.is_known(job_id):
             return False
         record = roster.job(job_id)
         if record is None:
-            # Ended so long ago that its uid is forgotten: what has finished by its own account is no loss.
+            # The job ended so long ago that its uid is forgotten: an object that has finished is no loss.
             return has_finished(found)
         return not record.is_live and (record.job.uid == meta.uid or has_finished(found))
 
     async def _lacks_namespace(self, error: Rejected, spec: JobSpec) -> bool:
         """Say whether the server refused because the job's namespace is not there."""
         return (
-            error.code == _NOT_FOUND and await self._site.api.get(f"/api/v1/namespaces/{spec.namespace}", dict) is None
+            error.code == _NOT_FOUND
+            and await self._objects.api.get(f"/api/v1/namespaces/{spec.namespace}", dict) is None
         )
 
     async def _fail(self, job_id: str, reason: str) -> None:

@@ -1,7 +1,7 @@
-"""Takes over what a user changes on a live job's object: least, most, priority and epochs, by their annotations.
+"""Records what a user changes on a live job's object by annotations: replica bounds, priority and epochs.
 
-Rule: only what was changed on the object since the log last heard of it is taken over, so that what was changed
-through the API meanwhile stays; what was taken over is noted on the object.
+Rule: only what changed on the object since the last time is recorded, so that a change through the API in between
+stays; what was recorded is noted on the object.
 """
 
 from typing import Any
@@ -24,41 +24,41 @@ from voda.projections.records import JobRecord
 
 
 class SpecAnnotations:
-    """Compares objects with what the log took over from them."""
+    """Compares objects with what the log recorded of them."""
 
-    def __init__(self, *, site: JobObjects, backend: Backend, announce: Announce) -> None:
-        self._site = site
+    def __init__(self, *, objects: JobObjects, backend: Backend, announce: Announce) -> None:
+        self._objects = objects
         self._backend = backend
         self._announce = announce
 
     def differ(self, job: JobObject, record: JobRecord) -> bool:
-        """Say whether the object's wishes are others than those the log took over last."""
-        return spec_text(job.metadata.annotations) != self._taken(job, record)
+        """Say whether the object's annotations differ from what the log recorded last."""
+        return spec_text(job.metadata.annotations) != self._recorded(job, record)
 
     async def take(self, kind: JobKind, job: JobObject, record: JobRecord) -> None:
-        """Record the changed wishes of an object, and note on it that they are recorded.
+        """Record the changed annotations of an object, and note on it that they are recorded.
 
         Raises:
-            ObjectRefused: they cannot be meant; this was told on the object.
+            ObjectRefused: they are invalid; an Event on the object says so.
             VodaError: try again.
         """
         meta = job.metadata
         try:
-            given = changed_fields(meta.annotations, self._taken(job, record))
-            # Checked against the job as it is by now, so that impossible bounds are told and not recorded.
-            wishes = msgspec.convert(given, Change)
+            given = changed_fields(meta.annotations, self._recorded(job, record))
+            # Checked against the job as it is now, so that impossible bounds are announced and not recorded.
+            change = msgspec.convert(given, Change)
             if given:
-                await change_job.change(self._backend, record, wishes, Who(user=record.spec.user, role="user"))
+                await change_job.change(self._backend, record, change, Who(user=record.spec.user, role="user"))
         except (InvalidInput, msgspec.ValidationError) as error:
             subject, now = subject_of(kind, meta), self._backend.clock.now()
-            sentence = f"the changed wishes are not taken over: {error}"
+            sentence = f"the changed annotations are not taken over: {error}"
             self._announce(Announcement(subject=subject, reason="Invalid", message=sentence, at=now, key=sentence))
             raise ObjectRefused(sentence) from error
         noted: dict[str, Any] = {RECORDED_SPEC: spec_text(meta.annotations)}
         body = {"metadata": {"uid": meta.uid, "annotations": noted}}
-        await self._site.api.patch(object_path(KubeJob(kind, job)), body, JobObject)
+        await self._objects.api.patch(object_path(KubeJob(kind, job)), body, JobObject)
 
-    def _taken(self, job: JobObject, record: JobRecord) -> str:
+    def _recorded(self, job: JobObject, record: JobRecord) -> str:
         live = self._backend.view.live.cluster
         live_job = live.jobs(record.spec.pool).get(record.spec.job_id)
         return recorded_text(job, live_job.spec.manifest if live_job is not None else None)

@@ -1,7 +1,7 @@
-"""Keeps the annotations of job objects as the log would have them.
+"""Keeps the status annotations of job objects up to date with the log.
 
-Rules: level, not edge: only what differs from what the object shows is patched; the job about which something changed
-last comes first; at most so many patches a second, however many jobs change.
+Rules: level, not edge: only what differs from what the object shows is patched; the job that changed last comes first;
+at most so many patches a second, however many jobs change.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from voda.application.read_model import View
-from voda.application.registration.ports import JobObjects, SeenJob
+from voda.application.registration.ports import JobObjects
 from voda.application.status.rate_limiter import RateLimiter
 from voda.application.submit_job import adoption_id
 from voda.backoff import Backoff
@@ -41,12 +41,12 @@ _RETRY_S: Final = 2.0
 class Annotator:
     """Compares objects with the log, and patches them."""
 
-    def __init__(self, site: JobObjects, view: View, clock: Clock, *, per_s: float) -> None:
-        self._site = site
+    def __init__(self, objects: JobObjects, view: View, clock: Clock, *, per_s: float) -> None:
+        self._mirror = objects
         self._view = view
         self._clock = clock
-        self._pace = RateLimiter(per_s, clock)
-        self._objects: dict[str, SeenJob] = {}
+        self._limiter = RateLimiter(per_s, clock)
+        self._objects: dict[str, KubeJob] = {}
         """uid -> the object as it was last seen, or as the last patch left it."""
         self._stale: OrderedDict[str, None] = OrderedDict()
         """uids of objects to compare; the last one changed last."""
@@ -57,11 +57,11 @@ class Annotator:
         self._trouble = ""
 
     def see_object(self, kind: JobKind, before: JobObject | None, now: JobObject | None) -> None:
-        """Take note of an object that came, changed or went."""
+        """Note an object that came, changed or went."""
         if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
             self._forget(before.metadata.uid)
         if now is not None:
-            self._objects[now.metadata.uid] = (kind, now)
+            self._objects[now.metadata.uid] = KubeJob(kind, now)
             if well_known.JOB_ID in now.metadata.annotations:
                 self.mark(now.metadata.uid)
 
@@ -79,9 +79,9 @@ class Annotator:
             group.create_task(self._work())
 
     async def _sweep(self) -> None:
-        """Have everything compared now and then: forecasts change without a word."""
+        """Compare everything now and then: forecasts change without an event."""
         while True:
-            for number, (kind, job) in enumerate(list(self._site.jobs())):
+            for number, (kind, job) in enumerate(list(self._mirror.jobs())):
                 with log_unexpected("comparing annotations", job.metadata.key):
                     self._compare(kind, job)
                 if number % _AT_A_TIME == _AT_A_TIME - 1:
@@ -96,25 +96,25 @@ class Annotator:
                 await self._wake.wait()
             uid, _ = self._stale.popitem()
             with log_unexpected("annotating", uid):
-                await self._see_to(uid)
+                await self._update(uid)
 
     def _compare(self, kind: JobKind, job: JobObject) -> None:
         uid = job.metadata.uid
-        self._objects.setdefault(uid, (kind, job))
+        self._objects.setdefault(uid, KubeJob(kind, job))
         if self._changes(*self._objects[uid]):
             self._stale.setdefault(uid)
             self._wake.set()
 
-    async def _see_to(self, uid: str) -> None:
+    async def _update(self, uid: str) -> None:
         seen = self._objects.get(uid)
         if seen is None or not self._changes(*seen):
             return
-        await self._pace.turn()
+        await self._limiter.turn()
         # By now there may be more to say, and it is said in the same patch.
         if (seen := self._objects.get(uid)) is not None and (changes := self._changes(*seen)):
-            await self._tell(*seen, changes)
+            await self._send(*seen, changes)
 
-    async def _tell(self, kind: JobKind, job: JobObject, changes: Mapping[str, str | None]) -> None:
+    async def _send(self, kind: JobKind, job: JobObject, changes: Mapping[str, str | None]) -> None:
         uid = job.metadata.uid
         try:
             await self._patch(kind, job, changes)
@@ -123,7 +123,7 @@ class Annotator:
             self._forget(uid)
         except ClusterUnavailable as error:
             self._note(str(error))
-            # After all others: what keeps this one from being told may not concern them.
+            # After all others: what keeps this one from being patched may not concern them.
             self._stale.setdefault(uid)
             self._stale.move_to_end(uid, last=False)
             await asyncio.sleep(max(_RETRY_S, getattr(error, "retry_after_s", 0.0)))
@@ -139,11 +139,11 @@ class Annotator:
         if well_known.ESTIMATED_FINISH in changes:
             self._finish_at[uid] = self._clock.now()
         body: dict[str, Any] = {"metadata": {"uid": uid, "annotations": dict(changes)}}
-        now = await self._site.api.patch(object_path(KubeJob(kind, job)), body, JobObject)
+        now = await self._mirror.api.patch(object_path(KubeJob(kind, job)), body, JobObject)
         if now is None:
             self._forget(uid)
         elif uid in self._objects:
-            self._objects[uid] = (kind, now)
+            self._objects[uid] = KubeJob(kind, now)
 
     def _changes(self, kind: JobKind, job: JobObject) -> Mapping[str, str | None]:
         """Return what an object shall say that it does not say."""
@@ -169,7 +169,7 @@ class Annotator:
     def _note(self, trouble: str) -> None:
         """Log what is wrong, once until it is right again."""
         if not self._trouble:
-            _log.warning("annotations are not told reason=%s", trouble)
+            _log.warning("annotations are not written reason=%s", trouble)
         self._trouble = trouble
 
     def _forget(self, uid: str) -> None:

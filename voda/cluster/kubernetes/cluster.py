@@ -4,7 +4,6 @@ Rule: a worker holds its GPUs from the moment it is bound until its processes ha
 """
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
 from voda.cluster.kubernetes.convergence.actuator import Actuator
@@ -18,7 +17,8 @@ from voda.cluster.port import Notice, Observed
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
 from voda.events.types import ExitCause
 
-Confirm = Callable[[str], Awaitable[None]]
+FetchMissing = Callable[[str], Awaitable[None]]
+"""pool -> nothing."""
 
 
 class KubernetesCluster:
@@ -27,44 +27,48 @@ class KubernetesCluster:
     Args:
         pool: whose nodes and jobs it shows.
         inventory: what there is, of all pools.
-        notices: knows what ended, and what operators are asked for.
+        observations: know which jobs ended, and what sizes operators were asked for.
         actuator: acts.
-        confirm: asks the server for what is missed in a pool: a watch may be a moment behind.
+        fetch_missing: asks the server for a pool's objects that no watch has shown: a watch may be a moment behind.
     """
 
     def __init__(
-        self, pool: str, inventory: Inventory, notices: Observations, actuator: Actuator, confirm: Confirm
+        self,
+        pool: str,
+        inventory: Inventory,
+        observations: Observations,
+        actuator: Actuator,
+        fetch_missing: FetchMissing,
     ) -> None:
         self.pool = pool
         self._inventory = inventory
-        self._noted = notices
+        self._observations = observations
         self._actuator = actuator
-        self._confirm = confirm
-        self._told: deque[Notice] = deque()
-        self._has_told = asyncio.Event()
-        self._is_watched = False
+        self._fetch_missing = fetch_missing
+        self._queue: asyncio.Queue[Notice] | None = None
+        """Of the one who watches."""
 
     async def observe(self) -> Observed:
         """See Cluster.observe."""
         inventory, pool = self._inventory, self.pool
-        await self._confirm(pool)
+        await self._fetch_missing(pool)
         working = inventory.jobs_with_workers()
         mine = [job_id for job_id in working if inventory.gpu_nodes(job_id) and inventory.pool(job_id) == pool]
         return Observed(
             nodes=inventory.stock.pool_nodes(pool),
             workers={job_id: inventory.gpu_nodes(job_id) for job_id in mine},
             gpus_per_replica={job_id: inventory.gpus_per_replica(job_id) for job_id in mine},
-            ended={job_id: end for job_id, end in self._noted.ends.items() if inventory.pool(job_id) == pool},
+            ended={job_id: end for job_id, end in self._observations.ends.items() if inventory.pool(job_id) == pool},
             exits=_Exits(inventory),
             objects=_Objects(inventory),
             starting=[job_id for job_id in self._actuator.starting() if self._is_live(job_id)],
-            sizes={job_id: size for job_id, size in self._noted.sizes.items() if inventory.pool(job_id) == pool},
+            sizes={job_id: size for job_id, size in self._observations.sizes.items() if inventory.pool(job_id) == pool},
         )
 
     def _is_live(self, job_id: str) -> bool:
         """Say whether a job of this pool goes on, for the log and for its operator."""
         job = self._inventory.job(job_id)
-        return job is not None and job.spec.pool == self.pool and job_id not in self._noted.ends
+        return job is not None and job.spec.pool == self.pool and job_id not in self._observations.ends
 
     async def apply(self, action: Action) -> None:
         """See Cluster.apply."""
@@ -72,22 +76,18 @@ class KubernetesCluster:
 
     async def watch(self) -> AsyncIterator[Notice]:
         """See Cluster.watch."""
-        self._told.clear()
-        self._is_watched = True
+        queue = self._queue = asyncio.Queue()
         try:
             while True:
-                while self._told:
-                    yield self._told.popleft()
-                self._has_told.clear()
-                await self._has_told.wait()
+                yield await queue.get()
         finally:
-            self._is_watched = False
+            if self._queue is queue:
+                self._queue = None
 
-    def tell(self, notice: Notice) -> None:
-        """Take a fact about this pool for whoever watches; who begins to watch later looks for himself."""
-        if self._is_watched:
-            self._told.append(notice)
-            self._has_told.set()
+    def publish(self, notice: Notice) -> None:
+        """Pass a fact about this pool to the one who watches; one who begins later observes first."""
+        if self._queue is not None:
+            self._queue.put_nowait(notice)
 
     def _desired(self, action: Action) -> Desired:
         match action:
@@ -111,7 +111,7 @@ class KubernetesCluster:
 
 
 class _Objects(Mapping[str, str]):
-    """Job id -> uid of its object, looked up when asked for: there may be thousands, and few are ever asked for."""
+    """Job id -> uid of its object, looked up one by one: there may be thousands, and few are ever needed."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
@@ -136,7 +136,7 @@ class _Objects(Mapping[str, str]):
 
 
 class _Exits(Mapping[str, Mapping[int, ExitCause]]):
-    """Job id -> why workers are over whose pods are still there, unless their place is taken; as lazy as _Objects."""
+    """Job id -> why workers ended whose pods are still there, unless their place is taken; as lazy as _Objects."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory

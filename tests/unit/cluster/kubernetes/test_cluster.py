@@ -14,8 +14,8 @@ async def _trust(pool: str) -> None:
 def test_move_when_a_new_leader_knows_of_gaps_moves_and_leaves_the_gaps_to_the_resize_that_follows() -> None:
     async def act() -> None:
         stage = Stage()
-        notices = Observations(stage.inventory, lambda pool, fact: None)
-        cluster = KubernetesCluster("v100", stage.inventory, notices, stage.actuator, _trust)
+        observations = Observations(stage.inventory)
+        cluster = KubernetesCluster("v100", stage.inventory, observations, stage.actuator, _trust)
         for node in ("n1", "n2"):
             stage.add_node(node)
         stage.add_job("a", workers=3)
@@ -38,8 +38,8 @@ def test_move_when_a_new_leader_knows_of_gaps_moves_and_leaves_the_gaps_to_the_r
 def test_job_whose_workers_wait_for_room_is_shown_as_starting_until_they_have_some_or_it_is_halted() -> None:
     async def act() -> None:
         stage = Stage()
-        notices = Observations(stage.inventory, lambda pool, fact: None)
-        cluster = KubernetesCluster("v100", stage.inventory, notices, stage.actuator, _trust)
+        observations = Observations(stage.inventory)
+        cluster = KubernetesCluster("v100", stage.inventory, observations, stage.actuator, _trust)
         stage.add_node("n1", cpu="1")
         stage.add_job("a", workers=1)
         stage.add_job("b", workers=1, pool="other")

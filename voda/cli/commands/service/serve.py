@@ -127,7 +127,7 @@ class Shared(NamedTuple):
 def _on_kubernetes(shared: Shared, config: Path | None, kubeconfig: Path | None, context: str) -> None:
     from voda import config as environment
     from voda.app.kubernetes.options import ReplicaContext
-    from voda.app.kubernetes.service import running
+    from voda.app.kubernetes.replica import running
     from voda.cluster.kubernetes.client.credentials import namespace
 
     options = _settings(shared, config)

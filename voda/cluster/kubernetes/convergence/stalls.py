@@ -1,22 +1,33 @@
-"""Why a job gets no further though voda has done its part: what its pods, its operator or its nodes wait for.
+"""Stalls: jobs that get no further though voda has done its part, because of their pods, operator or nodes.
 
-Rules: pure; a sentence holds nothing that changes by itself (counts, times, messages of retries), so that what lasts is
-told once.
+`stall_of` says what one job waits for; `StallWatch` looks at all live jobs now and then, and reports to the log a stall
+that lasts, and its end.
+
+Rule: level, not edge: what is reported is what differs from the log, and never what only comes and goes; hence a
+sentence holds nothing that changes by itself (counts, times, messages of retries).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
 
+from voda.clock import Clock
+from voda.cluster.kubernetes.binding.binder import Binder
+from voda.cluster.kubernetes.convergence.actuator import Actuator, PublishJob
 from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, DesiredStop, Situation
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.resources.objects import ContainerStatus, Pod
+from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.cluster.kubernetes.state.job_outcome import outcome_of
+from voda.events.types import JobStalled
 
+SOON_S: Final = 60.0
+LATE_S: Final = 300.0
+"""Large images take minutes."""
 _NO_IMAGE: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"})
-"""A kubelet tells them by turns."""
+"""A kubelet reports them by turns."""
 _STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
@@ -32,13 +43,13 @@ class Stall(Struct, frozen=True):
 NONE: Final = Stall()
 
 
-def stall_of(desired: Desired, at: Situation, unbound_reasons: str = "") -> Stall:
+def stall_of(desired: Desired, at: Situation, unbound_reason: str = "") -> Stall:
     """Return what a job waits for; of several things the first one, and what may take long only where all does.
 
     Args:
         desired: of the job.
         at: what there is of it.
-        declined: why its workers were not bound last, where no node was told to refuse them.
+        unbound_reason: why its workers were not bound last, where no node was told to refuse them.
     """
     seen = at.seen
     if seen is None or seen.object.metadata.deletion_timestamp is not None:
@@ -47,7 +58,7 @@ def stall_of(desired: Desired, at: Situation, unbound_reasons: str = "") -> Stal
         return NONE
     match desired:
         case DesiredRun(nodes):
-            found = list(_starting(nodes, at, seen, unbound_reasons))
+            found = list(_starting(nodes, at, seen, unbound_reason))
         case DesiredHalt():
             found = list(_halting(at, seen))
         case DesiredStop():
@@ -55,7 +66,7 @@ def stall_of(desired: Desired, at: Situation, unbound_reasons: str = "") -> Stal
     return min(found, key=lambda stall: stall.may_take_long, default=NONE)
 
 
-def _starting(nodes: Sequence[str], at: Situation, seen: KubeJob, unbound_reasons: str) -> Iterator[Stall]:
+def _starting(nodes: Sequence[str], at: Situation, seen: KubeJob, unbound_reason: str) -> Iterator[Stall]:
     workers = {at.indices[key]: pod for key, pod in at.workers.items()}
     yield from _leaving(at)
     if seen.object.spec.run_policy.suspend:
@@ -67,8 +78,8 @@ def _starting(nodes: Sequence[str], at: Situation, seen: KubeJob, unbound_reason
         )
     for index, pod in sorted(workers.items()):
         yield from _of_pod(f"worker {index}", pod)
-    if unbound_reasons and not all(pod.spec.node_name for pod in workers.values()):
-        yield Stall(unbound_reasons)
+    if unbound_reason and not all(pod.spec.node_name for pod in workers.values()):
+        yield Stall(unbound_reason)
     for pod in at.pods.values():
         if seen.kind.is_launcher(pod):
             yield from _of_launcher(pod)
@@ -122,3 +133,60 @@ def _of_container(where: str, status: ContainerStatus) -> Iterator[Stall]:
 
 def _operator(kind: JobKind) -> str:
     return "mpi-operator" if kind.api_version.endswith("/v2beta1") else "training-operator"
+
+
+class StallWatch:
+    """Looks at live jobs now and then.
+
+    Args:
+        inventory: what there is.
+        actuator: knows what is desired.
+        binder: knows what it did not bind.
+        clock: of how long a stall lasts.
+        logged: job id -> the stall that the log has; empty: the job goes on.
+        publish: takes facts for the log.
+    """
+
+    def __init__(  # noqa: PLR0913 - its ports
+        self,
+        inventory: Inventory,
+        actuator: Actuator,
+        binder: Binder,
+        clock: Clock,
+        *,
+        logged: Callable[[str], str],
+        publish: PublishJob,
+    ) -> None:
+        self._inventory = inventory
+        self._actuator = actuator
+        self._binder = binder
+        self._clock = clock
+        self._logged = logged
+        self._publish = publish
+        self._unreported: dict[str, tuple[str, float]] = {}
+        """job id -> what it waits for and since when, where the log has something else."""
+
+    def look(self, live: Iterable[str]) -> None:
+        """Look at all live jobs, and report what has lasted long enough."""
+        now, before, jobs = self._clock.now(), self._unreported, set(live)
+        self._unreported = {}
+        self._binder.keep_only(jobs)
+        for job_id in sorted(jobs):
+            desired, logged = self._desired(job_id), self._logged(job_id)
+            if desired is None and not logged:
+                continue
+            situation = self._actuator.situation(job_id)
+            stall = stall_of(desired or DesiredHalt(), situation, self._binder.unbound_reasons.get(job_id, ""))
+            if stall.reason == logged:
+                continue
+            reason, since = before.get(job_id, ("", now))
+            since = since if reason == stall.reason else now
+            if now - since < (LATE_S if stall.may_take_long else SOON_S):
+                self._unreported[job_id] = (stall.reason, since)
+            else:
+                self._publish(job_id, JobStalled(job_id=job_id, reason=stall.reason))
+
+    def _desired(self, job_id: str) -> Desired | None:
+        """Return what is desired of a job; of one that runs as planned without an action so far, that it runs."""
+        nodes = self._inventory.gpu_nodes(job_id)
+        return self._actuator.desired.get(job_id) or (DesiredRun(tuple(nodes.values())) if nodes else None)

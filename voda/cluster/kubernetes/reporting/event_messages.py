@@ -1,7 +1,7 @@
-"""The log's facts as announcements on a job's object: what happened, from what to what, and why.
+"""Turns the log's facts into messages for a job's owner: what happened, from what to what, and why.
 
-Rule: pure; a fact that changes nothing for the job's owner is not told, and what is not known (the size before, where
-the story was taken up in the middle) is left out, never guessed.
+Rule: pure; a fact that changes nothing for the owner has no message, and what is not known (the size before, where the
+log is followed from its middle) is left out, never guessed.
 """
 
 import re
@@ -44,15 +44,15 @@ _LOST: Final = {
 
 
 class JobMessage(Struct, frozen=True):
-    """One thing that happened to a job."""
+    """What happened to a job, for its owner."""
 
     job_id: str
     reason: Reason
-    message: str
+    text: str
 
 
 class EventMessages:
-    """Follows the log, and tells what happened to the jobs.
+    """Follows the log, and words what happened to the jobs.
 
     Args:
         record: returns what is known of a job, with the event at hand folded already.
@@ -65,16 +65,16 @@ class EventMessages:
         self._workers: dict[str, set[int]] = {}
 
     def begin(self, live: Iterable[JobRecord]) -> None:
-        """Take the story up where the jobs stand now."""
+        """Begin where the jobs stand now."""
         records = list(live)
         self._planned = {record.spec.job_id: record.planned for record in records}
         self._workers = {record.spec.job_id: set(record.workers) for record in records}
 
-    def tell(self, event: Event) -> Sequence[JobMessage]:
+    def of(self, event: Event) -> Sequence[JobMessage]:
         """Return what an event means to the jobs it is about; events come in the order of the log."""
-        return tuple(self._tell(event))
+        return tuple(self._of(event))
 
-    def _tell(self, event: Event) -> Iterator[JobMessage]:
+    def _of(self, event: Event) -> Iterator[JobMessage]:
         match event.data:
             case JobRegistered() as fact:
                 yield from self._registered(fact)
@@ -91,7 +91,7 @@ class EventMessages:
             case ActionFailed(job_id=job_id) as fact:
                 yield JobMessage(job_id, "ActionFailed", f"{fact.action} failed (attempt {fact.attempt}): {fact.error}")
             case JobChanged() as fact:
-                yield JobMessage(fact.job_id, "Changed", f"wishes changed: {_changes(fact)}")
+                yield JobMessage(fact.job_id, "Changed", f"settings changed: {_changes(fact)}")
             case JobCancelRequested(job_id=job_id, reason=reason):
                 yield JobMessage(job_id, "Canceling", f"cancellation requested{_because(reason)}")
             case JobCompleted(job_id=job_id):
@@ -109,7 +109,7 @@ class EventMessages:
             return
         if record.started_at is not None:
             yield JobMessage(
-                fact.job_id, "Recreated", "its object was made anew, and it goes on from its last checkpoint"
+                fact.job_id, "Recreated", "voda made a new object for the job, which goes on from its last checkpoint"
             )
             return
         self._planned.setdefault(fact.job_id, ())
@@ -160,7 +160,7 @@ class EventMessages:
 
 
 def _replaced(job_id: str, before: Sequence[str], now: Sequence[str], why: str) -> Iterator[JobMessage]:
-    """Tell what another placement means to a job that has one."""
+    """Yield what another placement means to a job that has one."""
     if len(before) != len(now):
         yield JobMessage(job_id, "Resized", f"{len(before)} -> {_counted(len(now), 'worker')}{_because(why)}")
         return
@@ -170,8 +170,8 @@ def _replaced(job_id: str, before: Sequence[str], now: Sequence[str], why: str) 
             moved.setdefault((old, new), []).append(index)
     moves = [f"{_which(indices)} from {old} to {new}" for (old, new), indices in moved.items()]
     if moves:
-        untold = sum(map(len, list(moved.values())[_MOST_MOVES:]))
-        more = f" and {untold} more" if untold else ""
+        unnamed = sum(map(len, list(moved.values())[_MOST_MOVES:]))
+        more = f" and {unnamed} more" if unnamed else ""
         yield JobMessage(job_id, "Migrated", f"moves {', '.join(moves[:_MOST_MOVES])}{more}{_because(why)}")
 
 

@@ -57,7 +57,7 @@ def told(*facts: AnyFact, begins_after: int = 0) -> list[tuple[str, str]]:
         if position == begins_after:
             story.begin(roster.jobs().values())
         elif position > begins_after:
-            found += [(one.reason, one.message) for one in story.tell(event) if one.job_id == "a"]
+            found += [(one.reason, one.text) for one in story.of(event) if one.job_id == "a"]
     return found
 
 
@@ -166,7 +166,7 @@ def test_release_of_a_job_that_is_canceled_or_over_is_no_preemption() -> None:
         (ActionFailed(job_id="a", action="StartJob", error="no quota", attempt=3),
          ("ActionFailed", "StartJob failed (attempt 3): no quota")),
         (JobChanged(job_id="a", max_replicas=8, priority=0),
-         ("Changed", "wishes changed: max_replicas = 8, priority = 0")),
+         ("Changed", "settings changed: max_replicas = 8, priority = 0")),
         (JobFailed(job_id="a", reason="exit code 1"), ("Failed", "failed: exit code 1")),
         (JobCanceled(job_id="a"), ("Canceled", "canceled")),
     ],
@@ -191,7 +191,7 @@ def test_what_changes_nothing_for_its_owner_is_not_told(fact: AnyFact) -> None:
 def test_object_made_anew_is_told_instead_of_a_second_queueing() -> None:
     facts = (*BEGIN, WorkerStarted(job_id="a", workers={0: "n1"}), JobRegistered(job_id="a", uid=""))
     assert told(*facts, JobRegistered(job_id="a", uid="u2"))[2:] == [
-        ("Recreated", "its object was made anew, and it goes on from its last checkpoint")
+        ("Recreated", "voda made a new object for the job, which goes on from its last checkpoint")
     ]
 
 
@@ -207,7 +207,7 @@ def test_story_that_does_not_know_the_size_before_tells_none() -> None:
     story = EventMessages(roster.job)
     event = log.add(a_plan("n1", "n2"), at=2.0)
     roster.apply(event)
-    assert story.tell(event) == ()
+    assert story.of(event) == ()
 
 
 def test_plan_for_jobs_that_are_not_known_is_no_trouble() -> None:

@@ -30,7 +30,7 @@ class Stage:
         self.client = MemoryClient(self.server)
         self.live: dict[str, Job] = {}
         self.inventory = Inventory(PoolRule(), self.live.get)
-        self.confirmation = MissingObjects(
+        self.missing = MissingObjects(
             self.inventory, MemoryApi(self.server), self.clock, kinds={"MPIJob": KIND}, jobs=lambda: self.live.values()
         )
 
@@ -41,45 +41,45 @@ class Stage:
         self.live["a"] = a_job("a", name="a", namespace="ns", pool="v100", uid=found.metadata.uid)
         return found
 
-    async def confirm(self, *, later_s: float = 60.0) -> bool:
-        """Ask, and say whether the object is believed to be there."""
+    async def is_there_after_fetch(self, *, later_s: float = 60.0) -> bool:
+        """Fetch, and say whether the object is believed to be there."""
         self.clock.move_to(self.clock.now() + later_s)
-        await self.confirmation.confirm("v100")
+        await self.missing.fetch("v100")
         return self.inventory.object_of("a") is not None
 
 
 async def test_object_that_no_watch_has_shown_is_asked_for() -> None:
     stage = Stage()
     await stage.begin()
-    assert await stage.confirm()
+    assert await stage.is_there_after_fetch()
 
 
 async def test_object_that_went_while_no_watch_was_up_is_known_to_be_gone() -> None:
     stage = Stage()
     await stage.begin()
-    assert await stage.confirm()
+    assert await stage.is_there_after_fetch()
     await stage.client.delete(MPIJOBS, "a", "ns")
     stage.inventory.dirty_jobs.clear()
-    assert not await stage.confirm()
+    assert not await stage.is_there_after_fetch()
     assert stage.inventory.dirty_jobs == {"a"}
 
 
 async def test_object_that_a_watch_shows_is_left_to_the_watch() -> None:
     stage = Stage()
     found = await stage.begin()
-    assert await stage.confirm()
-    stage.confirmation.shown(found.metadata.uid)
+    assert await stage.is_there_after_fetch()
+    stage.missing.watched(found.metadata.uid)
     await stage.client.delete(MPIJOBS, "a", "ns")
-    assert await stage.confirm()
+    assert await stage.is_there_after_fetch()
 
 
 async def test_object_that_was_made_anew_under_its_name_is_not_the_jobs() -> None:
     stage = Stage()
     await stage.begin()
-    assert await stage.confirm()
+    assert await stage.is_there_after_fetch()
     await stage.client.delete(MPIJOBS, "a", "ns")
     await stage.client.create(MPIJOBS, an_mpijob("a", "ns"))
-    assert not await stage.confirm()
+    assert not await stage.is_there_after_fetch()
 
 
 def test_answer_about_what_went_meanwhile_does_not_bring_it_back() -> None:

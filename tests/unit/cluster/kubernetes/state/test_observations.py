@@ -31,17 +31,16 @@ class Told:
 
     def __init__(self, job: Job | None = None) -> None:
         live = job or a_job("a", name="a", namespace="ns", uid="u1")
-        self.facts: list[Notice] = []
         self.live, self.past = {"a": live}, dict[str, Job]()
         self.inventory = Inventory(PoolRule(), self.live.get, self.past.get)
         self.inventory.put_node("n1", a_node_object("n1"))
-        self.notices = Observations(self.inventory, lambda pool, fact: self.facts.append(fact))
+        self.observations = Observations(self.inventory)
 
     def see(self, job: JobObject) -> None:
         self.inventory.put_object(job.metadata.uid, TORCH, job)
 
     def lose(self, job: JobObject) -> None:
-        self.notices.part(KubeJob(TORCH, job))
+        self.observations.object_gone(KubeJob(TORCH, job))
         self.inventory.put_object(job.metadata.uid, TORCH, None)
 
     def end(self, phase: Phase, workers: Mapping[int, str]) -> None:
@@ -54,9 +53,7 @@ class Told:
             self.inventory.put_pod(pod.metadata.key, pod)
 
     def look(self) -> Sequence[Notice]:
-        self.facts.clear()
-        self.notices.job("a", {})
-        return tuple(self.facts)
+        return tuple(fact for _, fact in self.observations.job_facts("a", {}))
 
 
 def an_object(uid: str = "u1", **status: Any) -> JobObject:
@@ -106,8 +103,8 @@ def test_end_that_an_object_told_before_this_replica_leads_is_known_when_it_begi
     told = Told()
     told.see(an_object(**SUCCEEDED))
     told.lose(an_object(**SUCCEEDED))
-    told.notices.begin([a_job("a", name="a", namespace="ns", uid="u1")])
-    assert told.notices.ends == {"a": JobCompleted(job_id="a")}
+    told.observations.begin([a_job("a", name="a", namespace="ns", uid="u1")])
+    assert told.observations.ends == {"a": JobCompleted(job_id="a")}
 
 
 def test_end_of_another_object_that_says_it_is_the_jobs_is_not_the_jobs() -> None:
@@ -139,7 +136,6 @@ def test_workers_that_went_after_their_jobs_end_while_nobody_led_are_left_to_the
     told = Told()
     told.run(1)
     told.end(Phase.COMPLETED, {0: "n1", 1: "n1"})
-    told.notices.begin([])
-    assert told.facts == []
+    told.observations.begin([])
     told.inventory.put_pod("ns/a-worker-1", None)
     assert told.look() == (WorkerExited(job_id="a", workers=(1,), cause="finished"),)

@@ -6,21 +6,20 @@ import msgspec
 
 from tests.builders import Log, a_spec
 from tests.kube.objects import an_mpijob
-from voda.app.kubernetes.gauge_sources import unadopted
-from voda.application.registration.ports import SeenJob
+from voda.app.kubernetes.log_queries import unadopted
 from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobObject
+from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.events.types import JobRegistered, JobSubmitted
 from voda.projections.job_registry import Roster
 
 
-def an_object(uid: str, **changes: Any) -> SeenJob:
+def an_object(uid: str, **changes: Any) -> KubeJob:
     manifest = an_mpijob("digits", "team", **{key: changes[key] for key in changes if key != "status"})
     metadata = {**manifest["metadata"], "uid": uid}
-    return MPIJobV2(), msgspec.convert(
-        {**manifest, "metadata": metadata, "status": changes.get("status", {})}, JobObject
-    )
+    whole = {**manifest, "metadata": metadata, "status": changes.get("status", {})}
+    return KubeJob(MPIJobV2(), msgspec.convert(whole, JobObject))
 
 
 def test_objects_that_nobody_knows_wait_until_they_are_refused() -> None:
