@@ -49,7 +49,7 @@ class Stage:
         api = MemoryApi(self.server, self.wire)
         self.binder = Binder(self.inventory, api, self.clock, self._tell, observer=Unobserved())
         self.actuator = Actuator(self.inventory, api, self.clock, self.binder, self._tell)
-        self.refresher = HostfileRefresher(self.inventory, api, self.clock, Unobserved())
+        self.refresher = HostfileRefresher(inventory=self.inventory, api=api, clock=self.clock, observer=Unobserved())
         self._resource = resource
         self._kind: JobKind = MPIJobV2() if resource == MPIJOBS else MPIJobV1()
         self._news: list[Change] = []

@@ -394,7 +394,7 @@ async def test_object_that_is_ready_is_not_suspended_again_by_who_knows_it_from_
         assert await registry.note("digits", "voda.dev/job-id") == job_id
         await _let_go(world)
         await registry.registrar.step()
-        await registry.registrar._duties._adoption.prepare(kind, stale, job_id)
+        await registry.registrar._duties.adoption.prepare(kind, stale, job_id)
         assert (await world.job("digits"))["spec"]["runPolicy"]["suspend"] is False
 
 

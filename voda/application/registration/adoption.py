@@ -7,6 +7,7 @@ object that voda cannot run, or that another controller runs, gets an Event that
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from msgspec import Struct
@@ -62,25 +63,16 @@ class TemplateValues(Struct, frozen=True, kw_only=True):
     """Variables by which the processes of a job know voda."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class Adoption:
     """Adopts job objects, one by one."""
 
-    def __init__(  # noqa: PLR0913 - its ports
-        self,
-        *,
-        objects: JobObjects,
-        backend: Backend,
-        submits: Submits,
-        values: TemplateValues,
-        announce: Announce,
-        adopted: Adopted | None = None,
-    ) -> None:
-        self._objects = objects
-        self._backend = backend
-        self._submits = submits
-        self._values = values
-        self._announce = announce
-        self._adopted = adopted or (lambda outcome: None)
+    objects: JobObjects
+    backend: Backend
+    submits: Submits
+    values: TemplateValues
+    announce: Announce
+    adopted: Adopted = lambda outcome: None
 
     async def adopt(self, kind: JobKind, job: JobObject) -> None:
         """Adopt an object, unless voda must not or cannot run it.
@@ -99,11 +91,11 @@ class Adoption:
         try:
             who, manifest = Who(user=user_of(meta), role="user"), manifest_of(found, kind)
             self._refuse_namesake(kind, meta)
-            warnings = self._submits.check(manifest, who)
+            warnings = self.submits.check(manifest, who)
             if not job.spec.run_policy.suspend:
                 # Pods that the operator has made by now are not placed by voda: they go first.
                 found = await self._patched(kind, meta, kind.halted().body, {"uid": meta.uid})
-            submitted = await self._submits.adopt(manifest, who, uid=meta.uid)
+            submitted = await self.submits.adopt(manifest, who, uid=meta.uid)
         except InvalidInput as error:
             await self._refuse(kind, meta, str(error), "Invalid")
             raise ObjectRefused(str(error)) from error
@@ -111,7 +103,7 @@ class Adoption:
             await self._refuse(kind, meta, str(error), "NotAccepted")
             raise
         if submitted.is_new:
-            self._adopted("adopted")
+            self.adopted("adopted")
             _log.info("adopted job_id=%s object=%s uid=%s", submitted.record.spec.job_id, meta.key, meta.uid)
         self._warn(kind, meta, warnings)
         # Even if it says that it is ready: it may be a copy of an object that was ready elsewhere.
@@ -119,7 +111,7 @@ class Adoption:
 
     def _refuse_namesake(self, kind: JobKind, meta: ObjectMeta) -> None:
         """Raise where a live job of another kind has the object's name: the pods of both would be named alike."""
-        roster = self._backend.view.roster
+        roster = self.backend.view.roster
         record = roster.job(roster.live_named(meta.namespace, meta.name) or "")
         if record is not None and record.spec.kind != kind.name:
             raise AlreadyExists(
@@ -133,7 +125,7 @@ class Adoption:
 
     async def hold(self, kind: JobKind, job: JobObject, job_id: str) -> None:
         """Suspend an object that somebody resumed though its job shall wait."""
-        backend = self._backend
+        backend = self.backend
         # Before voda resumes an object, the log says that its job shall run.
         await backend.view.reached(await backend.store.position())
         record = backend.view.roster.job(job_id)
@@ -156,7 +148,7 @@ class Adoption:
         found, spec = await self._found(kind, job.metadata), self._spec(job_id)
         if found is None or spec is None:
             return
-        body = dict(kind.adopted(found, spec, self._values.site, self._values.environment(spec)).body)
+        body = dict(kind.adopted(found, spec, self.values.site, self.values.environment(spec)).body)
         kept = _KEPT if was_seen else _KEPT_UNSEEN
         lacking = {name: value for name, value in body.get("spec", {}).items() if name not in kept}
         if lacking:
@@ -183,24 +175,24 @@ class Adoption:
     async def _fit(self, kind: JobKind, meta: ObjectMeta, found: Mapping[str, Any], job_id: str) -> None:
         if (spec := self._spec(job_id)) is None:
             return
-        body = kind.adopted(found, spec, self._values.site, self._values.environment(spec)).body
+        body = kind.adopted(found, spec, self.values.site, self.values.environment(spec)).body
         # The patch must meet the version that was read: it replaces lists as a whole.
         known = {"uid": meta.uid, "resourceVersion": found["metadata"]["resourceVersion"]}
         now = await self._patched(kind, meta, body, known, annotations={well_known.JOB_ID: job_id})
         if not now["spec"].get("runPolicy", {}).get("suspend"):
             raise ObjectRefused(too_old(kind))
         for path in kind.outdated(meta.namespace, meta.name):
-            await self._objects.api.delete(path)
+            await self.objects.api.delete(path)
 
     def _spec(self, job_id: str) -> JobSpec | None:
         """Return the spec of a live job, manifest included."""
-        live = self._backend.view.live.cluster
+        live = self.backend.view.live.cluster
         pool = live.pool_of(job_id)
         return live.jobs(pool)[job_id].spec if pool is not None else None
 
     async def _found(self, kind: JobKind, meta: ObjectMeta) -> Mapping[str, Any] | None:
         """Return the whole object; None where it is gone, or is going."""
-        found: Mapping[str, Any] | None = await self._objects.api.get(_path(kind, meta), dict)
+        found: Mapping[str, Any] | None = await self.objects.api.get(_path(kind, meta), dict)
         if found is None or found["metadata"].get("uid") != meta.uid or found["metadata"].get("deletionTimestamp"):
             return None
         return found
@@ -223,7 +215,7 @@ class Adoption:
         if annotations:
             metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
         path = _path(kind, meta)
-        now: Mapping[str, Any] | None = await self._objects.api.patch(path, {**body, "metadata": metadata}, dict)
+        now: Mapping[str, Any] | None = await self.objects.api.patch(path, {**body, "metadata": metadata}, dict)
         if now is None:
             raise Conflict(f"{path} is gone")
         return now
@@ -232,7 +224,7 @@ class Adoption:
         """Say on the object why voda does not run it."""
         self._announce_on(kind, meta, reason, sentence)
         if changes := differing(refused_annotations(sentence), meta.annotations):
-            self._adopted("refused")
+            self.adopted("refused")
             await self._patched(kind, meta, {}, {"uid": meta.uid}, annotations=changes)
 
     def _warn(self, kind: JobKind, meta: ObjectMeta, warnings: Sequence[Warned]) -> None:
@@ -242,9 +234,9 @@ class Adoption:
             self._announce_on(kind, meta, "NotHonoured", "; ".join([*spelled, *more]))
 
     def _announce_on(self, kind: JobKind, meta: ObjectMeta, reason: Reason, message: str) -> None:
-        now = self._backend.clock.now()
+        now = self.backend.clock.now()
         subject = subject_of(kind, meta)
-        self._announce(Announcement(subject=subject, reason=reason, message=message, at=now, key=message))
+        self.announce(Announcement(subject=subject, reason=reason, message=message, at=now, key=message))
 
 
 def is_at_rest(record: JobRecord) -> bool:

@@ -4,6 +4,7 @@ Rules: an object's name and annotation follow from the job, so that a crash betw
 back to the same object; another object of that name is never touched, unless it is left over from an earlier job.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 from voda.application.backend import Backend
@@ -30,13 +31,13 @@ class NameTaken(ClusterUnavailable):
     """The name is about to become free: look again soon; nothing has failed."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class Creation:
     """Creates and registers job objects, one by one."""
 
-    def __init__(self, *, objects: JobObjects, backend: Backend, values: TemplateValues) -> None:
-        self._objects = objects
-        self._backend = backend
-        self._values = values
+    objects: JobObjects
+    backend: Backend
+    values: TemplateValues
 
     async def create(self, job_id: str) -> None:
         """Create the object of a live job that has none, and record it; a job that cannot have one fails.
@@ -50,14 +51,14 @@ class Creation:
         if job is None:
             return
         try:
-            kind = self._objects.kind_of(job.spec)
-            body = kind.created(job.spec, self._values.site, self._values.environment(job.spec))
+            kind = self.objects.kind_of(job.spec)
+            body = kind.created(job.spec, self.values.site, self.values.environment(job.spec))
         except (ActionRefused, InvalidInput) as error:
             await self._fail(job_id, str(error))
             return
         path = collection(kind, job.spec.namespace)
         try:
-            made = await self._objects.api.create(path, body, JobObject)
+            made = await self.objects.api.create(path, body, JobObject)
         except Conflict:
             await self._handle_namesake(kind, job)
         except Rejected as error:
@@ -67,7 +68,7 @@ class Creation:
             await self._fail(job_id, f"namespace {namespace!r} does not exist: create it, and submit the job again")
         else:
             if not made.spec.run_policy.suspend:
-                await self._objects.api.delete(
+                await self.objects.api.delete(
                     named(kind, job.spec.namespace, made.metadata.name), uid=made.metadata.uid
                 )
                 await self._fail(job_id, too_old(kind))
@@ -81,7 +82,7 @@ class Creation:
 
     def missing(self, job_id: str) -> Job | None:
         """Return the job if it is live and has no object; None otherwise."""
-        live = self._backend.view.live.cluster
+        live = self.backend.view.live.cluster
         pool = live.pool_of(job_id)
         job = live.jobs(pool).get(job_id) if pool is not None else None
         return job if job is not None and not job.uid and not job.is_canceling else None
@@ -94,14 +95,14 @@ class Creation:
             and (meta.namespace, meta.name) == (spec.namespace, spec.name or spec.job_id)
             and meta.deletion_timestamp is None
             and not has_finished(found)
-            and not kind.is_broken(found, self._objects.pods_of(spec.job_id))
+            and not kind.is_broken(found, self.objects.pods_of(spec.job_id))
         )
 
     async def _handle_namesake(self, kind: JobKind, job: Job) -> None:
         """Look at the object that has the job's name, and register it, wait for it to go, delete it or fail the job."""
         spec = job.spec
         path = object_path(KubeJob(kind, JobObject(metadata=_named(spec))))
-        found = await self._objects.api.get(path, JobObject)
+        found = await self.objects.api.get(path, JobObject)
         if found is None:
             raise NameTaken(f"{path} was there a moment ago")
         meta = found.metadata
@@ -111,7 +112,7 @@ class Creation:
             # The actuator deletes what is left of this very job, before the job gets a new object.
             raise NameTaken(f"{path} is there until its deletion is done")
         elif self._is_left_over(found):
-            await self._objects.api.delete(path, uid=meta.uid)
+            await self.objects.api.delete(path, uid=meta.uid)
             raise NameTaken(f"{path} of an earlier job is being deleted")
         else:
             await self._fail(
@@ -121,12 +122,12 @@ class Creation:
             )
 
     def _is_own(self, found: JobObject, job_id: str) -> bool:
-        roster, meta = self._backend.view.roster, found.metadata
+        roster, meta = self.backend.view.roster, found.metadata
         return meta.annotations.get(well_known.JOB_ID) == job_id or roster.submission(adoption_id(meta.uid)) == job_id
 
     def _is_left_over(self, found: JobObject) -> bool:
         """Say whether it is the object of a job that has ended, and not one that somebody made since."""
-        roster, meta = self._backend.view.roster, found.metadata
+        roster, meta = self.backend.view.roster, found.metadata
         job_id = roster.submission(adoption_id(meta.uid)) or meta.annotations.get(well_known.JOB_ID, "")
         if not job_id or not roster.is_known(job_id):
             return False
@@ -140,7 +141,7 @@ class Creation:
         """Say whether the server refused because the job's namespace is not there."""
         return (
             error.code == _NOT_FOUND
-            and await self._objects.api.get(f"/api/v1/namespaces/{spec.namespace}", dict) is None
+            and await self.objects.api.get(f"/api/v1/namespaces/{spec.namespace}", dict) is None
         )
 
     async def _fail(self, job_id: str, reason: str) -> None:
@@ -149,7 +150,7 @@ class Creation:
             await self._record(JobFailed(job_id=job_id, reason=reason), f"unmade-{job_id}")
 
     async def _record(self, data: AnyFact, event_id: str) -> None:
-        backend = self._backend
+        backend = self.backend
         fact = Fact(data=data, event_id=event_id, recorded_at=backend.clock.now(), actor=ACTOR)
         await backend.view.reached(await backend.store.append(data.stream, ANY_VERSION, [fact]))
 

@@ -75,7 +75,7 @@ class Registrar:
         submits: Submits,
         values: TemplateValues,
         announce: Announce,
-        adopted: Adopted | None = None,
+        adopted: Adopted = lambda outcome: None,
     ) -> None:
         self._mirror = objects
         self._backend = backend
@@ -85,7 +85,13 @@ class Registrar:
         self._creation = Creation(objects=objects, backend=backend, values=values)
         annotations = SpecAnnotations(objects=objects, backend=backend, announce=announce)
         self._backoff = Backoff(first_s=_FIRST_DELAY_S, longest_s=_LONGEST_DELAY_S)
-        self._duties = ObjectDuties(backend, adoption, self._creation, annotations, self._backoff)
+        self._duties = ObjectDuties(
+            backend=backend,
+            adoption=adoption,
+            creation=self._creation,
+            annotations=annotations,
+            backoff=self._backoff,
+        )
         self._objects: dict[str, KubeJob] = {}
         """uid -> object about which there may be something to do."""
         self._jobs: dict[str, None] = {}
@@ -104,7 +110,7 @@ class Registrar:
             return
         if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
             self._objects.pop(before.metadata.uid, None)
-            self._duties.forget(before.metadata.uid)
+            self._duties.touched.pop(before.metadata.uid, None)
             self._name_is_free(before)
         if now is not None:
             if before is not None:
@@ -184,11 +190,10 @@ class Registrar:
         now, live = self._backend.clock.now(), self._backend.view.live.cluster
         self._objects = {each.object.metadata.uid: each for each in self._mirror.jobs()}
         if not self._is_following:
-            self._duties.clear()
-            for uid, (_, job) in self._objects.items():
-                # What somebody applied while this replica did not lead is not known.
-                if well_known.JOB_ID in job.metadata.annotations:
-                    self._duties.touch(uid)
+            # What somebody applied while this replica did not lead is not known.
+            ours = (uid for uid, (_, job) in self._objects.items() if well_known.JOB_ID in job.metadata.annotations)
+            self._duties.touched.clear()
+            self._duties.touched.update(dict.fromkeys(ours, False))
         self._sweep_at, self._is_following = now + _SWEEP_S, True
         self._jobs = {job_id: None for pool in live.pools() for job_id, job in live.jobs(pool).items() if not job.uid}
         self._backoff.forget_before(now - _LONGEST_DELAY_S - _SWEEP_S)

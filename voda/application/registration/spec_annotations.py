@@ -4,6 +4,7 @@ Rule: only what changed on the object since the last time is recorded, so that a
 stays; what was recorded is noted on the object.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -23,13 +24,13 @@ from voda.domain.errors import InvalidInput
 from voda.projections.records import JobRecord
 
 
+@dataclass(frozen=True, kw_only=True)
 class SpecAnnotations:
     """Compares objects with what the log recorded of them."""
 
-    def __init__(self, *, objects: JobObjects, backend: Backend, announce: Announce) -> None:
-        self._objects = objects
-        self._backend = backend
-        self._announce = announce
+    objects: JobObjects
+    backend: Backend
+    announce: Announce
 
     def differ(self, job: JobObject, record: JobRecord) -> bool:
         """Say whether the object's annotations differ from what the log recorded last."""
@@ -48,17 +49,17 @@ class SpecAnnotations:
             # Checked against the job as it is now, so that impossible bounds are announced and not recorded.
             change = msgspec.convert(given, Change)
             if given:
-                await change_job.change(self._backend, record, change, Who(user=record.spec.user, role="user"))
+                await change_job.change(self.backend, record, change, Who(user=record.spec.user, role="user"))
         except (InvalidInput, msgspec.ValidationError) as error:
-            subject, now = subject_of(kind, meta), self._backend.clock.now()
+            subject, now = subject_of(kind, meta), self.backend.clock.now()
             sentence = f"the changed annotations are not taken over: {error}"
-            self._announce(Announcement(subject=subject, reason="Invalid", message=sentence, at=now, key=sentence))
+            self.announce(Announcement(subject=subject, reason="Invalid", message=sentence, at=now, key=sentence))
             raise ObjectRefused(sentence) from error
         noted: dict[str, Any] = {RECORDED_SPEC: spec_text(meta.annotations)}
         body = {"metadata": {"uid": meta.uid, "annotations": noted}}
-        await self._objects.api.patch(object_path(KubeJob(kind, job)), body, JobObject)
+        await self.objects.api.patch(object_path(KubeJob(kind, job)), body, JobObject)
 
     def _recorded(self, job: JobObject, record: JobRecord) -> str:
-        live = self._backend.view.live.cluster
+        live = self.backend.view.live.cluster
         live_job = live.jobs(record.spec.pool).get(record.spec.job_id)
         return recorded_text(job, live_job.spec.manifest if live_job is not None else None)

@@ -53,9 +53,14 @@ class LeaderLoop:
         self.actuator = Actuator(inventory, api, clock, self._binder, publish_job)
         self.observations = Observations(inventory)
         self._stalls = StallWatch(
-            inventory, self.actuator, self._binder, clock, logged=setup.log.stall, publish=publish_job
+            inventory=inventory,
+            actuator=self.actuator,
+            binder=self._binder,
+            clock=clock,
+            logged=setup.log.stall,
+            publish=publish_job,
         )
-        self._refresher = HostfileRefresher(inventory, api, clock, setup.observer)
+        self._refresher = HostfileRefresher(inventory=inventory, api=api, clock=clock, observer=setup.observer)
         self._wake = asyncio.Event()
         self._is_leading = False
 

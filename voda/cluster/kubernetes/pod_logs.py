@@ -1,12 +1,13 @@
-"""What the pods of jobs print: pods/log of the API server, which asks the pods' kubelets.
+"""Reads what the pods of jobs print, by pods/log of the API server, which asks the pods' kubelets.
 
 Rules: a replica is a pod, by its name; while a job lasts, its output goes on with the pod's next container and with
-the next pod of that name. What cannot be read is said in the output itself, in one sentence that begins with `voda:`.
-A kubelet keeps a container's last log files only: what is older is gone.
+the next pod of that name. Where output cannot be read, the output itself says so in one sentence that begins with
+`voda:`. A kubelet keeps only a container's last log files: older output is gone.
 """
 
 import asyncio
 import re
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final
@@ -14,20 +15,19 @@ from typing import Final
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.resources.objects import Pod
 from voda.cluster.kubernetes.state.paths import pod_path
-from voda.cluster.kubernetes.tail import Tail
 from voda.domain.errors import InvalidInput, VodaError
 
 Pods = Callable[[str], Sequence[Pod]]
 """job id -> its pods, as far as they are there."""
 Ended = Callable[[str], bool]
-"""job id -> whether nothing more of it will run."""
+"""job id -> whether nothing of it will run any more."""
 _SILENCE_S: Final = 15.0
 _FIRST_PAUSE_S: Final = 0.25
 _LONGEST_PAUSE_S: Final = 5.0
 _SETTLED_S: Final = 1.0
-"""An output that ended means a container that ended: so long, the pod's status is given time to say so."""
+"""An output that ends means a container that ended: the pod's status gets this long to say so."""
 _LINE_BYTES: Final = 32
-"""A line is rarely shorter: as many lines as would then be wanted are asked for first."""
+"""A line is rarely shorter: the first request is for as many lines as would then be needed."""
 _NAMED: Final = 8
 _WORKER: Final = re.compile(r"-worker-(\d{1,9})$")
 _CURRENT: Final[Mapping[str, str]] = {}
@@ -35,14 +35,43 @@ _PREVIOUS: Final[Mapping[str, str]] = {"previous": "true"}
 _FROM_NOW: Final[Mapping[str, str]] = {"tailLines": "0"}
 
 
-class KubernetesOutputs:
-    """An adapter of the Outputs port.
+class LastBytes:
+    """The last bytes of a text that comes in pieces, from a line's beginning on.
 
     Args:
-        api: the server; voda needs the right to get pods/log.
-        pods: finds a job's pods.
-        has_ended: tells when there is nothing more to follow.
+        most_bytes: at least 0.
     """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._pieces: deque[bytes] = deque()
+        self._kept_bytes = 0
+        self.size_bytes = 0
+        """Of the whole text so far."""
+        self.lines = 0
+        """Newlines in the whole text so far."""
+
+    def add(self, piece: bytes) -> None:
+        """Add the next piece."""
+        self._pieces.append(piece)
+        self._kept_bytes += len(piece)
+        self.size_bytes += len(piece)
+        self.lines += piece.count(b"\n")
+        # One byte more than wanted tells whether the first one wanted begins a line.
+        while self._kept_bytes - len(self._pieces[0]) > self._most_bytes:
+            self._kept_bytes -= len(self._pieces.popleft())
+
+    def text(self) -> bytes:
+        """Return what begins at most so far before the end, at a line's beginning; a single long line is cut."""
+        kept = b"".join(self._pieces)
+        if self.size_bytes <= self._most_bytes:
+            return kept
+        wanted = kept[len(kept) - self._most_bytes - 1 :]
+        return wanted[max(wanted.find(b"\n"), 0) + 1 :]
+
+
+class KubernetesOutputs:
+    """An adapter of the Outputs port; voda needs the right to get pods/log."""
 
     def __init__(self, api: Api, *, pods: Pods, has_ended: Ended) -> None:
         self._api = api
@@ -107,14 +136,14 @@ class KubernetesOutputs:
             async for piece in pieces:
                 yield piece
 
-    async def _tail(self, pod: Pod, container: Mapping[str, str], tail_bytes: int) -> Tail:
+    async def _tail(self, pod: Pod, container: Mapping[str, str], tail_bytes: int) -> LastBytes:
         """Return the end of a container's output.
 
-        The API counts lines and not bytes: as many are asked for as are likely to suffice, and if they do not, as
-        many as are sure to.
+        The API counts lines and not bytes: the first request is for as many as are likely to suffice, the second one
+        for as many as are sure to.
         """
         for lines in (tail_bytes // _LINE_BYTES + 1, tail_bytes + 1):
-            tail = Tail(tail_bytes)
+            tail = LastBytes(tail_bytes)
             query = {**container, "tailLines": str(lines)}
             async with aclosing(self._log(pod, query, silence_s=_SILENCE_S)) as pieces:
                 async for piece in pieces:
@@ -125,9 +154,9 @@ class KubernetesOutputs:
 
     async def _follow(self, job_id: str, replica: str, tail_bytes: int | None) -> AsyncGenerator[bytes, None]:
         """Yield what a replica prints until its job has ended, container after container and pod after pod."""
-        read_of, told, pause_s = "", b"", _FIRST_PAUSE_S
+        read_of, written, pause_s = "", b"", _FIRST_PAUSE_S
         while True:
-            # Asked first: what is printed after the last look and before the end is read by one more look.
+            # Before the read: what is printed after the last look and before the end is read by one more look.
             is_over = self._has_ended(job_id)
             pod = self._find(job_id, replica)
             if pod is not None and not (read_of == _run(pod) and (pod.is_over or pause_s < _SETTLED_S)):
@@ -140,8 +169,8 @@ class KubernetesOutputs:
                     read_of = _run(pod)
                 except VodaError as wrong:
                     complaint = _sentence(pod, str(wrong))
-                    if complaint != told and (is_over or not _is_awaited(pod)):
-                        told = complaint
+                    if complaint != written and (is_over or not _is_awaited(pod)):
+                        written = complaint
                         yield complaint
             if is_over or self._is_replaced(job_id, replica, pod):
                 return
@@ -181,7 +210,7 @@ def _restarts(pod: Pod) -> int:
 
 
 def _run(pod: Pod) -> str:
-    """Return what tells one run of a pod's container from the next."""
+    """Return what distinguishes one run of a pod's container from the next."""
     return f"{pod.metadata.uid}/{_restarts(pod)}"
 
 

@@ -32,7 +32,7 @@ class KubernetesPools:
         self.mirror = ClusterMirror(api, self.inventory, setup, put_object=self._put_object, changed=self.leader.wake)
         self._setup = setup
         self._missing = MissingObjects(
-            self.inventory, api, setup.clock, kinds=self.mirror.kinds, jobs=setup.log.live_jobs
+            inventory=self.inventory, api=api, clock=setup.clock, kinds=self.mirror.kinds, jobs=setup.log.live_jobs
         )
         self._clusters: dict[str, KubernetesCluster] = {}
 

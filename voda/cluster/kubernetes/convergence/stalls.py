@@ -8,6 +8,7 @@ sentence holds nothing that changes by itself (counts, times, messages of retrie
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec import Struct
@@ -135,48 +136,31 @@ def _operator(kind: JobKind) -> str:
     return "mpi-operator" if kind.api_version.endswith("/v2beta1") else "training-operator"
 
 
+@dataclass(kw_only=True)
 class StallWatch:
-    """Looks at live jobs now and then.
+    """Looks at live jobs now and then."""
 
-    Args:
-        inventory: what there is.
-        actuator: knows what is desired.
-        binder: knows what it did not bind.
-        clock: of how long a stall lasts.
-        logged: job id -> the stall that the log has; empty: the job goes on.
-        publish: takes facts for the log.
-    """
-
-    def __init__(  # noqa: PLR0913 - its ports
-        self,
-        inventory: Inventory,
-        actuator: Actuator,
-        binder: Binder,
-        clock: Clock,
-        *,
-        logged: Callable[[str], str],
-        publish: PublishJob,
-    ) -> None:
-        self._inventory = inventory
-        self._actuator = actuator
-        self._binder = binder
-        self._clock = clock
-        self._logged = logged
-        self._publish = publish
-        self._unreported: dict[str, tuple[str, float]] = {}
-        """job id -> what it waits for and since when, where the log has something else."""
+    inventory: Inventory
+    actuator: Actuator
+    binder: Binder
+    clock: Clock
+    logged: Callable[[str], str]
+    """job id -> the stall that the log has; empty: the job goes on."""
+    publish: PublishJob
+    _unreported: dict[str, tuple[str, float]] = field(default_factory=dict, init=False)
+    """job id -> what it waits for and since when, where the log has something else."""
 
     def look(self, live: Iterable[str]) -> None:
         """Look at all live jobs, and report what has lasted long enough."""
-        now, before, jobs = self._clock.now(), self._unreported, set(live)
+        now, before, jobs = self.clock.now(), self._unreported, set(live)
         self._unreported = {}
-        self._binder.keep_only(jobs)
+        self.binder.keep_only(jobs)
         for job_id in sorted(jobs):
-            desired, logged = self._desired(job_id), self._logged(job_id)
+            desired, logged = self._desired(job_id), self.logged(job_id)
             if desired is None and not logged:
                 continue
-            situation = self._actuator.situation(job_id)
-            stall = stall_of(desired or DesiredHalt(), situation, self._binder.unbound_reasons.get(job_id, ""))
+            situation = self.actuator.situation(job_id)
+            stall = stall_of(desired or DesiredHalt(), situation, self.binder.unbound_reasons.get(job_id, ""))
             if stall.reason == logged:
                 continue
             reason, since = before.get(job_id, ("", now))
@@ -184,9 +168,9 @@ class StallWatch:
             if now - since < (LATE_S if stall.may_take_long else SOON_S):
                 self._unreported[job_id] = (stall.reason, since)
             else:
-                self._publish(job_id, JobStalled(job_id=job_id, reason=stall.reason))
+                self.publish(job_id, JobStalled(job_id=job_id, reason=stall.reason))
 
     def _desired(self, job_id: str) -> Desired | None:
         """Return what is desired of a job; of one that runs as planned without an action so far, that it runs."""
-        nodes = self._inventory.gpu_nodes(job_id)
-        return self._actuator.desired.get(job_id) or (DesiredRun(tuple(nodes.values())) if nodes else None)
+        nodes = self.inventory.gpu_nodes(job_id)
+        return self.actuator.desired.get(job_id) or (DesiredRun(tuple(nodes.values())) if nodes else None)

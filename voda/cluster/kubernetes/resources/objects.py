@@ -1,6 +1,6 @@
 """Kubernetes objects, trimmed to the fields that voda reads.
 
-Rule: decoding drops everything else and keeps equal parts once (sharing.py), so that ten thousand pods cost megabytes
+Rule: decoding drops everything else and keeps equal parts once (interning.py), so that ten thousand pods cost megabytes
 and not gigabytes; an object and its mappings are never changed.
 """
 
@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr
 from voda.cluster.kubernetes.resources.interning import intern_mapping, intern_strings, intern_value
 
 _OURS: Final = "voda.dev/"
-"""What the annotations of pods and nodes begin with that are kept: those of others are long, and nobody reads them."""
+"""Prefix of the annotations of pods and nodes that are kept: those of others are long, and voda reads none."""
 
 
 class _Object(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
@@ -60,7 +60,7 @@ class ObjectMeta(ObjectName, frozen=True):
 
 
 class NamedObject(_Object, frozen=True):
-    """Any object, as far as it takes to tell whether it is the same."""
+    """Any object, as far as it takes to see whether it is the same."""
 
     metadata: ObjectName = ObjectName()
 
@@ -258,7 +258,7 @@ class ReplicaSpec(_Object, frozen=True):
 
 
 class KubeElasticPolicy(_Object, frozen=True):
-    """Of a PyTorchJob: how many replicas its agents were told to expect."""
+    """Of a PyTorchJob: how many replicas its agents expect."""
 
     min_replicas: int | None = None
     max_replicas: int | None = None
@@ -272,7 +272,7 @@ class JobObjectSpec(_Object, frozen=True):
 
 
 class JobObject(_Object, frozen=True):
-    """An MPIJob or a PyTorchJob. Lists do not repeat kind and apiVersion: whoever lists knows them."""
+    """An MPIJob or a PyTorchJob. Lists do not repeat kind and apiVersion: the caller of the list knows them."""
 
     metadata: ObjectMeta
     spec: JobObjectSpec = JobObjectSpec()
@@ -282,11 +282,3 @@ class JobObject(_Object, frozen=True):
 class ListMetadata(_Object, frozen=True):
     resource_version: str = ""
     continue_: str = field(default="", name="continue")
-
-
-class Status(_Object, frozen=True):
-    """What the API server answers instead of an object when something is wrong."""
-
-    code: int = 0
-    reason: str = ""
-    message: str = ""

@@ -31,7 +31,11 @@ class Stage:
         self.live: dict[str, Job] = {}
         self.inventory = Inventory(PoolRule(), self.live.get)
         self.missing = MissingObjects(
-            self.inventory, MemoryApi(self.server), self.clock, kinds={"MPIJob": KIND}, jobs=lambda: self.live.values()
+            inventory=self.inventory,
+            api=MemoryApi(self.server),
+            clock=self.clock,
+            kinds={"MPIJob": KIND},
+            jobs=lambda: self.live.values(),
         )
 
     async def begin(self) -> JobObject:
