@@ -187,7 +187,7 @@ async def test_a_server_whose_certificate_is_anothers_is_not_spoken_to(
 
 async def test_every_request_is_counted_by_verb_and_answer(control_plane: ControlPlane) -> None:
     asked: list[tuple[str, int]] = []
-    api = await Api.open(control_plane.kubeconfig(), asked=lambda verb, code, seconds: asked.append((verb, code)))
+    api = await Api.open(control_plane.kubeconfig(), on_request=lambda verb, code, seconds: asked.append((verb, code)))
     await api.get(f"{NODES}/nobody", NodeObject)
     await api.list(NODES, NodeObject)
     await api.close()

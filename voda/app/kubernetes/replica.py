@@ -43,7 +43,7 @@ async def running(options: KubernetesOptions, around: ReplicaContext) -> AsyncIt
             store = await open_store(options.log or home.log)
         stack.push_async_callback(store.close)
         metrics = KubernetesMetrics()
-        api = await Api.open(around.kubeconfig, around.context, asked=metrics.asked)
+        api = await Api.open(around.kubeconfig, around.context, on_request=metrics.asked)
         stack.push_async_callback(api.close)
         clock = SystemClock(not_before=await last_at(store))
         service = KubernetesService(options, around, store=store, api=api, clock=clock, metrics=metrics)

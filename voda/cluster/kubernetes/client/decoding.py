@@ -1,7 +1,7 @@
-"""JSON of the API server -> trimmed objects.
+"""Decodes the API server's JSON to trimmed objects.
 
-Rule: one object that does not read like its kind (a custom resource may hold anything) is left out and told of, and
-never hides the others.
+Rule: an object that does not match its kind (a custom resource may hold anything) is left out and reported, and never
+hides the others.
 """
 
 from collections.abc import Hashable, Sequence
@@ -19,7 +19,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Unreadable(Exception):
-    """The text is not what was expected; the message says in what."""
+    """The text is not as expected; the message says how."""
 
 
 class ListPage(Struct, Generic[T], frozen=True):

@@ -1,7 +1,7 @@
-"""What is to be done next about one job, told from what is wanted of it and what its object and pods show.
+"""The next steps for one job, from its desired state and what its object and pods show.
 
-Rules: pure; level, not edge: asked again after anything changed, it says what is still missing; what was done and not
-yet seen is said again, which harms nobody because every step can be repeated.
+Rules: pure; level, not edge: called again after every change, `steps` returns what is still missing; a step that was
+done and not yet seen is returned again, which is harmless because every step can be repeated.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,20 +22,20 @@ FORCE_AFTER_S: Final = 30.0
 
 
 class DesiredRun(Struct, frozen=True):
-    """The job shall run; worker i on nodes[i], which is empty where it was not said yet."""
+    """The job is to run; worker i on nodes[i], which is empty while no action has named a node."""
 
     nodes: tuple[str, ...]
 
 
 class DesiredHalt(Struct, frozen=True):
-    """The job shall have no pods, and keep its object."""
+    """The job is to have no pods, and keep its object."""
 
 
 class DesiredStop(Struct, frozen=True):
     """The job is over for the log."""
 
     is_unwanted: bool
-    """Whether its object shall go too: it was canceled."""
+    """Whether its object is to go too: it was canceled."""
 
 
 Desired = DesiredRun | DesiredHalt | DesiredStop
@@ -55,7 +55,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     indices: Mapping[str, int]
     """key -> replica index, of the workers."""
     logged_workers: Mapping[int, str]
-    """Replica index -> node, of the workers that are at work as the log has it."""
+    """Replica index -> node, of the workers that run according to the log."""
     pods: Mapping[str, Pod]
     """All pods of its object, launchers too."""
     dead_nodes: Mapping[str, bool]
@@ -74,8 +74,8 @@ class DeleteObject(Struct, frozen=True):
 
 
 class Unregister(Struct, frozen=True):
-    """Tell the log that the job's object is to be made anew: before it is deleted, so that nobody takes its absence
-    for a wish to cancel.
+    """Record that the job's object is to be replaced: before it is deleted, so that its absence does not cancel the
+    job.
     """
 
 
@@ -99,7 +99,7 @@ Step = PatchObject | DeleteObject | Unregister | DeletePods | BindPods
 
 
 def steps(desired: Desired, at: Situation) -> Sequence[Step]:
-    """Return what can be done now, in this order; empty when all is as wanted or has to be waited for."""
+    """Return what can be done now, in this order; empty when all is as desired or something has to be awaited."""
     return (*_forced(at), *_steps(desired, at))
 
 
@@ -116,17 +116,17 @@ def _steps(desired: Desired, at: Situation) -> Iterator[Step]:
 def _run(nodes: Sequence[str], at: Situation) -> Iterator[Step]:
     seen = at.seen
     if seen is None or seen.object.metadata.deletion_timestamp is not None or _has_ended(at, seen):
-        # Whoever submits jobs makes their objects; what has ended, the log is about to hear of.
+        # The registrar makes objects; an end is about to reach the log.
         return
     if seen.object.metadata.annotations.get(well_known.JOB_ID) != at.job_id:
-        # Taken into the log, but not made ready to be run yet.
+        # Adopted, but not made ready to run yet.
         return
     if seen.kind.is_broken(seen.object, tuple(at.pods.values())):
-        yield from _made_anew(at, seen)
+        yield from _replace_object(at, seen)
     elif seen.object.spec.run_policy.suspend:
         yield from _resume(nodes, at, seen)
-    elif any(_is_of_before(pod, seen) for pod in at.pods.values()):
-        # Its operator had not heard yet that the job was suspended to be taken in.
+    elif any(_is_of_old_template(pod, seen) for pod in at.pods.values()):
+        # Its operator made pods before it saw that the job was suspended for its adoption.
         yield PatchObject(seen.kind.halted())
     elif seen.kind.replicas(seen.object) == len(nodes):
         yield from _settle(nodes, at)
@@ -134,12 +134,12 @@ def _run(nodes: Sequence[str], at: Situation) -> Iterator[Step]:
         yield PatchObject(seen.kind.resized(seen.object, len(nodes)))
         yield from _settle(nodes, at)
     else:
-        # Its programs were started for other bounds: once its pods are gone it starts anew.
+        # Its programs were started with other bounds: once its pods are gone it starts anew.
         yield PatchObject(seen.kind.halted())
 
 
 def _resume(nodes: Sequence[str], at: Situation, seen: KubeJob) -> Iterator[Step]:
-    # Pods of before would be taken for those of the new start, with their old sizes and places.
+    # Earlier pods would be taken for those of the new start, with their old sizes and nodes.
     if at.workers or any(_is_at_work(pod) for pod in at.pods.values()):
         yield from _halt(at)
     elif at.spec is not None:
@@ -148,20 +148,20 @@ def _resume(nodes: Sequence[str], at: Situation, seen: KubeJob) -> Iterator[Step
 
 def _settle(nodes: Sequence[str], at: Situation) -> Iterator[Step]:
     """Bring the worker pods of a job that is not suspended to their nodes."""
-    wanted = {key: nodes[index] for key, index in at.indices.items() if index < len(nodes) and nodes[index]}
-    done = tuple(key for key in wanted if _is_done_with(key, at))
+    desired = {key: nodes[index] for key, index in at.indices.items() if index < len(nodes) and nodes[index]}
+    done = tuple(key for key in desired if _is_done_with(key, at))
     if done:
         yield DeletePods(done, "ended")
     misplaced = tuple(
         key
-        for key, node in wanted.items()
+        for key, node in desired.items()
         if (pod := at.workers[key]).spec.node_name not in ("", node) and not pod.is_over and not pod.is_leaving
     )
     if misplaced:
         yield DeletePods(misplaced, "misplaced")
-    pending = {key: node for key, node in wanted.items() if _is_to_be_bound(at.workers[key])}
-    settled = [key for key, node in wanted.items() if at.workers[key].spec.node_name == node]
-    # Together or not at all: a job of which one worker has no pod yet would hold GPUs and wait.
+    pending = {key: node for key, node in desired.items() if _is_to_be_bound(at.workers[key])}
+    settled = [key for key, node in desired.items() if at.workers[key].spec.node_name == node]
+    # All or none: a job of which one worker has no pod yet would hold GPUs and wait.
     if pending and len(pending) + len(settled) == len(nodes):
         yield BindPods(dict(sorted(pending.items())))
 
@@ -171,12 +171,12 @@ def _halt(at: Situation) -> Iterator[Step]:
     if seen is None or seen.object.metadata.deletion_timestamp is not None:
         yield from _left_over(at)
     elif _is_given_up(at, seen):
-        # What has ended holds nothing: whether its pods and their output stay is cleanPodPolicy's matter.
+        # Pods that have ended hold nothing: cleanPodPolicy says whether they and their output stay.
         yield from _left_over(at, of=lambda pod: not pod.is_over)
     elif not seen.object.spec.run_policy.suspend:
         yield PatchObject(seen.kind.halted())
     elif seen.object.status.condition("Suspended") is not None:
-        # The operator is done; workers of indices that it did not know of would stay for ever.
+        # The operator is done; workers of indices that it did not see would stay for ever.
         yield from _left_over(at)
 
 
@@ -189,7 +189,7 @@ def _stop(at: Situation, *, is_unwanted: bool) -> Iterator[Step]:
         yield from _halt(at)
 
 
-def _made_anew(at: Situation, seen: KubeJob) -> Iterator[Step]:
+def _replace_object(at: Situation, seen: KubeJob) -> Iterator[Step]:
     if at.uid == seen.object.metadata.uid:
         yield Unregister()
     else:
@@ -203,8 +203,8 @@ def _left_over(at: Situation, of: Callable[[Pod], bool] = lambda pod: True) -> I
 
 
 def _forced(at: Situation) -> Iterator[Step]:
-    """Yield the end of pods that no kubelet will confirm."""
-    # A launcher that has ended stays: without it, its operator would not know how the job ended, and begin anew.
+    """Yield the deletion of pods whose end no kubelet will confirm."""
+    # A launcher that has ended stays: without it, its operator would not know how the job ended, and start it again.
     held = {key: pod for key, pod in at.pods.items() if _is_at_work(pod)} | dict(at.workers)
     lost = tuple(key for key, pod in held.items() if _is_lost(pod, at))
     if lost:
@@ -215,7 +215,7 @@ def _is_lost(pod: Pod, at: Situation) -> bool:
     is_gone = at.dead_nodes.get(pod.spec.node_name)
     if is_gone is None:
         return False
-    # A node that was deleted is no machine any more; one that is silent may only be cut off.
+    # A node that was deleted is no machine any more; a silent one may only be cut off.
     return is_gone or (pod.is_leaving and at.now >= pod.leaves_at + FORCE_AFTER_S)
 
 
@@ -224,7 +224,7 @@ def _has_ended(at: Situation, seen: KubeJob) -> bool:
 
 
 def _is_given_up(at: Situation, seen: KubeJob) -> bool:
-    """Say whether the operator does no more about the job; one that voda alone calls failed it goes on with."""
+    """Say whether the operator has finished with the job; it goes on with one that only voda counts as failed."""
     pods = tuple(at.pods.values())
     return seen.kind.end(seen.object, pods, at.job_id) is not None or seen.kind.is_broken(seen.object, pods)
 
@@ -233,14 +233,14 @@ def _is_at_work(pod: Pod) -> bool:
     return not pod.is_over or pod.is_leaving
 
 
-def _is_of_before(pod: Pod, seen: KubeJob) -> bool:
-    """Say whether a replica's pod was made of the templates that the object had before it was made ready."""
+def _is_of_old_template(pod: Pod, seen: KubeJob) -> bool:
+    """Say whether a replica's pod was made from the templates that the object had before its adoption."""
     is_own = any(reference.uid == seen.object.metadata.uid for reference in pod.metadata.owner_references)
     return is_own and index(pod) is not None and not worker_of(pod) and not pod.is_over and not pod.is_leaving
 
 
 def _is_done_with(key: str, at: Situation) -> bool:
-    """Say whether a worker has failed and the log knows: with its pod goes what tells why."""
+    """Say whether a worker has failed and the log has it: the pod alone says why, so it stays until then."""
     pod = at.workers[key]
     is_known = at.logged_workers.get(at.indices[key]) != pod.spec.node_name
     return pod.status.phase == "Failed" and not pod.is_leaving and is_known

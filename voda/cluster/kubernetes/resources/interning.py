@@ -1,6 +1,6 @@
-"""Equal parts of many objects, kept once: ten thousand pods tolerate the same taints and ask for the same GPUs.
+"""Keeps equal parts of many objects once: ten thousand pods tolerate the same taints and request the same GPUs.
 
-Rules: only what is never changed may be shared; what is remembered is bounded, for names and messages are endless.
+Rules: only what never changes may be shared; the memory is bounded, for names and messages are endless.
 """
 
 from collections.abc import Hashable, Mapping

@@ -6,7 +6,7 @@ Rule: released names are never changed; whatever is voda's own begins with `voda
 from typing import Final
 
 MANAGED: Final = "voda.dev/managed"
-"""Label: "true" on a job object that voda shall run, and on every worker pod of it."""
+"""Label: "true" on a job object that voda is to run, and on every worker pod of it."""
 JOB_ID: Final = "voda.dev/job-id"
 """Annotation of the job object and, by the template, of its worker pods. An id may be too long for a label."""
 JOB_ID_VARIABLE: Final = "VODA_JOB_ID"

@@ -1,7 +1,7 @@
-"""What a job object of a user's own says to voda: whose it is, what it asks for, and whether it is voda's to run.
+"""Reads a user's job object: whose it is, what it requests, and whether voda may run it.
 
-Rule: pure; whatever it says was written by somebody who may create objects in its namespace, and is taken for no more
-than that.
+Rule: pure; anybody who may create objects in the namespace can have written its labels and annotations, and they are
+trusted no further than that.
 """
 
 import re
@@ -21,7 +21,7 @@ from voda.manifests.replica_bounds import Wish, count
 USER: Final = "voda.dev/user"
 """Annotation or label: for whom the job runs; without it, the name of its namespace."""
 RECORDED_SPEC: Final = "voda.dev/wishes-taken"
-"""Annotation of the job object: which wishes of its annotations the log has taken over last."""
+"""Annotation of the job object: which settings of its annotations the log recorded last. The name is released."""
 _USER: Final = re.compile(r"[a-z0-9]([a-z0-9._@-]{0,61}[a-z0-9])?")
 _MOST: Final = 1_000_000_000
 _SPEC_FIELDS: Final[Mapping[str, tuple[str, int, int]]] = {
@@ -30,7 +30,7 @@ _SPEC_FIELDS: Final[Mapping[str, tuple[str, int, int]]] = {
     "priority": ("voda.dev/priority", -_MOST, _MOST),
     "epochs": ("voda.dev/epochs", 0, _MOST),
 }
-"""Wish -> its annotation, least, most."""
+"""Setting -> its annotation, least, most."""
 _WRITTEN: Final = frozenset(
     {
         well_known.JOB_ID,
@@ -47,12 +47,12 @@ _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def is_managed(meta: ObjectMeta) -> bool:
-    """Say whether voda is asked to run the object."""
+    """Say whether the object has the label by which voda runs it."""
     return meta.labels.get(well_known.MANAGED) == "true"
 
 
 def foreign_manager(job: JobObject) -> str:
-    """Return why the object is not voda's to run, one sentence; empty where it may be."""
+    """Return why voda must not run the object, one sentence; empty where it may."""
     if not is_foreign(job):
         return ""
     managed_by = job.spec.run_policy.managed_by or ""
@@ -62,15 +62,15 @@ def foreign_manager(job: JobObject) -> str:
 
 
 def has_finished(job: JobObject) -> bool:
-    """Say whether the operator is through with the object."""
+    """Say whether the operator has finished with the object."""
     return any(job.status.condition(kind) is not None for kind in ("Succeeded", "Failed"))
 
 
 def user_of(meta: ObjectMeta) -> str:
-    """Return for whom the job runs.
+    """Return the user for whom the job runs.
 
     Raises:
-        InvalidField: the name is none that a user can have.
+        InvalidField: the name is not one that a user can have.
     """
     for where, said in (("annotations", meta.annotations), ("labels", meta.labels)):
         if (user := said.get(USER)) is not None:
@@ -86,7 +86,7 @@ def user_of(meta: ObjectMeta) -> str:
 
 
 def manifest_of(found: Mapping[str, Any], kind: JobKind) -> dict[str, Any]:
-    """Return the manifest as its user wrote it, as far as that can be told: without what servers and voda added.
+    """Return the manifest as its user wrote it, as far as possible: without what servers and voda added.
 
     Args:
         found: the object as the API server has it.
@@ -104,7 +104,7 @@ def manifest_of(found: Mapping[str, Any], kind: JobKind) -> dict[str, Any]:
 
 
 def fingerprint(job: JobObject) -> str:
-    """Return what differs whenever the user changed the object: status, and what voda writes, are left out."""
+    """Return a text that differs whenever the user changed the object; the status and what voda writes are left out."""
     meta = job.metadata
     said = {name: value for name, value in meta.annotations.items() if name not in _WRITTEN}
     policy = job.spec.run_policy
@@ -113,12 +113,12 @@ def fingerprint(job: JobObject) -> str:
 
 
 def spec_text(annotations: Mapping[str, str]) -> str:
-    """Return the wishes that annotations hold, in one line; equal texts are equal wishes."""
+    """Return the settings that annotations hold, in one line; equal texts are equal settings."""
     held = ((name, annotations.get(key)) for name, (key, _, _) in _SPEC_FIELDS.items())
     return ",".join(f"{name}={value.strip()[:40]}" for name, value in held if value is not None)
 
 
-def changed_fields(annotations: Mapping[str, str], taken: str) -> Mapping[str, int]:
+def changed_fields(annotations: Mapping[str, str], recorded: str) -> Mapping[str, int]:
     """Return the wishes that differ from those taken over before: name of a field of `Change` -> figure.
 
     Args:
@@ -128,7 +128,7 @@ def changed_fields(annotations: Mapping[str, str], taken: str) -> Mapping[str, i
     Raises:
         InvalidField: a wish is no number, or out of bounds.
     """
-    before = dict(pair.partition("=")[::2] for pair in taken.split(",") if pair)
+    before = dict(pair.partition("=")[::2] for pair in recorded.split(",") if pair)
     found: dict[str, int] = {}
     for name, (key, least, most) in _SPEC_FIELDS.items():
         value = annotations.get(key)
@@ -138,7 +138,7 @@ def changed_fields(annotations: Mapping[str, str], taken: str) -> Mapping[str, i
 
 
 def recorded_text(job: JobObject, manifest: Mapping[str, Any] | None) -> str:
-    """Return the wishes that the log has taken over: noted on the object, else those that it was submitted with."""
+    """Return the settings that the log has recorded: noted on the object, else those that it was submitted with."""
     noted = job.metadata.annotations.get(RECORDED_SPEC)
     if noted is not None:
         return noted

@@ -1,7 +1,4 @@
-"""How a job ended: as its operator says, or because its workers failed more often than it allows.
-
-Rule: pure.
-"""
+"""How a job ended: as its operator says, or because its workers failed more often than it allows. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -29,8 +26,8 @@ def worker_failures(seen: KubeJob) -> int:
 def counted_failures(seen: KubeJob, over: Iterable[Pod], there: Iterable[Pod]) -> Mapping[str, str]:
     """Return the annotations that count workers which failed by themselves, before their pods go.
 
-    A pod may outlive its being counted, by the time that its deletion takes to be heard of or by a crash in between.
-    So its uid is noted with the number for as long as it is there, and nobody counts it twice.
+    A pod may exist for a while after it was counted: its deletion takes time, and voda may crash in between. So its
+    uid is noted with the number for as long as the pod exists, and it is not counted twice.
 
     Args:
         seen: the job's object.

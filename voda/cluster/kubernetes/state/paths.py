@@ -1,4 +1,4 @@
-"""Where things are on an API server.
+"""Paths of objects on an API server.
 
 Rule: a name is quoted, so that none can lead elsewhere.
 """
