@@ -119,14 +119,14 @@ def spec_text(annotations: Mapping[str, str]) -> str:
 
 
 def changed_fields(annotations: Mapping[str, str], recorded: str) -> Mapping[str, int]:
-    """Return the wishes that differ from those taken over before: name of a field of `Change` -> figure.
+    """Return the settings that differ from those recorded before: name of a field of `Change` -> figure.
 
     Args:
         annotations: of the object.
-        taken: `wishes_text` of then.
+        recorded: `spec_text` of then.
 
     Raises:
-        InvalidField: a wish is no number, or out of bounds.
+        InvalidField: a setting is no number, or out of bounds.
     """
     before = dict(pair.partition("=")[::2] for pair in recorded.split(",") if pair)
     found: dict[str, int] = {}
