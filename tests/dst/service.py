@@ -16,7 +16,7 @@ from tests.dst.loop import SeededLoop
 from tests.dst.sight import ClusterConnection
 from voda.api.origin_check import LISTENS_AT
 from voda.api.server import application
-from voda.app.election import ElectionTimings
+from voda.app.election import ElectionTimeouts
 from voda.app.initial_settings import Beginning, Wish, settle
 from voda.app.kubernetes.log_liveness import LogLiveness
 from voda.app.leadership import Leadership
@@ -51,7 +51,7 @@ class Service:
         clusters: Mapping[str, Callable[[Callable[[str], JobSpec | None]], ClusterConnection]],
         clock: Clock,
         metrics: Metrics,
-        terms: ElectionTimings,
+        terms: ElectionTimeouts,
     ) -> None:
         self.me = me
         self.log = log

@@ -19,7 +19,7 @@ _FARTHEST: Final = 1_000_000
 """Transitions that are farther ahead of the log were edited by hand: following them would use the numbers up."""
 
 
-class ElectionTimings(Struct, frozen=True, kw_only=True):
+class ElectionTimeouts(Struct, frozen=True, kw_only=True):
     """The spans of an election, seconds."""
 
     duration_s: float = 15.0
@@ -37,11 +37,11 @@ class ElectionTimings(Struct, frozen=True, kw_only=True):
             )
 
 
-LOG_TIMINGS: Final = ElectionTimings(duration_s=8.0, renew_deadline_s=5.0, retry_s=1.0)
+LOG_TIMEOUTS: Final = ElectionTimeouts(duration_s=8.0, renew_deadline_s=5.0, retry_s=1.0)
 """For an election on the log's own store: it is nearer than an API server, and judges silence itself."""
 
 
-class LeaseView(Struct, frozen=True, kw_only=True):
+class ObservedLease(Struct, frozen=True, kw_only=True):
     """What is known of the Lease; instants are of our own steady clock."""
 
     lease: Lease | None = None
@@ -64,11 +64,11 @@ class Term(Struct, frozen=True, kw_only=True):
     """When the last renewal that succeeded was begun, on our own steady clock."""
 
 
-class CandidateState(Struct, frozen=True, kw_only=True):
+class Candidacy(Struct, frozen=True, kw_only=True):
     """All that the next step depends on."""
 
     me: str
-    view: LeaseView
+    view: ObservedLease
     term: Term | None = None
     retry_at: float = -math.inf
     """No call to the server before then, because the last one failed."""
@@ -100,11 +100,11 @@ class StepDown(Struct, frozen=True):
     reason: str
 
 
-def updated_view(view: LeaseView, lease: Lease | None, now: float) -> LeaseView:
+def observed_again(view: ObservedLease, lease: Lease | None, now: float) -> ObservedLease:
     """Return what is known once the server has shown the Lease as given."""
     if view.seen_at > -math.inf and _signs_of_life(view.lease) == _signs_of_life(lease):
         return replace(view, lease=lease, seen_at=now)
-    return LeaseView(
+    return ObservedLease(
         lease=lease,
         since=now,
         seen_at=now,
@@ -113,8 +113,8 @@ def updated_view(view: LeaseView, lease: Lease | None, now: float) -> LeaseView:
     )
 
 
-def next_action(
-    state: CandidateState, now: float, timings: ElectionTimings
+def next_step(
+    state: Candidacy, now: float, timings: ElectionTimeouts
 ) -> WaitUntil | ReadLease | TakeLease | RenewLease | StepDown:
     """Return what to do now."""
     if state.term is not None:
@@ -122,7 +122,7 @@ def next_action(
     return _as_candidate(state, now, timings)
 
 
-def next_epoch(view: LeaseView, highest: int) -> int:
+def next_epoch(view: ObservedLease, highest: int) -> int:
     """Return the epoch to lead in: higher than any that the Lease or the log knows.
 
     Args:
@@ -133,12 +133,12 @@ def next_epoch(view: LeaseView, highest: int) -> int:
 
 
 def _as_leader(
-    state: CandidateState, term: Term, now: float, timings: ElectionTimings
+    state: Candidacy, term: Term, now: float, timings: ElectionTimeouts
 ) -> WaitUntil | ReadLease | RenewLease | StepDown:
     ends_at = term.renewed_at + timings.renew_deadline_s
     if now >= ends_at:
         return StepDown(f"it could not be renewed for {timings.renew_deadline_s:g} s")
-    if reason := why_lost(state.view.lease, state.me, term.epoch):
+    if reason := loss_reason(state.view.lease, state.me, term.epoch):
         return StepDown(reason)
     if now < state.retry_at:
         return WaitUntil(min(state.retry_at, ends_at))
@@ -148,7 +148,7 @@ def _as_leader(
     return RenewLease() if now >= due_at else WaitUntil(due_at)
 
 
-def why_lost(lease: Lease | None, me: str, epoch: int) -> str:
+def loss_reason(lease: Lease | None, me: str, epoch: int) -> str:
     """Return why the Lease is not the leader's any more; empty where it is."""
     if lease is None:
         return "it was deleted"
@@ -157,7 +157,7 @@ def why_lost(lease: Lease | None, me: str, epoch: int) -> str:
     return "" if lease.transitions == epoch else f"its transitions were changed from {epoch} to {lease.transitions}"
 
 
-def _as_candidate(state: CandidateState, now: float, timings: ElectionTimings) -> WaitUntil | ReadLease | TakeLease:
+def _as_candidate(state: Candidacy, now: float, timings: ElectionTimeouts) -> WaitUntil | ReadLease | TakeLease:
     view = state.view
     if now < state.retry_at:
         return WaitUntil(state.retry_at)
@@ -171,7 +171,7 @@ def _as_candidate(state: CandidateState, now: float, timings: ElectionTimings) -
     return ReadLease() if now >= look_at else WaitUntil(min(free_at, look_at))
 
 
-def _free_at(view: LeaseView, me: str, timings: ElectionTimings) -> float:
+def _free_at(view: ObservedLease, me: str, timings: ElectionTimeouts) -> float:
     """Return when the Lease may be taken."""
     # A leader whose Lease was deleted may not know yet: it gets the time to find out.
     holder = view.lease.holder if view.lease else view.former

@@ -18,19 +18,19 @@ from typing import Any, Final, Protocol
 from msgspec.structs import replace
 
 from voda.app.election import (
-    CandidateState,
-    ElectionTimings,
-    LeaseView,
+    Candidacy,
+    ElectionTimeouts,
+    ObservedLease,
     ReadLease,
     RenewLease,
     StepDown,
     TakeLease,
     Term,
     WaitUntil,
-    next_action,
+    loss_reason,
     next_epoch,
-    updated_view,
-    why_lost,
+    next_step,
+    observed_again,
 )
 from voda.concurrency import single_error
 from voda.controller.leader_epochs import Epochs
@@ -81,7 +81,7 @@ class Leadership:
         epochs: Epochs,
         me: str,
         *,
-        timings: ElectionTimings | None = None,
+        timings: ElectionTimeouts | None = None,
         observer: LeadershipObserver | None = None,
     ) -> None:
         self.me = me
@@ -89,10 +89,10 @@ class Leadership:
         """Why the Lease is not known or not renewed, one sentence; empty while it is, whoever holds it."""
         self._keeper = lease
         self._epochs = epochs
-        self._timings = timings or ElectionTimings()
+        self._timings = timings or ElectionTimeouts()
         self._observer = observer
         self._wake = asyncio.Event()
-        self._lease_view = LeaseView()
+        self._lease_view = ObservedLease()
         self._term: Term | None = None
         self._retry_at = -math.inf
         self._is_in_doubt = False
@@ -185,10 +185,10 @@ class Leadership:
     async def _step(self) -> str:
         """Do what is due, or wait; return why the leadership is over, empty while it is not."""
         self._wake.clear()
-        state = CandidateState(
+        state = Candidacy(
             me=self.me, view=self._lease_view, term=self._term, retry_at=self._retry_at, is_in_doubt=self._is_in_doubt
         )
-        match next_action(state, _now(), self._timings):
+        match next_step(state, _now(), self._timings):
             case WaitUntil(until=until):
                 await self._sleep_until(until)
             case ReadLease():
@@ -239,7 +239,7 @@ class Leadership:
         except (VodaError, TimeoutError) as error:
             self._fail(error if str(error) else TimeoutError(f"no answer within {within_s:.2g} s"))
             return False
-        self._lease_view = updated_view(self._lease_view, lease, _now())
+        self._lease_view = observed_again(self._lease_view, lease, _now())
         self._is_in_doubt, self._retry_at, self.trouble = False, -math.inf, ""
         self._may_hold = lease is not None and lease.holder == self.me
         return True
@@ -259,8 +259,8 @@ class Leadership:
 
     def _see(self, lease: Lease | None) -> None:
         if self._term is None:
-            self._lease_view = updated_view(self._lease_view, lease, _now())
-        elif why_lost(lease, self.me, self._term.epoch):
+            self._lease_view = observed_again(self._lease_view, lease, _now())
+        elif loss_reason(lease, self.me, self._term.epoch):
             # The watch may be late, and show the time before the Lease was taken.
             self._is_in_doubt = True
         self._wake.set()

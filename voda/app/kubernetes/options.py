@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from voda.app.election import LOG_TIMINGS, ElectionTimings
+from voda.app.election import LOG_TIMEOUTS, ElectionTimeouts
 from voda.cluster.kubernetes.kinds.base import Site
 from voda.cluster.kubernetes.state.nodes import PoolRule
 
@@ -71,15 +71,15 @@ class LeaderSettings(_SettingsPart, frozen=True):
     renew_seconds: float | None = None
     retry_seconds: float | None = None
 
-    def timings(self) -> ElectionTimings:
+    def timings(self) -> ElectionTimeouts:
         """Return the spans of the election.
 
         Raises:
             ValueError: they would let two replicas lead.
         """
-        usual = LOG_TIMINGS if self.election == "log" else ElectionTimings()
+        usual = LOG_TIMEOUTS if self.election == "log" else ElectionTimeouts()
         lease_s, renew_s, retry_s = self.lease_seconds, self.renew_seconds, self.retry_seconds
-        return ElectionTimings(
+        return ElectionTimeouts(
             duration_s=usual.duration_s if lease_s is None else lease_s,
             renew_deadline_s=usual.renew_deadline_s if renew_s is None else renew_s,
             retry_s=usual.retry_s if retry_s is None else retry_s,

@@ -20,15 +20,12 @@ class JobObjects(Protocol):
     @property
     def api(self) -> Api:
         """Where they are changed."""
-        ...
 
     def jobs(self) -> Iterable[KubeJob]:
         """Return all job objects that are there, of all kinds served."""
-        ...
 
     def subscribe(self, on_change: OnJobChange) -> None:
         """Call `on_change` at every change of a job object."""
-        ...
 
     def kind_of(self, spec: JobSpec) -> JobKind:
         """Return the kind that runs such a job.
@@ -36,8 +33,6 @@ class JobObjects(Protocol):
         Raises:
             ActionRefused: the cluster serves none.
         """
-        ...
 
     def pods_of(self, job_id: str) -> Sequence[Pod]:
         """Return the pods of a job's object, as far as they are there."""
-        ...

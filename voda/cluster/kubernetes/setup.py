@@ -16,23 +16,18 @@ class JobLog(Protocol):
 
     def live_job(self, job_id: str) -> Job | None:
         """Return a job that has not ended."""
-        ...
 
     def ended_job(self, job_id: str) -> Job | None:
         """Return a job that has ended; None: the log never had it, or forgot it."""
-        ...
 
     def live_jobs(self) -> Iterable[Job]:
         """Return all jobs that have not ended."""
-        ...
 
     def job_pools(self) -> Iterable[str]:
         """Return the pools that have live jobs; called several times per submit, so it must not look at each job."""
-        ...
 
     def stall(self, job_id: str) -> str:
         """Return what a live job waits for, as the log has it; empty: it goes on."""
-        ...
 
 
 class KubernetesSetup(Struct, frozen=True, kw_only=True):

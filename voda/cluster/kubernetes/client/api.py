@@ -192,14 +192,6 @@ class Api:
         except Absent:
             return None
 
-    async def replace(self, path: str, body: Mapping[str, Any], kind: type[T]) -> T:
-        """Put an object in the place of one whose resourceVersion the body names.
-
-        Raises:
-            Conflict: it changed meanwhile.
-        """
-        return await self._send(Request(verb="update", method="PUT", path=path, query=_WRITTEN_BY, body=body), kind)
-
     async def delete(self, path: str, *, uid: str = "", grace_s: int | None = None) -> bool:
         """Delete an object and, in the background, what it owns; False where there is none.
 

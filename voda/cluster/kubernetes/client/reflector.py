@@ -38,7 +38,6 @@ class MirroredObject(Protocol):
     @property
     def metadata(self) -> ObjectName:
         """Its name, uid and resource version."""
-        ...
 
 
 T = TypeVar("T", bound=MirroredObject)

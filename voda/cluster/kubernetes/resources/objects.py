@@ -248,7 +248,6 @@ class JobStatus(_Object, frozen=True):
 class KubeRunPolicy(_Object, frozen=True):
     suspend: bool = False
     managed_by: str | None = None
-    clean_pod_policy: str | None = None
     backoff_limit: int | None = None
 
 

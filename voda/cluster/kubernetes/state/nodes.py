@@ -4,8 +4,6 @@ Rules: pure; a heartbeat, an annotation or a condition's time changes nothing he
 the log; a label becomes a pool by one rule, so that a job's manifest can name it.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -54,7 +52,7 @@ def pool_of(node: NodeObject, rule: PoolRule) -> str | None:
 def pool_name(value: str) -> str | None:
     """Return the pool that a label's value names: dots become dashes, for streams are named after pools.
 
-    `1.5` and `1-5` are one pool: see `clashes`.
+    `1.5` and `1-5` are one pool.
 
     Returns:
         None where the value is no label's: the API server allows none such.
@@ -63,19 +61,6 @@ def pool_name(value: str) -> str | None:
         return names.pool_of_label(value, "pool")
     except InvalidInput:
         return None
-
-
-def clashes(nodes: Iterable[NodeObject], rule: PoolRule) -> list[str]:
-    """Return a sentence for each pool whose nodes have different values of the label."""
-    values: defaultdict[str, set[str]] = defaultdict(set)
-    for node in nodes:
-        if (value := node.metadata.labels.get(rule.label)) and (pool := pool_name(value)):
-            values[pool].add(value)
-    return [
-        f"nodes with the label {rule.label} of {' and '.join(sorted(found))} form one pool, {pool}"
-        for pool, found in sorted(values.items())
-        if len(found) > 1
-    ]
 
 
 def as_node(node: NodeObject, rule: PoolRule, *, foreign_milli: int = 0) -> Node | None:

@@ -1,13 +1,8 @@
 """Quantities are read as Kubernetes reads them."""
 
-from contextlib import suppress
-from fractions import Fraction
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from voda.cluster.kubernetes.resources.quantity import LARGEST, format_amount, milli, whole
+from voda.cluster.kubernetes.resources.quantity import LARGEST, milli
 from voda.domain.errors import InvalidInput
 
 BINARY = {suffix: 1024**power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}
@@ -73,40 +68,3 @@ def test_milli_of_hostile_numbers_is_refused_in_a_short_sentence(quantity: str |
     with pytest.raises(InvalidInput) as refused:
         milli(quantity)
     assert len(str(refused.value)) < 200
-
-
-def test_whole_of_a_part_of_a_unit_leaves_it_out() -> None:
-    assert [whole(quantity) for quantity in ("7910m", "8", "999m", "-3")] == [7, 8, 0, 0]
-
-
-@given(st.integers(0, 10**9), st.sampled_from([*BINARY.items(), *DECIMAL.items()]))
-def test_milli_of_a_suffixed_number_is_its_product(number: int, suffix: tuple[str, int]) -> None:
-    assert milli(f"{number}{suffix[0]}") == min(number * suffix[1] * 1000, LARGEST)
-
-
-@given(st.integers(0, LARGEST))
-def test_milli_of_written_thousandths_gives_them_back(amount: int) -> None:
-    assert milli(f"{amount}m") == amount
-
-
-@given(st.decimals(0, 10**12, allow_nan=False, places=6))
-def test_milli_of_a_decimal_is_the_next_thousandth(number: object) -> None:
-    exact = Fraction(str(number)) * 1000
-    assert 0 <= milli(f"{number:f}") - exact < 1
-
-
-@given(st.text(max_size=80))
-def test_milli_of_any_text_is_a_number_within_bounds_or_a_refusal(text: str) -> None:
-    with suppress(InvalidInput):
-        assert abs(milli(text)) <= LARGEST
-
-
-def test_shown_amounts_have_the_units_people_use() -> None:
-    said = [
-        format_amount(3500, "cpu"),
-        format_amount(1000, "cpu"),
-        format_amount(milli("16Gi"), "memory"),
-        format_amount(2000, "nvidia.com/gpu"),
-        format_amount(1000, "pods"),
-    ]
-    assert said == ["3.5 CPUs", "1 CPU", "16 GiB of memory", "2 nvidia.com/gpu", "1 pod"]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kube.trimmed import a_node_object
-from voda.cluster.kubernetes.state.nodes import MOST_GPUS, PoolRule, as_node, clashes, pool_name, pool_of, why_closed
+from voda.cluster.kubernetes.state.nodes import MOST_GPUS, PoolRule, as_node, pool_name, pool_of, why_closed
 from voda.domain.node import Node
 from voda.manifests import names
 
@@ -66,11 +66,6 @@ def test_pool_name_of_any_legal_label_is_one_that_manifests_may_name(value: str)
 @pytest.mark.parametrize("value", ["..", "a b", "x" * 64, "a\n", "../../etc", "é"])
 def test_pool_name_of_what_is_no_label_is_none(value: str) -> None:
     assert pool_name(value) is None
-
-
-def test_clashes_of_labels_that_form_one_pool_are_told() -> None:
-    nodes = [a_node_object(labels={RULE.label: value}) for value in ("1.5", "1-5", "a100", "1.5")]
-    assert clashes(nodes, RULE) == ["nodes with the label vodascheduler/accelerator of 1-5 and 1.5 form one pool, 1-5"]
 
 
 @pytest.mark.parametrize("ready", ["False", "Unknown"])
