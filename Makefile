@@ -18,12 +18,12 @@ DISKS = $(or $(STORES),sqlite postgres jetstream)
 KUBERNETES_TESTS = tests/integration/kubernetes tests/e2e/kubernetes
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo compare test dst torture torture-disks e2e lint type bench bench-kube bench-log fidelity format lock clean
+.PHONY: help setup demo compare test dst torture torture-disks e2e lint type bench bench-kube bench-log fidelity format lock house clean
 
 help: ## Print this text.
 	@echo "voda: a control plane for elastic deep-learning training"
 	@echo
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 setup: ## Make .venv from the lock and install voda into it (at once when nothing changed).
 	@$(PYTHON) tools/bootstrap.py
@@ -106,6 +106,9 @@ lock: setup ## Resolve the dependencies again (UPGRADE=--upgrade for newer ones)
 
 LOCKED = --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
   --custom-compile-command "make lock" $(UPGRADE)
+
+house: ## Print the figures of the code: modules, lines, names, folders, the largest object.
+	@$(PYTHON) tools/house.py -v
 
 clean: ## Remove whatever the other targets made.
 	rm -rf .venv out dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

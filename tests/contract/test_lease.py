@@ -21,7 +21,7 @@ from tests.waiting import DEADLINE_S, until, until_it_is, wait_until
 from voda.app.election import ElectionTimeouts
 from voda.app.leadership import Leadership
 from voda.clock import SystemClock
-from voda.controller.leader_epochs import Epochs
+from voda.controller.leader_epochs import LeaderEpochs
 from voda.domain.errors import ChangedMeanwhile, InvalidInput, StoreUnavailable, VodaError
 from voda.domain.lease import LeaseStore
 from voda.events.types import LEADERSHIP
@@ -397,7 +397,7 @@ async def test_two_candidates_when_they_take_turns_lead_in_ever_higher_epochs(lo
     led: list[tuple[str, int]] = []
     stores = {name: await open_store(log) for name in "ab"}
     candidates = {
-        name: Leadership(lease_of(store, clock=CLOCK), Epochs(store, CLOCK), name, timings=PATIENT)
+        name: Leadership(lease_of(store, clock=CLOCK), LeaderEpochs(store, CLOCK), name, timings=PATIENT)
         for name, store in stores.items()
     }
 

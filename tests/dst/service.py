@@ -26,7 +26,7 @@ from voda.application.backend import Backend, Limits
 from voda.application.read_model import View
 from voda.auth.tokens import Access
 from voda.clock import Clock
-from voda.controller.leader_epochs import Epochs
+from voda.controller.leader_epochs import LeaderEpochs
 from voda.controller.pool_loop import PoolLoop
 from voda.domain.errors import StoreNotWritable, StoreUnavailable, TransientError
 from voda.domain.job import JobSpec
@@ -73,7 +73,7 @@ class Service:
             )
             for pool, cluster in self.clusters.items()
         }
-        self.leadership = Leadership(lease, Epochs(self.store, clock), me, timings=terms)
+        self.leadership = Leadership(lease, LeaderEpochs(self.store, clock), me, timings=terms)
         self.limits = Limits()
         self.backend = Backend(
             store=self.store,

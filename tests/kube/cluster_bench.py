@@ -24,7 +24,7 @@ from voda.cluster.port import Cluster, Notice
 from voda.domain.job import Job
 from voda.events.envelope import Event
 from voda.events.types import AnyFact, JobRegistered, JobSubmitted
-from voda.projections.job_registry import Roster
+from voda.projections.job_registry import JobRegistry
 from voda.projections.live import Live
 
 
@@ -60,7 +60,7 @@ class FoldedJobs(KnownJobs):
 
     def __init__(self) -> None:
         super().__init__()
-        self._folded, self._roster = Live(), Roster()
+        self._folded, self._roster = Live(), JobRegistry()
 
     def apply(self, event: Event) -> None:
         """Fold an event."""

@@ -17,7 +17,7 @@ from voda.app.forecast_process import HEADER, Question, framed
 from voda.application.read_model import View
 from voda.clock import Clock, stopwatch
 from voda.events.envelope import Event
-from voda.simulator.whatif.forecast import Forecast
+from voda.simulator.whatif.forecast import ExpectedTimes
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ _MOST_JOBS: Final = 5_000
 """Live ones of a pool; of more, none is forecast: the budget would be spent before the first of them starts."""
 _LATE_S: Final = 30.0
 """How late a job may be before it is forecast anew, though nothing happened."""
-_decode = msgspec.msgpack.Decoder(dict[str, Forecast]).decode
+_decode = msgspec.msgpack.Decoder(dict[str, ExpectedTimes]).decode
 
 
 class Forecaster:
@@ -90,14 +90,14 @@ class Forecaster:
         return self._is_due.is_set()
 
     async def _forecast(self, process: asyncio.subprocess.Process) -> None:
-        now, found = self._clock.now(), dict[str, Forecast]()
+        now, found = self._clock.now(), dict[str, ExpectedTimes]()
         for pool in self._worthwhile():
             async with asyncio.timeout(_LIMIT_S):
                 found.update(await _asked(process, Question(pool=pool, position=self._view.position, now=now)))
         self._view.forecasts, self._view.forecast_at = found, now
 
 
-def holds_s(forecasts: Mapping[str, Forecast], now: float) -> float | None:
+def holds_s(forecasts: Mapping[str, ExpectedTimes], now: float) -> float | None:
     """Return the seconds until an instant is over that was forecast; None: none was.
 
     A moment more than that, as what was expected may just be a little late.
@@ -106,7 +106,7 @@ def holds_s(forecasts: Mapping[str, Forecast], now: float) -> float | None:
     return max(0.0, min(told) - now) + _LATE_S if told else None
 
 
-async def _asked(process: asyncio.subprocess.Process, question: Question) -> Mapping[str, Forecast]:
+async def _asked(process: asyncio.subprocess.Process, question: Question) -> Mapping[str, ExpectedTimes]:
     """Return the process's answer.
 
     Raises:

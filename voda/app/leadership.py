@@ -33,7 +33,7 @@ from voda.app.election import (
     observed_again,
 )
 from voda.concurrency import single_error
-from voda.controller.leader_epochs import Epochs
+from voda.controller.leader_epochs import LeaderEpochs
 from voda.domain.errors import (
     ChangedMeanwhile,
     ClusterUnavailable,
@@ -78,7 +78,7 @@ class Leadership:
     def __init__(
         self,
         lease: LeaseStore,
-        epochs: Epochs,
+        epochs: LeaderEpochs,
         me: str,
         *,
         timings: ElectionTimeouts | None = None,

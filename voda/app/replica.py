@@ -15,7 +15,7 @@ from voda.app.leadership import Leadership
 from voda.app.options import Options, refuse_contradictions
 from voda.app.runtime import ended
 from voda.app.service import Service, serving_from
-from voda.controller.leader_epochs import Epochs
+from voda.controller.leader_epochs import LeaderEpochs
 from voda.domain.errors import StoreNotWritable, TransientError
 from voda.log.lease.factory import lease_of
 from voda.telemetry.leadership import LeadershipMetrics
@@ -69,7 +69,7 @@ def _leadership(service: Service, me: str) -> Leadership:
     async def machine() -> str:
         return service.home.identity(service.clock.new_id)
 
-    epochs = Epochs(service.store, service.clock, machine)
+    epochs = LeaderEpochs(service.store, service.clock, machine)
     lease, metrics = lease_of(service.durable, clock=service.clock), LeadershipMetrics(service.metrics.registry)
     leadership = Leadership(lease, epochs, me, timings=LOG_TIMEOUTS, observer=metrics)
     metrics.show(leadership)

@@ -121,7 +121,7 @@ async def report(backend: Backend, record: JobRecord, said: Report, who: Who) ->
     _refuse_ended(record, "reported on")
     job_id, now = record.spec.job_id, backend.clock.now()
     _refuse_odd_metrics(said)
-    workers = _within("workers", len(record.workers) if said.workers is None else said.workers, 0, MOST_REPLICAS)
+    workers = _within("workers", len(record.job.workers) if said.workers is None else said.workers, 0, MOST_REPLICAS)
     epoch_s = _seconds("epoch_time_s", said.epoch_time_s)
     fact = JobProgressed(
         job_id=job_id,

@@ -9,7 +9,7 @@ from typing import Final
 from voda.application.backend import Backend
 from voda.domain.errors import NotFound
 from voda.domain.job import JobSpec
-from voda.projections.job_registry import Roster
+from voda.projections.job_registry import JobRegistry
 from voda.timetravel.job_explanation import submission_of
 
 _COMPARED: Final = 500
@@ -32,7 +32,7 @@ async def spec_of(backend: Backend, name_or_id: str) -> JobSpec:
     raise unknown(name_or_id, roster)
 
 
-def unknown(named: str, roster: Roster) -> NotFound:
+def unknown(named: str, roster: JobRegistry) -> NotFound:
     """Return the error of a job that is not there.
 
     It names those of that name in other namespaces, else the closest, if there is one among the latest.

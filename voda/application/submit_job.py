@@ -24,7 +24,7 @@ from voda.domain.job import JobSpec, validated
 from voda.events.envelope import Fact
 from voda.events.types import JobRegistered, JobSubmitted
 from voda.manifests.parse import parse
-from voda.projections.records import JobRecord, submitted
+from voda.projections.records import JobRecord, new_record
 
 _MOST_TRIES: Final = 20
 """Of finding a free id, each lost to somebody who submitted the same name at the same moment."""
@@ -73,7 +73,7 @@ class Submits:
         spec, warnings = self._checked(manifest, who)
         if is_dry_run:
             self._refuse_too_many(who)
-            record = submitted(self._identified(spec), self._backend.clock.now(), 0)
+            record = new_record(self._identified(spec), self._backend.clock.now(), 0)
             return Submitted(record, False, warnings)
         event_id = _event_id(who.user, key) if key else self._backend.clock.new_id()
         while (first := self._under_way.get(event_id)) is not None:

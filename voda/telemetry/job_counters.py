@@ -20,7 +20,7 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.projections.job_registry import Roster
+from voda.projections.job_registry import JobRegistry
 from voda.telemetry.instruments import Metrics
 
 
@@ -58,7 +58,7 @@ class Trail:
         roster: at the event that is shown.
     """
 
-    def __init__(self, metrics: Metrics, roster: Roster) -> None:
+    def __init__(self, metrics: Metrics, roster: JobRegistry) -> None:
         self._metrics = metrics
         self._roster = roster
         self._events = cache(metrics.events.labels)
@@ -67,7 +67,9 @@ class Trail:
         """Of that instant, by job; to be counted."""
         self._jobs = {
             record.spec.job_id: _Seen(
-                size=len(record.workers), has_started=record.started_at is not None, migrations=record.migrations
+                size=len(record.job.workers),
+                has_started=record.job.first_started_at is not None,
+                migrations=record.migrations,
             )
             for record in roster.jobs().values()
             if record.is_live
@@ -161,12 +163,14 @@ class Trail:
         if isinstance(fact, WorkerExited) and fact.cause == "finished":
             # Workers that are done make no resize.
             seen.size = max(0, seen.size - len(fact.workers))
-        if not seen.has_started and record.started_at is not None:
+        if not seen.has_started and record.job.first_started_at is not None:
             seen.has_started = True
-            self._metrics.queue_wait.labels(pool).observe(max(0.0, record.started_at - record.submitted_at))
+            self._metrics.queue_wait.labels(pool).observe(
+                max(0.0, record.job.first_started_at - record.job.submitted_at)
+            )
         self._changes[fact.job_id] = _Change(
             pool=pool,
-            size=len(record.workers),
+            size=len(record.job.workers),
             planned=len(record.planned),
             migrations=record.migrations,
             is_moving=record.tenure is not None and bool(record.tenure.moving),
@@ -195,7 +199,7 @@ class Trail:
             return
         labels = record.spec.pool, str(record.phase)
         self._metrics.jobs_ended.labels(*labels).inc()
-        self._metrics.completion.labels(*labels).observe(max(0.0, record.finished_at - record.submitted_at))
+        self._metrics.completion.labels(*labels).observe(max(0.0, record.finished_at - record.job.submitted_at))
 
 
 def _direction(before: int, after: int) -> str:

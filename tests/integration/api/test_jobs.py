@@ -19,7 +19,7 @@ from voda.domain.job import Phase
 from voda.events.types import JobCancelRequested, JobCompleted, JobProgressed, JobSubmitted, WorkerStarted
 from voda.log.memory import MemoryStore
 from voda.manifests.read.size_limits import MOST_BYTES
-from voda.simulator.whatif.forecast import Forecast
+from voda.simulator.whatif.forecast import ExpectedTimes
 
 JOBS = "/api/v1/jobs"
 
@@ -586,7 +586,7 @@ async def test_job_when_it_runs_by_now_then_an_older_forecast_tells_no_start_and
         await submit(service, "a")
         await submit(service, "b")
         at = service.backend.clock.now()
-        expected = Forecast(position=1, starts_at=at + 5, finishes_at=at + 60)
+        expected = ExpectedTimes(position=1, starts_at=at + 5, finishes_at=at + 60)
         service.backend.view.forecasts = {"a": expected, "b": expected}
         service.backend.view.forecast_at = at
         before = await forecast_of(service, "a")

@@ -236,7 +236,7 @@ async def test_job_whose_object_the_server_refuses_tries_on_and_says_why(world: 
     policy = {"schedulingPolicy": {"minAvailable": "many"}}
     async with a_registry(world) as registry:
         record = await registry.submit(an_unmanaged(world, policy=policy))
-        await registry.settle(lambda: record.failures >= 2)
+        await registry.settle(lambda: record.job.failures >= 2)
         assert "minAvailable" in record.last_error
         assert record.is_live
 

@@ -18,7 +18,7 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.log.memory import MemoryStore
-from voda.simulator.whatif.forecast import Forecast
+from voda.simulator.whatif.forecast import ExpectedTimes
 
 NODES = ("n1", "n1")
 
@@ -135,12 +135,12 @@ async def test_new_process_tells_what_the_one_before_had_no_time_for_and_nothing
 async def test_estimated_finish_is_shown_and_goes_when_the_job_has_ended(world: World) -> None:
     async with a_told_job(world) as registry:
         job_id = job_of(world)
-        registry.backend.view.forecasts = {job_id: Forecast(finishes_at=registry.backend.clock.now() + 3600.0)}
+        registry.backend.view.forecasts = {job_id: ExpectedTimes(finishes_at=registry.backend.clock.now() + 3600.0)}
         await registry.happens(a_plan(1, world, *NODES))
         await world.until_it_is(lambda: registry.note("digits", "voda.dev/estimated-finish"))
         first = await registry.note("digits", "voda.dev/estimated-finish")
         assert str(first).endswith(":00Z")
-        registry.backend.view.forecasts = {job_id: Forecast(finishes_at=registry.backend.clock.now() + 7200.0)}
+        registry.backend.view.forecasts = {job_id: ExpectedTimes(finishes_at=registry.backend.clock.now() + 7200.0)}
         await registry.happens(WorkerStarted(job_id=job_id, workers={0: "n1", 1: "n1"}))
         await world.until_it_is(lambda: shows(registry, "state", "Running 2/2"))
         # It was changed a moment ago.

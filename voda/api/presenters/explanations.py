@@ -3,10 +3,10 @@
 from voda.api import schemas
 from voda.api.presenters.timestamps import instant
 from voda.projections.history import FinishedJob
-from voda.timetravel.explanation import Decision, Explanation, Shortage
+from voda.timetravel.explanation import GpuShortage, JobDecision, JobExplanation
 
 
-def explanation_of(told: Explanation, *, expected_start_at: float | None = None) -> schemas.Explanation:
+def explanation_of(told: JobExplanation, *, expected_start_at: float | None = None) -> schemas.Explanation:
     """Return an explanation.
 
     Args:
@@ -42,7 +42,7 @@ def explanation_of(told: Explanation, *, expected_start_at: float | None = None)
     )
 
 
-def _decision(decision: Decision) -> schemas.Decision:
+def _decision(decision: JobDecision) -> schemas.Decision:
     return schemas.Decision(
         position=decision.position,
         decided_at=instant(decision.at),
@@ -56,7 +56,7 @@ def _decision(decision: Decision) -> schemas.Decision:
     )
 
 
-def _shortage(short: Shortage) -> schemas.Shortage:
+def _shortage(short: GpuShortage) -> schemas.Shortage:
     return schemas.Shortage(
         needs_gpus=short.needs_gpus,
         wishes_gpus=short.wishes_gpus,

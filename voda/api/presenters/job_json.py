@@ -13,7 +13,7 @@ from voda.api.presenters.jobs import job_of
 from voda.api.schemas import Warned
 from voda.application.read_model import View
 from voda.projections.records import JobRecord
-from voda.simulator.whatif.forecast import Forecast
+from voda.simulator.whatif.forecast import ExpectedTimes
 
 _encode: Final = msgspec.json.Encoder().encode
 _SPARE: Final = 1_000
@@ -24,8 +24,8 @@ class _Rendered(Struct, frozen=True, gc=False):
     """The JSON of a job, and what it was made from."""
 
     revision: int
-    forecasts: Mapping[str, Forecast]
-    forecast: Forecast | None
+    forecasts: Mapping[str, ExpectedTimes]
+    forecast: ExpectedTimes | None
     body: bytes
 
 

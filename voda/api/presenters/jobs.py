@@ -2,13 +2,13 @@
 
 from voda.api import schemas
 from voda.api.presenters.timestamps import instant
-from voda.projections.records import JobRecord, Reported
-from voda.simulator.whatif.forecast import Forecast
+from voda.projections.records import JobRecord, ProgressReport
+from voda.simulator.whatif.forecast import ExpectedTimes
 
 _NOTHING_EXPECTED = schemas.Forecast()
 
 
-def job_of(record: JobRecord, forecast: Forecast | None = None, forecast_at: float | None = None) -> schemas.Job:
+def job_of(record: JobRecord, forecast: ExpectedTimes | None = None, forecast_at: float | None = None) -> schemas.Job:
     """Return a job as it is told.
 
     Args:
@@ -64,7 +64,7 @@ def reports_of(record: JobRecord) -> schemas.ReportList:
     return schemas.ReportList(items=tuple(_report(report) for report in record.reports))
 
 
-def _forecast(record: JobRecord, forecast: Forecast, made_at: float | None) -> schemas.Forecast:
+def _forecast(record: JobRecord, forecast: ExpectedTimes, made_at: float | None) -> schemas.Forecast:
     # A forecast is older than what is observed: who was next a moment ago may run, or be canceled, by now.
     waits = record.is_live and not record.is_canceling and not record.job.replicas
     return schemas.Forecast(
@@ -75,7 +75,7 @@ def _forecast(record: JobRecord, forecast: Forecast, made_at: float | None) -> s
     )
 
 
-def _report(report: Reported) -> schemas.Reported:
+def _report(report: ProgressReport) -> schemas.Reported:
     return schemas.Reported(
         epochs_done=report.epochs_done,
         reported_at=instant(report.at),

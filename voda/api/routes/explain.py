@@ -14,9 +14,9 @@ from voda.api.schemas import Explanation, Who
 from voda.application.backend import Backend
 from voda.application.job_lookup import spec_of
 from voda.domain.errors import InvalidField, InvalidInput
-from voda.timetravel.explanation import Explanation as Told
+from voda.timetravel.explanation import JobExplanation
 from voda.timetravel.job_explanation import explain, explain_in
-from voda.timetravel.moment import Place, find, parsed
+from voda.timetravel.moment import LogPlace, find, parse_moment
 
 _AT_ONCE = 2
 """Explanations worked on at a time: each keeps a core busy while it asks policies."""
@@ -66,15 +66,15 @@ def routes(backend: Backend) -> Sequence[Operation]:
     ]
 
 
-async def _now(backend: Backend, job_id: str) -> Told:
+async def _now(backend: Backend, job_id: str) -> JobExplanation:
     live, now = backend.view.live, backend.clock.now()
     if (pool := live.cluster.pool_of(job_id)) is not None:
         return await explain_in(backend.store, live.state(pool), job_id, now)
-    return await explain(backend.store, job_id, Place(position=backend.view.position, at=now))
+    return await explain(backend.store, job_id, LogPlace(position=backend.view.position, at=now))
 
 
-async def _place(backend: Backend, at: str) -> Place:
+async def _place(backend: Backend, at: str) -> LogPlace:
     try:
-        return await find(backend.store, parsed(at))
+        return await find(backend.store, parse_moment(at))
     except InvalidInput as error:
         raise InvalidField("at", str(error)) from error

@@ -105,7 +105,7 @@ def _chosen(backend: Backend, spec: JobSpec, asked: str, there_are: Sequence[str
 def _silence(backend: Backend, job_id: str) -> str:
     """Say why there is no output of a job."""
     record = backend.view.roster.job(job_id)
-    if record is not None and record.started_at is not None:
+    if record is not None and record.job.first_started_at is not None:
         return "has no output any more: what its replicas printed went with them"
     if record is not None and not record.is_live:
         return "has printed nothing: no replica of it ever started"

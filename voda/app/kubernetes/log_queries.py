@@ -13,7 +13,7 @@ from voda.cluster.kubernetes.resources.objects import JobObject
 from voda.cluster.kubernetes.state.job_annotations import foreign_manager, has_finished, is_managed
 from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.domain.job import Job
-from voda.projections.job_registry import Roster
+from voda.projections.job_registry import JobRegistry
 from voda.projections.live import Live
 
 
@@ -64,7 +64,7 @@ class LoggedJobs:
         return self.live_job(job_id) is None
 
 
-def unadopted(objects: Iterable[KubeJob], roster: Roster) -> Mapping[str, int]:
+def unadopted(objects: Iterable[KubeJob], roster: JobRegistry) -> Mapping[str, int]:
     """Return how many objects carry voda's label and are no jobs of its: waiting, or refused."""
     counts = {"waiting": 0, "refused": 0}
     for _, job in objects:
@@ -79,7 +79,7 @@ def _is_requested(job: JobObject) -> bool:
     return is_managed(meta) and meta.deletion_timestamp is None and not has_finished(job) and not foreign_manager(job)
 
 
-def _is_logged(job: JobObject, roster: Roster) -> bool:
+def _is_logged(job: JobObject, roster: JobRegistry) -> bool:
     meta = job.metadata
     if roster.submission(adoption_id(meta.uid)) is not None:
         return True

@@ -39,7 +39,7 @@ from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import NamedObject
 from voda.cluster.kubernetes.setup import KubernetesSetup
 from voda.concurrency import log_unexpected
-from voda.controller.leader_epochs import Epochs
+from voda.controller.leader_epochs import LeaderEpochs
 from voda.controller.pool_loop import PoolLoop
 from voda.domain.errors import ClusterUnavailable, StoreNotWritable, StoreUnavailable
 from voda.domain.job import JobSpec
@@ -93,7 +93,7 @@ class KubernetesService:
         self.kubernetes = KubernetesPools(api, self._setup())
         self.mirror = self.kubernetes.mirror
         self.lease = self._lease(store, api)
-        epochs = Epochs(self.store, clock, self._cluster)
+        epochs = LeaderEpochs(self.store, clock, self._cluster)
         self.leadership = Leadership(self.lease, epochs, around.identity, timings=timings, observer=metrics.leadership)
         metrics.leadership.show(self.leadership)
         metrics.show(

@@ -241,7 +241,7 @@ class Adoption:
 
 def is_at_rest(record: JobRecord) -> bool:
     """Say whether a job is live, has no workers and shall have none."""
-    return record.is_live and not record.is_canceling and not record.planned and not record.workers
+    return record.is_live and not record.is_canceling and not record.planned and not record.job.workers
 
 
 def _path(kind: JobKind, meta: ObjectMeta) -> str:

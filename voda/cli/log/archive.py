@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voda.cli.log.files import ARCHIVE, Output
-from voda.cli.progress import bar
-from voda.cli.run_async import awaited
+from voda.cli.execution import progress_bar, run_async
+from voda.cli.log.files import ARCHIVE, ReportOutput
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -31,7 +30,9 @@ def archive(
     before: Annotated[
         int | None, typer.Option("--before", min=1, metavar="POSITION", help="Keep the events from this position on.")
     ] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TEXT,
+    output: Annotated[
+        ReportOutput, typer.Option("--output", "-o", help="For people or for programs.")
+    ] = ReportOutput.TEXT,
 ) -> None:
     """Move a log's old events to files, from which they are still read; the log itself forgets them.
 
@@ -44,8 +45,8 @@ def archive(
 
     if bool(keep) == (before is not None):
         raise InvalidInput("expected --keep SPAN or --before POSITION: how much of the log is to stay")
-    retained, wanted = awaited(_archive(log, folder, _span_s(keep) if keep else None, before))
-    if output is Output.JSON:
+    retained, wanted = run_async(_archive(log, folder, _span_s(keep) if keep else None, before))
+    if output is ReportOutput.JSON:
         import msgspec
 
         print(msgspec.json.encode({"log": shown(log), **msgspec.structs.asdict(retained)}).decode())
@@ -68,7 +69,7 @@ def snapshot(
     """
     from voda.log.factory import shown
 
-    position = awaited(_snapshot(log, archive))
+    position = run_async(_snapshot(log, archive))
     print(f"{shown(log)}: a snapshot of position {position:,} is there")
 
 
@@ -81,10 +82,10 @@ def _refuse_missing(log: str) -> None:
 
 
 def _span_s(text: str) -> float:
-    from voda.timetravel.moment import BeforeLast, parsed
+    from voda.timetravel.moment import BeforeLast, parse_moment
 
     try:
-        moment = parsed(f"-{text}")
+        moment = parse_moment(f"-{text}")
     except InvalidInput:
         moment = None
     if not isinstance(moment, BeforeLast):
@@ -97,7 +98,7 @@ async def _archive(log: str, folder: Path, keep_s: float | None, before: int | N
     from voda.clock import SystemClock
     from voda.log.archive.retention import archive_log, behind_snapshots, older_than
     from voda.log.factory import open_store
-    from voda.projections.job_registry import Roster
+    from voda.projections.job_registry import JobRegistry
     from voda.projections.live import Live
 
     _refuse_missing(log)
@@ -108,9 +109,9 @@ async def _archive(log: str, folder: Path, keep_s: float | None, before: int | N
         else:
             assert keep_s is not None, "one of both is given"
             wanted = await older_than(store, SystemClock().now() - keep_s)
-        needed = {Live.FORMAT: Live().load, Roster.FORMAT: Roster().load}
+        needed = {Live.FORMAT: Live().load, JobRegistry.FORMAT: JobRegistry().load}
         until = min(wanted, await behind_snapshots(store, needed))
-        with bar("archive") as progress:
+        with progress_bar("archive") as progress:
             return await archive_log(store, folder, until=until, progress=progress), wanted
     finally:
         await store.close()
@@ -121,7 +122,7 @@ async def _snapshot(log: str, folder: Path | None) -> int:
     from voda.controller.follower import catch_up, take_snapshot
     from voda.log.archive.archive_backed_store import ArchivedStore
     from voda.log.factory import open_store
-    from voda.projections.job_registry import Roster
+    from voda.projections.job_registry import JobRegistry
     from voda.projections.live import Live
 
     _refuse_missing(log)
@@ -129,7 +130,7 @@ async def _snapshot(log: str, folder: Path | None) -> int:
     try:
         store = ArchivedStore(opened, folder or config.archive())
         end = await store.position()
-        for projection in (Live(), Roster()):
+        for projection in (Live(), JobRegistry()):
             # From the first event on: whoever asks may not trust the snapshots that are there.
             await catch_up(store, [projection], after=0, until=end)
             await take_snapshot(store, projection, end)

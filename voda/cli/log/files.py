@@ -20,7 +20,7 @@ ARCHIVE = "Folder of the log's archive; by default VODA_ARCHIVE, else where the 
 _LEVEL = 4
 
 
-class Output(enum.StrEnum):
+class ReportOutput(enum.StrEnum):
     """How a result is printed."""
 
     TEXT = "text"

@@ -11,7 +11,7 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.projections.job_registry import Roster
+from voda.projections.job_registry import JobRegistry
 from voda.telemetry.instruments import Metrics
 from voda.telemetry.job_counters import Trail
 
@@ -20,7 +20,7 @@ class Told:
     """A log whose every event the trail sees."""
 
     def __init__(self) -> None:
-        self.log, self.roster, self.metrics = Log(), Roster(), Metrics()
+        self.log, self.roster, self.metrics = Log(), JobRegistry(), Metrics()
         self.trail = Trail(self.metrics, self.roster)
 
     def add(self, fact: AnyFact, at: float) -> None:

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from voda.cli.execution import progress_bar, run_async
 from voda.cli.log import archive, copy
-from voda.cli.log.files import ARCHIVE, LOG, Output, exported_file, new_store, refuse_to_replace, whole_log
-from voda.cli.progress import bar
-from voda.cli.run_async import awaited
+from voda.cli.log.files import ARCHIVE, LOG, ReportOutput, exported_file, new_store, refuse_to_replace, whole_log
 from voda.domain.errors import InvalidInput, LogDamaged
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def export_command(
     if output and output.exists():
         refuse_to_replace(output, log, force)
     with exported_file(output) as file:
-        events = awaited(_export(log, file, archive))
+        events = run_async(_export(log, file, archive))
     print(f"{events:,} events exported to {output or 'standard output'}", file=sys.stderr)
 
 
@@ -68,7 +67,7 @@ def import_command(
     except OSError as error:
         raise InvalidInput(f"{file} cannot be read: {error.strerror}") from error
     with opened:
-        events = awaited(_import(opened, log))
+        events = run_async(_import(opened, log))
     print(f"{events:,} events imported into {shown(log)}", file=sys.stderr)
 
 
@@ -78,7 +77,9 @@ def verify_command(
     archive: Annotated[
         Path | None, typer.Option("--archive", help="Prove the log's archive too, and that the log follows it.")
     ] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TEXT,
+    output: Annotated[
+        ReportOutput, typer.Option("--output", "-o", help="For people or for programs.")
+    ] = ReportOutput.TEXT,
 ) -> None:
     """Prove that every event is what was written, and that none is missing; exit with 2 where it is not so.
 
@@ -86,8 +87,8 @@ def verify_command(
     """
     from voda.log.factory import shown
 
-    verdict, log = awaited(_verify(log, archive)), shown(log)
-    if output is Output.JSON:
+    verdict, log = run_async(_verify(log, archive)), shown(log)
+    if output is ReportOutput.JSON:
         import msgspec
 
         print(msgspec.json.encode({"log": log, "is_intact": verdict.is_intact, **verdict._asdict()}).decode())
@@ -121,7 +122,7 @@ def migrate_command(
     # A password in a variable is not seen by everybody who may list processes.
     if not (log := log or config.log()):
         raise InvalidInput("no log is named: give its URL, or set VODA_LOG")
-    awaited(_migrate(log))
+    run_async(_migrate(log))
     print(f"{shown(log)} is ready for this version", file=sys.stderr)
 
 
@@ -136,7 +137,7 @@ async def _export(log: str, file: BinaryIO, archive: Path | None) -> int:
     from voda.log.archive.export import export_log
 
     async with whole_log(log, archive) as store:
-        with bar("export") as progress:
+        with progress_bar("export") as progress:
             return await export_log(store, file, progress=progress)
 
 
@@ -144,7 +145,7 @@ async def _import(file: BinaryIO, log: str) -> int:
     from voda.log.archive.export import import_log
 
     async with new_store(log) as store:
-        with bar("import") as progress:
+        with progress_bar("import") as progress:
             return await import_log(file, store, progress=progress)
 
 
@@ -154,7 +155,7 @@ async def _verify(log: str, archive: Path | None) -> "Verdict":
     from voda.log.factory import opened_archive, sqlite_path
 
     path = sqlite_path(log)
-    with bar("verify") as progress:
+    with progress_bar("verify") as progress:
         try:
             if path and path.is_dir():
                 return _verified(opened_archive(path), progress)[0]

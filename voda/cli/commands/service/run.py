@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voda.cli.run_async import awaited
+from voda.cli.execution import run_async
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,7 +94,7 @@ def run(  # noqa: PLR0913 - one parameter per option
     )
     rules = Rules(min_np=min_np, max_np=max_np, grace_s=grace, max_failures=max_failures, settle_s=settle)
     job = _job(program, launcher, env)
-    raise typer.Exit(awaited(Launcher(job, discovery=discovery, rules=rules, interval_s=interval, say=_say).run()))
+    raise typer.Exit(run_async(Launcher(job, discovery=discovery, rules=rules, interval_s=interval, say=_say).run()))
 
 
 def _job(program: list[str], launcher: _Starter, env: "Mapping[str, str]") -> "Job":

@@ -68,7 +68,7 @@ class EventMessages:
         """Begin where the jobs stand now."""
         records = list(live)
         self._planned = {record.spec.job_id: record.planned for record in records}
-        self._workers = {record.spec.job_id: set(record.workers) for record in records}
+        self._workers = {record.spec.job_id: set(record.job.workers) for record in records}
 
     def of(self, event: Event) -> Sequence[JobMessage]:
         """Return what an event means to the jobs it is about; events come in the order of the log."""
@@ -107,7 +107,7 @@ class EventMessages:
         record = self._record(fact.job_id)
         if record is None or not fact.uid:
             return
-        if record.started_at is not None:
+        if record.job.first_started_at is not None:
             yield JobMessage(
                 fact.job_id, "Recreated", "voda made a new object for the job, which goes on from its last checkpoint"
             )
@@ -138,7 +138,9 @@ class EventMessages:
         self._workers[fact.job_id] = (had or set()) | set(fact.workers)
         if had or had is None or record is None or not record.is_live:
             return
-        is_first = not record.restarts and (record.started_at is None or record.started_at >= at)
+        is_first = not record.job.restarts and (
+            record.job.first_started_at is None or record.job.first_started_at >= at
+        )
         reason: Reason = "Started" if is_first else "Resumed"
         where = f"{_counted(len(fact.workers), 'worker')} on {_per_node(fact.workers.values())}"
         why = "" if _NO_START.match(record.reason) else record.reason

@@ -57,7 +57,7 @@ def differing(wanted: Mapping[str, str | None], shown: Mapping[str, str]) -> Map
 
 def state_of(record: JobRecord) -> str:
     """Return a job's state in a word, with workers observed/planned while it has or gets any: `Running 4/8`."""
-    have, planned = len(record.workers), len(record.planned)
+    have, planned = len(record.job.workers), len(record.planned)
     if not record.is_live:
         return str(record.phase.value)
     if record.is_canceling:

@@ -23,7 +23,7 @@ from voda.events.types import (
     WorkerRefused,
     WorkerStarted,
 )
-from voda.projections.job_registry import Roster
+from voda.projections.job_registry import JobRegistry
 
 BEGIN: Sequence[AnyFact] = (
     JobSubmitted(spec=a_spec("a", min_replicas=1, max_replicas=4, user="ann")),
@@ -48,7 +48,7 @@ def a_plan(*nodes: str, why: str = "", **others: tuple[str, ...]) -> PlanAdopted
 
 def told(*facts: AnyFact, begins_after: int = 0) -> list[tuple[str, str]]:
     """Return (reason, message) of what is told of job `a`; what came before a position is folded, not followed."""
-    log, roster = Log(), Roster()
+    log, roster = Log(), JobRegistry()
     story = EventMessages(roster.job)
     found: list[tuple[str, str]] = []
     for position, fact in enumerate(facts, start=1):
@@ -201,7 +201,7 @@ def test_story_taken_up_in_the_middle_knows_the_size_before() -> None:
 
 
 def test_story_that_does_not_know_the_size_before_tells_none() -> None:
-    log, roster = Log(), Roster()
+    log, roster = Log(), JobRegistry()
     for fact in (*BEGIN, a_plan("n1")):
         roster.apply(log.add(fact, at=1.0))
     story = EventMessages(roster.job)
