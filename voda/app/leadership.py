@@ -13,6 +13,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
@@ -190,7 +191,9 @@ class Leadership:
         )
         match next_step(state, _now(), self._timings):
             case WaitUntil(until=until):
-                await self._sleep_until(until)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(until):
+                        await self._wake.wait()
             case ReadLease():
                 await self._call(self._keeper.read)
             case TakeLease():
@@ -212,9 +215,8 @@ class Leadership:
             return
         began, duration_s = _now(), self._timings.duration_s
         self._may_hold = True
-        if await self._call(
-            lambda: self._keeper.take(view.lease, holder=self.me, transitions=epoch, duration_s=duration_s)
-        ):
+        take = partial(self._keeper.take, view.lease, holder=self.me, transitions=epoch, duration_s=duration_s)
+        if await self._call(take):
             self._term = Term(epoch=epoch, renewed_at=began)
 
     async def _renew(self) -> None:
@@ -283,11 +285,6 @@ class Leadership:
                         lease = await self._keeper.read()
                     else:
                         return
-
-    async def _sleep_until(self, instant: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout_at(instant):
-                await self._wake.wait()
 
     def _fail(self, error: Exception) -> None:
         before, self.trouble = self.trouble, f"lease {self._keeper.key}: {error}"

@@ -1,6 +1,6 @@
 """What the cluster and the metrics ask of the log, answered from this replica's projections of it.
 
-Rule: answered when asked, in O(jobs or objects looked at); nothing is kept.
+Rule: each answer is computed when it is needed, in O(jobs or objects looked at).
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def running(options: KubernetesOptions, around: ReplicaContext) -> AsyncIterator[KubernetesService]:
+async def running(options: KubernetesOptions, context: ReplicaContext) -> AsyncIterator[KubernetesService]:
     """Run one replica for the length of the block.
 
     Raises:
@@ -43,10 +43,10 @@ async def running(options: KubernetesOptions, around: ReplicaContext) -> AsyncIt
             store = await open_store(options.log or home.log)
         stack.push_async_callback(store.close)
         metrics = KubernetesMetrics()
-        api = await Api.open(around.kubeconfig, around.context, on_request=metrics.asked)
+        api = await Api.open(context.kubeconfig, context.context, on_request=metrics.asked)
         stack.push_async_callback(api.close)
         clock = SystemClock(not_before=await last_at(store))
-        service = KubernetesService(options, around, store=store, api=api, clock=clock, metrics=metrics)
+        service = KubernetesService(options, context, store=store, api=api, clock=clock, metrics=metrics)
         await service.view.open()
         await _build(service, stack)
         spare_the_collector()

@@ -71,7 +71,7 @@ class KubernetesService:
     def __init__(  # noqa: PLR0913 - its ports
         self,
         options: KubernetesOptions,
-        around: ReplicaContext,
+        context: ReplicaContext,
         *,
         store: DurableStore,
         api: Api,
@@ -79,8 +79,7 @@ class KubernetesService:
         metrics: KubernetesMetrics,
     ) -> None:
         self.url = ""
-        self.options = options
-        self.around = around
+        self.options, self.context = options, context
         self.metrics = metrics
         self.store: EventStore = TimedStore(ArchivedStore(store, config.archive()), self._appended)
         timings = options.leader.timings()
@@ -93,8 +92,8 @@ class KubernetesService:
         self.kubernetes = KubernetesPools(api, self._setup())
         self.mirror = self.kubernetes.mirror
         self.lease = self._lease(store, api)
-        epochs = LeaderEpochs(self.store, clock, self._cluster)
-        self.leadership = Leadership(self.lease, epochs, around.identity, timings=timings, observer=metrics.leadership)
+        epochs = LeaderEpochs(self.store, clock, self._cluster_uid)
+        self.leadership = Leadership(self.lease, epochs, context.identity, timings=timings, observer=metrics.leadership)
         metrics.leadership.show(self.leadership)
         metrics.show(
             GaugeSources(mirrored=self.mirror.counts, unadopted=lambda: unadopted(self.mirror.jobs(), self.view.roster))
@@ -138,7 +137,7 @@ class KubernetesService:
             well_known.JOB_ID_VARIABLE: spec.job_id,
             "VODA_JOB_NAME": spec.name or spec.job_id,
             "VODA_API_URL": self.options.api.url
-            or f"http://voda.{self.around.namespace}.svc:{self.options.listen.port}",
+            or f"http://voda.{self.context.namespace}.svc:{self.options.listen.port}",
             "VODA_JOB_TOKEN": self.access.job_token(spec.job_id),
         }
 
@@ -193,9 +192,9 @@ class KubernetesService:
         leader = self.options.leader
         if leader.election == "log":
             return lease_of(store, leader.name, clock=self.clock)
-        return LeaseClient(api, leader.namespace or self.around.namespace, leader.name, clock=self.clock)
+        return LeaseClient(api, leader.namespace or self.context.namespace, leader.name, clock=self.clock)
 
-    async def _cluster(self) -> str:
+    async def _cluster_uid(self) -> str:
         """Return the uid of a namespace that lives as long as the cluster: it tells clusters apart."""
         found = await self.mirror.api.get(_OLDEST, NamedObject)
         return found.metadata.uid if found is not None else ""
@@ -205,7 +204,7 @@ class KubernetesService:
         self.log_liveness.appended(outcome)
 
     def _access(self) -> Access:
-        if not self.around.has_tokens:
+        if not self.context.has_tokens:
             return Access.none()
         folder = self.options.access.folder
         return Access.mounted(Path(folder)) if folder else Access.open(Path(self.options.home), self.clock)

@@ -1,4 +1,4 @@
-"""What a Kubernetes cluster needs to be told by the service: settings, and the jobs that the log has."""
+"""What the service gives a Kubernetes cluster: settings, and the jobs that the log has."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol

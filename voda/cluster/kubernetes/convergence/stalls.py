@@ -50,7 +50,7 @@ def stall_of(desired: Desired, at: Situation, unbound_reason: str = "") -> Stall
     Args:
         desired: of the job.
         at: what there is of it.
-        unbound_reason: why its workers were not bound last, where no node was told to refuse them.
+        unbound_reason: why its workers were not bound last, where no node refused them.
     """
     seen = at.seen
     if seen is None or seen.object.metadata.deletion_timestamp is not None:

@@ -212,12 +212,12 @@ class Pod(_Object, frozen=True):
 
     @property
     def is_leaving(self) -> bool:
-        """Whether its deletion was asked for; it holds what it has until it is gone."""
+        """Whether its deletion was requested; it holds what it has until it is gone."""
         return self.metadata.deletion_timestamp is not None
 
     @property
     def leaves_at(self) -> float:
-        """When its grace is over, seconds since the epoch; infinity where its deletion was not asked for."""
+        """When its grace is over, seconds since the epoch; infinity where its deletion was not requested."""
         stamp = self.metadata.deletion_timestamp
         return datetime.fromisoformat(stamp).timestamp() if stamp else math.inf
 

@@ -69,7 +69,7 @@ def pod_requests(pod: Pod) -> dict[str, int]:
     """Return what a pod takes of its node: resource -> thousandths, one of `pods` included.
 
     Containers and sidecars run together; init containers run one by one before, beside the sidecars that come before
-    them, so only the greatest counts. What is asked for the pod as a whole stands instead; what the runtime itself
+    them, so only the greatest counts. What the pod requests as a whole counts instead; what the runtime itself
     costs is added.
 
     Raises:

@@ -41,6 +41,7 @@ class Inventory:
         self.objects: Mapping[str, KubeJob] = self._index.by_uid
         """uid -> job object."""
         self._pods: dict[str, Pod] = {}
+        self.pods_by_key: Mapping[str, Pod] = self._pods
         self._owners = PodOwners(self.logged_job)
         self._gpu_nodes: dict[str, Mapping[int, str]] = {}
 
@@ -82,7 +83,7 @@ class Inventory:
             self.put_object(uid, kind, now)
 
     def take_dirty(self) -> tuple[set[str], set[str]]:
-        """Return the nodes and the jobs about which something changed, and begin anew."""
+        """Return the nodes and the jobs about which something changed, and clear both."""
         nodes, self.stock.dirty = self.stock.dirty, set()
         jobs, self.dirty_jobs = self.dirty_jobs, set()
         return nodes, jobs
@@ -112,10 +113,6 @@ class Inventory:
     def workers(self, job_id: str) -> Mapping[str, Pod]:
         """Return the worker pods of a job, by key."""
         return self._owners.workers(job_id)
-
-    def pod(self, key: str) -> Pod | None:
-        """Return the pod of that key."""
-        return self._pods.get(key)
 
     def pods(self, job: KubeJob) -> Mapping[str, Pod]:
         """Return all pods of a job object, launchers too, by key."""

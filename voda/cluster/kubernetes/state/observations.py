@@ -177,7 +177,7 @@ class Observations:
         inventory = self._inventory
         return exit_cause(
             before,
-            inventory.pod(before.metadata.key),
+            inventory.pods_by_key.get(before.metadata.key),
             node=inventory.stock.nodes.get(before.spec.node_name),
             wanted=wanted,
             ended=end,

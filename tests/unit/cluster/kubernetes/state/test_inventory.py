@@ -69,7 +69,18 @@ def shown(inventory: Inventory) -> Any:
 
 def kept(inventory: Inventory) -> Any:
     """Return all that an inventory keeps, but for what is to be told of it."""
-    left_out = ("dirty_jobs", "dirty", "job", "stock", "_past", "_job", "_is_worker_in", "_index", "_owners")
+    left_out = (
+        "pods_by_key",
+        "dirty_jobs",
+        "dirty",
+        "job",
+        "stock",
+        "_past",
+        "_job",
+        "_is_worker_in",
+        "_index",
+        "_owners",
+    )
     parts = {"inventory": inventory, "stock": inventory.stock, "index": inventory._index, "owners": inventory._owners}
     fields = {
         f"{part}.{key}": value for part, it in parts.items() for key, value in vars(it).items() if key not in left_out

@@ -98,13 +98,13 @@ def test_answer_about_what_went_meanwhile_does_not_bring_it_back() -> None:
     for each in hear:
         each()
     assert inventory.objects["u1"].object.metadata.resource_version == "2"
-    assert inventory.pod("ns/a-worker-0") == a_pod("2")
+    assert inventory.pods_by_key.get("ns/a-worker-0") == a_pod("2")
     inventory.put_object("u1", KIND, None)
     inventory.put_pod("ns/a-worker-0", None)
     for each in hear:
         each()
     assert inventory.objects == {}
-    assert inventory.pod("ns/a-worker-0") is None
+    assert inventory.pods_by_key.get("ns/a-worker-0") is None
 
 
 def an_object(version: str) -> JobObject:
