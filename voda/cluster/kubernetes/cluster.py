@@ -96,21 +96,21 @@ class KubernetesCluster:
         job_id = action.job_id
         nodes = {**self.inventory.gpu_nodes(job_id), **self.actuator.nodes(job_id), **action.moves}
         size = max(nodes) + 1
-        if len(nodes) < size and (seen := self.inventory.object_of(job_id)) is not None:
+        if len(nodes) < size and (kube_job := self.inventory.object_of(job_id)) is not None:
             # Some are missing: the resize that comes with such a move says where they go, and how many there are.
-            size = max(size, seen.kind.replicas(seen.object))
+            size = max(size, kube_job.kind.replicas(kube_job.object))
         return DesiredRun(tuple(nodes.get(index, "") for index in range(size)))
 
     def _uid(self, job_id: str) -> str | None:
         """Return the uid of a job's object; None where it has none, or is about to have another."""
-        seen = self.inventory.object_of(job_id)
-        if seen is None or seen.object.metadata.deletion_timestamp is not None:
+        kube_job = self.inventory.object_of(job_id)
+        if kube_job is None or kube_job.object.metadata.deletion_timestamp is not None:
             return None
         job = self.inventory.job(job_id)
         is_unregistered = job is not None and not job.uid
-        if is_unregistered and seen.kind.is_broken(seen.object, tuple(self.inventory.pods(seen).values())):
+        if is_unregistered and kube_job.kind.is_broken(kube_job.object, tuple(self.inventory.pods(kube_job).values())):
             return None
-        return seen.object.metadata.uid
+        return kube_job.object.metadata.uid
 
     def _exits(self, job_id: str) -> Mapping[int, ExitCause]:
         """Return why workers ended whose pods are still there, unless another one has their index."""

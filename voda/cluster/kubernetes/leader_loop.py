@@ -57,7 +57,7 @@ class LeaderLoop:
             actuator=self.actuator,
             binder=self._binder,
             clock=clock,
-            logged=setup.log.stall,
+            recorded_stall=setup.log.stall,
             publish=publish_job,
         )
         self._refresher = HostfileRefresher(inventory=inventory, api=api, clock=clock, observer=setup.observer)

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from contextlib import aclosing
 from typing import Final
 
+from voda.backoff import delay_s
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.resources.objects import Pod
 from voda.cluster.kubernetes.state.paths import pod_path
@@ -154,17 +155,17 @@ class KubernetesOutputs:
 
     async def _follow(self, job_id: str, replica: str, tail_bytes: int | None) -> AsyncGenerator[bytes, None]:
         """Yield what a replica prints until its job has ended, container after container and pod after pod."""
-        read_of, written, pause_s = "", b"", _FIRST_PAUSE_S
+        read_of, written, looks = "", b"", 1
         while True:
             # Before the read: what is printed after the last look and before the end is read by one more look.
             is_over = self._has_ended(job_id)
             pod = self._find(job_id, replica)
-            if pod is not None and not (read_of == _run(pod) and (pod.is_over or pause_s < _SETTLED_S)):
+            if pod is not None and not (read_of == _run(pod) and (pod.is_over or _pause_s(looks) < _SETTLED_S)):
                 try:
                     begin = await self._beginning(pod, tail_bytes, read_of)
                     async with aclosing(self._log(pod, {**begin, "follow": "true"}, silence_s=None)) as pieces:
                         async for piece in pieces:
-                            read_of, pause_s = _run(pod), _FIRST_PAUSE_S
+                            read_of, looks = _run(pod), 1
                             yield piece
                     read_of = _run(pod)
                 except VodaError as wrong:
@@ -174,8 +175,8 @@ class KubernetesOutputs:
                         yield complaint
             if is_over or self._is_replaced(job_id, replica, pod):
                 return
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            await asyncio.sleep(_pause_s(looks))
+            looks += 1
 
     async def _beginning(self, pod: Pod, tail_bytes: int | None, read_of: str) -> Mapping[str, str]:
         """Return from where on to follow: the end of what is there at first, later on what is new."""
@@ -197,6 +198,10 @@ class KubernetesOutputs:
         # Sidecars that somebody injects come after the job's own container.
         container = {"container": pod.spec.containers[0].name} if pod.spec.containers else {}
         return self._api.text(f"{pod_path(pod)}/log", {**container, **query}, silence_s=silence_s)
+
+
+def _pause_s(looks: int) -> float:
+    return delay_s(looks, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
 
 
 def _index(pod: Pod) -> int:

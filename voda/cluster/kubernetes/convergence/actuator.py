@@ -128,25 +128,25 @@ class Actuator:
     def situation(self, job_id: str) -> Situation:
         """Return what there is of a job."""
         inventory = self._inventory
-        job, seen, workers = inventory.job(job_id), inventory.object_of(job_id), inventory.workers(job_id)
+        job, kube_job, workers = inventory.job(job_id), inventory.object_of(job_id), inventory.workers(job_id)
         indices = {key: number for key, pod in workers.items() if (number := index(pod)) is not None}
         return Situation(
             job_id=job_id,
             uid=job.uid if job is not None else "",
             spec=job.spec if job is not None else None,
-            seen=seen,
+            kube_job=kube_job,
             workers=dict(workers),
             indices=indices,
             logged_workers=job.workers if job is not None else {},
-            pods=dict(inventory.pods(seen)) if seen is not None else {},
+            pods=dict(inventory.pods(kube_job)) if kube_job is not None else {},
             dead_nodes=inventory.stock.unready(self._pods(job_id).values()),
             now=self._clock.now(),
         )
 
     def _pods(self, job_id: str) -> Mapping[str, Pod]:
         """Return the pods of a job by key, launchers too, and workers that outlived its object."""
-        seen, workers = self._inventory.object_of(job_id), self._inventory.workers(job_id)
-        return {**self._inventory.pods(seen), **workers} if seen is not None else workers
+        kube_job, workers = self._inventory.object_of(job_id), self._inventory.workers(job_id)
+        return {**self._inventory.pods(kube_job), **workers} if kube_job is not None else workers
 
     async def _attempt(self, job_id: str) -> None:
         try:
@@ -201,9 +201,9 @@ class Actuator:
             case PatchObject(patch):
                 await self._patch(at, patch.body, patch.subresource)
             case DeleteObject():
-                assert at.seen is not None, "only an object that was seen is deleted"
-                meta = at.seen.object.metadata
-                await self._api.delete(object_path(at.seen), uid=meta.uid)
+                assert at.kube_job is not None, "only an object that was seen is deleted"
+                meta = at.kube_job.object.metadata
+                await self._api.delete(object_path(at.kube_job), uid=meta.uid)
             case Unregister() if at.now >= self._given_up.get(at.uid, 0.0) + _HEARD_S:
                 self._given_up[at.uid] = at.now
                 self._publish(at.job_id, JobRegistered(job_id=at.job_id, uid=""))
@@ -216,23 +216,23 @@ class Actuator:
                 await self._binder.bind(at.job_id, {key: at.workers[key] for key in nodes}, nodes)
 
     async def _patch(self, at: Situation, body: Mapping[str, object], subresource: str) -> None:
-        assert at.seen is not None, "only an object that was seen is patched"
-        path = object_path(at.seen)
+        assert at.kube_job is not None, "only an object that was seen is patched"
+        path = object_path(at.kube_job)
         if subresource:
             await self._api.patch(f"{path}/{subresource}", body, dict)
             return
-        uid = at.seen.object.metadata.uid
+        uid = at.kube_job.object.metadata.uid
         metadata = body.get("metadata")
         # Not a later object of the same name.
         known = {"uid": uid, **(metadata if isinstance(metadata, Mapping) else {})}
         now = await self._api.patch(path, {**body, "metadata": known}, JobObject)
-        self._inventory.update_object(uid, at.seen.kind, now)
+        self._inventory.update_object(uid, at.kube_job.kind, now)
 
     async def _delete_pods(self, step: DeletePods, at: Situation) -> None:
         there = {**at.pods, **at.workers}
         pods = [there[key] for key in step.keys]
-        if step.why == "ended" and at.seen is not None:
-            await self._count_failures(pods, at, at.seen)
+        if step.why == "ended" and at.kube_job is not None:
+            await self._count_failures(pods, at, at.kube_job)
         grace_s = 0 if step.is_forced or step.why == "ended" else None
         await gather_all(self._delete_pod(pod, grace_s) for pod in pods)
 
@@ -240,10 +240,10 @@ class Actuator:
         if not await self._api.delete(pod_path(pod), uid=pod.metadata.uid, grace_s=grace_s):
             self._inventory.put_pod(pod.metadata.key, None)
 
-    async def _count_failures(self, pods: Sequence[Pod], at: Situation, seen: KubeJob) -> None:
+    async def _count_failures(self, pods: Sequence[Pod], at: Situation, kube_job: KubeJob) -> None:
         """Note on the object how many workers failed by themselves, before their pods go."""
-        if noted := counted_failures(seen, pods, at.workers.values()):
-            version = seen.object.metadata.resource_version
+        if noted := counted_failures(kube_job, pods, at.workers.values()):
+            version = kube_job.object.metadata.resource_version
             await self._patch(at, {"metadata": {"annotations": noted, "resourceVersion": version}}, "")
 
 

@@ -69,8 +69,8 @@ class HostfileRefresher:
             self.observer.launcher_refreshed()
 
     def _launchers(self, job_id: str) -> list[Pod]:
-        job, seen = self.inventory.job(job_id), self.inventory.object_of(job_id)
-        if job is None or seen is None or not job.spec.is_elastic:
+        job, kube_job = self.inventory.job(job_id), self.inventory.object_of(job_id)
+        if job is None or kube_job is None or not job.spec.is_elastic:
             return []
-        pods = self.inventory.pods(seen).values()
-        return [pod for pod in pods if seen.kind.is_launcher(pod) and pod.status.phase == "Running"]
+        pods = self.inventory.pods(kube_job).values()
+        return [pod for pod in pods if kube_job.kind.is_launcher(pod) and pod.status.phase == "Running"]

@@ -52,44 +52,44 @@ def stall_of(desired: Desired, at: Situation, unbound_reason: str = "") -> Stall
         at: what there is of it.
         unbound_reason: why its workers were not bound last, where no node refused them.
     """
-    seen = at.seen
-    if seen is None or seen.object.metadata.deletion_timestamp is not None:
+    kube_job = at.kube_job
+    if kube_job is None or kube_job.object.metadata.deletion_timestamp is not None:
         return NONE
-    if outcome_of(seen, tuple(at.pods.values()), at.job_id) is not None:
+    if outcome_of(kube_job, tuple(at.pods.values()), at.job_id) is not None:
         return NONE
     match desired:
         case DesiredRun(nodes):
-            found = list(_starting(nodes, at, seen, unbound_reason))
+            found = list(_starting(nodes, at, kube_job, unbound_reason))
         case DesiredHalt():
-            found = list(_halting(at, seen))
+            found = list(_halting(at, kube_job))
         case DesiredStop():
             found = []
     return min(found, key=lambda stall: stall.may_take_long, default=NONE)
 
 
-def _starting(nodes: Sequence[str], at: Situation, seen: KubeJob, unbound_reason: str) -> Iterator[Stall]:
+def _starting(nodes: Sequence[str], at: Situation, kube_job: KubeJob, unbound_reason: str) -> Iterator[Stall]:
     workers = {at.indices[key]: pod for key, pod in at.workers.items()}
     yield from _leaving(at)
-    if seen.object.spec.run_policy.suspend:
+    if kube_job.object.spec.run_policy.suspend:
         return
     if not all(index in workers for index in range(len(nodes))):
         yield Stall(
-            f"not all of its workers have a pod: see whether {_operator(seen.kind)} runs, and what it says of the"
-            f" {seen.kind.name} (kubectl describe)"
+            f"not all of its workers have a pod: see whether {_operator(kube_job.kind)} runs, and what it says of the"
+            f" {kube_job.kind.name} (kubectl describe)"
         )
     for index, pod in sorted(workers.items()):
         yield from _of_pod(f"worker {index}", pod)
     if unbound_reason and not all(pod.spec.node_name for pod in workers.values()):
         yield Stall(unbound_reason)
     for pod in at.pods.values():
-        if seen.kind.is_launcher(pod):
+        if kube_job.kind.is_launcher(pod):
             yield from _of_launcher(pod)
 
 
-def _halting(at: Situation, seen: KubeJob) -> Iterator[Stall]:
+def _halting(at: Situation, kube_job: KubeJob) -> Iterator[Stall]:
     yield from _leaving(at)
     if any(not pod.is_leaving for pod in at.workers.values()):
-        yield Stall(f"it is suspended and its workers are still there: see whether {_operator(seen.kind)} runs")
+        yield Stall(f"it is suspended and its workers are still there: see whether {_operator(kube_job.kind)} runs")
 
 
 def _leaving(at: Situation) -> Iterator[Stall]:
@@ -144,7 +144,7 @@ class StallWatch:
     actuator: Actuator
     binder: Binder
     clock: Clock
-    logged: Callable[[str], str]
+    recorded_stall: Callable[[str], str]
     """job id -> the stall that the log has; empty: the job goes on."""
     publish: PublishJob
     _unreported: dict[str, tuple[str, float]] = field(default_factory=dict, init=False)
@@ -156,12 +156,12 @@ class StallWatch:
         self._unreported = {}
         self.binder.keep_only(jobs)
         for job_id in sorted(jobs):
-            desired, logged = self._desired(job_id), self.logged(job_id)
-            if desired is None and not logged:
+            desired, recorded_stall = self._desired(job_id), self.recorded_stall(job_id)
+            if desired is None and not recorded_stall:
                 continue
             situation = self.actuator.situation(job_id)
             stall = stall_of(desired or DesiredHalt(), situation, self.binder.unbound_reasons.get(job_id, ""))
-            if stall.reason == logged:
+            if stall.reason == recorded_stall:
                 continue
             reason, since = before.get(job_id, ("", now))
             since = since if reason == stall.reason else now

@@ -49,7 +49,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     """Of its object, as the log has it; empty: none is registered."""
     spec: JobSpec | None
     """None: the job is not live."""
-    seen: KubeJob | None
+    kube_job: KubeJob | None
     workers: Mapping[str, Pod]
     """Its worker pods by key."""
     indices: Mapping[str, int]
@@ -114,36 +114,36 @@ def _steps(desired: Desired, at: Situation) -> Iterator[Step]:
 
 
 def _run(nodes: Sequence[str], at: Situation) -> Iterator[Step]:
-    seen = at.seen
-    if seen is None or seen.object.metadata.deletion_timestamp is not None or _has_ended(at, seen):
+    kube_job = at.kube_job
+    if kube_job is None or kube_job.object.metadata.deletion_timestamp is not None or _has_ended(at, kube_job):
         # The registrar makes objects; an end is about to reach the log.
         return
-    if seen.object.metadata.annotations.get(well_known.JOB_ID) != at.job_id:
+    if kube_job.object.metadata.annotations.get(well_known.JOB_ID) != at.job_id:
         # Adopted, but not made ready to run yet.
         return
-    if seen.kind.is_broken(seen.object, tuple(at.pods.values())):
-        yield from _replace_object(at, seen)
-    elif seen.object.spec.run_policy.suspend:
-        yield from _resume(nodes, at, seen)
-    elif any(_is_of_old_template(pod, seen) for pod in at.pods.values()):
+    if kube_job.kind.is_broken(kube_job.object, tuple(at.pods.values())):
+        yield from _replace_object(at, kube_job)
+    elif kube_job.object.spec.run_policy.suspend:
+        yield from _resume(nodes, at, kube_job)
+    elif any(_is_of_old_template(pod, kube_job) for pod in at.pods.values()):
         # Its operator made pods before it saw that the job was suspended for its adoption.
-        yield PatchObject(seen.kind.halted())
-    elif seen.kind.replicas(seen.object) == len(nodes):
+        yield PatchObject(kube_job.kind.halted())
+    elif kube_job.kind.replicas(kube_job.object) == len(nodes):
         yield from _settle(nodes, at)
-    elif seen.kind.can_resize(seen.object, len(nodes)):
-        yield PatchObject(seen.kind.resized(seen.object, len(nodes)))
+    elif kube_job.kind.can_resize(kube_job.object, len(nodes)):
+        yield PatchObject(kube_job.kind.resized(kube_job.object, len(nodes)))
         yield from _settle(nodes, at)
     else:
         # Its programs were started with other bounds: once its pods are gone it starts anew.
-        yield PatchObject(seen.kind.halted())
+        yield PatchObject(kube_job.kind.halted())
 
 
-def _resume(nodes: Sequence[str], at: Situation, seen: KubeJob) -> Iterator[Step]:
+def _resume(nodes: Sequence[str], at: Situation, kube_job: KubeJob) -> Iterator[Step]:
     # Earlier pods would be taken for those of the new start, with their old sizes and nodes.
     if at.workers or any(_is_at_work(pod) for pod in at.pods.values()):
         yield from _halt(at)
     elif at.spec is not None:
-        yield PatchObject(seen.kind.resumed(seen.object, at.spec, len(nodes)))
+        yield PatchObject(kube_job.kind.resumed(kube_job.object, at.spec, len(nodes)))
 
 
 def _settle(nodes: Sequence[str], at: Situation) -> Iterator[Step]:
@@ -167,30 +167,30 @@ def _settle(nodes: Sequence[str], at: Situation) -> Iterator[Step]:
 
 
 def _halt(at: Situation) -> Iterator[Step]:
-    seen = at.seen
-    if seen is None or seen.object.metadata.deletion_timestamp is not None:
+    kube_job = at.kube_job
+    if kube_job is None or kube_job.object.metadata.deletion_timestamp is not None:
         yield from _left_over(at)
-    elif _is_given_up(at, seen):
+    elif _is_given_up(at, kube_job):
         # Pods that have ended hold nothing: cleanPodPolicy says whether they and their output stay.
         yield from _left_over(at, of=lambda pod: not pod.is_over)
-    elif not seen.object.spec.run_policy.suspend:
-        yield PatchObject(seen.kind.halted())
-    elif seen.object.status.condition("Suspended") is not None:
+    elif not kube_job.object.spec.run_policy.suspend:
+        yield PatchObject(kube_job.kind.halted())
+    elif kube_job.object.status.condition("Suspended") is not None:
         # The operator is done; workers of indices that it did not see would stay for ever.
         yield from _left_over(at)
 
 
 def _stop(at: Situation, *, is_unwanted: bool) -> Iterator[Step]:
-    seen = at.seen
-    has_object = seen is not None and seen.object.metadata.deletion_timestamp is None
-    if seen is not None and has_object and is_unwanted and not _has_ended(at, seen):
+    kube_job = at.kube_job
+    has_object = kube_job is not None and kube_job.object.metadata.deletion_timestamp is None
+    if kube_job is not None and has_object and is_unwanted and not _has_ended(at, kube_job):
         yield DeleteObject()
     else:
         yield from _halt(at)
 
 
-def _replace_object(at: Situation, seen: KubeJob) -> Iterator[Step]:
-    if at.uid == seen.object.metadata.uid:
+def _replace_object(at: Situation, kube_job: KubeJob) -> Iterator[Step]:
+    if at.uid == kube_job.object.metadata.uid:
         yield Unregister()
     else:
         yield DeleteObject()
@@ -219,23 +219,25 @@ def _is_lost(pod: Pod, at: Situation) -> bool:
     return is_gone or (pod.is_leaving and at.now >= pod.leaves_at + FORCE_AFTER_S)
 
 
-def _has_ended(at: Situation, seen: KubeJob) -> bool:
-    return outcome_of(seen, tuple(at.pods.values()), at.job_id) is not None
+def _has_ended(at: Situation, kube_job: KubeJob) -> bool:
+    return outcome_of(kube_job, tuple(at.pods.values()), at.job_id) is not None
 
 
-def _is_given_up(at: Situation, seen: KubeJob) -> bool:
+def _is_given_up(at: Situation, kube_job: KubeJob) -> bool:
     """Say whether the operator has finished with the job; it goes on with one that only voda counts as failed."""
     pods = tuple(at.pods.values())
-    return seen.kind.end(seen.object, pods, at.job_id) is not None or seen.kind.is_broken(seen.object, pods)
+    return kube_job.kind.end(kube_job.object, pods, at.job_id) is not None or kube_job.kind.is_broken(
+        kube_job.object, pods
+    )
 
 
 def _is_at_work(pod: Pod) -> bool:
     return not pod.is_over or pod.is_leaving
 
 
-def _is_of_old_template(pod: Pod, seen: KubeJob) -> bool:
+def _is_of_old_template(pod: Pod, kube_job: KubeJob) -> bool:
     """Say whether a replica's pod was made from the templates that the object had before its adoption."""
-    is_own = any(reference.uid == seen.object.metadata.uid for reference in pod.metadata.owner_references)
+    is_own = any(reference.uid == kube_job.object.metadata.uid for reference in pod.metadata.owner_references)
     return is_own and index(pod) is not None and not worker_of(pod) and not pod.is_over and not pod.is_leaving
 
 

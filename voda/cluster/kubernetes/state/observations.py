@@ -119,19 +119,19 @@ class Observations:
     def _note(self, job: Job) -> JobCompleted | JobFailed | None:
         """Keep how a job ended, or how many replicas it is to have."""
         job_id = job.spec.job_id
-        seen = self._inventory.object_of(job_id)
+        kube_job = self._inventory.object_of(job_id)
         self.sizes.pop(job_id, None)
-        if seen is None:
+        if kube_job is None:
             if (end := self._ends_of_deleted.pop(job_id, None)) is not None:
                 self.ends[job_id] = end
             return self.ends.get(job_id)
-        if seen.object.metadata.deletion_timestamp is None:
-            self._objects[job_id] = seen.object.metadata.uid
-        pods = tuple(self._inventory.pods(seen).values())
-        if (end := outcome_of(seen, pods, job_id)) is not None:
+        if kube_job.object.metadata.deletion_timestamp is None:
+            self._objects[job_id] = kube_job.object.metadata.uid
+        pods = tuple(self._inventory.pods(kube_job).values())
+        if (end := outcome_of(kube_job, pods, job_id)) is not None:
             self.ends[job_id] = end
-        elif not seen.object.spec.run_policy.suspend and not seen.kind.is_broken(seen.object, pods):
-            self.sizes[job_id] = seen.kind.replicas(seen.object)
+        elif not kube_job.object.spec.run_policy.suspend and not kube_job.kind.is_broken(kube_job.object, pods):
+            self.sizes[job_id] = kube_job.kind.replicas(kube_job.object)
         return end
 
     def _moving(
@@ -188,8 +188,8 @@ class Observations:
         job_id = job.spec.job_id
         if not job.uid or job.is_canceling or self._objects.get(job_id) != job.uid:
             return False
-        seen = self._inventory.object_of(job_id)
-        return seen is None or seen.object.metadata.deletion_timestamp is not None
+        kube_job = self._inventory.object_of(job_id)
+        return kube_job is None or kube_job.object.metadata.deletion_timestamp is not None
 
     def _why_gone(self, name: str) -> str:
         return "deleted" if name not in self._inventory.stock.nodes else "no node of a pool any more"

@@ -18,9 +18,9 @@ def collection(kind: JobKind, namespace: str = "") -> str:
     return f"/apis/{kind.api_version}{_within(namespace)}/{kind.plural}"
 
 
-def object_path(seen: KubeJob) -> str:
+def object_path(kube_job: KubeJob) -> str:
     """Return the path of a job object."""
-    return named(seen.kind, seen.object.metadata.namespace, seen.object.metadata.name)
+    return named(kube_job.kind, kube_job.object.metadata.namespace, kube_job.object.metadata.name)
 
 
 def named(kind: JobKind, namespace: str, name: str) -> str:

@@ -40,7 +40,7 @@ def wait(desired: Desired, pods: Sequence[Pod], unbound_reasons: str = "", **fie
         job_id="a",
         uid="u1",
         spec=a_spec("a", max_replicas=2),
-        seen=KubeJob(MPIJobV2(), msgspec.convert(whole, JobObject)),
+        kube_job=KubeJob(MPIJobV2(), msgspec.convert(whole, JobObject)),
         workers=workers,
         indices={key: int(key.rpartition("-")[2]) for key in workers},
         logged_workers={},
