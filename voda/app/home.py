@@ -1,7 +1,7 @@
 """The folder of this machine's voda: its log, its lock, its secrets, and where the command line finds the server.
 
-Rule: one `voda up` at a time works on a folder, or any number of replicas, of which one leads; a lock ends with the
-process, however that ends.
+Rule: one `voda up` at a time works on a folder, or any number of replicas, of which one leads. The kernel drops the
+lock with the process, however that ends; it is not filelock's, because replicas share it and it names its holder.
 """
 
 import fcntl
@@ -13,12 +13,13 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from voda.auth.secret_files import write_once
 from voda.domain.errors import AlreadyExists, InvalidInput, StoreNotWritable
 from voda.fsync import sync_folder
 
 
 class Server(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is written down of a running server, for the command line to find it."""
+    """A running server, as the command line finds it."""
 
     url: str
     pid: int
@@ -58,14 +59,14 @@ class Home:
 
     @contextmanager
     def locked(self, *, is_shared: bool = False) -> Iterator[None]:
-        """Keep every other `voda up` out for the length of the block; where shared, not those who share it too.
+        """Lock the folder for the length of the block, alone or together with others that share the lock.
 
         Raises:
-            AlreadyExists: another one is at work here.
+            AlreadyExists: another process holds the lock.
             StoreNotWritable: the lock cannot be written.
         """
         try:
-            # Inheritable by nobody: a training process must not keep the lock of a voda that is gone.
+            # Not inheritable: a training process must not keep the lock of a voda that is gone.
             handle = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StoreNotWritable(f"{self._lock} cannot be written: {error.strerror}") from error
@@ -79,9 +80,9 @@ class Home:
         """Remember which log the jobs of this folder belong to.
 
         Raises:
-            InvalidInput: they belong to another one, which does not know these: it would stop what runs.
+            InvalidInput: they belong to another log; with this one, voda would stop them all.
         """
-        if (bound := _kept(self._place, lambda: log)) != log:
+        if (bound := self._first_line(self._place, log)) != log:
             raise InvalidInput(
                 f"the jobs in {self.folder} belong to the log {bound}, got {log}: go on with that one, name another"
                 f" folder with --home, or remove {self._place} once none of its jobs runs"
@@ -89,7 +90,7 @@ class Home:
 
     @contextmanager
     def private_files(self) -> Iterator[None]:
-        """Have what is created in the block be for its owner alone; for a start only, when nothing else runs."""
+        """Create files in the block that only their owner can read; for a start only, when nothing else runs."""
         before = os.umask(0o077)
         try:
             yield
@@ -97,14 +98,14 @@ class Home:
             os.umask(before)
 
     def publish(self, server: Server) -> None:
-        """Write down where the server is; atomically, because others read it at any time."""
+        """Write down where the server is, atomically, because others read it at any time."""
         # A draft of its own: replicas publish at the same time, and none must move another's away.
         draft = self._server.with_suffix(f".{os.getpid()}")
         draft.write_bytes(msgspec.json.encode(server))
         draft.replace(self._server)
 
     def is_served(self) -> bool:
-        """Return whether the process that is written down as the server lives."""
+        """Return whether the published server's process lives."""
         try:
             os.kill(msgspec.json.decode(self._server.read_bytes(), type=Server).pid, 0)
         except (OSError, msgspec.MsgspecError):
@@ -112,18 +113,25 @@ class Home:
         return True
 
     def withdraw(self, pid: int) -> None:
-        """Forget where the server of a process was; that of another one stays."""
+        """Remove the published server if it is of this process."""
         with suppress(OSError, msgspec.MsgspecError):
             if msgspec.json.decode(self._server.read_bytes(), type=Server).pid == pid:
                 self._server.unlink(missing_ok=True)
 
     def identity(self, new: Callable[[], str]) -> str:
-        """Return what tells this folder from all others, and so the machine whose processes its jobs are.
+        """Return the id of this folder, and so of the machine whose processes its jobs are.
 
         Args:
-            new: makes it up, where the folder has none yet.
+            new: returns a new id, where the folder has none yet.
         """
-        return _kept(self._identity, new)
+        return self._first_line(self._identity, new())
+
+    def _first_line(self, path: Path, text: str) -> str:
+        """Return the line of a file that keeps what was written first."""
+        line = write_once(path, text)
+        # The process that wrote it may have died before it was sure to last, and the log rests on it.
+        sync_folder(path.parent)
+        return line
 
     def _take(self, handle: int, *, is_shared: bool) -> None:
         kind = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
@@ -137,31 +145,3 @@ class Home:
             ) from error
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
-
-
-def _kept(path: Path, new: Callable[[], str]) -> str:
-    """Return what a file says for good; whoever is first writes it, and nobody reads half of it."""
-    if not path.exists():
-        draft = path.with_suffix(f".{os.getpid()}")
-        with draft.open("w", encoding="utf-8") as file:
-            file.write(f"{new()}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        _publish_first(draft, path)
-    else:
-        # Whoever wrote it may have died before it was sure to last, and the log will rest on it.
-        sync_folder(path.parent)
-    return path.read_text(encoding="utf-8").strip()
-
-
-def _publish_first(draft: Path, path: Path) -> None:
-    """Give a draft its name, unless another one has it; either is on the disk then."""
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        pass
-    except OSError:
-        # A file system without hard links.
-        draft.replace(path)
-    draft.unlink(missing_ok=True)
-    sync_folder(path.parent)

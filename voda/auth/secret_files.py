@@ -1,14 +1,15 @@
-"""Files that nobody but their owner may read: secrets and hashes of tokens.
+"""Reads and writes files that only their owner may read: secrets and hashes of tokens.
 
-Rule: a file is there whole or not at all, of mode 0600 from its first byte on; one written once is never replaced.
+Rule: a file is there whole or not at all, of mode 0600 from its first byte on; `write_once` never replaces one.
 """
 
-import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import FileLock
 
 from voda.domain.errors import InvalidInput, StoreNotWritable
 from voda.fsync import sync_folder
@@ -41,8 +42,8 @@ def read(file: Path) -> bytes:
         raise InvalidInput(f"{file} cannot be read: {error.strerror or error}") from error
 
 
-def written_once(file: Path, content: str) -> str:
-    """Write the file unless it is there already, and return what it holds: one line, without its end.
+def write_once(file: Path, content: str) -> str:
+    """Write a file of one line unless it is there already, and return the line that it holds.
 
     Raises:
         StoreNotWritable: the folder cannot be written.
@@ -52,8 +53,8 @@ def written_once(file: Path, content: str) -> str:
         with _beside(file, f"{content}\n".encode()) as draft:
             try:
                 os.link(draft, file)
-            except FileExistsError:
-                # An empty file is what a full disk left behind; one with content was written by somebody faster.
+            except OSError:
+                # A faster process has written it, or the file system has no hard links, or a full disk left it empty.
                 if not read(file).strip():
                     os.replace(draft, file)
         text = read(file).decode("utf-8", "replace").strip()
@@ -61,7 +62,7 @@ def written_once(file: Path, content: str) -> str:
 
 
 def replace(file: Path, content: bytes) -> None:
-    """Put the content in the place of the file's.
+    """Replace the content of a file.
 
     Raises:
         StoreNotWritable: the folder cannot be written.
@@ -71,21 +72,21 @@ def replace(file: Path, content: bytes) -> None:
 
 
 @contextmanager
-def held(file: Path) -> Iterator[None]:
-    """Keep other processes that ask for the same from reading and replacing the file meanwhile.
+def locked(file: Path) -> Iterator[None]:
+    """Keep other processes that lock the same file from reading and replacing it for the length of the block.
 
     Raises:
         StoreNotWritable: the folder cannot be written.
     """
+    lock = FileLock(file.with_name(f".{file.name}.lock"), mode=0o600)
     try:
-        handle = os.open(file.with_name(f".{file.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock.acquire()
     except OSError as error:
         raise StoreNotWritable(f"{file} cannot be written: {error.strerror or error}") from error
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(handle)
+        lock.release()
 
 
 @contextmanager

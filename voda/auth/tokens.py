@@ -75,8 +75,8 @@ class Access:
             StoreNotWritable: the folder cannot be written.
         """
         # Not from a Clock or a seed: whoever could repeat these could forge tokens.
-        access = cls(folder, clock, secret_files.written_once(folder / _SECRET, secrets.token_hex(_SECRET_BYTES)))
-        admin = secret_files.written_once(folder / _ADMIN_TOKEN, _new_token())
+        access = cls(folder, clock, secret_files.write_once(folder / _SECRET, secrets.token_hex(_SECRET_BYTES)))
+        admin = secret_files.write_once(folder / _ADMIN_TOKEN, _new_token())
         access._admin = sha256(admin.encode()).digest()
         access._load()
         return access
@@ -161,7 +161,7 @@ class Access:
         file, clock = self._written(), self._clock
         assert clock is not None, "who writes the folder has a clock"
         token = _new_token()
-        with secret_files.held(file):
+        with secret_files.locked(file):
             tokens = _read(file)
             if name == ADMIN or any(other.name == name for other in tokens):
                 raise AlreadyExists(f"user {name} has a token; revoke it first (voda token revoke {name})")
@@ -187,7 +187,7 @@ class Access:
                 f"the admin's token cannot be revoked; to have a new one, remove {file.with_name(_ADMIN_TOKEN)} and"
                 " start voda again"
             )
-        with secret_files.held(file):
+        with secret_files.locked(file):
             tokens = _read(file)
             left = [token for token in tokens if token.name != name]
             if len(left) == len(tokens):

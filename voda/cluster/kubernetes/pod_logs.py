@@ -7,7 +7,6 @@ the next pod of that name. Where output cannot be read, the output itself says s
 
 import asyncio
 import re
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final
@@ -17,6 +16,7 @@ from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.resources.objects import Pod
 from voda.cluster.kubernetes.state.paths import pod_path
 from voda.domain.errors import InvalidInput, VodaError
+from voda.tail import Tail
 
 Pods = Callable[[str], Sequence[Pod]]
 """job id -> its pods, as far as they are there."""
@@ -34,41 +34,6 @@ _WORKER: Final = re.compile(r"-worker-(\d{1,9})$")
 _CURRENT: Final[Mapping[str, str]] = {}
 _PREVIOUS: Final[Mapping[str, str]] = {"previous": "true"}
 _FROM_NOW: Final[Mapping[str, str]] = {"tailLines": "0"}
-
-
-class LastBytes:
-    """The last bytes of a text that comes in pieces, from a line's beginning on.
-
-    Args:
-        most_bytes: at least 0.
-    """
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._pieces: deque[bytes] = deque()
-        self._kept_bytes = 0
-        self.size_bytes = 0
-        """Of the whole text so far."""
-        self.lines = 0
-        """Newlines in the whole text so far."""
-
-    def add(self, piece: bytes) -> None:
-        """Add the next piece."""
-        self._pieces.append(piece)
-        self._kept_bytes += len(piece)
-        self.size_bytes += len(piece)
-        self.lines += piece.count(b"\n")
-        # One byte more than wanted tells whether the first one wanted begins a line.
-        while self._kept_bytes - len(self._pieces[0]) > self._most_bytes:
-            self._kept_bytes -= len(self._pieces.popleft())
-
-    def text(self) -> bytes:
-        """Return what begins at most so far before the end, at a line's beginning; a single long line is cut."""
-        kept = b"".join(self._pieces)
-        if self.size_bytes <= self._most_bytes:
-            return kept
-        wanted = kept[len(kept) - self._most_bytes - 1 :]
-        return wanted[max(wanted.find(b"\n"), 0) + 1 :]
 
 
 class KubernetesOutputs:
@@ -137,14 +102,14 @@ class KubernetesOutputs:
             async for piece in pieces:
                 yield piece
 
-    async def _tail(self, pod: Pod, container: Mapping[str, str], tail_bytes: int) -> LastBytes:
+    async def _tail(self, pod: Pod, container: Mapping[str, str], tail_bytes: int) -> Tail:
         """Return the end of a container's output.
 
         The API counts lines and not bytes: the first request is for as many as are likely to suffice, the second one
         for as many as are sure to.
         """
         for lines in (tail_bytes // _LINE_BYTES + 1, tail_bytes + 1):
-            tail = LastBytes(tail_bytes)
+            tail = Tail(tail_bytes)
             query = {**container, "tailLines": str(lines)}
             async with aclosing(self._log(pod, query, silence_s=_SILENCE_S)) as pieces:
                 async for piece in pieces:

@@ -13,7 +13,7 @@ from voda.manifests.parsed import ElasticPolicy, Program, RunPolicy
 Kind = Literal["mpi", "torch"]
 
 
-class Blueprint(Struct, frozen=True, kw_only=True):
+class RunSpec(Struct, frozen=True, kw_only=True):
     """A job, ready to be run."""
 
     spec: JobSpec
@@ -55,7 +55,7 @@ class Blueprint(Struct, frozen=True, kw_only=True):
         return "master-0" if index == 0 else f"worker-{index - 1}"
 
 
-def blueprint_of(spec: JobSpec) -> Blueprint:
+def run_spec_of(spec: JobSpec) -> RunSpec:
     """Return what a job's manifest comes to.
 
     Raises:
@@ -66,7 +66,7 @@ def blueprint_of(spec: JobSpec) -> Blueprint:
     return _read(spec, spec.manifest)
 
 
-def _read(spec: JobSpec, manifest: Mapping[str, Any]) -> Blueprint:
+def _read(spec: JobSpec, manifest: Mapping[str, Any]) -> RunSpec:
     found = {role: programs.program(manifest, role) for role in ("launcher", "master", "worker")}
     kind: Kind = "mpi" if found["launcher"] is not None else "torch"
     needed = ("launcher",) if kind == "mpi" else ("master", "worker")
@@ -77,7 +77,7 @@ def _read(spec: JobSpec, manifest: Mapping[str, Any]) -> Blueprint:
                 f"job {spec.job_id}: the {role} names no command, and its image's own cannot be known on this machine;"
                 " give the container a command"
             )
-    return Blueprint(
+    return RunSpec(
         spec=spec,
         kind=kind,
         programs=known,

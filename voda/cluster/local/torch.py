@@ -8,7 +8,7 @@ come, for half a minute by default, so the wait is made short unless the manifes
 import socket
 from typing import Final
 
-from voda.cluster.local.run_spec import Blueprint
+from voda.cluster.local.run_spec import RunSpec
 
 SPARE_RESTARTS: Final = 20
 """On top of what the manifest allows; when even these are used up, the agent fails and the job is restarted."""
@@ -25,7 +25,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def environment(blueprint: Blueprint, index: int, *, size: int, port: int) -> dict[str, str]:
+def environment(blueprint: RunSpec, index: int, *, size: int, port: int) -> dict[str, str]:
     """Return what the agent of replica `index` is told of the others.
 
     Args:
@@ -42,7 +42,7 @@ def environment(blueprint: Blueprint, index: int, *, size: int, port: int) -> di
     return env | _rendezvous(blueprint, index, port)
 
 
-def processes(blueprint: Blueprint) -> str:
+def processes(blueprint: RunSpec) -> str:
     """Return the processes one agent starts: by default one per GPU of its replica."""
     said = blueprint.nproc_per_node
     return said if said.isdigit() else str(blueprint.spec.gpus_per_replica)
@@ -61,7 +61,7 @@ def _with_master(index: int, *, size: int, port: int) -> dict[str, str]:
     }
 
 
-def _rendezvous(blueprint: Blueprint, index: int, port: int) -> dict[str, str]:
+def _rendezvous(blueprint: RunSpec, index: int, port: int) -> dict[str, str]:
     spec, elastic = blueprint.spec, blueprint.elastic
     backend = elastic.rdzv_backend if elastic else "c10d"
     conf = dict(elastic.rdzv_conf) if elastic else {}
@@ -86,7 +86,7 @@ def _rendezvous(blueprint: Blueprint, index: int, port: int) -> dict[str, str]:
     }
 
 
-def _nodes(blueprint: Blueprint) -> str:
+def _nodes(blueprint: RunSpec) -> str:
     """Return min:max of agents: the widest bounds there are, because a running agent cannot be told others.
 
     An agent that was told too little would leave one that comes later waiting for ever.

@@ -12,7 +12,7 @@ from voda.cli.execution import run_async
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from voda.launcher.run import Job
+    from voda.launcher.run import LaunchSpec
 
 _HELP = """
 Run a program under mpirun or torchrun, and restart it when its hosts change.
@@ -97,14 +97,14 @@ def run(  # noqa: PLR0913 - one parameter per option
     raise typer.Exit(run_async(Launcher(job, discovery=discovery, rules=rules, interval_s=interval, say=_say).run()))
 
 
-def _job(program: list[str], launcher: _Starter, env: "Mapping[str, str]") -> "Job":
+def _job(program: list[str], launcher: _Starter, env: "Mapping[str, str]") -> "LaunchSpec":
     import socket
 
     from voda.launcher.hosts import are_local
-    from voda.launcher.run import Job
+    from voda.launcher.run import LaunchSpec
 
     here = {socket.gethostname(), socket.gethostname().partition(".")[0]}
-    return Job(
+    return LaunchSpec(
         program=program,
         starter=launcher.value,
         env=env,

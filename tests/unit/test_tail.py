@@ -3,14 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voda.cluster.kubernetes.pod_logs import LastBytes
+from voda.tail import Tail
 
 PIECES = st.lists(st.text(alphabet="ab\n", max_size=12).map(str.encode), max_size=12)
 
 
 @given(pieces=PIECES, most_bytes=st.integers(0, 40))
 def test_the_tail_is_the_longest_end_that_begins_a_line_and_fits(pieces: list[bytes], most_bytes: int) -> None:
-    tail = LastBytes(most_bytes)
+    tail = Tail(most_bytes)
     for piece in pieces:
         tail.add(piece)
     text = b"".join(pieces)
@@ -22,7 +22,7 @@ def test_the_tail_is_the_longest_end_that_begins_a_line_and_fits(pieces: list[by
 
 
 def test_no_more_is_kept_than_needed() -> None:
-    tail = LastBytes(1000)
+    tail = Tail(1000)
     for _ in range(10_000):
         tail.add(b"x" * 99 + b"\n")
     assert sum(map(len, tail._pieces)) <= 1100

@@ -58,7 +58,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
 
 
 def test_driver_when_all_is_well_shows_cards(answers: Answers) -> None:
-    cards = gpus.opened().cards()
+    cards = gpus.open_driver().cards()
     assert [(card.index, card.uuid, card.model, card.problem, card.processes) for card in cards] == [
         (0, "GPU-0", "NVIDIA H200", "", 1),
         (1, "GPU-1", "NVIDIA H200", "", 0),
@@ -66,7 +66,7 @@ def test_driver_when_all_is_well_shows_cards(answers: Answers) -> None:
 
 
 def test_driver_when_a_gpu_is_lost_or_has_bad_memory_says_so(answers: Answers) -> None:
-    driver = gpus.opened()
+    driver = gpus.open_driver()
     answers.lost = True
     answers.ecc[0] = 2
     assert [card.problem for card in driver.cards()] == [
@@ -76,7 +76,7 @@ def test_driver_when_a_gpu_is_lost_or_has_bad_memory_says_so(answers: Answers) -
 
 
 def test_driver_when_a_gpu_reports_an_xid_tells_it_unless_it_was_the_programs_fault(answers: Answers) -> None:
-    driver = gpus.opened()
+    driver = gpus.open_driver()
     answers.xids = [(0, 31), (1, 79)]
     assert [card.problem for card in driver.cards()] == ["", "it reported Xid 79"]
 
@@ -86,4 +86,4 @@ def test_driver_when_there_is_none_shows_no_cards(monkeypatch: pytest.MonkeyPatc
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
     monkeypatch.setattr(pynvml, "nvmlInit", refuse)
-    assert gpus.opened().cards() == ()
+    assert gpus.open_driver().cards() == ()

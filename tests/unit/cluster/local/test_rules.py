@@ -1,17 +1,20 @@
 """The pure rules of the local cluster: devices, host lists, torch's variables, and what an end means."""
 
+import json
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from tests.local_jobs import a_torch_job, an_mpi_job
 from voda.cluster.local import mpi, torch
 from voda.cluster.local.devices import Device, Slots, cpu_slots
-from voda.cluster.local.exit_policy import verdict
-from voda.cluster.local.processes.folder import Folder
-from voda.cluster.local.processes.record import Exit, Record, pause_s
-from voda.cluster.local.run_spec import Blueprint, blueprint_of
+from voda.cluster.local.exit_policy import ExitDecision, decide_exit, pause_s, put_off_restart
+from voda.cluster.local.processes.folder import JobFolder
+from voda.cluster.local.processes.record import Exit, LocalJobRecord
+from voda.cluster.local.run_spec import RunSpec, run_spec_of
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.manifests.parsed import ElasticPolicy, Program
@@ -119,48 +122,69 @@ def test_torch_when_asked_for_auto_starts_one_process_per_gpu_of_the_replica(sai
 
 
 def test_end_when_the_launcher_succeeds_completes_the_job() -> None:
-    judged = verdict(an_mpi_job("a", ""), "launcher", _DONE, failures=0, unfinished=())
-    assert judged.outcome == "completed"
+    assert _decided(an_mpi_job("a", ""), "launcher", _DONE).outcome == "completed"
 
 
 def test_end_when_one_of_several_agents_succeeds_completes_only_an_elastic_job() -> None:
     elastic = a_torch_job("a", "", elastic=ElasticPolicy(min_replicas=1, max_replicas=4))
     rigid = a_torch_job("a", "", min_replicas=4)
-    assert verdict(elastic, "worker-1", _DONE, failures=0, unfinished=["worker-0"]).outcome == "completed"
-    assert verdict(rigid, "worker-1", _DONE, failures=0, unfinished=["worker-0"]).outcome == "done"
-    assert verdict(rigid, "worker-1", _DONE, failures=0, unfinished=[]).outcome == "completed"
+    assert _decided(elastic, "worker-1", _DONE).outcome == "completed"
+    assert _decided(rigid, "worker-1", _DONE) == ExitDecision(outcome="done", worker=1)
+    assert _decided(rigid, "worker-1", _DONE, done={0}).outcome == "completed"
+
+
+def test_end_when_a_worker_is_still_to_come_waits_for_it() -> None:
+    assert _decided(a_torch_job("a", ""), "worker-1", _DONE, done={0}, size=3).outcome == "done"
 
 
 def test_end_when_a_master_is_there_is_decided_by_it() -> None:
-    assert verdict(_with_master(), "worker-0", _DONE, failures=0, unfinished=["master-0"]).outcome == "done"
-    assert verdict(_with_master(), "worker-0", _DONE, failures=0, unfinished=[]).outcome == "done"
-    assert verdict(_with_master(), "master-0", _DONE, failures=0, unfinished=["worker-0"]).outcome == "completed"
+    assert _decided(_with_master(), "worker-0", _DONE) == ExitDecision(outcome="done", worker=1)
+    assert _decided(_with_master(), "worker-0", _DONE, done={0}).outcome == "done"
+    assert _decided(_with_master(), "master-0", _DONE).outcome == "completed"
+
+
+def test_end_when_the_job_or_the_worker_ends_anyway_is_ignored() -> None:
+    job = a_torch_job("a", "")
+    for fields in ({"ended": "completed"}, {"state": "halting"}, {"leaving": {1}}, {"devices": {0: ("0",)}}):
+        assert _decided(job, "worker-1", _FAILED, **fields).outcome == "ignored"
+
+
+def test_end_when_others_told_the_program_is_an_eviction_even_if_it_ended_well() -> None:
+    told = Exit(run=1, was_told=True)
+    assert _decided(a_torch_job("a", ""), "worker-1", told) == ExitDecision(outcome="evicted", worker=1)
+    assert _decided(an_mpi_job("a", ""), "launcher", told) == ExitDecision(outcome="evicted")
+
+
+@pytest.mark.parametrize(("until", "outcome"), [(99.0, "failed"), (105.0, "ignored"), (111.0, "failed")])
+def test_end_when_a_worker_was_killed_under_the_launcher_is_ignored_for_ten_seconds(until: float, outcome: str) -> None:
+    job = an_mpi_job("a", "", policy={"backoff_limit": 0})
+    assert _decided(job, "launcher", _FAILED, forgiven_until=until).outcome == outcome
 
 
 @pytest.mark.parametrize(
     ("policy", "ended", "failures", "outcome"),
     [
-        ("OnFailure", _FAILED, 0, "again"),
+        ("OnFailure", _FAILED, 0, "restart"),
         ("OnFailure", _FAILED, 6, "failed"),
         ("Never", _FAILED, 0, "failed"),
         ("ExitCode", _FAILED, 0, "failed"),
-        ("ExitCode", Exit(run=1, code=-1, signal=9), 0, "again"),
+        ("ExitCode", Exit(run=1, code=-1, signal=9), 0, "restart"),
         ("OnFailure", Exit(run=1, code=127, problem="command x: not found"), 0, "failed"),
-        ("OnFailure", Exit(run=1, code=127), 0, "again"),
+        ("OnFailure", Exit(run=1, code=127), 0, "restart"),
     ],
 )
 def test_end_when_a_replica_fails_is_judged_by_its_restart_policy(
     policy: str, ended: Exit, failures: int, outcome: str
 ) -> None:
     job = a_torch_job("a", "", policy={"restart_policy": {"worker": policy}})
-    assert verdict(job, "worker-0", ended, failures=failures, unfinished=()).outcome == outcome
+    assert _decided(job, "worker-0", ended, failures=failures).outcome == outcome
 
 
 def test_end_when_the_launcher_of_a_v2_job_must_never_restart_is_tried_again_like_a_kubernetes_job() -> None:
     policy = {"restart_policy": {"launcher": "Never"}}
     newer, older = an_mpi_job("a", "", policy=policy), an_mpi_job("a", "", policy=policy, is_mpi_v2=False)
-    assert verdict(newer, "launcher", _FAILED, failures=0, unfinished=()).outcome == "again"
-    assert verdict(older, "launcher", _FAILED, failures=0, unfinished=()).outcome == "failed"
+    assert _decided(newer, "launcher", _FAILED).outcome == "restart"
+    assert _decided(older, "launcher", _FAILED).outcome == "failed"
 
 
 def test_pause_when_failures_go_on_doubles_up_to_five_minutes() -> None:
@@ -168,21 +192,33 @@ def test_pause_when_failures_go_on_doubles_up_to_five_minutes() -> None:
 
 
 def test_failures_when_replicas_fail_together_count_once() -> None:
-    record = Record(job_id="a", pool="default")
-    record.count_failure(100.0)
-    record.count_failure(100.5)
+    record = LocalJobRecord(job_id="a", pool="default")
+    put_off_restart(record, 100.0, is_failure=True)
+    put_off_restart(record, 100.5, is_failure=True)
     assert (record.failures, record.not_before) == (1, 101.0)
-    record.count_failure(101.0)
+    put_off_restart(record, 101.0, is_failure=True)
     assert record.failures == 2
+
+
+def test_record_when_written_has_the_names_that_older_and_newer_vodas_read() -> None:
+    old = {
+        "job_id": "a", "pool": "default", "state": "running", "kind": "torch", "grace_s": 5.0, "gpus_per_replica": 2,
+        "size": 2, "devices": {"0": ["0", "1"]}, "leaving": [0], "runs": {"worker-0": 2}, "judged": {"worker-0": 1},
+        "done": [0], "port": 4711, "failures": 1, "cuts": 2, "not_before": 1.0, "forgiven_until": 2.0,
+        "resumed_at": 3.0, "ended": "failed", "reason": "r", "succeeded_at": 4.0, "boot_id": "b",
+    }  # fmt: skip
+    record = msgspec.json.decode(json.dumps(old), type=LocalJobRecord)
+    assert record.evictions == 2
+    assert json.loads(msgspec.json.encode(record)) == old
 
 
 @pytest.mark.parametrize("job_id", ["..", "a/b", "", "-a", "A", "a" * 129, "a\n"])
 def test_folder_when_the_id_is_no_name_is_refused(job_id: str) -> None:
     with pytest.raises(ActionRefused, match="cannot be the name of a folder"):
-        Folder(Path("/jobs"), job_id)
+        JobFolder(Path("/jobs"), job_id)
 
 
-def test_blueprint_when_read_from_a_manifest_has_its_programs() -> None:
+def test_run_spec_when_read_from_a_manifest_has_its_programs() -> None:
     container = {"name": "l", "command": ["mpirun"], "args": ["-np", "$(NP)", "train"]}
     template = {"spec": {"containers": [container], "terminationGracePeriodSeconds": 7}}
     manifest = {
@@ -197,17 +233,23 @@ def test_blueprint_when_read_from_a_manifest_has_its_programs() -> None:
             },
         },
     }
-    job = blueprint_of(JobSpec(job_id="a", manifest=manifest))
+    job = run_spec_of(JobSpec(job_id="a", manifest=manifest))
     assert (job.kind, job.is_mpi_v2, job.slots_per_worker, job.grace_s) == ("mpi", True, 2, 7.0)
     assert job.programs["launcher"].argv == ("mpirun", "-np", "$(NP)", "train")
     assert job.policy.backoff_limit == 6
 
 
-def test_blueprint_when_there_is_no_manifest_or_command_is_refused() -> None:
+def test_run_spec_when_there_is_no_manifest_or_command_is_refused() -> None:
     with pytest.raises(ActionRefused, match="without a manifest"):
-        blueprint_of(JobSpec(job_id="a"))
+        run_spec_of(JobSpec(job_id="a"))
 
 
-def _with_master() -> Blueprint:
+def _with_master() -> RunSpec:
     job = a_torch_job("t", "", min_replicas=3)
     return replace(job, programs={**job.programs, "master": Program(role="master", argv=("true",))})
+
+
+def _decided(job: RunSpec, replica: str, end: Exit, **fields: Any) -> ExitDecision:
+    """Decide about an end at instant 100 in a running job of two workers, unless the record says otherwise."""
+    running = {"state": "running", "size": 2, "devices": {0: ("0",), 1: ("1",)}, **fields}
+    return decide_exit(job, LocalJobRecord(job_id="a", pool="default", **running), replica, end, now=100.0)

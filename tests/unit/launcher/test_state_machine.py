@@ -2,49 +2,49 @@
 
 from voda.launcher.hosts import Layout
 from voda.launcher.state_machine import (
-    BLIND_S,
     EXIT_STOPPED,
     HEALTHY_S,
-    Act,
-    Blind,
-    Ended,
-    Happening,
+    NO_HOSTS_S,
+    DiscoveryFailed,
+    EndSignalled,
+    HostsListed,
     Kill,
+    LauncherAction,
+    LauncherEvent,
+    LauncherPhase,
+    LauncherState,
     Leave,
-    Looked,
-    Phase,
+    ProgramExited,
     Rules,
     Say,
     Signal,
     Start,
-    State,
     Tick,
-    Told,
     step,
 )
 
 RULES = Rules(min_np=1, max_np=4, grace_s=30, max_failures=3)
 
 
-def hosts(**slots: int) -> Looked:
-    return Looked(Layout(slots=slots))
+def hosts(**slots: int) -> HostsListed:
+    return HostsListed(Layout(slots=slots))
 
 
 class Story:
-    """Happenings, one after the other, and what was answered."""
+    """Events, one after the other, and what was answered."""
 
     def __init__(self, rules: Rules = RULES) -> None:
-        self.state = State()
+        self.state = LauncherState()
         self.now = 0.0
         self.rules = rules
         self.said: list[str] = []
 
-    def after(self, span_s: float, happening: Happening) -> list[Act]:
-        """Return the acts that are not words."""
+    def after(self, span_s: float, event: LauncherEvent) -> list[LauncherAction]:
+        """Return the actions that are not words."""
         self.now += span_s
-        self.state, acts = step(self.state, happening, self.rules, self.now)
-        self.said += [act.text for act in acts if isinstance(act, Say)]
-        return [act for act in acts if not isinstance(act, Say)]
+        self.state, actions = step(self.state, event, self.rules, self.now)
+        self.said += [action.text for action in actions if isinstance(action, Say)]
+        return [action for action in actions if not isinstance(action, Say)]
 
 
 def a_running_story(rules: Rules = RULES, **slots: int) -> Story:
@@ -56,7 +56,7 @@ def a_running_story(rules: Rules = RULES, **slots: int) -> Story:
 def test_program_when_slots_are_short_waits_and_says_so_once() -> None:
     story = Story(Rules(min_np=2, max_np=4))
     assert story.after(0, hosts(a=1)) == story.after(1, hosts(a=1)) == []
-    assert story.said == ["waits: 1 slots are listed, at least 2 are needed (--min-np)"]
+    assert story.said == ["waits for slots: 1 listed, 2 needed (--min-np)"]
     assert story.after(1, hosts(a=1, b=1)) == [Start(Layout(slots={"a": 1, "b": 1}))]
 
 
@@ -64,20 +64,20 @@ def test_program_when_hosts_change_is_told_and_restarted_at_the_new_size() -> No
     story = a_running_story(a=1)
     assert story.after(1, hosts(a=2)) == [Signal()]
     assert story.after(1, hosts(a=3)) == []
-    assert story.after(1, Ended(0)) == [Start(Layout(slots={"a": 3}))]
+    assert story.after(1, ProgramExited(0)) == [Start(Layout(slots={"a": 3}))]
     assert story.state.failures == 0
 
 
 def test_program_when_no_most_is_told_grows_onto_all_the_slots_there_are() -> None:
     story = a_running_story(Rules(min_np=2), a=2)
     assert story.after(1, hosts(a=2, b=6)) == [Signal()]
-    assert story.after(1, Ended(0)) == [Start(Layout(slots={"a": 2, "b": 6}))]
+    assert story.after(1, ProgramExited(0)) == [Start(Layout(slots={"a": 2, "b": 6}))]
 
 
 def test_program_when_hosts_stay_is_left_alone() -> None:
     story = a_running_story(a=1, b=1)
     assert story.after(1, hosts(b=1, a=1)) == []
-    assert story.state.phase is Phase.RUNNING
+    assert story.state.phase is LauncherPhase.RUNNING
 
 
 def test_program_when_it_overstays_its_grace_is_killed_and_restarted() -> None:
@@ -86,28 +86,28 @@ def test_program_when_it_overstays_its_grace_is_killed_and_restarted() -> None:
     assert story.state.due == 31
     assert story.after(29, Tick()) == []
     assert story.after(1, Tick()) == [Kill()]
-    assert story.after(1, Ended(137)) == [Start(Layout(slots={"a": 2}))]
+    assert story.after(1, ProgramExited(137)) == [Start(Layout(slots={"a": 2}))]
 
 
 def test_program_when_hosts_fall_below_the_minimum_stops_and_waits() -> None:
     story = a_running_story(Rules(min_np=2, max_np=4), a=2)
     assert story.after(1, hosts(a=1)) == [Signal()]
-    assert story.after(1, Ended(0)) == []
-    assert story.state.phase is Phase.WAITING
+    assert story.after(1, ProgramExited(0)) == []
+    assert story.state.phase is LauncherPhase.WAITING
     assert story.after(1, hosts(a=3)) == [Start(Layout(slots={"a": 3}))]
 
 
 def test_program_when_done_ends_the_launcher_with_0() -> None:
-    assert a_running_story().after(9, Ended(0)) == [Leave(0)]
+    assert a_running_story().after(9, ProgramExited(0)) == [Leave(0)]
 
 
 def test_program_when_it_keeps_failing_is_given_up_with_its_exit_code() -> None:
     story = a_running_story()
     for pause_s in (1, 2):
-        assert story.after(5, Ended(7)) == []
+        assert story.after(5, ProgramExited(7)) == []
         assert story.after(0.1, hosts(a=1)) == []
         assert story.after(pause_s, Tick()) == [Start(Layout(slots={"a": 1}))]
-    assert story.after(5, Ended(8)) == []
+    assert story.after(5, ProgramExited(8)) == []
     assert story.after(1, hosts(a=1)) == story.after(0.5, hosts(a=1)) == []
     (leave,) = story.after(1, Tick())
     assert isinstance(leave, Leave)
@@ -117,63 +117,67 @@ def test_program_when_it_keeps_failing_is_given_up_with_its_exit_code() -> None:
 
 def test_failure_when_the_hosts_change_right_after_it_is_a_resize() -> None:
     story = a_running_story(Rules(max_np=4, max_failures=1), a=1, b=1)
-    assert story.after(5, Ended(1)) == []
+    assert story.after(5, ProgramExited(1)) == []
     assert story.after(1, hosts(a=1)) == [Start(Layout(slots={"a": 1}))]
     assert story.state.failures == 0
 
 
 def test_last_failure_when_nobody_asked_for_the_hosts_since_is_no_verdict_yet() -> None:
     story = a_running_story(Rules(max_failures=1))
-    story.after(5, Ended(1))
+    story.after(5, ProgramExited(1))
     assert story.after(60, Tick()) == []
     story.after(1, hosts(a=1))
-    assert [type(act) for act in story.after(1, Blind("x"))] == []
-    assert [type(act) for act in story.after(9, Tick())] == [Leave]
+    assert [type(action) for action in story.after(1, DiscoveryFailed("x"))] == []
+    assert [type(action) for action in story.after(9, Tick())] == [Leave]
 
 
 def test_failure_when_the_program_ran_long_before_counts_anew() -> None:
     story = a_running_story()
-    story.after(5, Ended(1))
+    story.after(5, ProgramExited(1))
     story.after(1, Tick())
-    story.after(HEALTHY_S, Ended(1))
+    story.after(HEALTHY_S, ProgramExited(1))
     assert story.state.failures == 1
 
 
 def test_launcher_when_told_to_end_gives_the_program_its_grace() -> None:
     story = a_running_story()
-    assert story.after(1, Told()) == [Signal()]
-    (leave,) = story.after(3, Ended(0))
+    assert story.after(1, EndSignalled()) == [Signal()]
+    (leave,) = story.after(3, ProgramExited(0))
     assert isinstance(leave, Leave)
     assert leave.code == EXIT_STOPPED
 
 
 def test_launcher_when_told_twice_kills_at_once() -> None:
     story = a_running_story()
-    story.after(1, Told())
-    assert story.after(1, Told()) == [Kill()]
+    story.after(1, EndSignalled())
+    assert story.after(1, EndSignalled()) == [Kill()]
 
 
 def test_launcher_when_told_during_a_resize_does_not_start_again() -> None:
     story = a_running_story()
     story.after(1, hosts(a=2))
-    assert story.after(1, Told()) == []
-    assert [type(act) for act in story.after(1, Ended(0))] == [Leave]
+    assert story.after(1, EndSignalled()) == []
+    assert [type(action) for action in story.after(1, ProgramExited(0))] == [Leave]
 
 
 def test_launcher_when_told_while_nothing_runs_ends_at_once() -> None:
-    assert [type(act) for act in Story().after(1, Told())] == [Leave]
+    assert [type(action) for action in Story().after(1, EndSignalled())] == [Leave]
 
 
 def test_script_when_it_fails_under_a_running_program_changes_nothing() -> None:
     story = a_running_story()
-    assert story.after(1, Blind("no such host")) == story.after(10 * BLIND_S, Blind("no such host")) == []
-    assert story.said[1:] == ["cannot see the hosts: no such host"]
+    assert (
+        story.after(1, DiscoveryFailed("no such host"))
+        == story.after(10 * NO_HOSTS_S, DiscoveryFailed("no such host"))
+        == []
+    )
+    assert story.said[1:] == ["cannot list the hosts: no such host"]
 
 
 def test_script_when_it_never_answers_ends_the_launcher_with_its_words() -> None:
     story = Story()
-    assert story.after(0, Blind("printed garbage")) == []
-    (leave,) = story.after(BLIND_S, Blind("printed garbage"))
+    assert story.after(0, DiscoveryFailed("printed garbage")) == []
+    (leave,) = story.after(NO_HOSTS_S, DiscoveryFailed("printed garbage"))
     assert isinstance(leave, Leave)
     assert leave.code == 1
     assert "printed garbage" in leave.text
