@@ -24,8 +24,7 @@ from voda.cluster.kubernetes.reporting.status_annotations import differing, refu
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobObject, ObjectMeta
 from voda.cluster.kubernetes.state.job_annotations import foreign_manager, manifest_of, user_of
-from voda.cluster.kubernetes.state.job_objects import KubeJob
-from voda.cluster.kubernetes.state.paths import object_path
+from voda.cluster.kubernetes.state.paths import job_path
 from voda.domain.errors import AlreadyExists, InvalidInput
 from voda.domain.job import JobSpec
 from voda.projections.records import JobRecord
@@ -245,7 +244,7 @@ def is_at_rest(record: JobRecord) -> bool:
 
 
 def _path(kind: JobKind, meta: ObjectMeta) -> str:
-    return object_path(KubeJob(kind, JobObject(metadata=meta)))
+    return job_path(kind, meta.namespace, meta.name)
 
 
 def _is_noted(found: Mapping[str, Any], job_id: str) -> bool:

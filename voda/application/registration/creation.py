@@ -14,10 +14,9 @@ from voda.application.submit_job import adoption_id, registration_id
 from voda.cluster.kubernetes.client.errors import Conflict, Rejected
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.resources import well_known
-from voda.cluster.kubernetes.resources.objects import JobObject, ObjectMeta
+from voda.cluster.kubernetes.resources.objects import JobObject
 from voda.cluster.kubernetes.state.job_annotations import has_finished
-from voda.cluster.kubernetes.state.job_objects import KubeJob
-from voda.cluster.kubernetes.state.paths import collection, named, object_path
+from voda.cluster.kubernetes.state.paths import collection, job_path
 from voda.domain.errors import ActionRefused, ClusterUnavailable, InvalidInput
 from voda.domain.job import Job, JobSpec
 from voda.events.envelope import ANY_VERSION, Fact
@@ -69,7 +68,7 @@ class Creation:
         else:
             if not made.spec.run_policy.suspend:
                 await self.objects.api.delete(
-                    named(kind, job.spec.namespace, made.metadata.name), uid=made.metadata.uid
+                    job_path(kind, job.spec.namespace, made.metadata.name), uid=made.metadata.uid
                 )
                 await self._fail(job_id, too_old(kind))
                 return
@@ -101,7 +100,7 @@ class Creation:
     async def _handle_namesake(self, kind: JobKind, job: Job) -> None:
         """Look at the object that has the job's name, and register it, wait for it to go, delete it or fail the job."""
         spec = job.spec
-        path = object_path(KubeJob(kind, JobObject(metadata=_named(spec))))
+        path = job_path(kind, spec.namespace, spec.name or spec.job_id)
         found = await self.objects.api.get(path, JobObject)
         if found is None:
             raise NameTaken(f"{path} was there a moment ago")
@@ -153,7 +152,3 @@ class Creation:
         backend = self.backend
         fact = Fact(data=data, event_id=event_id, recorded_at=backend.clock.now(), actor=ACTOR)
         await backend.view.reached(await backend.store.append(data.stream, ANY_VERSION, [fact]))
-
-
-def _named(spec: JobSpec) -> ObjectMeta:
-    return ObjectMeta(name=spec.name or spec.job_id, namespace=spec.namespace)

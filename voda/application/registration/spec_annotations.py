@@ -19,7 +19,6 @@ from voda.cluster.kubernetes.reporting.kube_events import Announcement, subject_
 from voda.cluster.kubernetes.resources.objects import JobObject
 from voda.cluster.kubernetes.state.job_annotations import RECORDED_SPEC, changed_fields, recorded_text, spec_text
 from voda.cluster.kubernetes.state.job_objects import KubeJob
-from voda.cluster.kubernetes.state.paths import object_path
 from voda.domain.errors import InvalidInput
 from voda.projections.records import JobRecord
 
@@ -57,7 +56,7 @@ class SpecAnnotations:
             raise ObjectRefused(sentence) from error
         noted: dict[str, Any] = {RECORDED_SPEC: spec_text(meta.annotations)}
         body = {"metadata": {"uid": meta.uid, "annotations": noted}}
-        await self.objects.api.patch(object_path(KubeJob(kind, job)), body, JobObject)
+        await self.objects.api.patch(KubeJob(kind, job).path, body, JobObject)
 
     def _recorded(self, job: JobObject, record: JobRecord) -> str:
         live = self.backend.view.live.cluster

@@ -23,7 +23,6 @@ from voda.cluster.kubernetes.reporting.status_annotations import differing, want
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobObject
 from voda.cluster.kubernetes.state.job_objects import KubeJob
-from voda.cluster.kubernetes.state.paths import object_path
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.projections.records import JobRecord
@@ -139,7 +138,7 @@ class Annotator:
         if well_known.ESTIMATED_FINISH in changes:
             self._finish_at[uid] = self._clock.now()
         body: dict[str, Any] = {"metadata": {"uid": uid, "annotations": dict(changes)}}
-        now = await self._mirror.api.patch(object_path(KubeJob(kind, job)), body, JobObject)
+        now = await self._mirror.api.patch(KubeJob(kind, job).path, body, JobObject)
         if now is None:
             self._forget(uid)
         elif uid in self._objects:

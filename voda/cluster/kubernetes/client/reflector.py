@@ -55,7 +55,6 @@ class Reflector(Generic[T]):
         changed: called with every difference, from the first list on; where a new object has an old one's name,
             twice: it is gone, it is there.
         clock: of ages.
-        query: labelSelector, fieldSelector.
         relist_s: seconds between lists.
         drifted: called with how many objects each periodic relist had to heal, 0 too.
         absent_after_s: after the server has denied for so long that there is such a collection, it counts as empty.
@@ -71,7 +70,6 @@ class Reflector(Generic[T]):
         *,
         changed: OnChange[T],
         clock: Clock,
-        query: Mapping[str, str] | None = None,
         relist_s: float = 600.0,
         drifted: Callable[[int], None] | None = None,
         absent_after_s: float = 30.0,
@@ -85,7 +83,6 @@ class Reflector(Generic[T]):
         self._api = api
         self._path = path
         self._kind = kind
-        self._query = dict(query or {})
         self._changed = changed
         self._clock = clock
         self._relist_s = relist_s
@@ -142,7 +139,7 @@ class Reflector(Generic[T]):
         self._touched.append(touched)
         breaks = self._breaks
         try:
-            listed = await self._api.list(self._path, NamedObject, self._query)
+            listed = await self._api.list(self._path, NamedObject)
             missed = await self._missed(listed, touched)
         finally:
             self._touched = [each for each in self._touched if each is not touched]
@@ -197,7 +194,7 @@ class Reflector(Generic[T]):
         # Cleared first: a list that is requested from here on is another one.
         self._must_list = False
         try:
-            listed = await self._api.list(self._path, self._kind, self._query)
+            listed = await self._api.list(self._path, self._kind)
         except BaseException:
             self._must_list = True
             raise
@@ -210,7 +207,7 @@ class Reflector(Generic[T]):
     async def _watch(self) -> None:
         """Follow until the server ends the watch, or a list is due."""
         span_s = int(_WATCH_S * self._chance.uniform(0.8, 1.2))
-        query = {**self._query, "timeoutSeconds": str(span_s)}
+        query = {"timeoutSeconds": str(span_s)}
         began_at, brought = self._clock.now(), 0
         changes = self._api.watch(self._path, self._kind, after=self._version, query=query, opened=self._settle)
         try:

@@ -35,7 +35,7 @@ from voda.cluster.kubernetes.resources.objects import JobObject, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.cluster.kubernetes.state.job_outcome import counted_failures
-from voda.cluster.kubernetes.state.paths import object_path, pod_path
+from voda.cluster.kubernetes.state.paths import pod_path
 from voda.cluster.kubernetes.state.pod_owners import index
 from voda.cluster.port import Notice
 from voda.concurrency import gather_all
@@ -203,7 +203,7 @@ class Actuator:
             case DeleteObject():
                 assert at.kube_job is not None, "only an object that was seen is deleted"
                 meta = at.kube_job.object.metadata
-                await self._api.delete(object_path(at.kube_job), uid=meta.uid)
+                await self._api.delete(at.kube_job.path, uid=meta.uid)
             case Unregister() if at.now >= self._given_up.get(at.uid, 0.0) + _HEARD_S:
                 self._given_up[at.uid] = at.now
                 self._publish(at.job_id, JobRegistered(job_id=at.job_id, uid=""))
@@ -217,7 +217,7 @@ class Actuator:
 
     async def _patch(self, at: Situation, body: Mapping[str, object], subresource: str) -> None:
         assert at.kube_job is not None, "only an object that was seen is patched"
-        path = object_path(at.kube_job)
+        path = at.kube_job.path
         if subresource:
             await self._api.patch(f"{path}/{subresource}", body, dict)
             return

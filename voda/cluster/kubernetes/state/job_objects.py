@@ -10,6 +10,7 @@ from typing import NamedTuple
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobObject, ObjectMeta, Pod
+from voda.cluster.kubernetes.state.paths import job_path
 from voda.cluster.kubernetes.state.pod_owners import owner_key
 
 
@@ -18,6 +19,11 @@ class KubeJob(NamedTuple):
 
     kind: JobKind
     object: JobObject
+
+    @property
+    def path(self) -> str:
+        """Path on the API server."""
+        return job_path(self.kind, self.object.metadata.namespace, self.object.metadata.name)
 
 
 class ObjectIndex:

@@ -53,7 +53,7 @@ class MissingObjects:
                 await self._fetch(kind, job)
 
     async def _fetch(self, kind: JobKind, job: Job) -> None:
-        path = paths.named(kind, job.spec.namespace, job.spec.name or job.spec.job_id)
+        path = paths.job_path(kind, job.spec.namespace, job.spec.name or job.spec.job_id)
         found = await self.api.get(path, JobObject)
         is_there = found is not None and found.metadata.uid == job.uid
         if is_there and (job.uid not in self.inventory.objects or job.uid in self._fetched_at):

@@ -7,7 +7,6 @@ from urllib.parse import quote
 
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.resources.objects import Pod
-from voda.cluster.kubernetes.state.job_objects import KubeJob
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
@@ -18,12 +17,7 @@ def collection(kind: JobKind, namespace: str = "") -> str:
     return f"/apis/{kind.api_version}{_within(namespace)}/{kind.plural}"
 
 
-def object_path(kube_job: KubeJob) -> str:
-    """Return the path of a job object."""
-    return named(kube_job.kind, kube_job.object.metadata.namespace, kube_job.object.metadata.name)
-
-
-def named(kind: JobKind, namespace: str, name: str) -> str:
+def job_path(kind: JobKind, namespace: str, name: str) -> str:
     """Return the path of the job object of a kind and name."""
     return f"{collection(kind, namespace)}/{quote(name, safe='')}"
 
