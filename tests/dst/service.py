@@ -16,9 +16,9 @@ from tests.dst.loop import SeededLoop
 from tests.dst.sight import ClusterConnection
 from voda.api.origin_check import LISTENS_AT
 from voda.api.server import application
-from voda.app.election import Terms
+from voda.app.election import ElectionTimeouts
 from voda.app.initial_settings import Beginning, Wish, settle
-from voda.app.kubernetes.log_liveness import Reach
+from voda.app.kubernetes.log_liveness import LogLiveness
 from voda.app.leadership import Leadership
 from voda.app.pool_loop_factory import AT_ONCE, pool_loop
 from voda.app.snapshots import Snapshots
@@ -51,14 +51,14 @@ class Service:
         clusters: Mapping[str, Callable[[Callable[[str], JobSpec | None]], ClusterConnection]],
         clock: Clock,
         metrics: Metrics,
-        terms: Terms,
+        terms: ElectionTimeouts,
     ) -> None:
         self.me = me
         self.log = log
         self.lease = lease
         self.clock = clock
         self.store: EventStore = InstrumentedStore(log, self._appended)
-        self.reach = Reach(self.store, patience_s=terms.renew_deadline_s)
+        self.reach = LogLiveness(self.store, tolerance_s=terms.renew_deadline_s)
         self.view = View(self.store)
         self.clusters = {pool: connect(self.spec) for pool, connect in clusters.items()}
         self.loops: Mapping[str, PoolLoop] = {
@@ -73,7 +73,7 @@ class Service:
             )
             for pool, cluster in self.clusters.items()
         }
-        self.leadership = Leadership(lease, LeaderEpochs(self.store, clock), me, terms=terms)
+        self.leadership = Leadership(lease, LeaderEpochs(self.store, clock), me, timings=terms)
         self.limits = Limits()
         self.backend = Backend(
             store=self.store,

@@ -11,7 +11,7 @@ import yaml
 from tests.service import a_backend
 from tests.unit.api.metrics.test_leadership import Candidate
 from voda.telemetry.gauges import Gauges
-from voda.telemetry.kubernetes import KubernetesMetrics, Shown
+from voda.telemetry.kubernetes import GaugeSources, KubernetesMetrics
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = json.loads((ROOT / "deploy/grafana/voda.json").read_text("utf-8"))
@@ -27,7 +27,7 @@ async def families() -> dict[str, tuple[str, frozenset[str]]]:
     """Return name as queried -> type and labels, of all metrics of our own."""
     metrics = KubernetesMetrics()
     one = {"x": 1}
-    metrics.show(Shown(mirrored=lambda: one, unadopted=lambda: one))
+    metrics.show(GaugeSources(mirrored=lambda: one, unadopted=lambda: one))
     metrics.leadership.show(Candidate(is_leading=True, epoch=1))
     async with a_backend(metrics=metrics) as backend:
         own = [*backend.metrics.registry.collect(), *Gauges(backend).collect()]

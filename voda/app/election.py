@@ -1,8 +1,8 @@
-"""What a candidate does next, from what it saw of the Lease: pure.
+"""What a candidate does next, by what it saw of the Lease: pure.
 
-Rules: a leader is believed dead only once the keeper of the Lease says so or, where that does not judge, once the Lease
-stood still for as long as it promised, on our own clock and never by the instants that it wrote; a leader stops well
-before others may believe that of it.
+Rules: a candidate takes a leader for dead only once the keeper of the Lease says so or, where the keeper does not
+judge, once the Lease has not changed for as long as it promised, by the candidate's own clock and never by the instants
+in the Lease; a leader stops well before others may take it for dead.
 """
 
 import math
@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from voda.domain.lease import Lease
 
 _LONGEST_PROMISES: Final = 4.0
-"""A duration beyond this many of our own was edited by hand, or is a mistake."""
+"""A duration of more than this many of our own was edited by hand, or is a mistake."""
 _FARTHEST: Final = 1_000_000
 """Transitions that are farther ahead of the log were edited by hand: following them would use the numbers up."""
 
 
-class Terms(Struct, frozen=True, kw_only=True):
+class ElectionTimeouts(Struct, frozen=True, kw_only=True):
     """The spans of an election, seconds."""
 
     duration_s: float = 15.0
@@ -37,21 +37,21 @@ class Terms(Struct, frozen=True, kw_only=True):
             )
 
 
-LOG_TERMS: Final = Terms(duration_s=8.0, renew_deadline_s=5.0, retry_s=1.0)
-"""Where the log's own store elects: it is nearer than a cluster's API server, and judges silence itself."""
+LOG_TIMEOUTS: Final = ElectionTimeouts(duration_s=8.0, renew_deadline_s=5.0, retry_s=1.0)
+"""For an election on the log's own store: it is nearer than an API server, and judges silence itself."""
 
 
-class Sight(Struct, frozen=True, kw_only=True):
+class ObservedLease(Struct, frozen=True, kw_only=True):
     """What is known of the Lease; instants are of our own steady clock."""
 
     lease: Lease | None = None
     """None: there is none."""
     since: float = -math.inf
     """When it was first seen as it is."""
-    heard_at: float = -math.inf
-    """When the server last said anything of it; -inf = never."""
+    seen_at: float = -math.inf
+    """When the server last answered or showed it; -inf = never."""
     former: str = ""
-    """Who held it last, as far as seen here."""
+    """Its last holder, as far as seen here."""
     reached: int = 0
     """Most transitions ever seen here."""
 
@@ -64,34 +64,34 @@ class Term(Struct, frozen=True, kw_only=True):
     """When the last renewal that succeeded was begun, on our own steady clock."""
 
 
-class Standing(Struct, frozen=True, kw_only=True):
+class Candidacy(Struct, frozen=True, kw_only=True):
     """All that the next step depends on."""
 
     me: str
-    sight: Sight
+    view: ObservedLease
     term: Term | None = None
     retry_at: float = -math.inf
-    """Not to ask the server again before then, because it failed to answer."""
+    """No call to the server before then, because the last one failed."""
     is_in_doubt: bool = False
-    """Whether a watch told something that does not go with what is known; watches may come late."""
+    """Whether a watch or a conflict contradicts the view; watches may be late."""
 
 
-class Wait(Struct, frozen=True):
-    """Nothing is due before this instant, unless something is heard."""
+class WaitUntil(Struct, frozen=True):
+    """Nothing is due before this instant, unless the Lease changes."""
 
     until: float
 
 
-class Look(Struct, frozen=True):
+class ReadLease(Struct, frozen=True):
     """Read the Lease."""
 
 
-class Take(Struct, frozen=True):
+class TakeLease(Struct, frozen=True):
     """Try to become the leader."""
 
 
-class Renew(Struct, frozen=True):
-    """Show that the leader is alive."""
+class RenewLease(Struct, frozen=True):
+    """Renew the Lease."""
 
 
 class StepDown(Struct, frozen=True):
@@ -100,51 +100,55 @@ class StepDown(Struct, frozen=True):
     reason: str
 
 
-def seen(sight: Sight, lease: Lease | None, now: float) -> Sight:
-    """Return what is known once the server said that the Lease is as given."""
-    if sight.heard_at > -math.inf and _signs(sight.lease) == _signs(lease):
-        return replace(sight, lease=lease, heard_at=now)
-    return Sight(
+def observed_again(view: ObservedLease, lease: Lease | None, now: float) -> ObservedLease:
+    """Return what is known once the server has shown the Lease as given."""
+    if view.seen_at > -math.inf and _signs_of_life(view.lease) == _signs_of_life(lease):
+        return replace(view, lease=lease, seen_at=now)
+    return ObservedLease(
         lease=lease,
         since=now,
-        heard_at=now,
-        former=lease.holder if lease else sight.former,
-        reached=max(sight.reached, lease.transitions if lease else 0),
+        seen_at=now,
+        former=lease.holder if lease else view.former,
+        reached=max(view.reached, lease.transitions if lease else 0),
     )
 
 
-def judge(standing: Standing, now: float, terms: Terms) -> Wait | Look | Take | Renew | StepDown:
-    """Return what is to be done now."""
-    if standing.term is not None:
-        return _as_leader(standing, standing.term, now, terms)
-    return _as_candidate(standing, now, terms)
+def next_step(
+    state: Candidacy, now: float, timings: ElectionTimeouts
+) -> WaitUntil | ReadLease | TakeLease | RenewLease | StepDown:
+    """Return what to do now."""
+    if state.term is not None:
+        return _as_leader(state, state.term, now, timings)
+    return _as_candidate(state, now, timings)
 
 
-def next_epoch(sight: Sight, highest: int) -> int:
+def next_epoch(view: ObservedLease, highest: int) -> int:
     """Return the epoch to lead in: higher than any that the Lease or the log knows.
 
     Args:
-        sight: of the Lease.
+        view: of the Lease.
         highest: epoch in the log.
     """
-    return max(known for known in (sight.reached, highest) if known <= highest + _FARTHEST) + 1
+    return max(known for known in (view.reached, highest) if known <= highest + _FARTHEST) + 1
 
 
-def _as_leader(standing: Standing, term: Term, now: float, terms: Terms) -> Wait | Look | Renew | StepDown:
-    ends_at = term.renewed_at + terms.renew_deadline_s
+def _as_leader(
+    state: Candidacy, term: Term, now: float, timings: ElectionTimeouts
+) -> WaitUntil | ReadLease | RenewLease | StepDown:
+    ends_at = term.renewed_at + timings.renew_deadline_s
     if now >= ends_at:
-        return StepDown(f"it could not be renewed for {terms.renew_deadline_s:g} s")
-    if reason := lost(standing.sight.lease, standing.me, term.epoch):
+        return StepDown(f"it could not be renewed for {timings.renew_deadline_s:g} s")
+    if reason := loss_reason(state.view.lease, state.me, term.epoch):
         return StepDown(reason)
-    if now < standing.retry_at:
-        return Wait(min(standing.retry_at, ends_at))
-    if standing.is_in_doubt:
-        return Look()
-    due_at = term.renewed_at + terms.retry_s
-    return Renew() if now >= due_at else Wait(due_at)
+    if now < state.retry_at:
+        return WaitUntil(min(state.retry_at, ends_at))
+    if state.is_in_doubt:
+        return ReadLease()
+    due_at = term.renewed_at + timings.retry_s
+    return RenewLease() if now >= due_at else WaitUntil(due_at)
 
 
-def lost(lease: Lease | None, me: str, epoch: int) -> str:
+def loss_reason(lease: Lease | None, me: str, epoch: int) -> str:
     """Return why the Lease is not the leader's any more; empty where it is."""
     if lease is None:
         return "it was deleted"
@@ -153,32 +157,32 @@ def lost(lease: Lease | None, me: str, epoch: int) -> str:
     return "" if lease.transitions == epoch else f"its transitions were changed from {epoch} to {lease.transitions}"
 
 
-def _as_candidate(standing: Standing, now: float, terms: Terms) -> Wait | Look | Take:
-    sight = standing.sight
-    if now < standing.retry_at:
-        return Wait(standing.retry_at)
-    # The leader shows itself every `retry_s`: who has heard nothing for longer may have a watch that hangs.
-    look_at = sight.heard_at + 2 * terms.retry_s
-    if standing.is_in_doubt or sight.heard_at == -math.inf:
-        return Look()
-    free_at = _free_at(sight, standing.me, terms)
+def _as_candidate(state: Candidacy, now: float, timings: ElectionTimeouts) -> WaitUntil | ReadLease | TakeLease:
+    view = state.view
+    if now < state.retry_at:
+        return WaitUntil(state.retry_at)
+    # The leader renews every `retry_s`: a candidate that saw nothing for longer may have a watch that hangs.
+    look_at = view.seen_at + 2 * timings.retry_s
+    if state.is_in_doubt or view.seen_at == -math.inf:
+        return ReadLease()
+    free_at = _free_at(view, state.me, timings)
     if now >= free_at:
-        return Take()
-    return Look() if now >= look_at else Wait(min(free_at, look_at))
+        return TakeLease()
+    return ReadLease() if now >= look_at else WaitUntil(min(free_at, look_at))
 
 
-def _free_at(sight: Sight, me: str, terms: Terms) -> float:
+def _free_at(view: ObservedLease, me: str, timings: ElectionTimeouts) -> float:
     """Return when the Lease may be taken."""
-    # A leader whose Lease was deleted may not know yet: it is given the time to find out.
-    holder = sight.lease.holder if sight.lease else sight.former
+    # A leader whose Lease was deleted may not know yet: it gets the time to find out.
+    holder = view.lease.holder if view.lease else view.former
     if holder in ("", me):
         return -math.inf
-    if sight.lease is not None and sight.lease.is_enforced:
+    if view.lease is not None and view.lease.is_enforced:
         return math.inf
-    promised_s = sight.lease.duration_s if sight.lease else 0.0
-    return sight.since + max(terms.duration_s, min(promised_s, _LONGEST_PROMISES * terms.duration_s))
+    promised_s = view.lease.duration_s if view.lease else 0.0
+    return view.since + max(timings.duration_s, min(promised_s, _LONGEST_PROMISES * timings.duration_s))
 
 
-def _signs(lease: Lease | None) -> Lease | None:
-    """Return the Lease without what changes though its holder may be dead: a label, set by whomever."""
+def _signs_of_life(lease: Lease | None) -> Lease | None:
+    """Return the Lease without what others change while its holder may be dead, such as a label."""
     return lease and replace(lease, version="")

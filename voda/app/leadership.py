@@ -1,7 +1,11 @@
 """Leadership: campaigns for the Lease, leads while it holds it, and hands it over.
 
-Rules: what leads is stopped before the Lease may be anybody else's, and the Lease is released only once it has
-stopped; spans are measured on the event loop's steady clock; an epoch is claimed in the log before it is led in.
+1. Follows the Lease, and stands by until it may be taken (see voda.app.election).
+2. Takes it, claims the epoch in the log, and leads; renews it meanwhile.
+3. When it is lost: stops what leads, then releases the Lease, then campaigns again.
+
+Rules: what leads is stopped before the Lease may be another candidate's, and the Lease is released only once it has
+stopped; spans are measured on the event loop's steady clock.
 """
 
 import asyncio
@@ -9,26 +13,27 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
 from voda.app.election import (
-    Look,
-    Renew,
-    Sight,
-    Standing,
+    Candidacy,
+    ElectionTimeouts,
+    ObservedLease,
+    ReadLease,
+    RenewLease,
     StepDown,
-    Take,
+    TakeLease,
     Term,
-    Terms,
-    Wait,
-    judge,
-    lost,
+    WaitUntil,
+    loss_reason,
     next_epoch,
-    seen,
+    next_step,
+    observed_again,
 )
-from voda.app.exception_groups import single
+from voda.concurrency import single_error
 from voda.controller.leader_epochs import LeaderEpochs
 from voda.domain.errors import (
     ChangedMeanwhile,
@@ -49,22 +54,14 @@ StandBy = Callable[[], Coroutine[Any, Any, None]]
 _REQUEST_S: Final = 3.0
 _RELEASE_S: Final = 2.0
 _PAUSE_S: Final = 0.1
-"""Before asking again at once: whatever the server answers, it is not asked without end."""
+"""Before another call at once: whatever the server answers, it is not called without pause."""
 
 
-class Observer(Protocol):
-    """Who measures a leadership; it changes nothing."""
-
-    def leads(self, epoch: int) -> None:
-        """Take note that the Lease was taken."""
-        ...
-
-    def stepped_down(self, reason: str) -> None:
-        """Take note that the leadership ended."""
-        ...
+class LeadershipObserver(Protocol):
+    """Measures a leadership."""
 
     def renewed(self, *, succeeded: bool) -> None:
-        """Take note of an attempt to renew the Lease."""
+        """Note an attempt to renew the Lease."""
         ...
 
 
@@ -72,11 +69,11 @@ class Leadership:
     """One candidate.
 
     Args:
-        lease: what is campaigned for.
+        lease: the Lease.
         epochs: of the log.
-        me: identity; of this very process, never used by another one.
-        terms: all candidates' alike.
-        observer: who measures it.
+        me: identity of this very process, never used by another one.
+        timings: the same for all candidates.
+        observer: measures.
     """
 
     def __init__(
@@ -85,28 +82,28 @@ class Leadership:
         epochs: LeaderEpochs,
         me: str,
         *,
-        terms: Terms | None = None,
-        observer: Observer | None = None,
+        timings: ElectionTimeouts | None = None,
+        observer: LeadershipObserver | None = None,
     ) -> None:
         self.me = me
         self.trouble = ""
         """Why the Lease is not known or not renewed, one sentence; empty while it is, whoever holds it."""
         self._keeper = lease
         self._epochs = epochs
-        self._terms = terms or Terms()
+        self._timings = timings or ElectionTimeouts()
         self._observer = observer
         self._wake = asyncio.Event()
-        self._sight = Sight()
+        self._lease_view = ObservedLease()
         self._term: Term | None = None
         self._retry_at = -math.inf
         self._is_in_doubt = False
         self._may_hold = False
-        """Whether the Lease is ours, or may be: it was asked for, and there was no answer."""
+        """Whether the Lease is ours, or may be: an attempt to take it got no answer."""
 
     @property
     def is_leading(self) -> bool:
-        """Whether this candidate may act as the leader at this moment; to be asked on the event loop."""
-        return self._term is not None and _now() < self._term.renewed_at + self._terms.renew_deadline_s
+        """Whether this candidate may act as the leader at this moment; only on the event loop."""
+        return self._term is not None and _now() < self._term.renewed_at + self._timings.renew_deadline_s
 
     @property
     def epoch(self) -> int:
@@ -115,8 +112,8 @@ class Leadership:
 
     @property
     def leader(self) -> str:
-        """Identity of who holds the Lease, as last seen; empty where nobody is known to."""
-        return self._sight.lease.holder if self._sight.lease else ""
+        """Identity of the holder of the Lease, as last seen; empty where none is known."""
+        return self._lease_view.lease.holder if self._lease_view.lease else ""
 
     async def run(self, lead: Lead, stand_by: StandBy | None = None) -> None:
         """Campaign, lead and campaign again, until cancelled; then hand over.
@@ -135,7 +132,7 @@ class Leadership:
                 while True:
                     await self._wait_for_the_lead(stand_by or asyncio.Event().wait)
                     await self._serve(lead)
-                    await asyncio.sleep(self._terms.retry_s)
+                    await asyncio.sleep(self._timings.retry_s)
         finally:
             # It may end between taking the Lease and leading.
             self._term = None
@@ -152,7 +149,7 @@ class Leadership:
         """Lead until the Lease is lost, or `lead` ends."""
         assert self._term is not None, "only a leader leads"
         epoch, reason = self._term.epoch, "cancelled"
-        self._note_lead(epoch)
+        _log.info("leads lease=%s epoch=%d me=%s", self._keeper.key, epoch, self.me)
         try:
             async with asyncio.TaskGroup() as group:
                 leading = group.create_task(self._lead(lead, epoch))
@@ -160,10 +157,10 @@ class Leadership:
                 reason = await self._hold(leading)
                 leading.cancel()
         except* Fenced as errors:
-            reason = f"fenced: {single(errors)}"
+            reason = f"fenced: {single_error(errors)}"
         finally:
             self._term = None
-            self._note_end(epoch, reason)
+            _log.info("stepped down lease=%s epoch=%d reason=%s", self._keeper.key, epoch, reason)
             await self._release()
         # A group whose task fails while it is cancelled from outside tells of the failure alone.
         task = asyncio.current_task()
@@ -189,50 +186,51 @@ class Leadership:
     async def _step(self) -> str:
         """Do what is due, or wait; return why the leadership is over, empty while it is not."""
         self._wake.clear()
-        standing = Standing(
-            me=self.me, sight=self._sight, term=self._term, retry_at=self._retry_at, is_in_doubt=self._is_in_doubt
+        state = Candidacy(
+            me=self.me, view=self._lease_view, term=self._term, retry_at=self._retry_at, is_in_doubt=self._is_in_doubt
         )
-        match judge(standing, _now(), self._terms):
-            case Wait(until=until):
-                await self._sleep_until(until)
-            case Look():
-                await self._ask(self._keeper.read)
-            case Take():
+        match next_step(state, _now(), self._timings):
+            case WaitUntil(until=until):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(until):
+                        await self._wake.wait()
+            case ReadLease():
+                await self._call(self._keeper.read)
+            case TakeLease():
                 await self._take()
-            case Renew():
+            case RenewLease():
                 await self._renew()
             case StepDown(reason=reason):
-                # At once: whoever asks must not hear that it leads while its tasks are being stopped.
+                # At once: `is_leading` must not say yes while the tasks are being stopped.
                 self._term = None
                 return reason
         return ""
 
     async def _take(self) -> None:
-        sight = self._sight
+        view = self._lease_view
         try:
-            epoch = next_epoch(sight, await self._epochs.highest())
+            epoch = next_epoch(view, await self._epochs.highest())
         except (TransientError, StoreNotWritable) as error:
             self._fail(error)
             return
-        began, duration_s = _now(), self._terms.duration_s
+        began, duration_s = _now(), self._timings.duration_s
         self._may_hold = True
-        if await self._ask(
-            lambda: self._keeper.take(sight.lease, holder=self.me, transitions=epoch, duration_s=duration_s)
-        ):
+        take = partial(self._keeper.take, view.lease, holder=self.me, transitions=epoch, duration_s=duration_s)
+        if await self._call(take):
             self._term = Term(epoch=epoch, renewed_at=began)
 
     async def _renew(self) -> None:
-        term, lease, began = self._term, self._sight.lease, _now()
+        term, lease, began = self._term, self._lease_view.lease, _now()
         assert term is not None and lease is not None, "only a leader renews"  # noqa: PT018 - one claim
-        left_s = term.renewed_at + self._terms.renew_deadline_s - began
-        succeeded = await self._ask(lambda: self._keeper.renew(lease), within_s=min(_REQUEST_S, left_s))
+        left_s = term.renewed_at + self._timings.renew_deadline_s - began
+        succeeded = await self._call(lambda: self._keeper.renew(lease), within_s=min(_REQUEST_S, left_s))
         if succeeded:
             self._term = replace(term, renewed_at=began)
         if self._observer is not None:
             self._observer.renewed(succeeded=succeeded)
 
-    async def _ask(self, request: Callable[[], Awaitable[Lease | None]], *, within_s: float = _REQUEST_S) -> bool:
-        """Ask the server and learn from its answer; return whether it did as asked."""
+    async def _call(self, request: Callable[[], Awaitable[Lease | None]], *, within_s: float = _REQUEST_S) -> bool:
+        """Call the server and learn from its answer; return whether the call succeeded."""
         try:
             async with asyncio.timeout(within_s):
                 lease = await request()
@@ -243,29 +241,29 @@ class Leadership:
         except (VodaError, TimeoutError) as error:
             self._fail(error if str(error) else TimeoutError(f"no answer within {within_s:.2g} s"))
             return False
-        self._sight = seen(self._sight, lease, _now())
+        self._lease_view = observed_again(self._lease_view, lease, _now())
         self._is_in_doubt, self._retry_at, self.trouble = False, -math.inf, ""
         self._may_hold = lease is not None and lease.holder == self.me
         return True
 
     async def _watch(self) -> None:
-        """Hear of changes as they happen; without it everything goes on, later."""
+        """Follow the Lease as it changes; without a watch everything still works, later."""
         while True:
             pause_s = _PAUSE_S
             try:
-                async with aclosing(self._keeper.watch()) as news:
-                    async for lease in news:
-                        self._hear(lease)
+                async with aclosing(self._keeper.watch()) as leases:
+                    async for lease in leases:
+                        self._see(lease)
             except VodaError as error:
                 _log.debug("watch broke lease=%s reason=%s", self._keeper.key, error)
-                pause_s = self._terms.retry_s
+                pause_s = self._timings.retry_s
             await asyncio.sleep(pause_s)
 
-    def _hear(self, lease: Lease | None) -> None:
+    def _see(self, lease: Lease | None) -> None:
         if self._term is None:
-            self._sight = seen(self._sight, lease, _now())
-        elif lost(lease, self.me, self._term.epoch):
-            # Perhaps old news, of the time before the Lease was taken.
+            self._lease_view = observed_again(self._lease_view, lease, _now())
+        elif loss_reason(lease, self.me, self._term.epoch):
+            # The watch may be late, and show the time before the Lease was taken.
             self._is_in_doubt = True
         self._wake.set()
 
@@ -274,7 +272,7 @@ class Leadership:
         if not self._may_hold:
             return
         self._may_hold = False
-        lease = self._sight.lease
+        lease = self._lease_view.lease
         with suppress(VodaError, TimeoutError):
             async with asyncio.timeout(_RELEASE_S):
                 if lease is None or lease.holder != self.me:
@@ -283,32 +281,17 @@ class Leadership:
                     try:
                         await self._keeper.release(lease)
                     except ChangedMeanwhile:
-                        # A renewal that was broken off may have been heeded.
+                        # A renewal that was broken off may have succeeded.
                         lease = await self._keeper.read()
                     else:
                         return
-
-    async def _sleep_until(self, instant: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout_at(instant):
-                await self._wake.wait()
 
     def _fail(self, error: Exception) -> None:
         before, self.trouble = self.trouble, f"lease {self._keeper.key}: {error}"
         if self.trouble != before:
             _log.warning("lease not reached lease=%s reason=%s", self._keeper.key, error)
-        patience_s = error.retry_after_s if isinstance(error, ClusterUnavailable) else 0.0
-        self._retry_at = _now() + max(self._terms.retry_s, patience_s)
-
-    def _note_lead(self, epoch: int) -> None:
-        _log.info("leads lease=%s epoch=%d me=%s", self._keeper.key, epoch, self.me)
-        if self._observer is not None:
-            self._observer.leads(epoch)
-
-    def _note_end(self, epoch: int, reason: str) -> None:
-        _log.info("stepped down lease=%s epoch=%d reason=%s", self._keeper.key, epoch, reason)
-        if self._observer is not None:
-            self._observer.stepped_down(reason)
+        asked_s = error.retry_after_s if isinstance(error, ClusterUnavailable) else 0.0
+        self._retry_at = _now() + max(self._timings.retry_s, asked_s)
 
 
 def _now() -> float:

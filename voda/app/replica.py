@@ -9,7 +9,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from voda.app.election import LOG_TERMS
+from voda.app.election import LOG_TIMEOUTS
 from voda.app.home import Home
 from voda.app.leadership import Leadership
 from voda.app.options import Options, refuse_contradictions
@@ -71,6 +71,6 @@ def _leadership(service: Service, me: str) -> Leadership:
 
     epochs = LeaderEpochs(service.store, service.clock, machine)
     lease, metrics = lease_of(service.durable, clock=service.clock), LeadershipMetrics(service.metrics.registry)
-    leadership = Leadership(lease, epochs, me, terms=LOG_TERMS, observer=metrics)
+    leadership = Leadership(lease, epochs, me, timings=LOG_TIMEOUTS, observer=metrics)
     metrics.show(leadership)
     return leadership

@@ -123,7 +123,7 @@ class Service:
             view=self.view,
             access=self.access,
             pools=self.pools,
-            outputs=dict.fromkeys(self.pools, LocalOutputs(self.home.jobs.absolute())),
+            outputs=LocalOutputs(self.home.jobs.absolute()),
             warnings=_warnings,
             not_ready=self.trouble,
             limits=Limits(jobs_per_user=self.options.jobs_per_user),

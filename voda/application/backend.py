@@ -3,7 +3,7 @@
 Rule: routes reach the world through this record alone.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from voda.application.read_model import View
@@ -51,8 +51,8 @@ class Backend:
     """To which jobs can be submitted; the first is the default."""
     pool_label: str = ACCELERATOR
     """Of nodes: a job that selects its nodes by it goes to the pool of that name."""
-    outputs: Mapping[str, Outputs] = field(default_factory=dict)
-    """pool -> what its jobs print."""
+    outputs: Outputs | None = None
+    """The output of jobs; None: the cluster keeps no output."""
     warnings: Callable[[ParsedManifest], Sequence[FieldWarning]] = no_warnings
     """The fields of a manifest that the cluster ignores or changes; raises InvalidField on what it cannot run."""
     not_ready: Callable[[], str] = str

@@ -46,7 +46,7 @@ async def run_until_signal(
     """
     import asyncio
 
-    from voda.app.exception_groups import single
+    from voda.concurrency import single_error
 
     is_ending, this = asyncio.Event(), asyncio.current_task()
     assert this is not None, "run as a task"
@@ -65,7 +65,7 @@ async def run_until_signal(
             await is_ending.wait()
             ending(running)
     except BaseExceptionGroup as failures:
-        raise single(failures) from failures
+        raise single_error(failures) from failures
     except asyncio.CancelledError:
         return False
     return True

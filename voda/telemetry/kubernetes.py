@@ -83,7 +83,7 @@ class KubernetesMetrics(Metrics):
         """See Observer of the cluster."""
         self._refusals.inc()
 
-    def poked(self) -> None:
+    def launcher_refreshed(self) -> None:
         """See Observer of the cluster."""
         self._pokes.inc()
 
@@ -95,12 +95,12 @@ class KubernetesMetrics(Metrics):
         """Take note of what became of an announcement; see Announcer."""
         self._announced.labels(outcome).inc()
 
-    def show(self, shown: "Shown") -> None:
+    def show(self, shown: "GaugeSources") -> None:
         """Have what there is read at each look."""
         self.registry.register(KubernetesGauges(shown))
 
 
-class Shown(Struct, frozen=True, kw_only=True):
+class GaugeSources(Struct, frozen=True, kw_only=True):
     """Where the gauges are read."""
 
     mirrored: Callable[[], Mapping[str, int]]
@@ -112,7 +112,7 @@ class Shown(Struct, frozen=True, kw_only=True):
 class KubernetesGauges(Collector):
     """Reads the gauges."""
 
-    def __init__(self, shown: Shown) -> None:
+    def __init__(self, shown: GaugeSources) -> None:
         self._shown = shown
 
     def collect(self) -> Iterator[Metric]:

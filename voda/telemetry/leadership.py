@@ -1,6 +1,6 @@
-"""Who leads, as metrics: of each replica that campaigns.
+"""Metrics of leadership, of each replica that campaigns.
 
-Rule: what holds at the moment of a look is read then.
+Rule: the gauges are read when they are scraped.
 """
 
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 
-class Leading(Protocol):
-    """A candidate, as far as it is shown."""
+class Candidate(Protocol):
+    """A candidate, as far as metrics need it."""
 
     @property
     def is_leading(self) -> bool:
@@ -26,7 +26,7 @@ class Leading(Protocol):
 
 
 class LeadershipMetrics:
-    """Observes a leadership (see voda.app.leadership.Observer)."""
+    """Observes a leadership (see voda.app.leadership.LeadershipObserver)."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
@@ -34,24 +34,18 @@ class LeadershipMetrics:
             "voda_lease_renewals_failed", "Renewals of the Lease that failed.", registry=registry
         )
 
-    def leads(self, epoch: int) -> None:
-        """See Observer; who leads is read at each look."""
-
-    def stepped_down(self, reason: str) -> None:
-        """See Observer."""
-
     def renewed(self, *, succeeded: bool) -> None:
-        """See Observer."""
+        """See LeadershipObserver."""
         if not succeeded:
             self._renewals_failed.inc()
 
-    def show(self, leadership: Leading) -> None:
-        """Have who leads read at each look."""
+    def show(self, leadership: Candidate) -> None:
+        """Export who leads, read at each scrape."""
         self._registry.register(_Gauges(leadership))
 
 
 class _Gauges(Collector):
-    def __init__(self, leadership: Leading) -> None:
+    def __init__(self, leadership: Candidate) -> None:
         self._leadership = leadership
 
     def collect(self) -> Iterator[Metric]:
@@ -62,7 +56,7 @@ class _Gauges(Collector):
         yield from families
 
     def describe(self) -> Iterator[Metric]:
-        """Name the gauges without a look at anything."""
+        """Describe the gauges without reading them."""
         yield from _families()
 
 

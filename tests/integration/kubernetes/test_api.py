@@ -58,13 +58,6 @@ async def test_patch_when_its_version_is_not_the_newest_conflicts(api: Api, kept
         await api.patch(f"{MAPS}/kept", {**old, "data": {"one": "12"}}, dict)
 
 
-async def test_replace_when_its_version_is_not_the_newest_conflicts(api: Api, kept: dict[str, Any]) -> None:
-    body = {**kept, "data": {"three": "3"}}
-    assert (await api.replace(f"{MAPS}/kept", body, dict))["data"] == {"three": "3"}
-    with pytest.raises(Conflict):
-        await api.replace(f"{MAPS}/kept", body, dict)
-
-
 async def test_create_when_the_name_is_taken_conflicts(api: Api, kept: dict[str, Any]) -> None:
     with pytest.raises(Conflict, match='configmaps "kept" already exists'):
         await api.create(MAPS, {"metadata": {"name": "kept"}}, dict)
@@ -187,7 +180,7 @@ async def test_a_server_whose_certificate_is_anothers_is_not_spoken_to(
 
 async def test_every_request_is_counted_by_verb_and_answer(control_plane: ControlPlane) -> None:
     asked: list[tuple[str, int]] = []
-    api = await Api.open(control_plane.kubeconfig(), asked=lambda verb, code, seconds: asked.append((verb, code)))
+    api = await Api.open(control_plane.kubeconfig(), on_request=lambda verb, code, seconds: asked.append((verb, code)))
     await api.get(f"{NODES}/nobody", NodeObject)
     await api.list(NODES, NodeObject)
     await api.close()

@@ -189,7 +189,7 @@ async def test_where_nothing_listens_a_few_tries_are_made() -> None:
     async with Misbehaving() as server:
         url = server.url
     asked: list[int] = []
-    async with Speaking(url, asked=lambda verb, code, seconds: asked.append(code)) as api:
+    async with Speaking(url, on_request=lambda verb, code, seconds: asked.append(code)) as api:
         with pytest.raises(Unreachable, match="cannot create /api/v1/things: the API server does not answer"):
             await api.create(PATH, {}, NamedObject)
     assert asked == [0, 0, 0, 0]

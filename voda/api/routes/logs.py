@@ -85,7 +85,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
 async def _allowed(backend: Backend, request: web.Request, who: Who) -> tuple[JobSpec, Outputs]:
     spec = await spec_of(backend, request.match_info["job_id"])
     refuse_foreign(spec, who, what="read its output")
-    if (outputs := backend.outputs.get(spec.pool)) is None:
+    if (outputs := backend.outputs) is None:
         raise NotFound(f"the cluster behind pool {spec.pool} keeps no output; ask it for that of job {spec.job_id}")
     return spec, outputs
 

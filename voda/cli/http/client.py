@@ -16,10 +16,10 @@ import msgspec
 from yarl import URL
 
 from voda import __version__
-from voda.app.exception_groups import single
 from voda.cli.http.errors import error_of
 from voda.cli.http.target import Target, target
 from voda.cli.options import ServerOptions
+from voda.concurrency import single_error
 from voda.domain.errors import ClusterUnavailable, PermanentError, VodaError
 
 T = TypeVar("T")
@@ -156,7 +156,7 @@ def call_server(where: ServerOptions, question: Callable[[Client], Awaitable[T]]
     try:
         return asyncio.run(ask())
     except BaseExceptionGroup as failures:
-        raise single(failures) from failures
+        raise single_error(failures) from failures
 
 
 def resource_path(*parts: str) -> str:

@@ -2,7 +2,7 @@
 
 from prometheus_client import generate_latest
 
-from voda.telemetry.kubernetes import KubernetesMetrics, Shown
+from voda.telemetry.kubernetes import GaugeSources, KubernetesMetrics
 
 
 def value(metrics: KubernetesMetrics, name: str, **labels: str) -> float | None:
@@ -38,7 +38,7 @@ def test_outcomes_that_never_came_are_shown_as_zero() -> None:
 
 def test_gauges_tell_what_is_at_each_look() -> None:
     metrics, objects = KubernetesMetrics(), {"pods": 1}
-    metrics.show(Shown(mirrored=lambda: objects, unadopted=lambda: {"waiting": 2, "refused": 0}))
+    metrics.show(GaugeSources(mirrored=lambda: objects, unadopted=lambda: {"waiting": 2, "refused": 0}))
     objects["pods"] = 5
     assert value(metrics, "mirrored_objects", collection="pods") == 5
     assert b'voda_objects_unadopted{state="waiting"} 2.0' in generate_latest(metrics.registry)

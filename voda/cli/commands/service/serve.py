@@ -126,14 +126,14 @@ class Shared(NamedTuple):
 
 def _on_kubernetes(shared: Shared, config: Path | None, kubeconfig: Path | None, context: str) -> None:
     from voda import config as environment
-    from voda.app.kubernetes.options import Surroundings
-    from voda.app.kubernetes.service import running
+    from voda.app.kubernetes.options import ReplicaContext
+    from voda.app.kubernetes.replica import running
     from voda.cluster.kubernetes.client.credentials import namespace
 
     options = _settings(shared, config)
     pod, kubeconfig = environment.pod(), kubeconfig or environment.kubeconfig()
     of_context = namespace(kubeconfig, context) if kubeconfig is not None else ""
-    around = Surroundings(
+    around = ReplicaContext(
         identity=_identity(pod.name),
         namespace=pod.namespace or of_context or "default",
         kubeconfig=kubeconfig,

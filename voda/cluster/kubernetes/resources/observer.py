@@ -1,37 +1,37 @@
-"""Who measures the work on a cluster.
+"""The port by which the work on a cluster is measured.
 
-Rule: whoever measures changes nothing, and raises nothing.
+Rule: an observer changes nothing, and raises nothing.
 """
 
 from typing import Protocol
 
 
-class Observer(Protocol):
-    """Takes note of what is done."""
+class ClusterObserver(Protocol):
+    """Counts and times what is done."""
 
     def drifted(self, collection: str, objects: int) -> None:
-        """Take note of a periodic relist, and of how many objects it had to heal."""
+        """Note of a periodic relist, and of how many objects it had to heal."""
         ...
 
     def bound(self) -> None:
-        """Take note that a worker was bound."""
+        """Note that a worker was bound."""
         ...
 
     def binding_took(self, seconds: float) -> None:
-        """Take note of how long it took to bind the workers of a job that were due together, or to try."""
+        """Note of how long it took to bind the workers of a job that were due together, or to try."""
         ...
 
     def refused(self) -> None:
-        """Take note that a planned node could not take workers."""
+        """Note that a planned node could not take workers."""
         ...
 
-    def poked(self) -> None:
-        """Take note that a launcher was made to look at its hosts."""
+    def launcher_refreshed(self) -> None:
+        """Note that a launcher's list of hosts was refreshed."""
         ...
 
 
 class Unobserved:
-    """Nobody measures."""
+    """An observer that does nothing."""
 
     def drifted(self, collection: str, objects: int) -> None:
         """See Observer."""
@@ -45,5 +45,5 @@ class Unobserved:
     def refused(self) -> None:
         """See Observer."""
 
-    def poked(self) -> None:
+    def launcher_refreshed(self) -> None:
         """See Observer."""

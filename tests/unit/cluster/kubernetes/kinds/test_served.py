@@ -7,7 +7,7 @@ import pytest
 from voda.cluster.kubernetes.kinds.managed_by import is_foreign
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.served_kinds import served, trouble, version_paths
-from voda.cluster.kubernetes.resources.objects import JobObject, JobObjectSpec, Metadata, RunPolicy
+from voda.cluster.kubernetes.resources.objects import JobObject, JobObjectSpec, KubeRunPolicy, ObjectMeta
 
 V1, V2 = "/apis/kubeflow.org/v1", "/apis/kubeflow.org/v2beta1"
 
@@ -69,5 +69,5 @@ def test_cluster_without_operators_is_told_what_to_install(answer: Any) -> None:
     ],
 )
 def test_job_of_another_manager_is_left_alone(labels: dict[str, str], managed_by: str | None, expected: bool) -> None:
-    spec = JobObjectSpec(run_policy=RunPolicy(managed_by=managed_by))
-    assert is_foreign(JobObject(metadata=Metadata(name="x", labels=labels), spec=spec)) is expected
+    spec = JobObjectSpec(run_policy=KubeRunPolicy(managed_by=managed_by))
+    assert is_foreign(JobObject(metadata=ObjectMeta(name="x", labels=labels), spec=spec)) is expected

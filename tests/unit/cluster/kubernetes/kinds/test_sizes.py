@@ -11,10 +11,10 @@ from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.pod_names import index
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.resources.objects import (
-    ElasticPolicy,
     JobObject,
     JobObjectSpec,
-    Metadata,
+    KubeElasticPolicy,
+    ObjectMeta,
     Pod,
     ReplicaSpec,
 )
@@ -22,7 +22,7 @@ from voda.domain.job import JobSpec
 
 ALL: tuple[JobKind, ...] = (MPIJobV1(), MPIJobV2(), PyTorchJobV1())
 SPEC = JobSpec(job_id="digits", name="digits", min_replicas=1, max_replicas=4)
-_META = Metadata(name="digits", namespace="default")
+_META = ObjectMeta(name="digits", namespace="default")
 
 
 def mpi(workers: int | None = 2) -> JobObject:
@@ -34,7 +34,7 @@ def torch(masters: int = 0, workers: int | None = 2, elastic: tuple[int | None, 
     roles = {"Master": ReplicaSpec(replicas=masters)} if masters else {}
     if workers != 0:
         roles["Worker"] = ReplicaSpec(replicas=workers)
-    policy = ElasticPolicy(min_replicas=elastic[0], max_replicas=elastic[1]) if elastic else None
+    policy = KubeElasticPolicy(min_replicas=elastic[0], max_replicas=elastic[1]) if elastic else None
     return JobObject(metadata=_META, spec=_spec({"pytorchReplicaSpecs": roles, "elasticPolicy": policy}))
 
 
@@ -43,7 +43,7 @@ def _spec(fields: Mapping[str, Any]) -> JobObjectSpec:
 
 
 def a_pod(name: str, **metadata: Any) -> Pod:
-    return Pod(metadata=Metadata(name=name, namespace="default", **metadata))
+    return Pod(metadata=ObjectMeta(name=name, namespace="default", **metadata))
 
 
 @pytest.mark.parametrize("kind", ALL)
