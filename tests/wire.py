@@ -36,7 +36,6 @@ def a_wire_job(job_id: str = "digits", *, on: tuple[str, ...] = (), **fields: An
         "namespace": "default",
         "user": "ada",
         "pool": "default",
-        "queue": "",
         "kind": "MPIJob",
         "priority": 0,
         "phase": phase,

@@ -19,8 +19,8 @@ from voda.events.types import (
     AnyFact,
     JobCanceled,
     JobCancelRequested,
-    JobPriorityChanged,
     JobProgressed,
+    JobQueueLevelChanged,
     LeaderElected,
 )
 from voda.log.store import EventStore
@@ -37,7 +37,7 @@ TRIGGERS: Final = frozenset(
         "job.completed",
         "job.failed",
         "job.canceled",
-        "job.priority_changed",
+        "job.queue_level_changed",
         "node.joined",
         "node.changed",
         "node.left",
@@ -226,7 +226,7 @@ class Controller:
         moves = policy.requeue(self._state(), self._clock.now())
         based_on = self.live.position
         facts = [
-            JobPriorityChanged(pool=self.pool, job_id=job_id, queue_level=level, reason=reason, based_on=based_on)
+            JobQueueLevelChanged(pool=self.pool, job_id=job_id, queue_level=level, reason=reason, based_on=based_on)
             for job_id, (level, reason) in sorted(moves.items())
         ]
         if facts:

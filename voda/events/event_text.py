@@ -19,8 +19,8 @@ from voda.events.types import (
     JobChanged,
     JobCompleted,
     JobFailed,
-    JobPriorityChanged,
     JobProgressed,
+    JobQueueLevelChanged,
     JobRegistered,
     JobStalled,
     JobSubmitted,
@@ -101,7 +101,7 @@ def describe_fact(fact: AnyFact) -> str:
             return f"{fact.leader} leads"
         case PlanAdopted():
             return f"plan {fact.number} after {fact.cause} ({fact.policy}, {fact.placer}): {_changes(fact)}"
-        case JobPriorityChanged():
+        case JobQueueLevelChanged():
             return f"{fact.job_id} moved to queue {fact.queue_level}{_because(fact.reason)}"
         case _:
             assert_never(fact)

@@ -1,6 +1,6 @@
 """One frozen record per fact. `TYPE` is a stable word of the log, never a class path.
 
-Rule: a released record is never edited in place; raise its `SCHEMA` and add an upcaster in codec.py.
+Rule: a released record is never edited in place; raise its `SCHEMA` and add an upcaster in upcasters.py.
 """
 
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ class PoolFact(Data, frozen=True, kw_only=True):
 
 class JobSubmitted(Data, frozen=True, kw_only=True):
     TYPE = "job.submitted"
-    SCHEMA = 2
+    SCHEMA = 3
     spec: JobSpec
 
     @property
@@ -263,10 +263,10 @@ class PlanAdopted(Data, frozen=True, kw_only=True):
         return f"decisions.{self.pool}"
 
 
-class JobPriorityChanged(Data, frozen=True, kw_only=True):
+class JobQueueLevelChanged(Data, frozen=True, kw_only=True):
     """A policy moved the job to another of its queues (Tiresias: 0 = high, 1 = low)."""
 
-    TYPE = "job.priority_changed"
+    TYPE = "job.queue_level_changed"
     pool: str
     job_id: str
     queue_level: int
@@ -295,5 +295,5 @@ Observation = (
     | JobCanceled
     | ActionFailed
 )
-Decision = LeaderElected | PlanAdopted | JobPriorityChanged
+Decision = LeaderElected | PlanAdopted | JobQueueLevelChanged
 AnyFact = Intent | Observation | Decision

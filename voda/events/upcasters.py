@@ -1,6 +1,7 @@
 """Old schemas of released facts, lifted one step at a time to the schema of today.
 
-Rule: an entry takes the plain data of (type, schema) and returns that of schema + 1; it is never removed.
+Rule: an entry takes the plain data of (type, schema) and returns that of schema + 1; it is never removed. A type that
+is called otherwise today is decoded as the one it became.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,6 +21,16 @@ def _job_submitted_1(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "spec": {words.get(field, field): value for field, value in data["spec"].items()}}
 
 
+def _job_submitted_2(data: dict[str, Any]) -> dict[str, Any]:
+    """Schema 2 named a queue, which no policy ever looked at."""
+    return {**data, "spec": {field: value for field, value in data["spec"].items() if field != "queue"}}
+
+
+RENAMED: Mapping[str, str] = {
+    "job.priority_changed": "job.queue_level_changed",
+}
+"""Old type -> type of today, in the same schema."""
 UPCASTERS: Mapping[tuple[str, int], Upcaster] = {
     ("job.submitted", 1): _job_submitted_1,
+    ("job.submitted", 2): _job_submitted_2,
 }

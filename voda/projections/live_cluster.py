@@ -25,8 +25,8 @@ from voda.events.types import (
     JobChanged,
     JobCompleted,
     JobFailed,
-    JobPriorityChanged,
     JobProgressed,
+    JobQueueLevelChanged,
     JobRegistered,
     JobSubmitted,
     NodeChanged,
@@ -300,7 +300,7 @@ def _plan_adopted(live: LiveCluster, event: Event, fact: PlanAdopted) -> None:
             live._change(job_id, phase=Phase.WAITING)
 
 
-def _priority_changed(live: LiveCluster, event: Event, fact: JobPriorityChanged) -> None:
+def _queue_level_changed(live: LiveCluster, event: Event, fact: JobQueueLevelChanged) -> None:
     live._change(fact.job_id, queue_level=fact.queue_level, queued_since=event.recorded_at)
 
 
@@ -329,7 +329,7 @@ _FOLDS: Final[Mapping[type, Callable[[LiveCluster, Event, Any], None]]] = {
     NodeChanged: _node_seen,
     NodeLeft: _node_left,
     PlanAdopted: _plan_adopted,
-    JobPriorityChanged: _priority_changed,
+    JobQueueLevelChanged: _queue_level_changed,
     PolicyChanged: _settings_changed,
     RatelimitChanged: _settings_changed,
 }

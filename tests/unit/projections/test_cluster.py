@@ -16,8 +16,8 @@ from voda.events.types import (
     JobChanged,
     JobCompleted,
     JobFailed,
-    JobPriorityChanged,
     JobProgressed,
+    JobQueueLevelChanged,
     JobRegistered,
     JobSubmitted,
     NodeChanged,
@@ -167,7 +167,7 @@ def test_settings_when_changed_keep_what_was_not_named() -> None:
 
 def test_job_when_canceled_or_requeued_shows_it() -> None:
     log = a_running_job()
-    log.add(JobPriorityChanged(pool="default", job_id="a", queue_level=1), at=11)
+    log.add(JobQueueLevelChanged(pool="default", job_id="a", queue_level=1), at=11)
     log.add(JobCancelRequested(job_id="a"), at=12)
     job = folded(log).state("default").jobs["a"]
     assert (job.queue_level, job.queued_since, job.is_canceling) == (1, 11.0, True)

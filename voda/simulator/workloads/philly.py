@@ -110,7 +110,7 @@ def _row(line: int, row: dict[str, str]) -> Row:
 def _traced(row: Row, number: int, begins_at: float) -> TracedJob:
     return TracedJob(
         job_id=f"philly-{number:05}",
-        queue=row.cluster,
+        virtual_cluster=row.cluster,
         submitted_s=row.submitted_at - begins_at,
         duration_s=row.duration_s,
         gpus=row.gpus,
