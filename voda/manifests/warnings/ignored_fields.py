@@ -55,9 +55,7 @@ def _unknown_annotations(job: Shape) -> Iterator[Omission]:
 def _queues(job: Shape) -> Iterator[Omission]:
     for where, name in (("annotations", _QUEUE), ("labels", _QUEUE), ("labels", _KUEUE)):
         if queue := (getattr(job.metadata, where) or {}).get(name):
-            message = (
-                f"queue {queue[:63]!r} is not used by voda; voda.dev/priority says which job goes first"
-            )
+            message = f"queue {queue[:63]!r} is not used by voda; voda.dev/priority says which job goes first"
             yield Omission(field=f"metadata.{where}[{name}]", message=message)
 
 
