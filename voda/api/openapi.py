@@ -7,7 +7,7 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from http import HTTPStatus
@@ -23,8 +23,8 @@ from voda.api.operation import OPEN, PROBLEM, Answer, Body, Operation
 from voda.api.problems import HEADERS, MEANINGS
 from voda.api.read_your_writes import AFTER, AFTER_MEANS, asks_for_level
 from voda.api.schemas import Problem
-from voda.placement.registry import placers
-from voda.policies.registry import policies
+from voda.placement import PLACERS
+from voda.policies import POLICIES
 
 Json = dict[str, Any]
 
@@ -48,9 +48,9 @@ _TAGS: Final = {
 _ALWAYS: Final = (401, 403, 422)
 """Problems that every operation with a token may have."""
 _PARAMETER: Final = re.compile(r"\{(?P<name>\w+)(:(?P<pattern>[^{}]*(?:\{[^{}]*\}[^{}]*)*))?\}")
-_CHOICES: Final[Mapping[tuple[str, str], Callable[[], Iterable[str]]]] = {
-    ("SettingsChange", "policy"): policies,
-    ("SettingsChange", "placer"): placers,
+_CHOICES: Final[Mapping[tuple[str, str], Iterable[str]]] = {
+    ("SettingsChange", "policy"): POLICIES,
+    ("SettingsChange", "placer"): PLACERS,
 }
 """Fields whose values are found by file."""
 _REF: Final = "#/components/schemas/{name}"
@@ -232,7 +232,7 @@ def _describe(components: Mapping[str, Json], records: Iterable[Any]) -> None:
                         shape["format"] = "date-time"
     for (name, field_name), known in _CHOICES.items():
         if name in components:
-            components[name]["properties"][field_name]["enum"] = list(known())
+            components[name]["properties"][field_name]["enum"] = list(known)
 
 
 @cache

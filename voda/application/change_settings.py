@@ -15,8 +15,8 @@ from voda.application.backend import Backend
 from voda.domain.errors import InvalidField, InvalidInput, StoreUnavailable, VersionConflict
 from voda.events.envelope import Fact
 from voda.events.types import AnyFact, PolicyChanged, RatelimitChanged
-from voda.placement.registry import placer
-from voda.policies.registry import policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES
 
 _ATTEMPTS = 5
 
@@ -80,7 +80,7 @@ def _facts(pool: str, change: SettingsChange, current: Settings) -> list[AnyFact
 
 
 def _refuse_unknown(change: SettingsChange) -> None:
-    choose: Mapping[str, Callable[[str], object]] = {"policy": policy, "placer": placer}
+    choose: Mapping[str, Callable[[str], object]] = {"policy": POLICIES.choose, "placer": PLACERS.choose}
     for field, choice in choose.items():
         if isinstance(name := getattr(change, field), str):
             try:

@@ -24,9 +24,9 @@ from voda.events.types import (
     LeaderElected,
 )
 from voda.log.store import EventStore
-from voda.placement.base import Placer
+from voda.placement import Placer
 from voda.planner.decide import changes, decide
-from voda.policies.base import Policy, has_queues
+from voda.policies import Policy, has_queues
 from voda.projections.live import Live
 
 TRIGGERS: Final = frozenset(

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from voda.controller.follower import catch_up
 from voda.domain.errors import StoreNotWritable
 from voda.log.archive.export import export_log
-from voda.placement.registry import placer as chosen_placer
-from voda.policies.registry import policies as known_policies
-from voda.policies.registry import policy as chosen_policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES
 from voda.projections.history import History
 from voda.projections.timeline import Timeline
 from voda.simulator.engine import simulate
@@ -44,11 +43,11 @@ def contestants(*, policies: Sequence[str], placers: Sequence[str]) -> Sequence[
     Raises:
         InvalidInput: an unknown name.
     """
-    names = tuple(dict.fromkeys(policies)) or tuple(known_policies())
+    names = tuple(dict.fromkeys(policies)) or tuple(POLICIES)
     pairs = [Contestant(policy=name, placer=where) for name in names for where in dict.fromkeys(placers)]
     for pair in pairs:
-        chosen_policy(pair.policy)
-        chosen_placer(pair.placer)
+        POLICIES.choose(pair.policy)
+        PLACERS.choose(pair.placer)
     return pairs
 
 

@@ -16,7 +16,7 @@ from voda.events.event_text import per_node
 from voda.events.types import JobQueueLevelChanged, LeaderElected, PlanAdopted
 from voda.log.store import EventStore
 from voda.planner.decide import changes, decide
-from voda.policies.base import Queueing
+from voda.policies import Queueing
 from voda.projections.live import Live
 from voda.timetravel.registries import DEFAULT, Registries
 from voda.timetravel.replay import events_between

@@ -29,9 +29,8 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.log.memory import MemoryStore
-from voda.placement.registry import placer
-from voda.policies.base import Policy
-from voda.policies.registry import policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES, Policy
 
 
 class Stage:
@@ -51,8 +50,8 @@ class Stage:
             pool="default",
             store=self.store,
             clock=self.clock,
-            policies=lambda name: self.policies.get(name) or policy(name),
-            placers=placer,
+            policies=lambda name: self.policies.get(name) or POLICIES.choose(name),
+            placers=PLACERS.choose,
             observer=self,
         )
 

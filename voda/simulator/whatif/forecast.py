@@ -16,8 +16,8 @@ from voda.domain.job import Job
 from voda.domain.state import ClusterState
 from voda.events.envelope import Event
 from voda.events.types import JobCanceled, JobCompleted, WorkerStarted
-from voda.placement.registry import placer
-from voda.policies.registry import policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES
 from voda.projections.live import Live
 from voda.projections.restarts import Stretch
 from voda.simulator.engine import Simulation
@@ -101,7 +101,7 @@ async def _simulated(state: ClusterState, now: float, opening: Opening, budget: 
     workload = Workload(
         name="forecast", source="the live state", arrivals=(), nodes=tuple(state.nodes.values()), begins_at=now
     )
-    simulation = Simulation(workload, Options(), policies=policy, placers=placer, opening=opening)
+    simulation = Simulation(workload, Options(), policies=POLICIES.choose, placers=PLACERS.choose, opening=opening)
     watch = SystemClock()
     until = watch.now() + budget.wall_s
 

@@ -23,8 +23,8 @@ from voda.events.types import (
     PolicyChanged,
     WorkerStarted,
 )
-from voda.placement.registry import placer
-from voda.policies.registry import policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES
 from voda.projections.live import Live
 from voda.simulator.engine import Simulation
 from voda.simulator.profile import Arrival, Costs, Workload
@@ -32,7 +32,6 @@ from voda.simulator.profiles.speedup import SpeedupProfile
 from voda.simulator.run import Options
 from voda.simulator.whatif.forecast import Budget, Forecast, forecast
 
-POLICIES = ("fifo", "elastic-fifo", "srjf", "elastic-srjf", "tiresias", "elastic-tiresias", "ffdl", "afs-l")
 COST_S = 20.0
 MANY = Budget(events=1_000_000, wall_s=600.0)
 
@@ -58,7 +57,7 @@ def a_workload(*, epochs: int, jobs: int = 16) -> Workload:
 
 def simulation(workload: Workload, name: str) -> Simulation:
     settings = Settings(policy=name, ratelimit_s=30.0, resize_cost_s=COST_S)
-    return Simulation(workload, Options(settings=settings), policies=policy, placers=placer)
+    return Simulation(workload, Options(settings=settings), policies=POLICIES.choose, placers=PLACERS.choose)
 
 
 def what_happens(workload: Workload, name: str, since: float) -> Mapping[str, tuple[float, float]]:

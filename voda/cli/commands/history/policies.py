@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from voda.policies.base import Policy
+    from voda.policies import Policy
 
 _HELP = """
 List the policies with their papers.
@@ -38,13 +38,12 @@ def list_policies(
     output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TABLE,
 ) -> None:
     """Print name, title and paper of every policy."""
-    from voda.policies.registry import policies
+    from voda.policies import POLICIES
 
-    known = policies()
     if output is Output.JSON:
-        print(_as_json(known))
+        print(_as_json(POLICIES))
     else:
-        _show(known)
+        _show(POLICIES)
 
 
 def _as_json(known: "Mapping[str, Policy]") -> str:
