@@ -25,6 +25,7 @@ from voda.api.read_your_writes import AFTER, AFTER_MEANS, asks_for_level
 from voda.api.schemas import Problem
 from voda.placement import PLACERS
 from voda.policies import POLICIES
+from voda.policies.toolkit.parameters import schemas as parameter_schemas
 
 Json = dict[str, Any]
 
@@ -53,6 +54,8 @@ _CHOICES: Final[Mapping[tuple[str, str], Iterable[str]]] = {
     ("SettingsChange", "placer"): PLACERS,
 }
 """Fields whose values are found by file."""
+_WITH_PARAMETERS: Final = ("Settings", "SettingsChange")
+"""Records whose field `parameters` has those of every policy."""
 _REF: Final = "#/components/schemas/{name}"
 
 
@@ -230,9 +233,20 @@ def _describe(components: Mapping[str, Json], records: Iterable[Any]) -> None:
                 for shape in (properties[told.name], *properties[told.name].get("anyOf", ())):
                     if shape.get("type") == "string":
                         shape["format"] = "date-time"
+    for name in _WITH_PARAMETERS:
+        if name in components:
+            components[name]["properties"]["parameters"].update(_parameters_of_policies())
     for (name, field_name), known in _CHOICES.items():
         if name in components:
             components[name]["properties"][field_name]["enum"] = list(known)
+
+
+def _parameters_of_policies() -> Json:
+    properties = {
+        policy: {"type": "object", "description": POLICIES[policy].title, "properties": dict(parameters)}
+        for policy, parameters in parameter_schemas().items()
+    }
+    return {"properties": properties, "additionalProperties": False}
 
 
 @cache

@@ -141,7 +141,10 @@ def _wishes(spec: JobSpec) -> str:
 
 def _settings(fact: JobChanged | PolicyChanged) -> str:
     given = {name: value for name in fact.__struct_fields__ if (value := getattr(fact, name)) is not None}
-    named = {name: value for name, value in given.items() if name not in ("job_id", "pool")}
+    named = {name: value for name, value in given.items() if name not in ("job_id", "pool", "parameters")}
+    if isinstance(fact, PolicyChanged):
+        for policy, values in fact.parameters.items():
+            named |= {f"{policy}.{name}": value for name, value in values.items()}
     return ", ".join(f"{name} = {value}" for name, value in named.items()) or "nothing"
 
 

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
+from voda.domain.state import ParameterValue
 
 
 class Data(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -77,11 +78,11 @@ class PolicyChanged(PoolFact, frozen=True, kw_only=True):
     """The pool is decided differently from here on; None = as before."""
 
     TYPE = "policy.changed"
+    SCHEMA = 2
     policy: str | None = None
+    parameters: Mapping[str, Mapping[str, ParameterValue]] = {}
+    """Policy -> parameter -> value; what is not named stays."""
     placer: str | None = None
-    tiresias_demote_gpu_s: float | None = None
-    tiresias_promote_knob: float | None = None
-    tiresias_compact_pending: int | None = None
     resize_cost_s: float | None = None
     span_penalty: float | None = None
     heeds_resize_cost: bool | None = None

@@ -9,6 +9,12 @@ from typing import Any
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
+_OF_TIRESIAS: Mapping[str, tuple[str, ...]] = {
+    "demote_gpu_s": ("tiresias", "elastic-tiresias"),
+    "promote_knob": ("tiresias", "elastic-tiresias"),
+    "compact_pending": ("elastic-tiresias",),
+}
+
 
 def _job_submitted_1(data: dict[str, Any]) -> dict[str, Any]:
     """Schema 1 spoke the ancestor's words: accelerator, num_proc, min_num_proc, max_num_proc."""
@@ -26,6 +32,18 @@ def _job_submitted_2(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "spec": {field: value for field, value in data["spec"].items() if field != "queue"}}
 
 
+def _policy_changed_1(data: dict[str, Any]) -> dict[str, Any]:
+    """Schema 1 kept the parameters of both Tiresias policies among the settings of the pool."""
+    parameters: dict[str, dict[str, Any]] = {}
+    for parameter, policies in _OF_TIRESIAS.items():
+        value = data.get(f"tiresias_{parameter}")
+        if value is not None:
+            for policy in policies:
+                parameters.setdefault(policy, {})[parameter] = value
+    rest = {field: value for field, value in data.items() if not field.startswith("tiresias_")}
+    return {**rest, "parameters": parameters}
+
+
 RENAMED: Mapping[str, str] = {
     "job.priority_changed": "job.queue_level_changed",
 }
@@ -33,4 +51,5 @@ RENAMED: Mapping[str, str] = {
 UPCASTERS: Mapping[tuple[str, int], Upcaster] = {
     ("job.submitted", 1): _job_submitted_1,
     ("job.submitted", 2): _job_submitted_2,
+    ("policy.changed", 1): _policy_changed_1,
 }

@@ -1,7 +1,8 @@
 """Policies decide how many replicas each job gets.
 
 Rule: a policy is a pure function of the view and the time; what it must remember is in the view. To add one, write one
-file in this folder with one class that has `name`, `title`, `paper` and `allocate`; the tools are in `toolkit`.
+file in this folder with one class that has `name`, `title`, `paper` and `allocate`; the tools are in `toolkit`. Where
+operators may tune it, the class has `parameters` too: a Struct of them beside it (toolkit/parameters.py).
 """
 
 from collections.abc import Mapping

@@ -58,7 +58,7 @@ class Pool(Struct, kw_only=True):
 class LiveCluster:
     """Folds the log into the state that decisions read."""
 
-    FORMAT: ClassVar[str] = "cluster-2"
+    FORMAT: ClassVar[str] = "cluster-3"
 
     def __init__(self) -> None:
         self.position = 0
@@ -308,7 +308,12 @@ def _settings_changed(live: LiveCluster, event: Event, fact: PolicyChanged | Rat
     pool = live._touched(fact.pool)
     known = Settings.__struct_fields__
     given = {name: value for name in fact.__struct_fields__ if (value := getattr(fact, name)) is not None}
-    pool.settings = replace(pool.settings, **{name: value for name, value in given.items() if name in known})
+    changed = {name: value for name, value in given.items() if name in known}
+    if isinstance(fact, PolicyChanged):
+        before = pool.settings.parameters
+        new = {policy: {**before.get(policy, {}), **values} for policy, values in fact.parameters.items()}
+        changed["parameters"] = {**before, **new}
+    pool.settings = replace(pool.settings, **changed)
 
 
 _PHASES: Final = {JobCompleted: Phase.COMPLETED, JobFailed: Phase.FAILED, JobCanceled: Phase.CANCELED}

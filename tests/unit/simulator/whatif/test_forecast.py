@@ -188,7 +188,7 @@ def test_forecast_without_nodes_or_jobs_is_made_all_the_same() -> None:
 
 def test_forecast_when_endless_jobs_take_turns_comes_to_an_end() -> None:
     log = a_log("tiresias")
-    log.add(PolicyChanged(pool="default", tiresias_demote_gpu_s=50.0, tiresias_promote_knob=1.0), at=3)
+    log.add(PolicyChanged(pool="default", parameters={"tiresias": {"demote_gpu_s": 50.0, "promote_knob": 1.0}}), at=3)
     expected = told(log, 50)
     assert expected["a"].finishes_at is expected["b"].finishes_at is None
     assert expected["b"].starts_at is not None
