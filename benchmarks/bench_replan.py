@@ -25,9 +25,9 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.placement.registry import placer, placers
+from voda.placement import PLACERS
 from voda.planner.decide import changes, decide
-from voda.policies.registry import policy
+from voda.policies import POLICIES
 from voda.projections.live import Live
 from voda.reconcilers.diff import diff
 
@@ -166,7 +166,7 @@ def _turn(cluster: _Cluster, placer_name: str, turn: int) -> Mapping[str, float]
     begun = time.perf_counter()
     state = cluster.live.state(_POOL)
     seen = time.perf_counter()
-    plan = decide(state, policy("elastic-fifo"), placer(placer_name), 0.0, cause="tick")
+    plan = decide(state, POLICIES.choose("elastic-fifo"), PLACERS.choose(placer_name), 0.0, cause="tick")
     fact = changes(state.plan, plan, undecided)
     decided = time.perf_counter()
     if fact is not None:
@@ -185,11 +185,11 @@ def _packing_anew() -> Row:
     for turn in range(3):
         _turn(cluster, "packed", turn)
     state = cluster.live.state(_POOL)
-    replicas = policy("elastic-fifo").allocate(state, 0.0).replicas
+    replicas = POLICIES.choose("elastic-fifo").allocate(state, 0.0).replicas
     spans_s = []
     for _ in range(10):
         begun = time.perf_counter()
-        placers()["packed"].place(state, replicas, 0.0)
+        PLACERS["packed"].place(state, replicas, 0.0)
         spans_s.append(time.perf_counter() - begun)
     median_s = float(np.median(spans_s))
     return Row(

@@ -47,7 +47,7 @@ def a_view(draws: Sequence[Draw], *, gpus: int, pending: int = 10, equal_gpus: b
         nodes=[a_node("n1", gpus=gpus), a_node("n2", gpus=8, is_ready=False)],
         placement=placement,
         estimates=estimates,
-        settings=Settings(tiresias_compact_pending=pending),
+        settings=Settings(parameters={"elastic-tiresias": {"compact_pending": pending}}),
     )
 
 

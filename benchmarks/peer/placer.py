@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol
 
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
-from voda.policies.base import Policy
+from voda.policies import Policy
 
 
 class Ordering(Protocol):

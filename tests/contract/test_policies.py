@@ -12,15 +12,14 @@ from msgspec.structs import replace
 from tests.builders import a_state
 from tests.views import a_large_view, views
 from voda.domain.state import ClusterState
-from voda.policies.base import Policy
-from voda.policies.registry import policies
+from voda.policies import POLICIES, Policy
 from voda.policies.toolkit.estimates import speedup
 
 RIGID = frozenset({"fifo", "srjf", "tiresias"})
 """Policies that give what was requested, and nothing of what is left over."""
-EVERY = pytest.mark.parametrize("policy", policies().values(), ids=policies().keys())
+EVERY = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES.keys())
 ELASTIC = pytest.mark.parametrize(
-    "policy", [policy for name, policy in policies().items() if name not in RIGID], ids=lambda policy: policy.name
+    "policy", [policy for name, policy in POLICIES.items() if name not in RIGID], ids=lambda policy: policy.name
 )
 Named = TypeVar("Named")
 CASES = settings(max_examples=150)

@@ -19,14 +19,14 @@ from voda.events.types import (
     AnyFact,
     JobCanceled,
     JobCancelRequested,
-    JobPriorityChanged,
     JobProgressed,
+    JobQueueLevelChanged,
     LeaderElected,
 )
 from voda.log.store import EventStore
-from voda.placement.base import Placer
+from voda.placement import Placer
 from voda.planner.decide import changes, decide
-from voda.policies.base import Policy, has_queues
+from voda.policies import Policy, has_queues
 from voda.projections.live import Live
 
 SPEEDUP_CHANGED: Final = "speedup.changed"
@@ -207,7 +207,7 @@ class Controller:
         moves = policy.requeue(self._state(), self._clock.now())
         based_on = self.live.position
         facts = [
-            JobPriorityChanged(pool=self.pool, job_id=job_id, queue_level=level, reason=reason, based_on=based_on)
+            JobQueueLevelChanged(pool=self.pool, job_id=job_id, queue_level=level, reason=reason, based_on=based_on)
             for job_id, (level, reason) in sorted(moves.items())
         ]
         if facts:

@@ -57,7 +57,6 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str = ""
     namespace: str = "default"
     user: str = ""
-    queue: str = ""
     kind: str = "MPIJob"
     manifest: Mapping[str, Any] | None = None
 

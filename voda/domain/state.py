@@ -10,6 +10,8 @@ from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Plan
 
+ParameterValue = bool | int | float | str
+
 
 class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an operator can set for one pool, at run time; every change is an event."""
@@ -18,12 +20,8 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     placer: str = "steady"
     ratelimit_s: float = 30.0
     """At most one plan in this many seconds; 0 = at once."""
-    tiresias_demote_gpu_s: float = 3600.0
-    """Tiresias: GPU-seconds since the last start after which a job falls to the lower queue."""
-    tiresias_promote_knob: float = 8.0
-    """Tiresias: a halted job rises again after waiting this many times its last running time."""
-    tiresias_compact_pending: int = 10
-    """Elastic-Tiresias: with more jobs pending than this, the lower queue is compacted to min."""
+    parameters: Mapping[str, Mapping[str, ParameterValue]] = {}
+    """Policy -> parameter -> value, where somebody set one; a Struct beside each policy has names and defaults."""
     resize_cost_s: float = 60.0
     """Assumed until measured."""
     span_penalty: float = 0.1

@@ -19,8 +19,8 @@ from voda.events.types import (
     JobChanged,
     JobCompleted,
     JobFailed,
-    JobPriorityChanged,
     JobProgressed,
+    JobQueueLevelChanged,
     JobRegistered,
     JobStalled,
     JobSubmitted,
@@ -101,7 +101,7 @@ def describe_fact(fact: AnyFact) -> str:
             return f"{fact.leader} leads"
         case PlanAdopted():
             return f"plan {fact.number} after {fact.cause} ({fact.policy}, {fact.placer}): {_changes(fact)}"
-        case JobPriorityChanged():
+        case JobQueueLevelChanged():
             return f"{fact.job_id} moved to queue {fact.queue_level}{_because(fact.reason)}"
         case _:
             assert_never(fact)
@@ -141,7 +141,10 @@ def _wishes(spec: JobSpec) -> str:
 
 def _settings(fact: JobChanged | PolicyChanged) -> str:
     given = {name: value for name in fact.__struct_fields__ if (value := getattr(fact, name)) is not None}
-    named = {name: value for name, value in given.items() if name not in ("job_id", "pool")}
+    named = {name: value for name, value in given.items() if name not in ("job_id", "pool", "parameters")}
+    if isinstance(fact, PolicyChanged):
+        for policy, values in fact.parameters.items():
+            named |= {f"{policy}.{name}": value for name, value in values.items()}
     return ", ".join(f"{name} = {value}" for name, value in named.items()) or "nothing"
 
 

@@ -1,6 +1,6 @@
 """One frozen record per fact. `TYPE` is a stable word of the log, never a class path.
 
-Rule: a released record is never edited in place; raise its `SCHEMA` and add an upcaster in codec.py.
+Rule: a released record is never edited in place; raise its `SCHEMA` and add an upcaster in upcasters.py.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
+from voda.domain.state import ParameterValue
 
 
 class Data(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -53,7 +54,7 @@ class PoolFact(Data, frozen=True, kw_only=True):
 
 class JobSubmitted(Data, frozen=True, kw_only=True):
     TYPE = "job.submitted"
-    SCHEMA = 2
+    SCHEMA = 3
     MAKES_PLAN_DUE = True
     MAKES_CLUSTER_STALE = False
     spec: JobSpec
@@ -85,12 +86,12 @@ class PolicyChanged(PoolFact, frozen=True, kw_only=True):
     """The pool is decided differently from here on; None = as before."""
 
     TYPE = "policy.changed"
+    SCHEMA = 2
     MAKES_PLAN_DUE = True
     policy: str | None = None
+    parameters: Mapping[str, Mapping[str, ParameterValue]] = {}
+    """Policy -> parameter -> value; what is not named stays."""
     placer: str | None = None
-    tiresias_demote_gpu_s: float | None = None
-    tiresias_promote_knob: float | None = None
-    tiresias_compact_pending: int | None = None
     resize_cost_s: float | None = None
     span_penalty: float | None = None
     heeds_resize_cost: bool | None = None
@@ -285,10 +286,10 @@ class PlanAdopted(Data, frozen=True, kw_only=True):
         return f"decisions.{self.pool}"
 
 
-class JobPriorityChanged(Data, frozen=True, kw_only=True):
+class JobQueueLevelChanged(Data, frozen=True, kw_only=True):
     """A policy moved the job to another of its queues (Tiresias: 0 = high, 1 = low)."""
 
-    TYPE = "job.priority_changed"
+    TYPE = "job.queue_level_changed"
     MAKES_PLAN_DUE = True
     pool: str
     job_id: str
@@ -318,5 +319,5 @@ Observation = (
     | JobCanceled
     | ActionFailed
 )
-Decision = LeaderElected | PlanAdopted | JobPriorityChanged
+Decision = LeaderElected | PlanAdopted | JobQueueLevelChanged
 AnyFact = Intent | Observation | Decision

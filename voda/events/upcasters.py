@@ -1,12 +1,19 @@
 """Old schemas of released facts, lifted one step at a time to the schema of today.
 
-Rule: an entry takes the plain data of (type, schema) and returns that of schema + 1; it is never removed.
+Rule: an entry takes the plain data of (type, schema) and returns that of schema + 1; it is never removed. A type that
+is called otherwise today is decoded as the one it became.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+
+_OF_TIRESIAS: Mapping[str, tuple[str, ...]] = {
+    "demote_gpu_s": ("tiresias", "elastic-tiresias"),
+    "promote_knob": ("tiresias", "elastic-tiresias"),
+    "compact_pending": ("elastic-tiresias",),
+}
 
 
 def _job_submitted_1(data: dict[str, Any]) -> dict[str, Any]:
@@ -20,6 +27,29 @@ def _job_submitted_1(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "spec": {words.get(field, field): value for field, value in data["spec"].items()}}
 
 
+def _job_submitted_2(data: dict[str, Any]) -> dict[str, Any]:
+    """Schema 2 named a queue, which no policy ever looked at."""
+    return {**data, "spec": {field: value for field, value in data["spec"].items() if field != "queue"}}
+
+
+def _policy_changed_1(data: dict[str, Any]) -> dict[str, Any]:
+    """Schema 1 kept the parameters of both Tiresias policies among the settings of the pool."""
+    parameters: dict[str, dict[str, Any]] = {}
+    for parameter, policies in _OF_TIRESIAS.items():
+        value = data.get(f"tiresias_{parameter}")
+        if value is not None:
+            for policy in policies:
+                parameters.setdefault(policy, {})[parameter] = value
+    rest = {field: value for field, value in data.items() if not field.startswith("tiresias_")}
+    return {**rest, "parameters": parameters}
+
+
+RENAMED: Mapping[str, str] = {
+    "job.priority_changed": "job.queue_level_changed",
+}
+"""Old type -> type of today, in the same schema."""
 UPCASTERS: Mapping[tuple[str, int], Upcaster] = {
     ("job.submitted", 1): _job_submitted_1,
+    ("job.submitted", 2): _job_submitted_2,
+    ("policy.changed", 1): _policy_changed_1,
 }

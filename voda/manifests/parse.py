@@ -52,7 +52,6 @@ def parse(manifest: Mapping[str, Any], *, default_pool: str = "default", pool_la
         epochs=_figure(wishes, "epochs", least=0, most=_MOST_EPOCHS),
         priority=_figure(wishes, "priority", least=-_MOST_PRIORITY, most=_MOST_PRIORITY),
         category=_category(wishes, name),
-        queue=names.queue(job.metadata),
         kind=job.kind,
         manifest=manifest,
     )

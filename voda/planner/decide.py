@@ -15,9 +15,9 @@ from voda.domain.job import Job
 from voda.domain.plan import Placement, Plan
 from voda.domain.state import ClusterState
 from voda.events.types import PlanAdopted
-from voda.placement.base import Placer
+from voda.placement import Placer
 from voda.placement.refusals import most_telling, room_for
-from voda.policies.base import Policy
+from voda.policies import Policy
 
 _UNKNOWN: Final = Estimate(speedup=())
 _MOST_TRIES: Final = 4

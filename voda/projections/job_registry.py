@@ -21,8 +21,8 @@ from voda.events.types import (
     JobChanged,
     JobCompleted,
     JobFailed,
-    JobPriorityChanged,
     JobProgressed,
+    JobQueueLevelChanged,
     JobRegistered,
     JobStalled,
     JobSubmitted,
@@ -237,7 +237,7 @@ def _stalled(roster: JobRegistry, event: Event, fact: JobStalled) -> None:
         roster._touch(record, event)
 
 
-def _priority_changed(roster: JobRegistry, event: Event, fact: JobPriorityChanged) -> None:
+def _queue_level_changed(roster: JobRegistry, event: Event, fact: JobQueueLevelChanged) -> None:
     if (record := roster._live(fact.job_id)) is not None:
         record.job = replace(record.job, queue_level=fact.queue_level, queued_since=event.recorded_at)
         roster._touch(record, event)
@@ -292,7 +292,7 @@ _FOLDS: Final[Mapping[type, Callable[[JobRegistry, Event, Any], None]]] = {
     JobProgressed: _progressed,
     ActionFailed: _action_failed,
     JobStalled: _stalled,
-    JobPriorityChanged: _priority_changed,
+    JobQueueLevelChanged: _queue_level_changed,
     JobCompleted: _completed,
     JobFailed: _failed,
     JobCanceled: _canceled,

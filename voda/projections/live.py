@@ -17,7 +17,7 @@ from voda.projections.live_cluster import LiveCluster
 class Live:
     """The projection behind the controller; snapshots are taken of it."""
 
-    FORMAT: ClassVar[str] = "live-2"
+    FORMAT: ClassVar[str] = "live-3"
     """Of its snapshots; to be counted up whenever LiveCluster or Learning keep anything more, less or else."""
 
     def __init__(self) -> None:

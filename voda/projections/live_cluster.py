@@ -25,8 +25,8 @@ from voda.events.types import (
     JobChanged,
     JobCompleted,
     JobFailed,
-    JobPriorityChanged,
     JobProgressed,
+    JobQueueLevelChanged,
     JobRegistered,
     JobSubmitted,
     NodeChanged,
@@ -58,7 +58,7 @@ class LivePool(Struct, kw_only=True):
 class LiveCluster:
     """Folds the log into the state that decisions read."""
 
-    FORMAT: ClassVar[str] = "cluster-2"
+    FORMAT: ClassVar[str] = "cluster-3"
 
     def __init__(self) -> None:
         self.position = 0
@@ -300,7 +300,7 @@ def _plan_adopted(live: LiveCluster, event: Event, fact: PlanAdopted) -> None:
             live._change(job_id, phase=Phase.WAITING)
 
 
-def _priority_changed(live: LiveCluster, event: Event, fact: JobPriorityChanged) -> None:
+def _queue_level_changed(live: LiveCluster, event: Event, fact: JobQueueLevelChanged) -> None:
     live._change(fact.job_id, queue_level=fact.queue_level, queued_since=event.recorded_at)
 
 
@@ -308,7 +308,12 @@ def _settings_changed(live: LiveCluster, event: Event, fact: PolicyChanged | Rat
     pool = live._touched(fact.pool)
     known = Settings.__struct_fields__
     given = {name: value for name in fact.__struct_fields__ if (value := getattr(fact, name)) is not None}
-    pool.settings = replace(pool.settings, **{name: value for name, value in given.items() if name in known})
+    changed = {name: value for name, value in given.items() if name in known}
+    if isinstance(fact, PolicyChanged):
+        before = pool.settings.parameters
+        new = {policy: {**before.get(policy, {}), **values} for policy, values in fact.parameters.items()}
+        changed["parameters"] = {**before, **new}
+    pool.settings = replace(pool.settings, **changed)
 
 
 _PHASES: Final = {JobCompleted: Phase.COMPLETED, JobFailed: Phase.FAILED, JobCanceled: Phase.CANCELED}
@@ -329,7 +334,7 @@ _FOLDS: Final[Mapping[type, Callable[[LiveCluster, Event, Any], None]]] = {
     NodeChanged: _node_seen,
     NodeLeft: _node_left,
     PlanAdopted: _plan_adopted,
-    JobPriorityChanged: _priority_changed,
+    JobQueueLevelChanged: _queue_level_changed,
     PolicyChanged: _settings_changed,
     RatelimitChanged: _settings_changed,
 }

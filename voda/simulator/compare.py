@@ -3,7 +3,7 @@
 Rule: every run starts from the same workload, seed and failures; only policy and placer differ.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from voda.controller.follower import catch_up
 from voda.domain.errors import StoreNotWritable
+from voda.domain.state import ParameterValue
 from voda.log.archive.export import export_log
-from voda.placement.registry import placer as chosen_placer
-from voda.policies.registry import policies as known_policies
-from voda.policies.registry import policy as chosen_policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES
+from voda.policies.toolkit.parameters import checked, parsed
 from voda.projections.history import History
 from voda.projections.timeline import Timeline
 from voda.simulator.engine import simulate
@@ -31,25 +32,44 @@ class ComparedRun(Struct, frozen=True, kw_only=True):
 
     policy: str
     placer: str
+    parameters: Mapping[str, ParameterValue] = {}
+    """Of the policy, where they are not its defaults."""
+
+    @property
+    def title(self) -> str:
+        """The policy, with the parameters that are not its defaults."""
+        return ",".join([self.policy, *(f"{name}={value}" for name, value in self.parameters.items())])
 
     @property
     def folder(self) -> str:
         """Name of the folder that keeps the run's log."""
-        return self.policy if self.placer == "steady" else f"{self.policy}-{self.placer}"
+        return self.title if self.placer == "steady" else f"{self.title}-{self.placer}"
 
 
 def contestants(*, policies: Sequence[str], placers: Sequence[str]) -> Sequence[ComparedRun]:
-    """Return every pair of a policy and a placer, in the order given; no policies = all there are.
+    """Return every pair of a policy and a placer, in the order given.
+
+    Args:
+        policies: such as `fifo` or `tiresias:demote_gpu_s=7200,promote_knob=4`; none = all there are.
+        placers: by name.
 
     Raises:
-        InvalidInput: an unknown name.
+        InvalidInput: an unknown name, or a parameter that its policy does not take.
     """
-    names = tuple(dict.fromkeys(policies)) or tuple(known_policies())
-    pairs = [ComparedRun(policy=name, placer=where) for name in names for where in dict.fromkeys(placers)]
-    for pair in pairs:
-        chosen_policy(pair.policy)
-        chosen_placer(pair.placer)
-    return pairs
+    chosen = [_chosen(text) for text in dict.fromkeys(policies) or POLICIES]
+    return [
+        ComparedRun(policy=policy, placer=PLACERS.choose(placer).name, parameters=parameters)
+        for policy, parameters in chosen
+        for placer in dict.fromkeys(placers)
+    ]
+
+
+def _chosen(text: str) -> tuple[str, Mapping[str, ParameterValue]]:
+    """Return a policy and its parameters: NAME or NAME:PARAMETER=VALUE,..."""
+    name, _, assignments = text.partition(":")
+    policy = POLICIES.choose(name).name
+    values = parsed(policy, assignments.split(",") if assignments else ())
+    return policy, checked({policy: values})[policy]
 
 
 async def compare(
@@ -75,22 +95,26 @@ async def compare(
     ideal_s = IdealTimes(workload)
     outcomes: list[RunOutcome] = []
     for contestant in contestants:
-        settings = replace(options.settings, policy=contestant.policy, placer=contestant.placer)
+        settings = replace(
+            options.settings,
+            policy=contestant.policy,
+            placer=contestant.placer,
+            parameters={contestant.policy: contestant.parameters} if contestant.parameters else {},
+        )
         told = progress(contestant) if progress else None
         run = await simulate(workload, replace(options, settings=settings), progress=told)
         log = await _kept(run, out / contestant.folder) if out else None
-        outcomes.append(await _outcome(run, log, ideal_s))
+        outcomes.append(await _outcome(run, contestant, log, ideal_s))
     return outcomes
 
 
-async def _outcome(run: SimulationRun, log: Path | None, ideal_s: IdealTimes) -> RunOutcome:
+async def _outcome(run: SimulationRun, contestant: ComparedRun, log: Path | None, ideal_s: IdealTimes) -> RunOutcome:
     history, timeline = History(), Timeline()
     await catch_up(run.store, [history, timeline], after=0)
-    settings = run.options.settings
     execution = Execution(
         workload=run.workload.name,
-        policy=settings.policy,
-        placer=settings.placer,
+        policy=contestant.title,
+        placer=contestant.placer,
         decisions_s=run.decision_s,
         wall_s=run.wall_s,
     )

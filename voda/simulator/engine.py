@@ -28,10 +28,8 @@ from voda.events.types import (
 from voda.log.append_plan import taken_over
 from voda.log.memory import MemoryStore
 from voda.log.store import Snapshot
-from voda.placement.base import Placer
-from voda.placement.registry import placer
-from voda.policies.base import Policy
-from voda.policies.registry import policy
+from voda.placement import PLACERS, Placer
+from voda.policies import POLICIES, Policy
 from voda.projections.live import Live
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
@@ -277,8 +275,8 @@ async def simulate(
     workload: Workload,
     options: SimulationOptions,
     *,
-    policies: Callable[[str], Policy] = policy,
-    placers: Callable[[str], Placer] = placer,
+    policies: Callable[[str], Policy] = POLICIES.choose,
+    placers: Callable[[str], Placer] = PLACERS.choose,
     progress: ProgressCallback | None = None,
 ) -> SimulationRun:
     """Run a workload to its end under `options.settings`.

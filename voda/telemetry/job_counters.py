@@ -13,7 +13,7 @@ from voda.events.types import (
     JobCancelRequested,
     JobCompleted,
     JobFailed,
-    JobPriorityChanged,
+    JobQueueLevelChanged,
     JobSubmitted,
     LeaderElected,
     PlanAdopted,
@@ -94,7 +94,7 @@ class Trail:
             case JobCancelRequested(job_id=job_id):
                 if (record := self._roster.job(job_id)) is not None:
                     self._metrics.cancels_requested.labels(record.spec.pool).inc()
-            case JobPriorityChanged(pool=pool):
+            case JobQueueLevelChanged(pool=pool):
                 self._metrics.queue_moves.labels(pool).inc()
             case LeaderElected(pool=pool):
                 self._metrics.elections.labels(pool).inc()

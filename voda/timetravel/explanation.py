@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from voda.domain.job import Job, JobSpec, Phase
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState
-from voda.placement.base import Placer
+from voda.placement import Placer
 from voda.planner.decide import decide
-from voda.policies.base import Policy
+from voda.policies import Policy
 from voda.projections.history import FinishedJob
 
 CAUSE = "explain"

@@ -18,7 +18,7 @@ from voda.domain.state import ClusterState
 from voda.events.envelope import Event
 from voda.events.types import JobCancelRequested, JobCompleted, JobFailed, JobSubmitted, PlanAdopted
 from voda.log.store import EventStore
-from voda.policies.registry import policies
+from voda.policies import POLICIES
 from voda.projections.history import FinishedJob, History
 from voda.timetravel.explanation import JobDecision, JobExplanation, explain_ended, explain_live
 from voda.timetravel.moment import LogPlace
@@ -89,7 +89,7 @@ async def explain_in(
         state,
         job_id,
         at,
-        policies={**policies(), policy.name: policy},
+        policies={**POLICIES, policy.name: policy},
         placer=first_known(registries.placers, state.settings.placer, state.plan.placer),
     )
     decisions = await decisions_on(store, submission, until=state.position)

@@ -4,17 +4,15 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from voda.placement.base import Placer
-from voda.placement.registry import placer
-from voda.policies.base import Policy
-from voda.policies.registry import policy
+from voda.placement import PLACERS, Placer
+from voda.policies import POLICIES, Policy
 
 
 class Registries(Struct, frozen=True, kw_only=True):
     """Both raise InvalidInput for a name they do not know; by default those that voda brings along."""
 
-    policies: Callable[[str], Policy] = policy
-    placers: Callable[[str], Placer] = placer
+    policies: Callable[[str], Policy] = POLICIES.choose
+    placers: Callable[[str], Placer] = PLACERS.choose
 
 
 DEFAULT = Registries()

@@ -13,10 +13,10 @@ from voda.controller.follower import catch_up
 from voda.domain.plugins import first_known
 from voda.events.envelope import Event
 from voda.events.event_text import per_node
-from voda.events.types import JobPriorityChanged, LeaderElected, PlanAdopted
+from voda.events.types import JobQueueLevelChanged, LeaderElected, PlanAdopted
 from voda.log.store import EventStore
 from voda.planner.decide import changes, decide
-from voda.policies.base import Queueing
+from voda.policies import Queueing
 from voda.projections.live import Live
 from voda.timetravel.registries import DEFAULT, Registries
 from voda.timetravel.replay import events_between
@@ -107,7 +107,7 @@ async def _batches(store: EventStore, stream: str) -> AsyncIterator[Sequence[Eve
         if moves and not _are_together(moves[0], event):
             yield moves
             moves = []
-        if isinstance(event.data, JobPriorityChanged):
+        if isinstance(event.data, JobQueueLevelChanged):
             moves.append(event)
         elif isinstance(event.data, PlanAdopted):
             yield [event]
@@ -117,7 +117,7 @@ async def _batches(store: EventStore, stream: str) -> AsyncIterator[Sequence[Eve
 
 def _are_together(first: Event, event: Event) -> bool:
     return (
-        isinstance(event.data, JobPriorityChanged)
+        isinstance(event.data, JobQueueLevelChanged)
         and event.recorded_at == first.recorded_at
         and _based_on(event) == _based_on(first)
     )
@@ -126,7 +126,7 @@ def _are_together(first: Event, event: Event) -> bool:
 def _based_on(event: Event) -> int:
     # A decision cannot rest on what came after it, whatever it says.
     fact = event.data
-    assert isinstance(fact, PlanAdopted | JobPriorityChanged)
+    assert isinstance(fact, PlanAdopted | JobQueueLevelChanged)
     return min(fact.based_on, event.position - 1)
 
 
@@ -190,7 +190,7 @@ def _assignment(fact: PlanAdopted, job_id: str, otherwise: str) -> str:
 
 
 def _queue_difference(live: Live, batch: Sequence[Event], registries: Registries) -> Difference | None:
-    facts = [event.data for event in batch if isinstance(event.data, JobPriorityChanged)]
+    facts = [event.data for event in batch if isinstance(event.data, JobQueueLevelChanged)]
     pool = facts[0].pool
     state = live.cluster.state(pool)
     policy = first_known(registries.policies, state.settings.policy, state.plan.policy)
@@ -211,7 +211,7 @@ def _queue_difference(live: Live, batch: Sequence[Event], registries: Registries
 
 
 def _is_of(event: Event, job_id: str) -> bool:
-    return isinstance(event.data, JobPriorityChanged) and event.data.job_id == job_id
+    return isinstance(event.data, JobQueueLevelChanged) and event.data.job_id == job_id
 
 
 def _move(move: tuple[int, str] | None) -> str:

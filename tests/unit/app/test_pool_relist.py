@@ -16,8 +16,8 @@ from voda.domain.estimate import linear_speedup
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobCanceled, JobCancelRequested, JobRegistered, JobSubmitted
 from voda.log.memory import MemoryStore
-from voda.placement.registry import placer
-from voda.policies.registry import policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
 from voda.simulator.cluster import SimulatedCluster
@@ -67,7 +67,9 @@ class Stage:
         self._loop = PoolLoop(
             clock=clock,
             cluster=self.cluster,
-            controller=Controller(pool="default", store=self.store, clock=clock, policies=policy, placers=placer),
+            controller=Controller(
+                pool="default", store=self.store, clock=clock, policies=POLICIES.choose, placers=PLACERS.choose
+            ),
             reconciler=WorkerReconciler(cluster=self.cluster, watcher=watcher, clock=clock),
             watcher=watcher,
             healed=self.healed.append,

@@ -19,8 +19,8 @@ from voda.log.durable_store import Base
 from voda.log.factory import open_store
 from voda.log.memory import MemoryStore
 from voda.log.store import EventStore, Snapshot
-from voda.placement.registry import placer
-from voda.policies.registry import policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES
 from voda.projections.live import Live
 
 CLOCK = VirtualClock(1000.0)
@@ -41,7 +41,9 @@ async def folded(store: EventStore) -> Live:
 
 
 def a_controller(store: EventStore, live: Live | None = None) -> Controller:
-    return Controller(pool="default", store=store, clock=CLOCK, policies=policy, placers=placer, folded=live)
+    return Controller(
+        pool="default", store=store, clock=CLOCK, policies=POLICIES.choose, placers=PLACERS.choose, folded=live
+    )
 
 
 async def keep_unreadable(store: EventStore, position: int) -> None:

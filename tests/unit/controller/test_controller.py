@@ -17,8 +17,8 @@ from voda.events.types import (
     AnyFact,
     JobCanceled,
     JobCancelRequested,
-    JobPriorityChanged,
     JobProgressed,
+    JobQueueLevelChanged,
     JobSubmitted,
     LeaderElected,
     NodeJoined,
@@ -29,9 +29,8 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.log.memory import MemoryStore
-from voda.placement.registry import placer
-from voda.policies.base import Policy
-from voda.policies.registry import policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES, Policy
 
 
 class Stage:
@@ -51,8 +50,8 @@ class Stage:
             pool="default",
             store=self.store,
             clock=self.clock,
-            policies=lambda name: self.policies.get(name) or policy(name),
-            placers=placer,
+            policies=lambda name: self.policies.get(name) or POLICIES.choose(name),
+            placers=PLACERS.choose,
             observer=self,
         )
 
@@ -289,8 +288,8 @@ async def test_policy_with_queues_is_asked_at_the_instant_it_named() -> None:
     assert await stage.step_at(1100) == 2000
     decisions = len(stage.decisions)
     assert await stage.step_at(2000) == float("inf")
-    (moved,) = await stage.recorded(JobPriorityChanged)
-    assert isinstance(moved.data, JobPriorityChanged)
+    (moved,) = await stage.recorded(JobQueueLevelChanged)
+    assert isinstance(moved.data, JobQueueLevelChanged)
     assert (moved.data.job_id, moved.data.queue_level, moved.data.reason) == ("a", 1, "it is late")
     assert len(stage.decisions) == decisions + 1
 

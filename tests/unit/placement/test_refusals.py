@@ -9,7 +9,7 @@ from voda.domain.estimate import Estimate, linear_speedup
 from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Placement
-from voda.placement.base import Placer
+from voda.placement import Placer
 from voda.placement.packed import Packed
 from voda.placement.refusals import most_telling, room_for
 from voda.placement.steady import Steady

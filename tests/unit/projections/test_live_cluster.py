@@ -16,8 +16,8 @@ from voda.events.types import (
     JobChanged,
     JobCompleted,
     JobFailed,
-    JobPriorityChanged,
     JobProgressed,
+    JobQueueLevelChanged,
     JobRegistered,
     JobSubmitted,
     NodeChanged,
@@ -153,21 +153,17 @@ def test_node_when_it_changes_its_pool_leaves_the_old_one() -> None:
 
 def test_settings_when_changed_keep_what_was_not_named() -> None:
     log = Log()
-    log.add(PolicyChanged(pool="default", policy="tiresias", tiresias_demote_gpu_s=10.0), at=0)
+    log.add(PolicyChanged(pool="default", policy="tiresias", parameters={"tiresias": {"demote_gpu_s": 10.0}}), at=0)
     log.add(RatelimitChanged(pool="default", ratelimit_s=5.0), at=1)
-    log.add(PolicyChanged(pool="default", placer="packed"), at=2)
+    log.add(PolicyChanged(pool="default", placer="packed", parameters={"tiresias": {"promote_knob": 2.0}}), at=2)
     settings = folded(log).settings("default")
-    assert (settings.policy, settings.placer, settings.ratelimit_s, settings.tiresias_demote_gpu_s) == (
-        "tiresias",
-        "packed",
-        5.0,
-        10.0,
-    )
+    assert (settings.policy, settings.placer, settings.ratelimit_s) == ("tiresias", "packed", 5.0)
+    assert settings.parameters == {"tiresias": {"demote_gpu_s": 10.0, "promote_knob": 2.0}}
 
 
 def test_job_when_canceled_or_requeued_shows_it() -> None:
     log = a_running_job()
-    log.add(JobPriorityChanged(pool="default", job_id="a", queue_level=1), at=11)
+    log.add(JobQueueLevelChanged(pool="default", job_id="a", queue_level=1), at=11)
     log.add(JobCancelRequested(job_id="a"), at=12)
     job = folded(log).state("default").jobs["a"]
     assert (job.queue_level, job.queued_since, job.is_canceling) == (1, 11.0, True)

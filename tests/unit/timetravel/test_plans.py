@@ -5,7 +5,7 @@ import pytest
 from voda.domain.plan import Plan
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.plan_diff import adopted
-from voda.events.types import AnyFact, JobPriorityChanged, JobProgressed, LeaderElected, PlanAdopted
+from voda.events.types import AnyFact, JobProgressed, JobQueueLevelChanged, LeaderElected, PlanAdopted
 from voda.log.memory import MemoryStore
 from voda.timetravel import plans
 from voda.timetravel.plans import plan_numbered, position_of
@@ -49,7 +49,7 @@ async def a_pool(count: int) -> Pool:
         for _ in range(number % 3):
             await pool.add(JobProgressed(job_id="j1", epochs_done=float(number), workers=1))
         if number % 4 == 0:
-            await pool.add(JobPriorityChanged(pool="default", job_id="j1", queue_level=1))
+            await pool.add(JobQueueLevelChanged(pool="default", job_id="j1", queue_level=1))
         await pool.adopt(placed={f"j{number % 5}": ("n1",) * (number % 2 + 1)}, released=(f"j{(number + 2) % 5}",))
     return pool
 

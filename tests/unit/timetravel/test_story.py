@@ -12,8 +12,8 @@ from voda.events.types import (
     JobChanged,
     JobCompleted,
     JobFailed,
-    JobPriorityChanged,
     JobProgressed,
+    JobQueueLevelChanged,
     JobRegistered,
     JobStalled,
     JobSubmitted,
@@ -81,7 +81,7 @@ TOLD: list[tuple[AnyFact, str]] = [
     (LeaderElected(pool="default", leader="voda-0"), "voda-0 leads"),
     (A_PLAN, "plan 7 after job.submitted (fifo, steady): a on n1 x2, n2; b released; c waits"),
     (
-        JobPriorityChanged(pool="default", job_id="a", queue_level=1, reason="served long"),
+        JobQueueLevelChanged(pool="default", job_id="a", queue_level=1, reason="served long"),
         "a moved to queue 1: served long",
     ),
 ]
@@ -109,7 +109,7 @@ def test_plan_when_it_changes_many_jobs_names_some_and_counts_the_rest() -> None
     [
         (A_PLAN, {"a", "b", "c"}, "decisions.default"),
         (JobSubmitted(spec=a_spec("a")), {"a"}, "a"),
-        (JobPriorityChanged(pool="default", job_id="a", queue_level=1), {"a"}, "decisions.default"),
+        (JobQueueLevelChanged(pool="default", job_id="a", queue_level=1), {"a"}, "decisions.default"),
         (NodeLeft(name="n1"), set(), "node n1"),
     ],
 )

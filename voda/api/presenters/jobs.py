@@ -23,7 +23,6 @@ def job_of(record: JobRecord, forecast: ExpectedTimes | None = None, forecast_at
         namespace=spec.namespace,
         user=spec.user,
         pool=spec.pool,
-        queue=spec.queue,
         kind=spec.kind,
         priority=spec.priority,
         phase=job.phase,

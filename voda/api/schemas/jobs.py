@@ -56,7 +56,6 @@ class Job(Wire, frozen=True, kw_only=True):
     namespace: str
     user: str
     pool: str
-    queue: str
     kind: str
     priority: int
     phase: Phase

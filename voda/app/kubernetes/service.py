@@ -59,7 +59,7 @@ from voda.log.lease.factory import lease_of
 from voda.log.store import EventStore
 from voda.manifests.parsed import Omission
 from voda.manifests.warnings.kubernetes_warnings import on_kubernetes, refuse_elsewhere
-from voda.placement.registry import placers
+from voda.placement import PLACERS
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
 from voda.telemetry.kubernetes import KubernetesMetrics
@@ -331,7 +331,7 @@ async def _build(service: Service, stack: AsyncExitStack) -> None:
     """Start everything, each after what it needs, so that the stack ends it before."""
     options, view = service.options, service.view
     # Their solvers are large: loaded now, and not while a new leader's first decision is waited for.
-    placers()
+    len(PLACERS)
     group = await stack.enter_async_context(asyncio.TaskGroup())
     forecaster = Forecaster(options.log or str(Path(options.home) / "voda.db"), view, service.clock, service.pools)
     for see in (service.see, forecaster.see):

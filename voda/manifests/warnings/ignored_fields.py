@@ -13,8 +13,10 @@ from voda.manifests.read.schema import MPIJob, PyTorchJob, Shape
 from voda.manifests.resources import is_gpu_count, is_gpu_share
 
 _OURS = "voda.dev/"
+_QUEUE = f"{_OURS}queue"
+_KUEUE = "kueue.x-k8s.io/queue-name"
 ANNOTATIONS = tuple(
-    f"{_OURS}{name}" for name in ("min-replicas", "max-replicas", "epochs", "pool", "priority", "queue", "working-dir")
+    f"{_OURS}{name}" for name in ("min-replicas", "max-replicas", "epochs", "pool", "priority", "working-dir")
 )
 # Written by voda itself onto objects in a cluster, from where a manifest may have been copied.
 _WRITTEN = frozenset(
@@ -32,7 +34,7 @@ def not_read(job: Shape, manifest: Mapping[str, Any], variables: frozenset[str])
         manifest: as submitted.
         variables: names of the environment variables that voda reads.
     """
-    found = [*_unknown_annotations(job), *_priority_classes(job, manifest)]
+    found = [*_unknown_annotations(job), *_queues(job), *_priority_classes(job, manifest)]
     for role in job.roles:
         found += _of_containers(job, role, variables)
     if isinstance(job, PyTorchJob):
@@ -44,10 +46,17 @@ def not_read(job: Shape, manifest: Mapping[str, Any], variables: frozenset[str])
 
 def _unknown_annotations(job: Shape) -> Iterator[Omission]:
     for name in job.metadata.annotations or ():
-        if name.startswith(_OURS) and name not in ANNOTATIONS and name not in _WRITTEN:
+        if name.startswith(_OURS) and name not in (*ANNOTATIONS, _QUEUE) and name not in _WRITTEN:
             close = difflib.get_close_matches(name, ANNOTATIONS, 1)
             advice = f"did you mean {close[0]}?" if close else f"voda reads {', '.join(ANNOTATIONS)}"
             yield Omission(field=f"metadata.annotations[{name[:80]}]", message=f"unknown annotation: {advice}")
+
+
+def _queues(job: Shape) -> Iterator[Omission]:
+    for where, name in (("annotations", _QUEUE), ("labels", _QUEUE), ("labels", _KUEUE)):
+        if queue := (getattr(job.metadata, where) or {}).get(name):
+            message = f"queue {queue[:63]!r} is not used by voda; voda.dev/priority says which job goes first"
+            yield Omission(field=f"metadata.{where}[{name}]", message=message)
 
 
 def _priority_classes(job: Shape, manifest: Mapping[str, Any]) -> Iterator[Omission]:

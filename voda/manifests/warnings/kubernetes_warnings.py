@@ -76,7 +76,7 @@ def _metadata(manifest: Mapping[str, Any]) -> Iterator[Omission]:
         if metadata.get(name):
             yield Omission(field=f"metadata.{name}", message=message)
     if (metadata.get("labels") or {}).get(_KUEUE):
-        message = "left out of the object: voda runs the job, so Kueue must not; it stays the name of the job's queue"
+        message = "left out of the object: voda runs the job, so Kueue must not"
         yield Omission(field=f"metadata.labels[{_KUEUE}]", message=message)
 
 

@@ -18,8 +18,8 @@ from voda.domain.state import ClusterState
 from voda.events.envelope import Event
 from voda.events.types import JobCanceled, JobCompleted, WorkerStarted
 from voda.log.store import EventStore
-from voda.placement.registry import placer
-from voda.policies.registry import policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES
 from voda.projections.live import Live
 from voda.projections.restarts import UndisturbedSpan
 from voda.simulator.engine import Simulation
@@ -105,7 +105,9 @@ async def _simulated(state: ClusterState, now: float, opening: InitialState, bud
     workload = Workload(
         name="forecast", source="the live state", arrivals=(), nodes=tuple(state.nodes.values()), begins_at=now
     )
-    simulation = Simulation(workload, SimulationOptions(), policies=policy, placers=placer, initial=opening)
+    simulation = Simulation(
+        workload, SimulationOptions(), policies=POLICIES.choose, placers=PLACERS.choose, initial=opening
+    )
     watch = SystemClock()
     until = watch.now() + budget.wall_s
 

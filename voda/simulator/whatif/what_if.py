@@ -28,8 +28,8 @@ from voda.events.types import (
     WorkerExited,
 )
 from voda.log.store import EventStore
-from voda.placement.registry import placer as known_placer
-from voda.policies.registry import policy as known_policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES
 from voda.projections.history import History
 from voda.projections.live_cluster import LiveCluster
 from voda.projections.timeline import Timeline
@@ -150,7 +150,9 @@ async def what_if(recording: RecordedLog, choice: AlternativePolicy) -> Simulati
         nodes=recording.nodes,
         begins_at=recording.at,
     )
-    simulation = Simulation(workload, SimulationOptions(), policies=known_policy, placers=known_placer, initial=opening)
+    simulation = Simulation(
+        workload, SimulationOptions(), policies=POLICIES.choose, placers=PLACERS.choose, initial=opening
+    )
     return await simulation.run()
 
 

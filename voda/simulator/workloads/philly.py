@@ -109,7 +109,7 @@ def _row(line: int, row: dict[str, str]) -> TraceRow:
 def _traced(row: TraceRow, number: int, begins_at: float) -> TracedJob:
     return TracedJob(
         job_id=f"philly-{number:05}",
-        queue=row.cluster,
+        virtual_cluster=row.cluster,
         submitted_s=row.submitted_at - begins_at,
         duration_s=row.duration_s,
         gpus=row.gpus,

@@ -26,7 +26,8 @@ class TracedJob(Struct, frozen=True, kw_only=True):
     """What a trace tells of a job."""
 
     job_id: str
-    queue: str = ""
+    virtual_cluster: str = ""
+    """Of the trace; a part of the job's category."""
     submitted_s: float
     duration_s: float
     """On as many GPUs as were asked for."""
@@ -66,8 +67,7 @@ class SyntheticJobs(Struct, frozen=True):
         profile = self._profile(job, scaling)
         spec = JobSpec(
             job_id=job.job_id,
-            category=f"{job.queue or 'any'}-{job.gpus}gpu",
-            queue=job.queue,
+            category=f"{job.virtual_cluster or 'any'}-{job.gpus}gpu",
             requested_replicas=min(job.gpus, self.cluster_gpus),
             max_replicas=len(profile.speedup) - 1,
             epochs=profile.epochs,
