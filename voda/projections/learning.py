@@ -26,10 +26,9 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.projections.estimates import CategoryHistory, estimate_scaling, is_material
 from voda.projections.restarts import UndisturbedSpan
 from voda.projections.running_means import EpochMeans, EpochPace, RunningMean
-from voda.projections.scaling import Scaling
+from voda.projections.scaling import CategoryHistory, Scaling, estimate_scaling, is_material
 
 _LEAST_EPOCH_S: Final = 1e-6
 _MOST_EPOCH_S: Final = 1e9

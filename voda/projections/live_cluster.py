@@ -39,7 +39,7 @@ from voda.events.types import (
     WorkerRefused,
     WorkerStarted,
 )
-from voda.projections.job_folds import exit_workers, start_workers
+from voda.projections.worker_changes import exit_workers, start_workers
 
 
 class LivePool(Struct, kw_only=True):

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from voda.domain.job import Job, JobSpec, Phase
 from voda.events.types import ExitCause, JobProgressed, PlanAdopted
-from voda.projections.job_folds import charge, exit_workers, start_workers
-from voda.projections.worker_changes import WorkerChanges
+from voda.projections.worker_changes import WorkerChanges, charge, exit_workers, start_workers
 
 _MOST_REPORTS: Final = 1_000
 """Newest ones kept of a job; some 75 bytes each, packed."""
