@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 
 from voda.application.read_model import View
 from voda.domain.errors import InvalidField
-from voda.projections.records import JobRecord
+from voda.projections.job_record import JobRecord
 
 MOST: Final = 500
 """Jobs of a page."""

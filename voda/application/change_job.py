@@ -18,7 +18,7 @@ from voda.domain.errors import InvalidField, VersionConflict
 from voda.domain.job import MOST_REPLICAS, JobSpec
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobCancelRequested, JobChanged, JobProgressed
-from voda.projections.records import JobRecord
+from voda.projections.job_record import JobRecord
 
 Figure = TypeVar("Figure", int, float)
 Expected = Callable[[str], bool]

@@ -24,7 +24,7 @@ from voda.domain.job import JobSpec, validated
 from voda.events.envelope import Fact
 from voda.events.types import JobRegistered, JobSubmitted
 from voda.manifests.parse import parse
-from voda.projections.records import JobRecord, new_record
+from voda.projections.job_record import JobRecord, new_record
 
 _MOST_TRIES: Final = 20
 """Of finding a free id, each lost to somebody who submitted the same name at the same moment."""

@@ -31,7 +31,7 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.projections.job_index import JobIndex
-from voda.projections.records import JobRecord, new_record
+from voda.projections.job_record import JobRecord, new_record
 
 _MOST_ENDED: Final = 10_000
 _MOST_ENDED_REPORTS: Final = 200_000

@@ -24,9 +24,9 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.projections.history import History
+from voda.projections.job_record import JobRecord
 from voda.projections.job_registry import JobRegistry
 from voda.projections.live_cluster import LiveCluster
-from voda.projections.records import JobRecord
 
 
 def folded(log: Log, roster: JobRegistry | None = None) -> JobRegistry:

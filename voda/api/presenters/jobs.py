@@ -2,7 +2,7 @@
 
 from voda.api import schemas
 from voda.api.presenters.timestamps import instant
-from voda.projections.records import JobRecord, ProgressReport
+from voda.projections.job_record import JobRecord, ProgressReport
 from voda.simulator.whatif.forecast import ExpectedTimes
 
 _NOTHING_EXPECTED = schemas.Forecast()

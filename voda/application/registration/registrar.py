@@ -37,7 +37,7 @@ from voda.domain.errors import (
 )
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.types import ActionFailed, JobRegistered, JobSubmitted
-from voda.projections.records import JobRecord
+from voda.projections.job_record import JobRecord
 
 _log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from voda.cluster.kubernetes.resources.objects import JobObject
 from voda.cluster.kubernetes.state.inventory import Seen
 from voda.cluster.kubernetes.state.job_annotations import WISHES_TAKEN, taken_before, wishes_of, wishes_text
 from voda.domain.errors import InvalidInput
-from voda.projections.records import JobRecord
+from voda.projections.job_record import JobRecord
 
 
 class WishesTaken:

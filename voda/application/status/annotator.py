@@ -26,7 +26,7 @@ from voda.cluster.kubernetes.resources.objects import JobObject
 from voda.cluster.kubernetes.state.inventory import Seen
 from voda.concurrency import survived
 from voda.domain.errors import ActionRefused, ClusterUnavailable
-from voda.projections.records import JobRecord
+from voda.projections.job_record import JobRecord
 
 _log = logging.getLogger(__name__)
 
