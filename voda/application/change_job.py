@@ -175,7 +175,7 @@ def _refuse_ended(record: JobRecord, done: str) -> None:
 
 def _is_disturbed(backend: Backend, job_id: str, epoch_s: float, now: float) -> bool:
     """Return whether the job's workers changed while its last epoch ran: its time then tells of no size."""
-    stretch = backend.view.live.learning.stretch(job_id)
+    stretch = backend.view.live.learning.undisturbed_span(job_id)
     return stretch is not None and stretch.changes > 0 and now - stretch.changed_at < epoch_s
 
 

@@ -215,7 +215,7 @@ class Submits:
 
     def _refuse_too_many(self, who: Who) -> None:
         most = self._backend.limits.jobs_per_user
-        live = self._roster.live_of(who.user) + self._coming[who.user]
+        live = self._roster.live_count(who.user) + self._coming[who.user]
         if who.role != "admin" and live >= most:
             raise TooManyJobs(
                 f"user {who.user} has {live} live jobs, and {most} is the most: wait until some have ended"

@@ -240,7 +240,7 @@ class Controller:
         if event.stream == self._stream and event.epoch == self._epoch:
             # Of an append whose answer was lost, the log is the only one to tell that it was recorded.
             self._version = event.version
-        if event.stream == self._stream or self.pool in self.live.cluster.touched:
+        if event.stream == self._stream or self.pool in self.live.cluster.changed_pools:
             self._note_change(event)
         if self._cause is None and self.live.learning.changed_materially():
             self._cause = SPEEDUP_CHANGED

@@ -9,34 +9,10 @@ from typing import assert_never, get_args
 
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
+from voda.events import types as facts
 from voda.events.envelope import Event
-from voda.events.types import (
-    ActionFailed,
-    AnyFact,
-    Data,
-    JobCanceled,
-    JobCancelRequested,
-    JobChanged,
-    JobCompleted,
-    JobFailed,
-    JobProgressed,
-    JobQueueLevelChanged,
-    JobRegistered,
-    JobStalled,
-    JobSubmitted,
-    LeaderElected,
-    NodeChanged,
-    NodeJoined,
-    NodeLeft,
-    PlanAdopted,
-    PolicyChanged,
-    RatelimitChanged,
-    WorkerExited,
-    WorkerRefused,
-    WorkerStarted,
-)
 
-TYPES: Mapping[str, type[Data]] = {fact.TYPE: fact for fact in get_args(AnyFact)}
+TYPES: Mapping[str, type[facts.Data]] = {fact.TYPE: fact for fact in get_args(facts.AnyFact)}
 """Every event type there is, by its word in the log."""
 _LISTED = 4
 """Jobs of a plan that are named; the rest are counted."""
@@ -55,64 +31,64 @@ def describe(event: Event) -> str:
     return describe_fact(event.data)
 
 
-def describe_fact(fact: AnyFact) -> str:
+def describe_fact(fact: facts.AnyFact) -> str:
     """Return a fact in words."""
     match fact:
-        case JobSubmitted():
+        case facts.JobSubmitted():
             return f"submitted: {_wishes(fact.spec)}"
-        case JobCancelRequested():
+        case facts.JobCancelRequested():
             return f"cancellation requested{_because(fact.reason)}"
-        case JobChanged() | PolicyChanged():
+        case facts.JobChanged() | facts.PolicyChanged():
             return f"changed: {_settings(fact)}"
-        case RatelimitChanged():
+        case facts.RatelimitChanged():
             return f"at most one plan in {fact.ratelimit_s:g} s" if fact.ratelimit_s else "plans at once, no rate limit"
-        case NodeJoined():
+        case facts.NodeJoined():
             return f"joined with {_shape(fact.node)}"
-        case NodeChanged():
+        case facts.NodeChanged():
             return f"is now {_shape(fact.node)}"
-        case NodeLeft():
+        case facts.NodeLeft():
             return f"left{_because(fact.reason)}"
-        case JobRegistered():
+        case facts.JobRegistered():
             what = fact.kind or "object in the cluster"
             return f"its {what} is {fact.uid}" if fact.uid else f"its {what} is to be made anew"
-        case WorkerRefused():
+        case facts.WorkerRefused():
             can = "cannot take a worker" if fact.reason else "can take a worker again"
             return f"{fact.node} {can}{_because(fact.reason)}"
-        case JobStalled():
+        case facts.JobStalled():
             return f"gets no further{_because(fact.reason)}" if fact.reason else "goes on"
-        case WorkerStarted():
+        case facts.WorkerStarted():
             return f"{_counted(len(fact.workers), 'worker')} started on {per_node(fact.workers.values())}"
-        case WorkerExited():
+        case facts.WorkerExited():
             code = "" if fact.exit_code is None else f" with exit code {fact.exit_code}"
             return f"{_counted(len(fact.workers), 'worker')} {_EXITS[fact.cause]}{code}"
-        case JobProgressed():
+        case facts.JobProgressed():
             timed = "" if fact.epoch_s is None else f", the last in {fact.epoch_s:.4g} s"
             epochs = "1 epoch" if fact.epochs_done == 1 else f"{fact.epochs_done:g} epochs"
             return f"{epochs} done on {_counted(fact.workers, 'worker')}{timed}"
-        case JobCompleted():
+        case facts.JobCompleted():
             return "completed"
-        case JobFailed():
+        case facts.JobFailed():
             return f"failed{_because(fact.reason)}"
-        case JobCanceled():
+        case facts.JobCanceled():
             return "canceled"
-        case ActionFailed():
+        case facts.ActionFailed():
             return f"{fact.action} failed (attempt {fact.attempt}): {fact.error}"
-        case LeaderElected():
+        case facts.LeaderElected():
             return f"{fact.leader} leads"
-        case PlanAdopted():
+        case facts.PlanAdopted():
             return f"plan {fact.number} after {fact.cause} ({fact.policy}, {fact.placer}): {_changes(fact)}"
-        case JobQueueLevelChanged():
+        case facts.JobQueueLevelChanged():
             return f"{fact.job_id} moved to queue {fact.queue_level}{_because(fact.reason)}"
         case _:
             assert_never(fact)
 
 
-def jobs_of(fact: AnyFact) -> frozenset[str]:
+def jobs_of(fact: facts.AnyFact) -> frozenset[str]:
     """Return the jobs that a fact is about; a plan is about every job that it names."""
     match fact:
-        case JobSubmitted():
+        case facts.JobSubmitted():
             return frozenset({fact.spec.job_id})
-        case PlanAdopted():
+        case facts.PlanAdopted():
             return frozenset({*fact.placed, *fact.released, *fact.reasons})
         case _:
             job_id = getattr(fact, "job_id", None)
@@ -139,10 +115,10 @@ def _wishes(spec: JobSpec) -> str:
     return f"{size} replicas{gpus}, wishes {spec.requested}{epochs}{user}"
 
 
-def _settings(fact: JobChanged | PolicyChanged) -> str:
+def _settings(fact: facts.JobChanged | facts.PolicyChanged) -> str:
     given = {name: value for name in fact.__struct_fields__ if (value := getattr(fact, name)) is not None}
     named = {name: value for name, value in given.items() if name not in ("job_id", "pool", "parameters")}
-    if isinstance(fact, PolicyChanged):
+    if isinstance(fact, facts.PolicyChanged):
         for policy, values in fact.parameters.items():
             named |= {f"{policy}.{name}": value for name, value in values.items()}
     return ", ".join(f"{name} = {value}" for name, value in named.items()) or "nothing"
@@ -155,7 +131,7 @@ def _shape(node: Node) -> str:
     return ", ".join([_counted(node.gpus, "GPU"), *notes])
 
 
-def _changes(fact: PlanAdopted) -> str:
+def _changes(fact: facts.PlanAdopted) -> str:
     changes = [f"{job_id} on {per_node(nodes)}" for job_id, nodes in sorted(fact.placed.items())]
     changes += [f"{job_id} released" for job_id in fact.released]
     moved = {*fact.placed, *fact.released}

@@ -319,5 +319,7 @@ Observation = (
     | JobCanceled
     | ActionFailed
 )
+JobEnd = JobCompleted | JobFailed | JobCanceled
+NodeFact = NodeJoined | NodeChanged | NodeLeft
 Decision = LeaderElected | PlanAdopted | JobQueueLevelChanged
 AnyFact = Intent | Observation | Decision

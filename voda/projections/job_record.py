@@ -1,6 +1,6 @@
-"""The record of one job, live or ended: what a user sees of it.
+"""The record of one job, live or ended, as users see it.
 
-Rule: what decisions read of a live job (phase, totals, starts) is folded by the same functions here.
+Rule: phase, totals and starts of a live job come from the same functions as in the live cluster.
 """
 
 from collections.abc import Collection, Mapping
@@ -11,8 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.domain.job import Job, JobSpec, Phase
-from voda.events.types import ExitCause, JobProgressed, PlanAdopted
-from voda.projections.worker_changes import WorkerChanges, charge, exit_workers, start_workers
+from voda.events.types import ExitCause, JobCanceled, JobEnd, JobFailed, JobProgressed, PlanAdopted
+from voda.projections.worker_changes import END_PHASES, WorkerChanges, charge, exit_workers, start_workers
 
 _MOST_REPORTS: Final = 1_000
 """Newest ones kept of a job; some 75 bytes each, packed."""
@@ -30,10 +30,10 @@ class ProgressReport(Struct, frozen=True, array_like=True, gc=False):
 
 
 class JobRecord(Struct, kw_only=True, omit_defaults=True):
-    """One job. Belongs to the roster, which changes it in place: read it, and keep no part but what is frozen."""
+    """One job. The registry changes it in place: read it, and hold on to its frozen parts only."""
 
     job: Job
-    """As decisions see it while it is live; but its spec has no manifest, and it tells of no refusals."""
+    """As decisions see it while it is live, but without the manifest and without refusals."""
     submitted_position: int
     """Of the event that submitted it, which holds the manifest: `store.read(submitted_position - 1, 1)`."""
     revision: int
@@ -44,12 +44,12 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     reason: str = ""
     """Of the last decision about it; once it has ended, why it failed or was canceled."""
     cancel_reason: str = ""
-    """Why it is to be canceled, in the words of who asked for it."""
+    """The reason given with the request to cancel it."""
     resizes: int = 0
     """Changes from some workers to another number."""
     migrations: int = 0
     """Changes that put a worker on another node."""
-    tenure: WorkerChanges | None = None
+    changes: WorkerChanges | None = msgspec.field(default=None, name="tenure")
     """While it is live and had workers."""
     epoch_s: float | None = None
     """Seconds of the last epoch that it timed."""
@@ -62,16 +62,16 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     """Of the last action on it that failed: which, and why."""
     last_error_at: float | None = None
     stall: str = ""
-    """What it waits for that no plan can give it; empty once that has come, or the job has ended."""
+    """What it waits for and no plan can give; empty once it waits no more or has ended."""
 
     @property
     def spec(self) -> JobSpec:
-        """What is asked for by now, without the manifest."""
+        """The present request, without the manifest."""
         return self.job.spec
 
     @property
     def phase(self) -> Phase:
-        """Where it stands."""
+        """Its phase."""
         return self.job.phase
 
     @property
@@ -81,27 +81,27 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
 
     @property
     def is_canceling(self) -> bool:
-        """Whether it is live and is to be canceled."""
+        """Whether it is live and its cancellation was requested."""
         return self.job.is_canceling and self.is_live
 
     @property
     def explanation(self) -> str:
-        """Why it has what it has: the plan's sentence, and what keeps it from having, or using, what it shall."""
+        """The reason of the last plan, and what keeps the job from running as planned."""
         if self.is_canceling:
             return self.cancel_reason or self.reason
-        hindrance = self.stall
-        if not hindrance and self.is_live and len(self.job.workers) != len(self.planned):
-            hindrance = self.last_error
-        return "; ".join(part for part in (self.reason, hindrance) if part)
+        obstacle = self.stall
+        if not obstacle and self.is_live and len(self.job.workers) != len(self.planned):
+            obstacle = self.last_error
+        return "; ".join(part for part in (self.reason, obstacle) if part)
 
     @property
     def is_preempted(self) -> bool:
-        """Whether it ran before and waits again."""
+        """Whether it ran before and now waits."""
         return self.job.phase is Phase.WAITING and self.job.first_started_at is not None
 
     @property
     def may_have_workers(self) -> bool:
-        """Whether workers can come or go: it is live, or outlived by some."""
+        """Whether workers can start or exit: it is live, or some workers outlived it."""
         return self.is_live or bool(self.job.workers)
 
     @property
@@ -115,25 +115,25 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         return len(self.packed)
 
     def start(self, workers: Mapping[int, str], now: float) -> None:
-        """Let workers start."""
+        """Add workers that have started."""
         if not self.is_live:
             self._outlive({**self.job.workers, **workers}, now)
             return
         self.job = start_workers(self.job, workers, now)
-        self._changes(now).come(workers)
-        self._note_changes()
+        self._changes_at(now).start(workers)
+        self._count_changes()
 
     def exit(self, gone: Collection[int], cause: ExitCause, now: float) -> None:
-        """Let workers exit."""
+        """Remove workers that have exited."""
         if not self.is_live:
             self._outlive({index: node for index, node in self.job.workers.items() if index not in gone}, now)
             return
         self.job = exit_workers(self.job, gone, cause, now)
-        self._changes(now).go(gone, cause)
-        self._note_changes()
+        self._changes_at(now).exit(gone, cause)
+        self._count_changes()
 
     def report(self, fact: JobProgressed, now: float) -> None:
-        """Keep a report."""
+        """Add a report."""
         if fact.epochs_done > self.job.epochs_done:
             self.job = replace(self.job, epochs_done=fact.epochs_done)
         if fact.epoch_s is not None:
@@ -146,7 +146,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         del self.packed[:-_MOST_REPORTS]
 
     def plan(self, fact: PlanAdopted) -> None:
-        """Take over what a plan says of the job."""
+        """Take over what a plan says about the job."""
         job_id = self.spec.job_id
         self.reason = fact.reasons.get(job_id, "" if job_id in fact.released else self.reason)
         if job_id in fact.placed:
@@ -154,27 +154,29 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         elif job_id in fact.released:
             self.planned = ()
 
-    def end(self, phase: Phase, reason: str, now: float) -> None:
+    def end(self, fact: JobEnd, now: float) -> None:
         """End the job."""
-        self.job = replace(charge(self.job, now), phase=phase)
-        self._note_changes()
-        self.finished_at, self.planned, self.tenure, self.stall = now, (), None, ""
-        self.reason = self.cancel_reason if phase is Phase.CANCELED else reason
+        self.job = replace(charge(self.job, now), phase=END_PHASES[type(fact)])
+        self._count_changes()
+        self.finished_at, self.planned, self.changes, self.stall = now, (), None, ""
+        self.reason = self.cancel_reason
+        if not isinstance(fact, JobCanceled):
+            self.reason = fact.reason if isinstance(fact, JobFailed) else ""
 
     def forget_reports(self) -> None:
         """Drop the reports; what they say of the present stays."""
         self.packed = []
 
-    def _changes(self, now: float) -> WorkerChanges:
-        if self.tenure is None:
-            self.tenure = WorkerChanges()
-        self.tenure.begin(now)
-        return self.tenure
+    def _changes_at(self, now: float) -> WorkerChanges:
+        if self.changes is None:
+            self.changes = WorkerChanges()
+        self.changes.begin(now)
+        return self.changes
 
-    def _note_changes(self) -> None:
-        if self.tenure is not None:
-            so_far = self.tenure.so_far()
-            self.resizes, self.migrations = so_far.resizes, so_far.migrations
+    def _count_changes(self) -> None:
+        if self.changes is not None:
+            totals = self.changes.totals()
+            self.resizes, self.migrations = totals.resizes, totals.migrations
 
     def _outlive(self, workers: Mapping[int, str], now: float) -> None:
         """Charge an ended job for the GPUs that its last workers held until now."""

@@ -1,24 +1,28 @@
-"""The changes a job goes through: starts, resizes, migrations.
+"""How starts and exits of workers change a job: its phase, its charges, and counts of starts, resizes, migrations.
 
-Rule: whatever is seen at one instant is one change of the job.
+Rule: all events of one instant are one change of the job; projections that fold jobs share these functions.
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.domain.job import Job, Phase
-from voda.events.types import ExitCause
+from voda.events.types import ExitCause, JobCanceled, JobCompleted, JobFailed
+
+END_PHASES: Final = {JobCompleted: Phase.COMPLETED, JobFailed: Phase.FAILED, JobCanceled: Phase.CANCELED}
 
 
 class WorkerChanges(Struct, kw_only=True):
-    """The workers of one job, and what their changes came to; changed in place."""
+    """The workers of one job, and counts of their changes; changed in place."""
 
     workers: dict[int, str] = {}
     moving: dict[int, str] = {}
-    """Workers that left to be moved -> node they left; they count as being there until they arrive."""
-    settled: dict[int, str] = {}
+    """Workers under way to another node -> node they left; until they arrive they count as being there."""
+    before: dict[int, str] = msgspec.field(default_factory=dict, name="settled")
     """Workers before the changes of the instant `changed_at`."""
     changed_at: float = 0.0
     first_started_at: float | None = None
@@ -30,35 +34,35 @@ class WorkerChanges(Struct, kw_only=True):
     was_spanning: bool = False
 
     def begin(self, now: float) -> None:
-        """Get ready for a change at `now`."""
+        """Begin a change at `now`: count the changes of the instant before."""
         if now != self.changed_at:
             self.settle()
             self.changed_at = now
 
-    def come(self, workers: Mapping[int, str]) -> None:
-        """Let workers start; call `begin` first."""
+    def start(self, workers: Mapping[int, str]) -> None:
+        """Add workers that have started; call `begin` first."""
         for index in workers:
             self.moving.pop(index, None)
         self.workers.update(workers)
 
-    def go(self, gone: Iterable[int], cause: ExitCause) -> None:
-        """Let workers exit; call `begin` first."""
+    def exit(self, gone: Iterable[int], cause: ExitCause) -> None:
+        """Remove workers that have exited; call `begin` first."""
         for index in gone:
             node = self.workers.pop(index, None)
             if cause == "finished":
-                # A worker that is done is no loss that would cost the others a restart.
-                self.settled.pop(index, None)
+                # A worker that finishes costs the others no restart.
+                self.before.pop(index, None)
             if cause != "migrated":
                 self.moving.pop(index, None)
             elif node is not None:
                 self.moving[index] = node
 
     def settle(self) -> None:
-        """Count what the changes of the last instant came to in the end."""
-        before, after = self.settled, self.moving | self.workers
+        """Count the net change of the last instant."""
+        before, after = self.before, self.moving | self.workers
         if before == after:
             return
-        self.settled = after
+        self.before = after
         if not after:
             return
         self.was_spanning = self.was_spanning or len(set(after.values())) > 1
@@ -74,11 +78,11 @@ class WorkerChanges(Struct, kw_only=True):
         self.migrations += moved > 0
         self.workers_moved += moved
 
-    def so_far(self) -> "WorkerChanges":
-        """Return what it came to if nothing more happens at this instant."""
-        now = replace(self)
-        now.settle()
-        return now
+    def totals(self) -> "WorkerChanges":
+        """Return the counts, with the net change of the last instant."""
+        counted = replace(self)
+        counted.settle()
+        return counted
 
 
 def charge(job: Job, now: float) -> Job:

@@ -16,17 +16,7 @@ from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
-from voda.events.types import (
-    ExitCause,
-    JobCompleted,
-    JobProgressed,
-    NodeChanged,
-    NodeJoined,
-    NodeLeft,
-    Observation,
-    WorkerExited,
-    WorkerStarted,
-)
+from voda.events import types as facts
 from voda.simulator.profiles.base import Profile
 from voda.simulator.training import EpochEnd, Training, exact_end
 
@@ -68,11 +58,11 @@ class SimulatedNodes:
         self.by_name = {node.name: node for node in nodes}
         self._used = dict.fromkeys(self.by_name, 0)
 
-    def change(self, fact: NodeJoined | NodeChanged | NodeLeft) -> bool:
+    def change(self, fact: facts.NodeJoined | facts.NodeChanged | facts.NodeLeft) -> bool:
         """Take over a fact about a node; return whether workers on it survive."""
-        name = fact.name if isinstance(fact, NodeLeft) else fact.node.name
+        name = fact.name if isinstance(fact, facts.NodeLeft) else fact.node.name
         self._used.setdefault(name, 0)
-        if isinstance(fact, NodeLeft):
+        if isinstance(fact, facts.NodeLeft):
             self.by_name.pop(name, None)
         else:
             self.by_name[name] = fact.node
@@ -119,7 +109,7 @@ class SimulatedCluster:
         self._admitted: dict[str, Training] = {}
         self._placed: dict[str, Training] = {}
         self._ends = EpochEnds(self._placed)
-        self._notices: list[Observation] = []
+        self._notices: list[facts.Observation] = []
         self._has_notices = asyncio.Event()
 
     def admit(self, spec: JobSpec, profile: Profile) -> None:
@@ -169,7 +159,7 @@ class SimulatedCluster:
                 self._release(action.job_id, "finished" if action.reason == "completed" else "stopped")
                 self._admitted.pop(action.job_id, None)
 
-    async def watch(self) -> AsyncIterator[Observation]:
+    async def watch(self) -> AsyncIterator[facts.Observation]:
         """See Cluster.watch."""
         while True:
             for notice in self.take_notices():
@@ -177,7 +167,7 @@ class SimulatedCluster:
             self._has_notices.clear()
             await self._has_notices.wait()
 
-    def take_notices(self) -> Sequence[Observation]:
+    def take_notices(self) -> Sequence[facts.Observation]:
         """Return what happened since the last call."""
         taken, self._notices = self._notices, []
         return taken
@@ -206,13 +196,13 @@ class SimulatedCluster:
         """Let a node and all workers on it die, or bring it back."""
         node = self._nodes.by_name[name]
         if node.is_ready != is_ready:
-            self.change_node(NodeChanged(node=replace(node, is_ready=is_ready)))
+            self.change_node(facts.NodeChanged(node=replace(node, is_ready=is_ready)))
 
-    def change_node(self, fact: NodeJoined | NodeChanged | NodeLeft) -> None:
+    def change_node(self, fact: facts.NodeJoined | facts.NodeChanged | facts.NodeLeft) -> None:
         """Let a node join, change or leave; the workers on one that leaves or is not ready die."""
         self._notify(fact)
         if not self._nodes.change(fact):
-            self._lose_node(fact.name if isinstance(fact, NodeLeft) else fact.node.name)
+            self._lose_node(fact.name if isinstance(fact, facts.NodeLeft) else fact.node.name)
 
     def workers(self) -> Mapping[str, Sequence[int]]:
         """Return the worker indices of every running job, in the order of starts."""
@@ -224,7 +214,7 @@ class SimulatedCluster:
         was_disturbed = training.is_disturbed
         training.finish_epoch(at)
         self._notify(
-            JobProgressed(
+            facts.JobProgressed(
                 job_id=job_id,
                 epochs_done=training.epochs_done,
                 workers=len(training.workers),
@@ -238,7 +228,7 @@ class SimulatedCluster:
             self._ends.add(training)
 
     def _complete(self, job_id: str) -> None:
-        self._notify(JobCompleted(job_id=job_id))
+        self._notify(facts.JobCompleted(job_id=job_id))
         self._release(job_id, "finished")
         del self._admitted[job_id]
 
@@ -257,7 +247,7 @@ class SimulatedCluster:
         moved = {index: node for index, node in moves.items() if index in training.workers}
         self._place(training, {**training.workers, **moved}, cost_s=training.profile.costs.migrate_s, cause="migrated")
 
-    def _release(self, job_id: str, cause: ExitCause) -> None:
+    def _release(self, job_id: str, cause: facts.ExitCause) -> None:
         if (training := self._placed.get(job_id)) is not None:
             self._place(training, {}, cost_s=0.0, cause=cause)
 
@@ -266,12 +256,12 @@ class SimulatedCluster:
             if lost := [index for index, node in training.workers.items() if node == name]:
                 self._lose(training, lost, "node_lost")
 
-    def _lose(self, training: Training, lost: Sequence[int], cause: ExitCause) -> None:
+    def _lose(self, training: Training, lost: Sequence[int], cause: facts.ExitCause) -> None:
         training.fall_back(self._now())
         left = {index: node for index, node in training.workers.items() if index not in lost}
         self._place(training, left, cost_s=training.profile.costs.resize_s, cause=cause)
 
-    def _place(self, training: Training, workers: Mapping[int, str], *, cost_s: float, cause: ExitCause) -> None:
+    def _place(self, training: Training, workers: Mapping[int, str], *, cost_s: float, cause: facts.ExitCause) -> None:
         before = training.workers
         if workers == before:
             return
@@ -281,9 +271,9 @@ class SimulatedCluster:
         training.place(workers, self._now(), cost_s=cost_s)
         job_id = training.spec.job_id
         if gone:
-            self._notify(WorkerExited(job_id=job_id, workers=gone, cause=cause))
+            self._notify(facts.WorkerExited(job_id=job_id, workers=gone, cause=cause))
         if new:
-            self._notify(WorkerStarted(job_id=job_id, workers=new))
+            self._notify(facts.WorkerStarted(job_id=job_id, workers=new))
         if workers:
             self._placed[job_id] = training
             self._ends.add(training)
@@ -296,6 +286,6 @@ class SimulatedCluster:
         except KeyError:
             raise ActionRefused(f"job {job_id}: not known to the cluster") from None
 
-    def _notify(self, notice: Observation) -> None:
+    def _notify(self, notice: facts.Observation) -> None:
         self._notices.append(notice)
         self._has_notices.set()

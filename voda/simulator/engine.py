@@ -12,19 +12,8 @@ from voda.controller.controller import Controller
 from voda.domain.errors import InvalidInput
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
+from voda.events import types as facts
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.types import (
-    AnyFact,
-    JobChanged,
-    JobCompleted,
-    JobProgressed,
-    JobSubmitted,
-    NodeChanged,
-    NodeJoined,
-    NodeLeft,
-    Observation,
-    WorkerExited,
-)
 from voda.log.append_plan import taken_over
 from voda.log.memory import MemoryStore
 from voda.log.store import Snapshot
@@ -105,7 +94,7 @@ class Simulation:
         self._reconciled_plan = 0
 
     async def run(
-        self, progress: ProgressCallback | None = None, *, is_enough: StopCondition | None = None
+        self, progress: ProgressCallback | None = None, *, stop_when: StopCondition | None = None
     ) -> SimulationRun:
         """Run the workload to its end, or until it is enough, and return the log and the measurements."""
         laps: list[float] = []
@@ -118,7 +107,7 @@ class Simulation:
                 if progress is not None and (count := self._arrived - len(self._live_jobs())) != finished:
                     finished = count
                     progress(finished, len(self._workload.arrivals))
-                if is_enough is not None and is_enough(self._controller.live.position, self._live_jobs()):
+                if stop_when is not None and stop_when(self._controller.live.position, self._live_jobs()):
                     break
         return SimulationRun(
             workload=self._workload,
@@ -179,7 +168,7 @@ class Simulation:
         while self._arrived < len(self._workload.arrivals) and self._arrival_at() <= self._clock.now():
             arrival = self._workload.arrivals[self._arrived]
             self._cluster.admit(arrival.spec, arrival.profile)
-            await self._intend(JobSubmitted(spec=arrival.spec))
+            await self._intend(facts.JobSubmitted(spec=arrival.spec))
             self._arrived += 1
             self._step_at = self._clock.now()
 
@@ -188,12 +177,12 @@ class Simulation:
             fact = self._initial.scheduled[self._applied].fact
             self._applied += 1
             self._step_at = self._clock.now()
-            if isinstance(fact, NodeJoined | NodeChanged | NodeLeft):
+            if isinstance(fact, facts.NodeJoined | facts.NodeChanged | facts.NodeLeft):
                 self._cluster.change_node(fact)
                 await self._record()
                 continue
             await self._intend(fact)
-            if isinstance(fact, JobChanged):
+            if isinstance(fact, facts.JobChanged):
                 await self._controller.catch_up()
                 if (job := self._live_jobs().get(fact.job_id)) is not None:
                     self._cluster.respecify(job.spec)
@@ -204,7 +193,7 @@ class Simulation:
             self._step_at = self._clock.now()
             self._has_moved = self._has_moved or not all(map(_is_expected, notices))
 
-    async def _intend(self, data: AnyFact) -> None:
+    async def _intend(self, data: facts.AnyFact) -> None:
         fact = Fact(data=data, event_id=self._clock.new_id(), recorded_at=self._clock.now(), actor="workload")
         await self._store.append(data.stream, ANY_VERSION, [fact])
 
@@ -264,11 +253,11 @@ class Simulation:
         return self._controller.live.cluster.jobs(self._pool)
 
 
-def _is_expected(notice: Observation) -> bool:
+def _is_expected(notice: facts.Observation) -> bool:
     """Whether a notice leaves a settled cluster settled: training went on, or a job ended and gave its GPUs back."""
-    if isinstance(notice, WorkerExited):
+    if isinstance(notice, facts.WorkerExited):
         return notice.cause == "finished"
-    return isinstance(notice, JobProgressed | JobCompleted)
+    return isinstance(notice, facts.JobProgressed | facts.JobCompleted)
 
 
 async def simulate(

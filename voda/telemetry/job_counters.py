@@ -173,7 +173,7 @@ class Trail:
             size=len(record.job.workers),
             planned=len(record.planned),
             migrations=record.migrations,
-            is_moving=record.tenure is not None and bool(record.tenure.moving),
+            is_moving=record.changes is not None and bool(record.changes.moving),
             is_canceling=record.is_canceling,
         )
 

@@ -213,7 +213,7 @@ def test_refusal_when_told_or_lifted_makes_its_pool_touched() -> None:
     live = folded(log)
     for fact in (WorkerRefused(job_id="a", node="n3", reason="full"), NodeLeft(name="n3", pool="elsewhere")):
         live.apply(log.add(fact, at=20))
-        assert live.touched == {"default"}
+        assert live.changed_pools == {"default"}
 
 
 def test_object_of_a_job_when_registered_is_known_by_its_uid() -> None:
@@ -285,3 +285,8 @@ def test_snapshot_and_tail_give_the_same_state_as_the_whole_log(facts: list[AnyF
         tail.apply(event)
     assert tail.dump() == whole.dump()
     assert tail.state("default") == whole.state("default")
+
+
+def test_event_type_is_folded_or_changes_no_decision() -> None:
+    changes_nothing = {JobStalled, LeaderElected}
+    assert LiveCluster.folded_types() == set(get_args(AnyFact)) - changes_nothing
