@@ -118,7 +118,7 @@ async def _start(location: str) -> None:
     laps.append(perf_counter())
     for pool in POOLS:
         controller = Controller(
-            pool=pool, store=store, clock=clock, policies=POLICIES.choose, placers=PLACERS.choose, folded=view.live
+            pool=pool, store=store, clock=clock, policies=POLICIES.choose, placers=PLACERS.choose, initial=view.live
         )
         await controller.warm()
         assert controller.live.position == view.position

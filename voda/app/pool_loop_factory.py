@@ -56,7 +56,7 @@ def pool_loop(  # noqa: PLR0913 - its ports
             policies=timed_policies(POLICIES.choose, meter.allocated),
             placers=timed_placers(PLACERS.choose, meter.placed),
             observer=meter,
-            folded=folded,
+            initial=folded,
         ),
         reconciler=WorkerReconciler(
             cluster=cluster,
@@ -67,7 +67,7 @@ def pool_loop(  # noqa: PLR0913 - its ports
             jitter=_JITTER,
         ),
         watcher=watcher,
-        healed=meter.healed,
+        on_resync=meter.healed,
     )
 
 

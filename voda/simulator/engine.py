@@ -243,7 +243,7 @@ class Simulation:
             return True
         if self._elapsed_s() % tick_s:
             return False
-        self._controller.nudge("tick")
+        self._controller.request_decision("tick")
         return True
 
     def _elapsed_s(self) -> float:

@@ -42,7 +42,7 @@ async def folded(store: EventStore) -> Live:
 
 def a_controller(store: EventStore, live: Live | None = None) -> Controller:
     return Controller(
-        pool="default", store=store, clock=CLOCK, policies=POLICIES.choose, placers=PLACERS.choose, folded=live
+        pool="default", store=store, clock=CLOCK, policies=POLICIES.choose, placers=PLACERS.choose, initial=live
     )
 
 

@@ -258,7 +258,7 @@ async def caught_up_hash(stage: Stage) -> str:
 async def test_nudge_makes_a_decision_due_without_an_event(stage: Stage) -> None:
     await stage.begin(ratelimit_s=0)
     before = len(stage.decisions)
-    stage.controller.nudge("tick")
+    stage.controller.request_decision("tick")
     await stage.step_at(1500)
     assert len(stage.decisions) == before + 1
 

@@ -1,6 +1,6 @@
 """The live cluster: what each fact changes, and that a snapshot with its tail equals the whole log."""
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -19,7 +19,9 @@ from voda.events.types import (
     JobProgressed,
     JobQueueLevelChanged,
     JobRegistered,
+    JobStalled,
     JobSubmitted,
+    LeaderElected,
     NodeChanged,
     NodeJoined,
     NodeLeft,

@@ -1,4 +1,4 @@
-"""The relist: facts that lead from what the log believes to what the cluster shows."""
+"""The resync: facts that lead from what the log believes to what the cluster shows."""
 
 from collections.abc import Mapping
 
