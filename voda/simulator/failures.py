@@ -1,7 +1,7 @@
-"""What goes wrong in a simulated cluster: workers and nodes that die at seeded instants.
+"""Failures of workers and nodes in a simulated cluster, at seeded instants.
 
-Rule: the schedule depends on the seed and the failure's number alone, never on the policy under test, so that
-policies are compared on the same bad luck.
+Rule: the schedule depends on the seed and the failure's number only, not on the policy under test, so that all policies
+meet the same failures.
 """
 
 import heapq
@@ -20,9 +20,9 @@ class FailureRates(Struct, frozen=True, kw_only=True):
     node_mtbf_s: float = math.inf
     """Per node."""
     node_repair_s: float = 1800.0
-    """Mean time until a dead node is back."""
+    """Mean time until a failed node is back."""
     worker_mtbf_s: float = math.inf
-    """Per cluster: the mean time between two deaths of a worker somewhere."""
+    """Per cluster: the mean time between two failures of any worker."""
 
     @property
     def is_quiet(self) -> bool:
@@ -31,14 +31,14 @@ class FailureRates(Struct, frozen=True, kw_only=True):
 
 
 class Failure(Struct, frozen=True, order=True):
-    """One thing that goes wrong, or is repaired."""
+    """One failure or repair."""
 
     at: float
     """Seconds since the epoch."""
     kind: Literal["node_fails", "node_repaired", "worker_fails"]
     node: str = ""
     draw: float = 0.0
-    """In [0, 1): which of the workers running at that instant dies."""
+    """In [0, 1): which of the workers running at that instant fails."""
 
 
 class FailureSchedule:
@@ -63,7 +63,7 @@ class FailureSchedule:
         return any(failure.kind == "node_repaired" for failure in self._heap)
 
     def due(self, now: float) -> Sequence[Failure]:
-        """Take the failures with at <= `now` off the schedule; each brings about its successor."""
+        """Remove and return the failures with at <= `now`, and schedule the next one after each."""
         taken: list[Failure] = []
         while self.next_at() <= now:
             failure = heapq.heappop(self._heap)

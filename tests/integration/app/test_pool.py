@@ -131,7 +131,7 @@ async def a_stage(policies: Mapping[str, Policy] | None = None) -> AsyncIterator
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_of_a_pool, "_RETRY_S", 0.05)
-    monkeypatch.setattr(loop_of_a_pool, "_RETRY_UNFORESEEN_S", 0.05)
+    monkeypatch.setattr(loop_of_a_pool, "_RETRY_UNEXPECTED_S", 0.05)
 
 
 async def test_loop_when_the_disk_of_the_log_was_full_goes_on_once_there_is_room() -> None:

@@ -174,7 +174,7 @@ def _training(job: Job, state: ClusterState, span: UndisturbedSpan | None, now: 
         workers=dict(job.workers),
         updated_at=now,
         resumes_at=now,
-        stretch_at=now,
+        training_since=now,
         epochs_before=job.epochs_done,
         epochs_each=left / steps if steps else 1.0,
     )
