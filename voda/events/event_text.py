@@ -1,6 +1,6 @@
-"""Events in words: one short line for a person.
+"""Events as short English sentences.
 
-Rule: pure, and closed: an event type without words here does not pass the type checker.
+Rule: pure; the type checker refuses an event type without a sentence.
 """
 
 from collections import Counter
@@ -15,10 +15,10 @@ from voda.events.envelope import Event
 TYPES: Mapping[str, type[facts.Data]] = {fact.TYPE: fact for fact in get_args(facts.AnyFact)}
 """Every event type there is, by its word in the log."""
 _LISTED = 4
-"""Jobs of a plan that are named; the rest are counted."""
+"""Jobs of a plan that a sentence names; it counts the others."""
 _EXITS: Mapping[str, str] = {
     "stopped": "stopped",
-    "migrated": "left to be moved",
+    "migrated": "left for another node",
     "finished": "finished",
     "failed": "failed",
     "evicted": "evicted",
@@ -27,15 +27,15 @@ _EXITS: Mapping[str, str] = {
 
 
 def describe(event: Event) -> str:
-    """Return what happened, without when and to whom: `grew to 3 replicas`."""
+    """Return what happened, without time and subject: `completed`."""
     return describe_fact(event.data)
 
 
 def describe_fact(fact: facts.AnyFact) -> str:
-    """Return a fact in words."""
+    """Return a fact as a sentence."""
     match fact:
         case facts.JobSubmitted():
-            return f"submitted: {_wishes(fact.spec)}"
+            return f"submitted: {_spec_text(fact.spec)}"
         case facts.JobCancelRequested():
             return f"cancellation requested{_because(fact.reason)}"
         case facts.JobChanged() | facts.PolicyChanged():
@@ -50,12 +50,12 @@ def describe_fact(fact: facts.AnyFact) -> str:
             return f"left{_because(fact.reason)}"
         case facts.JobRegistered():
             what = fact.kind or "object in the cluster"
-            return f"its {what} is {fact.uid}" if fact.uid else f"its {what} is to be made anew"
+            return f"its {what} is {fact.uid}" if fact.uid else f"its {what} is gone and will be created again"
         case facts.WorkerRefused():
             can = "cannot take a worker" if fact.reason else "can take a worker again"
             return f"{fact.node} {can}{_because(fact.reason)}"
         case facts.JobStalled():
-            return f"gets no further{_because(fact.reason)}" if fact.reason else "goes on"
+            return f"is stalled{_because(fact.reason)}" if fact.reason else "continues"
         case facts.WorkerStarted():
             return f"{_counted(len(fact.workers), 'worker')} started on {per_node(fact.workers.values())}"
         case facts.WorkerExited():
@@ -96,23 +96,23 @@ def jobs_of(fact: facts.AnyFact) -> frozenset[str]:
 
 
 def subject_of(event: Event) -> str:
-    """Return whom the event is about: the job, the node, or the stream where it is neither."""
+    """Return the subject of the event: the job, the node, or the stream where it is neither."""
     family, _, key = event.stream.partition(".")
     return key if family == "job" else f"{family} {key}" if family == "node" else event.stream
 
 
 def per_node(nodes: Iterable[str]) -> str:
-    """Return how many workers sit where: `n1 x2, n2`; `-` for none."""
+    """Return the number of workers on each node: `n1 x2, n2`; `-` for none."""
     counts = Counter(nodes)
     return ", ".join(f"{node} x{count}" if count > 1 else node for node, count in counts.items()) or "-"
 
 
-def _wishes(spec: JobSpec) -> str:
+def _spec_text(spec: JobSpec) -> str:
     size = f"{spec.min_replicas}-{spec.max_replicas}" if spec.is_elastic else f"{spec.max_replicas}"
     gpus = "" if spec.gpus_per_replica == 1 else f" of {spec.gpus_per_replica} GPUs"
     epochs = f", {spec.epochs} epochs" if spec.epochs else ""
     user = f", by {spec.user}" if spec.user else ""
-    return f"{size} replicas{gpus}, wishes {spec.requested}{epochs}{user}"
+    return f"{size} replicas{gpus}, {spec.requested} requested{epochs}{user}"
 
 
 def _settings(fact: facts.JobChanged | facts.PolicyChanged) -> str:

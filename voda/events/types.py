@@ -14,7 +14,7 @@ from voda.domain.state import ParameterValue
 
 
 class Data(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Base of all facts. Frozen and made of plain values, they form no cycles that a collector had to look for."""
+    """Base of all facts. They are frozen and made of plain values, so that no garbage collector has to visit them."""
 
     TYPE: ClassVar[str]
     SCHEMA: ClassVar[int] = 1
@@ -49,7 +49,7 @@ class PoolFact(Data, frozen=True, kw_only=True):
         return f"settings.{self.pool}"
 
 
-# ---- intent: what people want
+# ---- intent: what people request
 
 
 class JobSubmitted(Data, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ class JobCancelRequested(JobFact, frozen=True, kw_only=True):
 
 
 class JobChanged(JobFact, frozen=True, kw_only=True):
-    """New wishes for a live job; None = as before."""
+    """A new request for a live job; None = as before."""
 
     TYPE = "job.changed"
     MAKES_PLAN_DUE = True
@@ -83,7 +83,7 @@ class JobChanged(JobFact, frozen=True, kw_only=True):
 
 
 class PolicyChanged(PoolFact, frozen=True, kw_only=True):
-    """The pool is decided differently from here on; None = as before."""
+    """From here on the pool has another policy, placer or parameters; None = as before."""
 
     TYPE = "policy.changed"
     SCHEMA = 2
@@ -139,19 +139,20 @@ class NodeLeft(Data, frozen=True, kw_only=True):
 
 
 class JobRegistered(JobFact, frozen=True, kw_only=True):
-    """The cluster has an object for the job, known by its uid from now on; of kinds of clusters that keep objects."""
+    """The cluster has an object for the job; only a cluster with objects, such as Kubernetes, records this."""
 
     TYPE = "job.registered"
     MAKES_CLUSTER_STALE = False
     uid: str
-    """Empty: the object known before is no longer the job's, and another one will be."""
+    """Of the object. Empty: the former object is gone, and voda will create another one."""
     kind: str = ""
 
 
 class WorkerRefused(JobFact, frozen=True, kw_only=True):
-    """The node cannot take a worker of the job, whatever GPUs it has free; it holds until lifted.
+    """The node cannot take a worker of the job, however many GPUs are free.
 
-    It is lifted by the same fact without a reason, by any change of the node, and by new wishes for the job.
+    The refusal ends with the same fact without a reason, with any change of the node, and with a new request for the
+    job.
     """
 
     TYPE = "worker.refused"
@@ -163,14 +164,14 @@ class WorkerRefused(JobFact, frozen=True, kw_only=True):
 
 
 class JobStalled(JobFact, frozen=True, kw_only=True):
-    """The job gets no further, and not for want of a plan: it waits for an image, its operator, somebody's GPUs.
+    """The job waits for something that no plan can give: an image, its operator, GPUs that others use.
 
-    It is over with the same fact without a reason.
+    The wait ends with the same fact without a reason.
     """
 
     TYPE = "job.stalled"
     reason: str = ""
-    """Such as `worker 3 on gpu-1: container train cannot pull its image`; empty: it goes on."""
+    """Such as `worker 3 on gpu-1: container train cannot pull its image`; empty: it continues."""
 
 
 class WorkerStarted(JobFact, frozen=True, kw_only=True):
@@ -206,7 +207,7 @@ class JobProgressed(JobFact, frozen=True, kw_only=True):
     """Seconds of the last epoch, as the job timed it; None when a restart or resize fell into it."""
     step_s: float | None = None
     samples_per_s: float | None = None
-    """Throughput of the last epoch, where the job measures it: it tells sizes apart even if epochs differ in work."""
+    """Throughput of the last epoch, where the job measures it: comparable even if epochs differ in work."""
     metrics: Mapping[str, float] = {}
 
 
@@ -224,14 +225,14 @@ class JobFailed(JobFact, frozen=True, kw_only=True):
 
 
 class JobCanceled(JobFact, frozen=True, kw_only=True):
-    """A requested cancellation is done: the workers are gone."""
+    """A requested cancellation is complete: all workers have exited."""
 
     TYPE = "job.canceled"
     MAKES_PLAN_DUE = True
 
 
 class ActionFailed(JobFact, frozen=True, kw_only=True):
-    """The cluster refused or missed what the plan asks for; the reconciler tries again."""
+    """An action that the plan needs failed on the cluster; the reconciler tries again."""
 
     TYPE = "action.failed"
     MAKES_CLUSTER_STALE = False
@@ -240,7 +241,7 @@ class ActionFailed(JobFact, frozen=True, kw_only=True):
     attempt: int = 1
 
 
-# ---- decision: what the leader settled
+# ---- decision: what the leader decides
 
 
 LEADERSHIP: Final = "leadership"

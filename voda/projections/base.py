@@ -28,11 +28,6 @@ class Projection:
         cls._folds.update(dict.fromkeys(get_args(fact) or (fact,), fold))
         return fold
 
-    @classmethod
-    def folded_types(cls) -> frozenset[type]:
-        """Return the types of facts that change the projection."""
-        return frozenset(cls._folds)
-
     def apply(self, event: Event) -> None:
         """Fold one event; events must come in the order of their positions."""
         if (fold := self._folds.get(type(event.data))) is not None:

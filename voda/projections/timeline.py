@@ -44,6 +44,19 @@ class Steps(NamedTuple):
     """GPUs of the nodes that are ready, less those that others use."""
 
 
+def integral_until(at_s: Floats, values: Floats, instants: Floats) -> Floats:
+    """Integrate a step function from its first step to each of the instants.
+
+    Args:
+        at_s: shape (n,), n >= 1, ascending; values[i] holds from at_s[i] until before at_s[i + 1], the last for ever.
+        values: shape (n,).
+        instants: of any shape, which is the result's; the integral to an instant before at_s[0] is 0.
+    """
+    until = np.append(at_s, max(at_s[-1], instants.max()))
+    total = np.concatenate(([0.0], np.cumsum(values * np.diff(until))))
+    return np.interp(instants, until, total)
+
+
 class _WorkerHold(Struct, kw_only=True):
     """A job that is live or still holds workers."""
 

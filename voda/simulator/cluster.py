@@ -251,7 +251,7 @@ class SimulatedCluster:
 
     def _start_or_change(self, action: StartJob | ResizeJob | MigrateWorkers) -> None:
         if (training := self._admitted.get(action.job_id)) is None:
-            raise ActionRefused(f"job {action.job_id}: the cluster does not know it")
+            raise ActionRefused(f"job {action.job_id}: not known to the cluster")
         costs = training.profile.costs
         if isinstance(action, MigrateWorkers):
             moved = {index: node for index, node in action.moves.items() if index in training.workers}

@@ -1,4 +1,4 @@
-"""One workload under several policies: run each, keep its log, and gather what the report needs.
+"""Runs one workload under several policies, saves the logs, and returns what the report needs.
 
 Rule: every run starts from the same workload, seed and failures; only policy and placer differ.
 """
@@ -101,9 +101,9 @@ async def compare(
             placer=contestant.placer,
             parameters={contestant.policy: contestant.parameters} if contestant.parameters else {},
         )
-        told = progress(contestant) if progress else None
-        run = await simulate(workload, replace(options, settings=settings), progress=told)
-        log = await _kept(run, out / contestant.folder) if out else None
+        callback = progress(contestant) if progress else None
+        run = await simulate(workload, replace(options, settings=settings), progress=callback)
+        log = await _save_log(run, out / contestant.folder / "log.jsonl") if out else None
         outcomes.append(await _outcome(run, contestant, log, ideal_s))
     return outcomes
 
@@ -128,16 +128,15 @@ async def _outcome(run: SimulationRun, contestant: ComparedRun, log: Path | None
     )
 
 
-async def _kept(run: SimulationRun, folder: Path) -> Path:
-    path = folder / "log.jsonl"
+async def _save_log(run: SimulationRun, path: Path) -> Path:
     try:
-        with _created(path) as file:
+        with _create(path) as file:
             await export_log(run.store, file)
     except OSError as error:
         raise StoreNotWritable(f"{path}: the log cannot be written ({error.strerror or error})") from error
     return path
 
 
-def _created(path: Path) -> BinaryIO:
+def _create(path: Path) -> BinaryIO:
     path.parent.mkdir(parents=True, exist_ok=True)
     return path.open("wb")

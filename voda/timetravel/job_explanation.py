@@ -1,6 +1,6 @@
-"""What the log says about one job: gathers it, and has it explained.
+"""Explains a job of a log: reads what the log says about it, and calls `explanation`.
 
-Rule: only the job's own stream, its pool's decisions and one snapshot with its tail are read.
+Rule: it reads the job's own stream, its pool's decisions and one snapshot with its tail only.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ from voda.timetravel.registries import DEFAULT, Registries
 from voda.timetravel.replay import events_between, live_at
 
 _FAMILY = "job."
-_CAUSE_REACH = 500
-"""Events before a decision among which its cause is looked for."""
+_CAUSE_WINDOW = 500
+"""Events before a decision among which to find its cause."""
 _LAST = 5
 """Decisions named."""
 _PAGE = 200
 """Events folded before others get a turn: a few milliseconds."""
 _NAMED = 3
-"""Jobs named to somebody who asks for an unknown one."""
+"""Jobs named in the error for an unknown one."""
 
 
 class SubmittedJob(NamedTuple):
@@ -65,14 +65,14 @@ async def explain(
             return await explain_in(store, live.state(pool), job_id, place.at, registries=registries)
     decisions = await decisions_on(store, submission, until=place.position)
     assert ended is not None, f"job {job_id} is neither live nor ended at position {place.position}"
-    story = explain_ended(ended, submission.spec, position=place.position, at=place.at, decisions=decisions)
-    return replace(story, reason=why)
+    explanation = explain_ended(ended, submission.spec, position=place.position, at=place.at, decisions=decisions)
+    return replace(explanation, reason=why)
 
 
 async def explain_in(
     store: EventStore, state: ClusterState, job_id: str, at: float, *, registries: Registries = DEFAULT
 ) -> JobExplanation:
-    """Explain a job that is live in this state; for whoever has the state already.
+    """Explain a job that is live in this state.
 
     Args:
         store: the log that the state was folded from.
@@ -83,7 +83,7 @@ async def explain_in(
     """
     submission = await _submission_in(store, state, job_id)
     policy = first_known(registries.policies, state.settings.policy, state.plan.policy)
-    # In a thread: with thousands of jobs every question to a policy takes longer than others should wait.
+    # In a thread: with thousands of jobs each decision takes longer than other requests should wait.
     explanation = await asyncio.to_thread(
         explain_live,
         state,
@@ -97,7 +97,7 @@ async def explain_in(
 
 
 async def _submission_in(store: EventStore, state: ClusterState, job_id: str) -> SubmittedJob:
-    """Return what was submitted; where that is archived and away, the live job's spec and where the log begins."""
+    """Return the submission; where the archive with it is out of reach, the live spec and the beginning of the log."""
     try:
         return await submission_of(store, job_id, state.position)
     except LogArchived as error:
@@ -123,7 +123,7 @@ async def submission_of(store: EventStore, job_id: str, position: int) -> Submit
 
 async def decisions_on(store: EventStore, submission: SubmittedJob, *, until: int) -> Sequence[JobDecision]:
     """Return the last plans, oldest first, that changed the job's assignment or were the first to consider it."""
-    found: deque[JobDecision] = deque(maxlen=_LAST)
+    decisions: deque[JobDecision] = deque(maxlen=_LAST)
     nodes: tuple[str, ...] = ()
     job_id, stream = submission.spec.job_id, f"decisions.{submission.spec.pool}"
     async for event in events_between(store, after=submission.position, until=until, stream=stream, page=_PAGE):
@@ -131,9 +131,9 @@ async def decisions_on(store: EventStore, submission: SubmittedJob, *, until: in
         if not isinstance(fact, PlanAdopted) or not _is_about(fact, job_id):
             continue
         after = fact.placed.get(job_id, () if job_id in fact.released else nodes)
-        found.append(_decision(event, fact, job_id, nodes, after))
+        decisions.append(_decision(event, fact, job_id, nodes, after))
         nodes = after
-    return [await _with_cause(store, decision) for decision in found]
+    return [await _with_cause(store, decision) for decision in decisions]
 
 
 def _is_about(fact: PlanAdopted, job_id: str) -> bool:
@@ -156,18 +156,18 @@ def _decision(
 
 
 async def _with_cause(store: EventStore, decision: JobDecision) -> JobDecision:
-    start = max(0, decision.position - 1 - _CAUSE_REACH)
+    start = max(0, decision.position - 1 - _CAUSE_WINDOW)
     try:
         before = await store.read(start, decision.position - 1 - start)
     except LogArchived as error:
-        # The cause is among what the log still has, as a rule, or goes untold.
+        # As a rule the log still has the cause; otherwise the position stays unknown.
         before = await store.read(error.base, max(0, decision.position - 1 - error.base))
     cause = next((event.position for event in reversed(before) if event.type == decision.cause), None)
     return replace(decision, cause_position=cause)
 
 
 async def _end_of(store: EventStore, submission: SubmittedJob, position: int) -> tuple[FinishedJob | None, str]:
-    """Return what became of the job by then, None while it is live; and why it failed or was canceled."""
+    """Return the record of an ended job, None while it is live; and why it failed or was canceled."""
     history, why = History(), ""
     stream = f"{_FAMILY}{submission.spec.job_id}"
     async for event in events_between(store, until=position, stream=stream, page=_PAGE):

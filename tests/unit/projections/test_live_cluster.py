@@ -291,4 +291,4 @@ def test_snapshot_and_tail_give_the_same_state_as_the_whole_log(facts: list[AnyF
 
 def test_event_type_is_folded_or_changes_no_decision() -> None:
     changes_nothing = {JobStalled, LeaderElected}
-    assert LiveCluster.folded_types() == set(get_args(AnyFact)) - changes_nothing
+    assert set(LiveCluster._folds) == set(get_args(AnyFact)) - changes_nothing

@@ -23,7 +23,7 @@ class RunColumn(Struct, frozen=True):
     value: Callable[[RunResult], float]
     text: Callable[[float], str]
     meaning: str
-    """One line for whoever asks."""
+    """One line."""
     better: Literal["low", "high"] | None = "low"
     """None = neither is."""
 
@@ -104,12 +104,12 @@ def _table(runs: Sequence[RunOutcome], columns: Sequence[RunColumn]) -> Table:
     for column in columns:
         table.add_column(column.head, justify="right", no_wrap=True)
     results = [run.result for run in runs]
-    champions = [best(column, results) for column in columns]
+    best_texts = [best(column, results) for column in columns]
     for label, result in zip(labels(runs), results, strict=True):
         texts = [column.text(column.value(result)) for column in columns]
         cells = [
-            Text(text, style="bold green" if text == champion else "")
-            for text, champion in zip(texts, champions, strict=True)
+            Text(text, style="bold green" if text == best_text else "")
+            for text, best_text in zip(texts, best_texts, strict=True)
         ]
         # A name in brackets is a name, not rich's markup.
         table.add_row(Text(label), *cells)

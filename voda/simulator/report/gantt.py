@@ -1,5 +1,6 @@
-"""Which job held which GPU over time: one row per GPU, one colour per job; or, for large clusters, how full
-each node was. One element per job, so that pointing at it shows all of it on all nodes.
+"""Which job held which GPU over time: one row per GPU, one colour per job; for large clusters a map of full nodes.
+
+Rule: one element per job, so that pointing at it shows all its GPUs on all nodes.
 """
 
 import base64
@@ -30,7 +31,7 @@ _MOST_NAME = 60
 
 
 class Frame(Struct, frozen=True):
-    """Where time runs in a picture: the same for all runs of a page, so that they can be compared."""
+    """The time axis of a picture, the same for all runs of a page so that they compare."""
 
     begin: float
     """Instant of the first submission."""
@@ -94,7 +95,7 @@ def _rows(bars: Sequence[Bar], sizes: Mapping[str, int], box: Box) -> tuple[Mapp
 
 
 def _node_labels(rows: Mapping[str, Box], box: Box) -> Iterable[str]:
-    """Name as many nodes as there is room for, and lay a ground under each."""
+    """Draw the ground of every node, and the names of as many as fit."""
     room = max(1, int(box.height / _LABEL_STEP))
     every = next((step for step in _LABEL_EVERY if len(rows) <= room * step), len(rows))
     for number, (node, row) in enumerate(rows.items()):
@@ -107,11 +108,11 @@ def _node_labels(rows: Mapping[str, Box], box: Box) -> Iterable[str]:
 
 def _name(job_id: str, boxes: Sequence[Box]) -> str:
     """Write a job's name on its largest bar, if it fits."""
-    roomiest = max(boxes, key=lambda shape: shape.width)
-    if roomiest.width < _LETTER * len(job_id) + 6:
+    widest = max(boxes, key=lambda shape: shape.width)
+    if widest.width < _LETTER * len(job_id) + 6:
         return ""
-    y = roomiest.y + roomiest.height / 2 + 3.5
-    return element("text", text(job_id), class_="name", x=roomiest.x + 4, y=y)
+    y = widest.y + widest.height / 2 + 3.5
+    return element("text", text(job_id), class_="name", x=widest.x + 4, y=y)
 
 
 def _tooltip(job_id: str, job: FinishedJob | None) -> str:
@@ -122,7 +123,7 @@ def _tooltip(job_id: str, job: FinishedJob | None) -> str:
     return (
         f"{name} ({job.category[:_MOST_NAME]}): {job.outcome} after {span(job.jct_s)}\n"
         f"waited {span(job.queueing_s)}, ran {span(job.running_s)}, {changes}\n"
-        f"asked for {job.requested} replicas ({job.min_replicas} to {job.max_replicas}), "
+        f"requested {job.requested} replicas ({job.min_replicas} to {job.max_replicas}), "
         f"held {job.gpu_s / 3600:.2f} GPU-hours"
     )
 

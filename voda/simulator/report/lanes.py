@@ -1,6 +1,6 @@
-"""Which GPU of a node a job's share of it is drawn on.
+"""The rows (lanes) of a node on which a chart draws a job.
 
-The log tells how many GPUs a job held on a node, not which; a job keeps its lanes for as long as it can.
+Rule: the log says how many GPUs of a node a job held, not which; a job keeps its lanes while it can.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,29 +24,29 @@ class Bar(Struct, frozen=True):
 
 
 class _Lanes:
-    """The lanes of one node while its segments are laid, in the order of their begin."""
+    """The lanes of one node; segments take them in the order of their begin."""
 
     def __init__(self, gpus: int) -> None:
         self._free_from = [float("-inf")] * gpus
-        self._tenant = [""] * gpus
+        self._job = [""] * gpus
 
     def take(self, segment: Segment) -> Sequence[int]:
-        """Occupy lanes for a segment; where too few are free, the node grows."""
+        """Occupy lanes for a segment; where too few are free, the node gets more."""
         while len(free := self._free_at(segment.from_s)) < segment.gpus:
             self._free_from.append(float("-inf"))
-            self._tenant.append("")
-        chosen = _choose(free, self._kept(segment), segment.gpus)
+            self._job.append("")
+        chosen = _choose(free, self._lanes_of(segment), segment.gpus)
         for lane in chosen:
-            self._free_from[lane], self._tenant[lane] = segment.to_s, segment.job_id
+            self._free_from[lane], self._job[lane] = segment.to_s, segment.job_id
         return chosen
 
     def continues(self, segment: Segment) -> bool:
         """Whether the job was here until the segment begins."""
-        return bool(self._kept(segment))
+        return bool(self._lanes_of(segment))
 
-    def _kept(self, segment: Segment) -> list[int]:
-        pairs = enumerate(zip(self._free_from, self._tenant, strict=True))
-        return [lane for lane, (until, tenant) in pairs if until == segment.from_s and tenant == segment.job_id]
+    def _lanes_of(self, segment: Segment) -> list[int]:
+        pairs = enumerate(zip(self._free_from, self._job, strict=True))
+        return [lane for lane, (until, job_id) in pairs if until == segment.from_s and job_id == segment.job_id]
 
     def _free_at(self, instant: float) -> list[int]:
         return [lane for lane, until in enumerate(self._free_from) if until <= instant]
@@ -68,19 +68,19 @@ def assign_lanes(segments: Iterable[Segment], sizes: Mapping[str, int]) -> list[
 def _lay_node(segments: list[Segment], gpus: int) -> Iterable[Bar]:
     lanes = _Lanes(gpus)
     for _, together in groupby(sorted(segments, key=attrgetter("from_s")), key=attrgetter("from_s")):
-        # Whoever stays chooses first, so that a newcomer does not push it aside.
+        # Jobs that stay choose first, so that a new one does not take their lanes.
         for segment in sorted(together, key=lanes.continues, reverse=True):
             for lane, height in _runs(lanes.take(segment)):
                 yield Bar(segment.job_id, segment.node, lane, height, segment.from_s, segment.to_s)
 
 
-def _choose(free: Sequence[int], kept: Sequence[int], count: int) -> Sequence[int]:
-    """Prefer the lanes kept, then neighbouring ones, then the lowest."""
-    if not kept:
+def _choose(free: Sequence[int], present: Sequence[int], count: int) -> Sequence[int]:
+    """Prefer the present lanes, then neighbouring ones, then the lowest."""
+    if not present:
         for lane, height in _runs(free):
             if height >= count:
                 return range(lane, lane + count)
-    chosen = list(kept[:count])
+    chosen = list(present[:count])
     chosen += [lane for lane in free if lane not in chosen][: count - len(chosen)]
     return sorted(chosen)
 

@@ -1,4 +1,4 @@
-"""Every kind of event has words, and knows whom it is about."""
+"""Every type of event has a sentence and a subject."""
 
 import pytest
 
@@ -43,7 +43,7 @@ A_PLAN = PlanAdopted(
 TOLD: list[tuple[AnyFact, str]] = [
     (
         JobSubmitted(spec=a_spec("a", max_replicas=4, gpus_per_replica=2, epochs=9, user="eve")),
-        "submitted: 1-4 replicas of 2 GPUs, wishes 1, 9 epochs, by eve",
+        "submitted: 1-4 replicas of 2 GPUs, 1 requested, 9 epochs, by eve",
     ),
     (JobCancelRequested(job_id="a", reason="typo"), "cancellation requested: typo"),
     (JobChanged(job_id="a", max_replicas=2), "changed: max_replicas = 2"),
@@ -56,14 +56,14 @@ TOLD: list[tuple[AnyFact, str]] = [
     ),
     (NodeLeft(name="n1"), "left"),
     (JobRegistered(job_id="a", uid="6f-1", kind="MPIJob"), "its MPIJob is 6f-1"),
-    (JobRegistered(job_id="a", uid=""), "its object in the cluster is to be made anew"),
+    (JobRegistered(job_id="a", uid=""), "its object in the cluster is gone and will be created again"),
     (
         WorkerRefused(job_id="a", node="n1", reason="2 CPUs free, 4 needed"),
         "n1 cannot take a worker: 2 CPUs free, 4 needed",
     ),
     (WorkerRefused(job_id="a", node="n1"), "n1 can take a worker again"),
-    (JobStalled(job_id="a", reason="its image is missing"), "gets no further: its image is missing"),
-    (JobStalled(job_id="a"), "goes on"),
+    (JobStalled(job_id="a", reason="its image is missing"), "is stalled: its image is missing"),
+    (JobStalled(job_id="a"), "continues"),
     (WorkerStarted(job_id="a", workers={0: "n1", 1: "n1", 2: "n2"}), "3 workers started on n1 x2, n2"),
     (WorkerExited(job_id="a", workers=(1,), cause="failed", exit_code=137), "1 worker failed with exit code 137"),
     (JobProgressed(job_id="a", epochs_done=1, workers=2), "1 epoch done on 2 workers"),
