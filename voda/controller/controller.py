@@ -62,15 +62,8 @@ class Controller:
     ) -> None:
         """Decide for the pool from now on.
 
-        Args:
-            pool: its name.
-            store: the log.
-            clock: dates the decisions.
-            policies: by name.
-            placers: by name.
-            observer: measures it.
-            initial: a projection of the same log; its state is where this controller begins, so that several of one
-                process need not each read the log.
+        The controller begins from the state of `initial`, a projection of the same log, so that several controllers of
+        one process need not each read the log.
         """
         self.live = Live()
         self.pool = pool
@@ -93,11 +86,8 @@ class Controller:
     async def lead(self, leader: str, epoch: int | None = None) -> int:
         """Take over the pool's decisions and return the new epoch.
 
-        A controller that has followed the log by `catch_up` leads at once.
-
-        Args:
-            leader: name of the leader.
-            epoch: to lead in; the same one again after a failure. None = the next one.
+        A controller that has followed the log by `catch_up` leads at once. After a failure, lead in the same epoch
+        again; None = the next one.
 
         Raises:
             Fenced: another leader has led the pool in this epoch, or in a later one.

@@ -48,12 +48,8 @@ async def catch_up(
 ) -> int:
     """Fold all events with `after` < position <= `until` and return the position reached.
 
-    Args:
-        store: the log.
-        projections: moved in this order.
-        after: position they are at.
-        until: position to stop at; None = the end of the log.
-        seen: called with every folded event.
+    The projections are at `after` and move in their order; None = until the end of the log. `seen` is called with every
+    folded event.
     """
     folds = [projection.apply for projection in projections]
     while until is None or after < until:
@@ -72,12 +68,10 @@ async def catch_up(
 
 
 async def restore(store: EventStore, projection: Projection, *, at_most: int | None = None) -> int:
-    """Load the newest snapshot that the projection can read, and return its position; 0 where there is none.
+    """Load the newest snapshot up to position `at_most` that the empty projection can read.
 
-    Args:
-        store: the log.
-        projection: empty.
-        at_most: the newest position that a snapshot may have.
+    Returns:
+        Its position; 0 where there is none.
 
     Raises:
         LogDamaged: the log ends before the snapshot, or the snapshot is damaged.

@@ -19,13 +19,7 @@ _PAGE: Final = 100
 
 
 class LeaderEpochs:
-    """Epochs of one log.
-
-    Args:
-        store: the log.
-        clock: dates the claims.
-        cluster: returns the id of the present cluster; empty where it has none.
-    """
+    """Epochs of one log; `cluster` returns the id of the present cluster, empty where it has none."""
 
     def __init__(self, store: EventStore, clock: Clock, cluster: Callable[[], Awaitable[str]] | None = None) -> None:
         self._store = store

@@ -103,11 +103,7 @@ class PoolLoop:
             await asyncio.sleep(_FOLLOW_S)
 
     async def run(self, leader: str, epoch: int | None = None) -> None:
-        """Lead the pool until cancelled; may be called again after that.
-
-        Args:
-            leader: name of the leader.
-            epoch: to lead in; None = the next one.
+        """Lead the pool in an epoch, None = the next one, until cancelled; may be called again after that.
 
         Raises:
             Fenced: another leader took over.

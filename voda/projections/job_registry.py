@@ -29,11 +29,7 @@ _State = tuple[list[JobRecord], list[str], list[str], dict[str, dict[str, int]],
 
 
 class JobRegistry(Projection):
-    """All jobs, for the API and the CLI.
-
-    Args:
-        most_ended: how many ended jobs it remembers.
-    """
+    """All jobs, for the API and the CLI; it remembers `most_ended` ended ones."""
 
     FORMAT: ClassVar[str] = "roster-1"
 

@@ -91,9 +91,7 @@ class Learning(Projection):
     def estimate(self, job: Job, settings: Settings) -> Estimate:
         """Return the estimate of the job's future; the same object while nothing changes.
 
-        Args:
-            job: as the log shows it now.
-            settings: hold what is assumed where nothing was measured.
+        Where nothing was measured, the settings say what to assume.
         """
         spec = job.spec
         cached = self._cache.get(spec.job_id)

@@ -85,9 +85,7 @@ class UndisturbedSpan(Struct, kw_only=True):
     def work_since_report(self, now: float, restart_s: float) -> Sequence[tuple[int, bool, float]]:
         """Return the work since its last report: workers, whether they spanned nodes, seconds of training.
 
-        Args:
-            now: not before the last event.
-            restart_s: what a change of the workers costs.
+        `now` is not before the last event; each change of the workers costs `restart_s`.
         """
         ran_s = self.ran_s + (max(0.0, now - self.counted_at) if self.workers else 0.0)
         if not self.changes:

@@ -124,13 +124,7 @@ class CategoryHistory:
 
 
 def estimate_scaling(own: EpochMeans, history: CategoryHistory, max_replicas: int) -> Scaling:
-    """Return the scaling of a job.
-
-    Args:
-        own: its undisturbed epochs, which are in the history, too.
-        history: of its category.
-        max_replicas: greatest size needed.
-    """
+    """Return the scaling of a job up to `max_replicas`; its own undisturbed epochs are in the history, too."""
     of_category = history.scaling(max_replicas)
     if not (points := own.points()):
         return of_category

@@ -22,14 +22,10 @@ class Mover:
 
 
 def jobs_to_halt(movers: Sequence[Mover], free: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the jobs to halt so that no cycle of waiting jobs is left.
+    """Return the cheapest job of each cycle of waiting jobs, ties by id.
 
-    Args:
-        movers: all jobs that wait to move.
-        free: node -> GPUs free once all present actions are done.
-
-    Returns:
-        The cheapest job of each cycle; ties by id. A job that waits for something else is never among them.
+    A job that waits for something else is never among them. `free` is node -> GPUs free once all present actions are
+    done.
     """
     free_gpus = defaultdict(int, free)
     waiting = {mover.job_id: mover for mover in sorted(movers, key=lambda mover: mover.job_id)}

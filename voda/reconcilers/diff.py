@@ -19,13 +19,8 @@ from voda.reconcilers.deadlock import Mover, jobs_to_halt
 def diff(state: ClusterState, observed: Observed) -> tuple[Action, ...]:
     """Return the actions that can be taken now to bring the cluster to the plan.
 
-    Args:
-        state: the live jobs and the plan in force.
-        observed: the workers that hold GPUs now.
-
-    Returns:
-        Halts and stops, shrinks, migrations, starts, growths, in this order; empty when everything is as planned or
-        waits for GPUs.
+    Halts and stops, shrinks, migrations, starts, growths, in this order; empty when everything is as planned or waits
+    for GPUs.
     """
     ends = _ends(state, observed)
     gaps = _gaps(state, observed)

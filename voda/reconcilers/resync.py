@@ -19,14 +19,9 @@ _CAUSES: Final[Mapping[Phase, facts.ExitCause]] = {Phase.COMPLETED: "finished", 
 def missing_facts(state: ClusterState, observed: Observed) -> tuple[Notice, ...]:
     """Return the facts that lead from the state of the log to the state of the cluster.
 
-    Args:
-        state: one pool in the log.
-        observed: the same pool in the cluster.
-
-    Returns:
-        Nodes first, then job by job: its object, its end, exits of workers; starts of workers last, so that the log
-        never has a node with more workers than it holds. The reconciler stops workers of jobs that are not live; here
-        is only their exit.
+    Nodes first, then job by job: its object, its end, exits of workers; starts of workers last, so that the log never
+    has a node with more workers than it holds. The reconciler stops workers of jobs that are not live; here is only
+    their exit.
     """
     missing: list[Notice] = [*_nodes(state.nodes, observed.nodes)]
     for job_id in sorted(state.jobs):

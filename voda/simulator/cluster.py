@@ -74,12 +74,7 @@ class SimulatedNodes:
             self._used[node] = self._used.get(node, 0) + training.spec.gpus_per_replica
 
     def move(self, training: Training, gone: Iterable[int], new: Mapping[int, str]) -> None:
-        """Move the job's GPUs from node to node.
-
-        Args:
-            training: the job, its workers as they are now.
-            gone: workers that leave their nodes.
-            new: worker -> node that it joins.
+        """Move the GPUs of the job's workers `gone` to the nodes of the workers `new`.
 
         Raises:
             ActionRefused: a node has too few free GPUs; nothing changes.

@@ -47,11 +47,9 @@ class ComparedRun(Struct, frozen=True, kw_only=True):
 
 
 def contestants(*, policies: Sequence[str], placers: Sequence[str]) -> Sequence[ComparedRun]:
-    """Return every pair of a policy and a placer, in the order given.
+    """Return every pair of a policy and a placer, in the order given; no policies = all there are.
 
-    Args:
-        policies: such as `fifo` or `tiresias:demote_gpu_s=7200,promote_knob=4`; none = all there are.
-        placers: by name.
+    A policy may have parameters: `tiresias:demote_gpu_s=7200,promote_knob=4`.
 
     Raises:
         InvalidInput: an unknown name, or a parameter that its policy does not take.
@@ -80,14 +78,9 @@ async def compare(
     out: Path | None = None,
     progress: Callable[[ComparedRun], ProgressCallback] | None = None,
 ) -> Sequence[RunOutcome]:
-    """Run the workload once for each contestant.
+    """Run the workload once for each contestant, in this order; settings less policy and placer are the same for all.
 
-    Args:
-        workload: jobs and nodes.
-        contestants: in the order of the report.
-        options: settings (less policy and placer), seed and failures, the same for all.
-        out: folder for one `log.jsonl` per run; None = logs are dropped.
-        progress: makes the progress callback of a run.
+    Each run leaves its log in a folder below `out`, if given; `progress` makes the progress callback of a run.
 
     Raises:
         StoreNotWritable: a log cannot be written.

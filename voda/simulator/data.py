@@ -50,11 +50,7 @@ VODA_EXP = DataSet(
 
 
 def find_folder(data_set: DataSet, data: Path | None = None) -> Path:
-    """Return the folder of a data set.
-
-    Args:
-        data_set: the one to find.
-        data: the data folder to look in; otherwise VODA_DATA, otherwise ./data and then ../shared/data.
+    """Return the folder of a data set below `data`, else VODA_DATA, else ./data or ../shared/data.
 
     Raises:
         DataNotFound: it is in none of them; the message says where to get it.

@@ -94,10 +94,7 @@ class IdealTimes:
 def packed(replicas: int, gpus_per_replica: int, node_gpus: Sequence[int]) -> tuple[int, ...]:
     """Return replicas per node on as few nodes as possible, without those that fit nowhere.
 
-    Args:
-        replicas: to place.
-        gpus_per_replica: each needs on its node.
-        node_gpus: sizes of the empty nodes, largest first.
+    `node_gpus` are the sizes of the empty nodes, largest first.
     """
     per_node: list[int] = []
     for gpus in node_gpus:

@@ -63,14 +63,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
 
 def measure(history: History, timeline: Timeline, execution: Execution, ideal_s: IdealTime) -> RunResult:
-    """Return the figures of one run.
-
-    Args:
-        history: the run's ended jobs.
-        timeline: of the same run.
-        execution: what was run.
-        ideal_s: of every completed job, see `fairness.IdealTime`.
-    """
+    """Return the figures of one run; history and timeline are of the same log."""
     jobs = [job for job in history.finished if job.outcome == "completed"]
     steps = timeline.steps()
     begin, end = span_of(history)

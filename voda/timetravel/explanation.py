@@ -90,14 +90,9 @@ class JobExplanation(Struct, frozen=True, kw_only=True):
 def explain_live(
     state: ClusterState, job_id: str, at: float, *, policies: Mapping[str, Policy], placer: Placer
 ) -> JobExplanation:
-    """Explain a job that is live in this state.
+    """Explain a job that is live in this state at an instant `at`, seconds since the epoch.
 
-    Args:
-        state: of the job's pool; the policy of its settings must be among `policies`.
-        job_id: of a job in `state.jobs`.
-        at: seconds since the epoch.
-        policies: those that may be suggested, by name.
-        placer: the one in force.
+    `policies` are those that may be suggested; the one of the state's settings must be among them.
     """
     job = state.jobs[job_id]
     plan = decide(state, policies[state.settings.policy], placer, at, cause=CAUSE)

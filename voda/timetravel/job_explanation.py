@@ -48,12 +48,6 @@ async def explain(
 ) -> JobExplanation:
     """Explain a job at a moment.
 
-    Args:
-        store: the log.
-        job_id: of a job that the log knows.
-        place: the moment.
-        registries: of the policies and placers that the log names.
-
     Raises:
         InvalidInput: the log knows no such job, or not yet at that moment.
     """
@@ -72,15 +66,7 @@ async def explain(
 async def explain_in(
     store: EventStore, state: ClusterState, job_id: str, at: float, *, registries: Registries = DEFAULT
 ) -> JobExplanation:
-    """Explain a job that is live in this state.
-
-    Args:
-        store: the log that the state was folded from.
-        state: of the job's pool.
-        job_id: of a job in `state.jobs`.
-        at: seconds since the epoch.
-        registries: of the policies and placers that the log names.
-    """
+    """Explain a job that is live in this state of its pool, which was folded from this log, at an instant `at`."""
     submission = await _submission_in(store, state, job_id)
     policy = first_known(registries.policies, state.settings.policy, state.plan.policy)
     # In a thread: with thousands of jobs each decision takes longer than other requests should wait.

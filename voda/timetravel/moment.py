@@ -92,14 +92,9 @@ class LogPlace(Struct, frozen=True, kw_only=True):
 
 
 async def find(store: ReadableLog, moment: Moment, *, before: bool = False) -> LogPlace:
-    """Return the place of a moment in the log.
+    """Return the place of a moment in the log; `before` leaves out the events of the moment itself.
 
     A time is found by bisection, so the answer is as exact as the clocks of the writers agree.
-
-    Args:
-        store: the log.
-        moment: as the user wrote it.
-        before: leave out the events of the moment itself.
 
     Raises:
         InvalidInput: the position is beyond the log's end.

@@ -60,13 +60,7 @@ class Split(Struct, frozen=True, kw_only=True):
 
 
 def split(batch: int, replicas: int, limits: BatchLimits) -> Split:
-    """Spread a batch over replicas, accumulating gradients where it does not fit.
-
-    Args:
-        batch: samples asked for, >= 1.
-        replicas: >= 1.
-        limits: of the application.
-    """
+    """Spread a batch of samples over replicas, accumulating gradients where it does not fit."""
     share = math.ceil(batch / replicas - _SLACK)
     accumulation = math.ceil(share / limits.local_largest - _SLACK) - 1
     if replicas == 1 and batch > limits.initial:
@@ -202,12 +196,7 @@ class PolluxProfile(Struct, frozen=True, kw_only=True):
 
 @functools.lru_cache(maxsize=2 * len(EPOCHS))
 def load_application(name: str, traces: Path) -> Application:
-    """Read one application; read once per process.
-
-    Args:
-        name: one of `EPOCHS`.
-        traces: the folder that holds a folder of this name.
-    """
+    """Read one of `EPOCHS` from its folder below `traces`, once per process."""
     folder = traces / name
     # Beside the folder of the data set, where it was derived; a clone of the repository has none.
     table = load_interpolated(traces.parent.parent / "pollux-nd-times.csv")

@@ -40,12 +40,9 @@ class Provenance(Struct, frozen=True, kw_only=True):
 
 
 def document(runs: Sequence[RunOutcome], origin: Provenance, logs: Sequence[str | None]) -> str:
-    """Return the whole page.
+    """Return the page of one or more runs of one workload.
 
-    Args:
-        runs: of one workload, at least one.
-        origin: how they were made.
-        logs: of each run, the path of its log relative to the page; None where it was not kept.
+    `logs` has the path of each run's log relative to the page; None where it was not kept.
     """
     title = f"{runs[0].result.workload}: {counted(len(runs), 'run')} compared"
     body = (*_introduction(runs), _facts(runs, origin), _comparison(runs), *_distribution(runs), *_runs(runs, logs))
@@ -195,12 +192,7 @@ _MOST_NAME = 60
 
 
 def commands_for(run: RunOutcome, log: str | None) -> Iterable[str]:
-    """Yield the commands that explain a run; nothing where its log was not kept.
-
-    Args:
-        run: the run of the log.
-        log: path relative to the page.
-    """
+    """Yield the commands that explain a run; nothing where its log was not kept. `log` is relative to the page."""
     if log is None:
         return
     link = element("a", text(log), href=quote(log))
@@ -225,12 +217,6 @@ def results_json(runs: Sequence[RunOutcome]) -> bytes:
 
 def write_report(directory: Path, runs: Sequence[RunOutcome], *, command: str, seed: int) -> Path:
     """Write results.json and index.html, over those of an earlier report, and return the page's path.
-
-    Args:
-        directory: made where it is missing.
-        runs: of one workload, at least one.
-        command: that a reader can repeat.
-        seed: of the runs.
 
     Raises:
         InvalidInput: the folder cannot be made or written to.

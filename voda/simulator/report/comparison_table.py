@@ -83,9 +83,7 @@ _LAYOUTS: Sequence[Sequence[Sequence[RunColumn]]] = (
 def comparison_table(runs: Sequence[RunOutcome], width: int) -> RenderableType:
     """Return the comparison for a terminal of `width` columns, >= 80; the best figures are green and bold.
 
-    Args:
-        runs: of one workload, at least one.
-        width: columns of the terminal; the columns are split over up to four tables until they fit.
+    The columns are split over up to four tables until they fit.
     """
     measure = Console(width=10_000).measure
     for layout in _LAYOUTS:

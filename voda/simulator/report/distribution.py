@@ -18,11 +18,7 @@ _MOST_INSIDE = 9
 
 
 def jct_picture(runs: Sequence[RunOutcome]) -> str:
-    """Return the distribution of the job completion times of each run; empty where no job completed.
-
-    Args:
-        runs: in the order of their line classes.
-    """
+    """Return the distribution of the job completion times of each run; empty where no job completed."""
     jcts = [_jcts(run) for run in runs]
     if not any(len(jct_s) for jct_s in jcts):
         return ""

@@ -53,12 +53,7 @@ class _Lanes:
 
 
 def assign_lanes(segments: Iterable[Segment], sizes: Mapping[str, int]) -> list[Bar]:
-    """Return the bars that draw the segments, node by node in the order of `sizes`.
-
-    Args:
-        segments: in any order; a node never mentioned in `sizes` comes last.
-        sizes: node -> GPUs.
-    """
+    """Return the bars that draw the segments, node by node in the order of `sizes` (node -> GPUs); other nodes last."""
     by_node: dict[str, list[Segment]] = {node: [] for node in sizes}
     for segment in segments:
         by_node.setdefault(segment.node, []).append(segment)

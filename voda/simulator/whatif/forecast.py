@@ -78,11 +78,7 @@ async def forecast(
 ) -> Mapping[str, ExpectedTimes]:
     """Return the expected times of every live job of a pool, by job id.
 
-    Args:
-        live: the state; the simulation changes it.
-        pool: its name.
-        now: seconds since the epoch, not before the last event.
-        budget: None = the default.
+    The simulation changes `live`; `now` is not before its last event.
     """
     state = live.state(pool)
     trainings = tuple(
@@ -200,11 +196,7 @@ _BUDGET: Final = ForecastBudget(events=500_000, wall_s=20.0)
 async def expected_start(store: EventStore, job_id: str, position: int, *, pool: str) -> float | None:
     """Return the instant at which the job is expected to have workers again; None where unknown.
 
-    Args:
-        store: the log.
-        job_id: of a live job without workers.
-        position: of the log, from which to simulate, >= 1.
-        pool: the job's.
+    The simulation starts at `position` >= 1 of the log, where the job is live and has no workers.
     """
     live = Live()
     after = await restore(store, live, at_most=position)

@@ -62,11 +62,9 @@ class HindsightProfile(Struct, frozen=True, kw_only=True):
 
 
 class Hindsight:
-    """The real speed of every job, from the measurements of all jobs.
+    """The real speed of every job, from the measurements of all jobs of a whole log.
 
-    Args:
-        jobs: every job of the log, by id; the whole log is folded.
-        settings: hold what is assumed where nothing was measured.
+    Where nothing was measured, the settings say what to assume.
     """
 
     def __init__(self, jobs: Mapping[str, MeasuredJob], settings: Settings) -> None:

@@ -18,11 +18,7 @@ _LOSSES: Final = frozenset({"failed", "evicted", "node_lost"})
 
 
 class JobReplay(Projection):
-    """The trainings of the jobs, as a log's first events leave them.
-
-    Args:
-        profile_of: job id -> the job's true speed.
-    """
+    """The trainings of the jobs, as a log's first events leave them; `profile_of` returns a job's true speed."""
 
     def __init__(self, profile_of: Callable[[str], Profile]) -> None:
         self._profile_of = profile_of
@@ -32,12 +28,7 @@ class JobReplay(Projection):
         self._workers: dict[str, dict[int, str]] = {}
 
     def trainings(self, specs: Mapping[str, JobSpec], now: float) -> tuple[Training, ...]:
-        """Return the live jobs at `now`.
-
-        Args:
-            specs: the present ones of the live jobs.
-            now: not before the last event.
-        """
+        """Return the live jobs with their present specs at `now`, which is not before the last event."""
         for job_id in tuple(self._changing):
             self._place_workers(job_id)
         live = [self._trainings[job_id] for job_id in specs if job_id in self._trainings]

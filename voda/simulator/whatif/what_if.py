@@ -66,12 +66,7 @@ class RecordedLog(Struct, frozen=True, kw_only=True):
 
 
 async def read_recording(store: EventStore, position: int, *, pool: str | None = None) -> RecordedLog:
-    """Read a whole log for what-if simulations from `position` on.
-
-    Args:
-        store: the log.
-        position: 0 = from the beginning.
-        pool: where the log has more than one.
+    """Read a whole log for what-if simulations from `position` on, 0 = from the beginning.
 
     Raises:
         InvalidInput: the pool is not in the log, or there are several and none is named.
