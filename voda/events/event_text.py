@@ -11,6 +11,7 @@ from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events import types as facts
 from voda.events.envelope import Event
+from voda.text import counted
 
 TYPES: Mapping[str, type[facts.Data]] = {fact.TYPE: fact for fact in get_args(facts.AnyFact)}
 """Every event type there is, by its word in the log."""
@@ -57,14 +58,14 @@ def describe_fact(fact: facts.AnyFact) -> str:
         case facts.JobStalled():
             return f"is stalled{_because(fact.reason)}" if fact.reason else "continues"
         case facts.WorkerStarted():
-            return f"{_counted(len(fact.workers), 'worker')} started on {per_node(fact.workers.values())}"
+            return f"{counted(len(fact.workers), 'worker')} started on {per_node(fact.workers.values())}"
         case facts.WorkerExited():
             code = "" if fact.exit_code is None else f" with exit code {fact.exit_code}"
-            return f"{_counted(len(fact.workers), 'worker')} {_EXITS[fact.cause]}{code}"
+            return f"{counted(len(fact.workers), 'worker')} {_EXITS[fact.cause]}{code}"
         case facts.JobProgressed():
             timed = "" if fact.epoch_s is None else f", the last in {fact.epoch_s:.4g} s"
             epochs = "1 epoch" if fact.epochs_done == 1 else f"{fact.epochs_done:g} epochs"
-            return f"{epochs} done on {_counted(fact.workers, 'worker')}{timed}"
+            return f"{epochs} done on {counted(fact.workers, 'worker')}{timed}"
         case facts.JobCompleted():
             return "completed"
         case facts.JobFailed():
@@ -128,7 +129,7 @@ def _shape(node: Node) -> str:
     notes = [] if node.is_ready else ["not ready"]
     notes += [] if node.is_schedulable else ["cordoned"]
     notes += [f"{node.foreign_gpus} used by others"] if node.foreign_gpus else []
-    return ", ".join([_counted(node.gpus, "GPU"), *notes])
+    return ", ".join([counted(node.gpus, "GPU"), *notes])
 
 
 def _changes(fact: facts.PlanAdopted) -> str:
@@ -138,10 +139,6 @@ def _changes(fact: facts.PlanAdopted) -> str:
     changes += [f"{job_id} waits" for job_id in sorted(fact.reasons) if job_id not in moved]
     more = f" and {len(changes) - _LISTED} more" if len(changes) > _LISTED else ""
     return "; ".join(changes[:_LISTED]) + more if changes else "no change"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _because(reason: str) -> str:

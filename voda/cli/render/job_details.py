@@ -22,7 +22,7 @@ from voda.cli.render.stdout import plain
 from voda.cli.render.times import full, short, since
 from voda.domain.errors import PermanentError
 from voda.events.event_text import TYPES, per_node
-from voda.simulator.report.units import counted
+from voda.text import counted
 
 _EVENTS = 8
 _QUIET = {"job.progressed", "plan.adopted", "job.queue_level_changed"}

@@ -2,5 +2,5 @@
 
 `comparison_page` and `timeline_page` are the HTML pages, `comparison_table` is for the terminal; both read
 `run_summary`. `pictures` draws a run from `gantt` (with `lanes`) and `bins`, `distribution` draws completion times;
-`svg`, `colours` and `units` are shared.
+`svg` and `colours` are shared.
 """

@@ -25,7 +25,7 @@ from voda.simulator.report.distribution import jct_picture
 from voda.simulator.report.pictures import RunPictures
 from voda.simulator.report.run_summary import RunOutcome, about, labels, warnings
 from voda.simulator.report.svg import element, text
-from voda.simulator.report.units import counted, percent, span
+from voda.text import counted, percent, span
 
 # No script and no request, even if a name were not escaped.
 _SECURITY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"

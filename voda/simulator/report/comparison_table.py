@@ -12,7 +12,7 @@ from rich.text import Text
 from voda.simulator.fairness import UNFAIR_ABOVE
 from voda.simulator.metrics import RunResult
 from voda.simulator.report.run_summary import RunOutcome, about, labels, warnings
-from voda.simulator.report.units import count, instant_span, number, percent, span
+from voda.text import count, instant_span, number, percent, span
 
 
 class RunColumn(Struct, frozen=True):

@@ -8,7 +8,7 @@ from voda.projections.timeline import Floats
 from voda.simulator.report.colours import line_class
 from voda.simulator.report.run_summary import RunOutcome, labels
 from voda.simulator.report.svg import Box, element, log_ticks, picture, px, text
-from voda.simulator.report.units import span
+from voda.text import span
 
 _WIDTH, _HEIGHT = 1080.0, 400.0
 _BOX = Box(56.0, 16.0, 1008.0, 330.0)

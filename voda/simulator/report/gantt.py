@@ -19,7 +19,7 @@ from voda.simulator.report.colours import OCCUPANCY, JobColours
 from voda.simulator.report.lanes import Bar, assign_lanes
 from voda.simulator.report.run_summary import RunOutcome
 from voda.simulator.report.svg import Box, element, px, rectangle_path, text
-from voda.simulator.report.units import span
+from voda.text import span
 
 _NODE_GAP = 5.0
 _LEAST_BAR = 0.4

@@ -11,7 +11,7 @@ from voda.simulator.report.colours import JobColours
 from voda.simulator.report.gantt import Frame, gantt, occupancy_map, segments_of
 from voda.simulator.report.run_summary import RunOutcome
 from voda.simulator.report.svg import Box, element, picture, px, text, time_ticks
-from voda.simulator.report.units import count, number, span
+from voda.text import count, number, span
 
 _WIDTH = 1080.0
 _LEFT = 96.0

@@ -8,7 +8,7 @@ from msgspec import Struct
 from voda.projections.history import History
 from voda.projections.timeline import Timeline
 from voda.simulator.metrics import RunResult
-from voda.simulator.report.units import counted
+from voda.text import counted
 
 
 class RunOutcome(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from voda.simulator.report.comparison_page import page
 from voda.simulator.report.pictures import RunPictures
 from voda.simulator.report.run_summary import RunOutcome, about
 from voda.simulator.report.svg import element, text
-from voda.simulator.report.units import counted, percent, span
+from voda.text import counted, percent, span
 
 _MOST_ROWS = 500
 

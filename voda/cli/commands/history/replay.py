@@ -101,7 +101,7 @@ async def _verify(log: str) -> "Verification":
 def _show_verification(found: "Verification", output: Output) -> None:
     import msgspec
 
-    from voda.simulator.report.units import counted
+    from voda.text import counted
 
     if output is Output.JSON:
         print(msgspec.json.encode(found).decode())
