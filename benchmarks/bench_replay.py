@@ -7,7 +7,7 @@ from pathlib import Path
 from time import perf_counter
 
 from benchmarks.table import Row
-from voda.controller.follower import catch_up, restore, take_snapshot
+from voda.controller.follower import catch_up, restore, take_snapshots
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events.envelope import ANY_VERSION, Fact
@@ -76,7 +76,7 @@ async def _replayed(path: Path) -> tuple[float, Live]:
 async def _leave_snapshot(path: Path, position: int) -> None:
     store, live = await open_store(path), Live()
     await catch_up(store, [live], after=0, until=position)
-    await take_snapshot(store, live, position)
+    await take_snapshots(store, [live], position)
     await store.close()
 
 

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from voda.application.read_model import View
-from voda.controller.follower import catch_up, take_snapshot
+from voda.controller.follower import catch_up, take_snapshots
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events.envelope import ANY_VERSION, Fact, Head
@@ -68,7 +68,7 @@ async def _leave_snapshots(store: DurableStore, position: int) -> None:
     view = View(store)
     await catch_up(store, [view.live, view.roster], after=0, until=position)
     for projection in (view.live, view.roster):
-        await take_snapshot(store, projection, position)
+        await take_snapshots(store, [projection], position)
 
 
 def _groups(events: int) -> Iterator[GroupPlan]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_spec, a_state
-from voda.controller.follower import catch_up, take_snapshot
+from voda.controller.follower import catch_up, take_snapshots
 from voda.domain.errors import InvalidInput
 from voda.domain.estimate import Estimate
 from voda.domain.job import Phase
@@ -100,7 +100,7 @@ async def test_state_from_any_snapshot_and_its_tail_equals_the_whole_replay(data
     snapshot = Live()
     taken = data.draw(st.integers(0, position))
     await catch_up(store, [snapshot], after=0, until=taken)
-    await take_snapshot(store, snapshot, taken)
+    await take_snapshots(store, [snapshot], taken)
     whole = Live()
     await catch_up(store, [whole], after=0, until=position)
     assert (await live_at(store, position)).state_hash() == whole.state_hash()

@@ -101,12 +101,6 @@ async def _check(store: EventStore, snapshot: Snapshot) -> None:
         )
 
 
-async def take_snapshot(store: EventStore, projection: Projection, position: int) -> Snapshot:
-    """Save the state of a projection that is at `position`, with the head of every stream."""
-    (snapshot,) = await take_snapshots(store, [projection], position)
-    return snapshot
-
-
 async def take_snapshots(store: EventStore, projections: Sequence[Projection], position: int) -> Sequence[Snapshot]:
     """Save the states of projections that are at `position`, with the head of every stream."""
     states = [(projection.FORMAT, projection.dump()) for projection in projections]

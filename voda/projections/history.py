@@ -15,7 +15,7 @@ from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.events.spec_changes import respecified
 from voda.projections.base import Projection
-from voda.projections.worker_changes import WorkerChanges
+from voda.projections.job_changes import WorkerChanges
 
 Outcome = Literal["completed", "failed", "canceled"]
 _OUTCOMES: Final[Mapping[type, Outcome]] = {

@@ -3,7 +3,7 @@
 Rule: phase, totals and starts of a live job come from the same functions as in the live cluster.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -11,8 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.domain.job import Job, JobSpec, Phase
-from voda.events.types import ExitCause, JobCanceled, JobEnd, JobFailed, JobProgressed, PlanAdopted
-from voda.projections.worker_changes import END_PHASES, WorkerChanges, charge, exit_workers, start_workers
+from voda.events import types as facts
+from voda.projections.job_changes import END_PHASES, JobChange, WorkerChanges, changed_job, charge
 
 _MOST_REPORTS: Final = 1_000
 """Newest ones kept of a job; some 75 bytes each, packed."""
@@ -100,11 +100,6 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         return self.job.phase is Phase.WAITING and self.job.first_started_at is not None
 
     @property
-    def may_have_workers(self) -> bool:
-        """Whether workers can start or exit: it is live, or some workers outlived it."""
-        return self.is_live or bool(self.job.workers)
-
-    @property
     def reports(self) -> tuple[ProgressReport, ...]:
         """The newest reports, oldest first; unpacked anew at each call."""
         return tuple(msgspec.msgpack.decode(one, type=ProgressReport) for one in self.packed)
@@ -114,28 +109,45 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         """How many reports are kept."""
         return len(self.packed)
 
-    def start(self, workers: Mapping[int, str], now: float) -> None:
-        """Add workers that have started."""
+    def change(self, fact: JobChange | facts.JobStalled, now: float) -> bool:
+        """Fold a fact about the job, and return whether it concerns the record."""
         if not self.is_live:
-            self._outlive({**self.job.workers, **workers}, now)
-            return
-        self.job = start_workers(self.job, workers, now)
-        self._changes_at(now).start(workers)
-        self._count_changes()
+            return self._change_ended(fact, now)
+        if isinstance(fact, facts.JobStalled):
+            self.stall = fact.reason
+            return True
+        self.job = changed_job(self.job, fact, now)
+        match fact:
+            case facts.JobProgressed():
+                self._report(fact, now)
+            case facts.WorkerStarted():
+                self._changes_at(now).start(fact.workers)
+                self._count_changes()
+            case facts.WorkerExited():
+                self._changes_at(now).exit(fact.workers, fact.cause)
+                self._count_changes()
+            case facts.ActionFailed():
+                self.last_error, self.last_error_at = f"{fact.action}: {fact.error}", now
+            case facts.JobCancelRequested():
+                self.cancel_reason = fact.reason
+            case _:
+                pass
+        return True
 
-    def exit(self, gone: Collection[int], cause: ExitCause, now: float) -> None:
-        """Remove workers that have exited."""
-        if not self.is_live:
-            self._outlive({index: node for index, node in self.job.workers.items() if index not in gone}, now)
-            return
-        self.job = exit_workers(self.job, gone, cause, now)
-        self._changes_at(now).exit(gone, cause)
-        self._count_changes()
+    def _change_ended(self, fact: facts.Data, now: float) -> bool:
+        """Charge an ended job for the GPUs that its last workers held until now."""
+        workers = dict(self.job.workers)
+        if not workers or not isinstance(fact, facts.WorkerStarted | facts.WorkerExited):
+            return False
+        if isinstance(fact, facts.WorkerStarted):
+            workers |= fact.workers
+        else:
+            workers = {index: node for index, node in workers.items() if index not in fact.workers}
+        gpu_s = self.job.attained_service_gpu_s + self.job.gpus * (now - self.job.counted_at)
+        self.job = replace(self.job, workers=workers, counted_at=now, attained_service_gpu_s=gpu_s)
+        return True
 
-    def report(self, fact: JobProgressed, now: float) -> None:
-        """Add a report."""
-        if fact.epochs_done > self.job.epochs_done:
-            self.job = replace(self.job, epochs_done=fact.epochs_done)
+    def _report(self, fact: facts.JobProgressed, now: float) -> None:
         if fact.epoch_s is not None:
             self.epoch_s = fact.epoch_s
         if fact.metrics:
@@ -145,7 +157,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         self.packed.append(msgspec.msgpack.encode(reported))
         del self.packed[:-_MOST_REPORTS]
 
-    def plan(self, fact: PlanAdopted) -> None:
+    def plan(self, fact: facts.PlanAdopted) -> None:
         """Take over what a plan says about the job."""
         job_id = self.spec.job_id
         self.reason = fact.reasons.get(job_id, "" if job_id in fact.released else self.reason)
@@ -154,14 +166,14 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         elif job_id in fact.released:
             self.planned = ()
 
-    def end(self, fact: JobEnd, now: float) -> None:
+    def end(self, fact: facts.JobEnd, now: float) -> None:
         """End the job."""
         self.job = replace(charge(self.job, now), phase=END_PHASES[type(fact)])
         self._count_changes()
         self.finished_at, self.planned, self.changes, self.stall = now, (), None, ""
         self.reason = self.cancel_reason
-        if not isinstance(fact, JobCanceled):
-            self.reason = fact.reason if isinstance(fact, JobFailed) else ""
+        if not isinstance(fact, facts.JobCanceled):
+            self.reason = fact.reason if isinstance(fact, facts.JobFailed) else ""
 
     def forget_reports(self) -> None:
         """Drop the reports; what they say of the present stays."""
@@ -177,11 +189,6 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         if self.changes is not None:
             totals = self.changes.totals()
             self.resizes, self.migrations = totals.resizes, totals.migrations
-
-    def _outlive(self, workers: Mapping[int, str], now: float) -> None:
-        """Charge an ended job for the GPUs that its last workers held until now."""
-        gpu_s = self.job.attained_service_gpu_s + self.job.gpus * (now - self.job.counted_at)
-        self.job = replace(self.job, workers=workers, counted_at=now, attained_service_gpu_s=gpu_s)
 
 
 def new_record(spec: JobSpec, now: float, position: int) -> JobRecord:

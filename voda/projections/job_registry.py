@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from voda.domain.job import Phase
 from voda.events import types as facts
 from voda.events.envelope import Event
-from voda.events.spec_changes import respecified
 from voda.projections.base import Projection
+from voda.projections.job_changes import JobChange
 from voda.projections.job_index import JobIndex
 from voda.projections.job_record import JobRecord, new_record
 
@@ -170,67 +170,9 @@ def _submitted(registry: JobRegistry, fact: facts.JobSubmitted, event: Event) ->
 
 
 @JobRegistry.folds
-def _cancel_requested(registry: JobRegistry, fact: facts.JobCancelRequested, event: Event) -> None:
-    if (record := registry._live_record(fact.job_id)) is not None:
-        record.job = replace(record.job, is_canceling=True)
-        record.cancel_reason = fact.reason
-        registry._mark(record, event)
-
-
-@JobRegistry.folds
-def _changed(registry: JobRegistry, fact: facts.JobChanged, event: Event) -> None:
-    if (record := registry._live_record(fact.job_id)) is not None:
-        record.job = replace(record.job, spec=respecified(record.spec, fact))
-        registry._mark(record, event)
-
-
-@JobRegistry.folds
-def _registered(registry: JobRegistry, fact: facts.JobRegistered, event: Event) -> None:
-    if (record := registry._live_record(fact.job_id)) is not None:
-        record.job = replace(record.job, uid=fact.uid)
-        registry._mark(record, event)
-
-
-@JobRegistry.folds
-def _worker_started(registry: JobRegistry, fact: facts.WorkerStarted, event: Event) -> None:
-    if (record := registry._records.get(fact.job_id)) is not None and record.may_have_workers:
-        record.start(fact.workers, event.recorded_at)
-        registry._mark(record, event)
-
-
-@JobRegistry.folds
-def _worker_exited(registry: JobRegistry, fact: facts.WorkerExited, event: Event) -> None:
-    if (record := registry._records.get(fact.job_id)) is not None and record.may_have_workers:
-        record.exit(fact.workers, fact.cause, event.recorded_at)
-        registry._mark(record, event)
-
-
-@JobRegistry.folds
-def _progressed(registry: JobRegistry, fact: facts.JobProgressed, event: Event) -> None:
-    if (record := registry._live_record(fact.job_id)) is not None:
-        record.report(fact, event.recorded_at)
-        registry._mark(record, event)
-
-
-@JobRegistry.folds
-def _action_failed(registry: JobRegistry, fact: facts.ActionFailed, event: Event) -> None:
-    if (record := registry._live_record(fact.job_id)) is not None:
-        record.job = replace(record.job, failures=record.job.failures + 1)
-        record.last_error, record.last_error_at = f"{fact.action}: {fact.error}", event.recorded_at
-        registry._mark(record, event)
-
-
-@JobRegistry.folds
-def _stalled(registry: JobRegistry, fact: facts.JobStalled, event: Event) -> None:
-    if (record := registry._live_record(fact.job_id)) is not None:
-        record.stall = fact.reason
-        registry._mark(record, event)
-
-
-@JobRegistry.folds
-def _queue_level_changed(registry: JobRegistry, fact: facts.JobQueueLevelChanged, event: Event) -> None:
-    if (record := registry._live_record(fact.job_id)) is not None:
-        record.job = replace(record.job, queue_level=fact.queue_level, queued_since=event.recorded_at)
+def _job_changed(registry: JobRegistry, fact: JobChange | facts.JobStalled, event: Event) -> None:
+    record = registry._records.get(fact.job_id)
+    if record is not None and record.change(fact, event.recorded_at):
         registry._mark(record, event)
 
 

@@ -18,9 +18,8 @@ from voda.domain.state import ClusterState, Settings
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.events.plan_diff import adopted
-from voda.events.spec_changes import respecified
 from voda.projections.base import Projection
-from voda.projections.worker_changes import END_PHASES, exit_workers, start_workers
+from voda.projections.job_changes import END_PHASES, JobChange, changed_job
 
 
 class LivePool(Struct, kw_only=True):
@@ -175,20 +174,28 @@ def _ended(live: LiveCluster, fact: facts.JobEnd, event: Event) -> None:
 
 
 @LiveCluster.folds
-def _cancel_requested(live: LiveCluster, fact: facts.JobCancelRequested, event: Event) -> None:
-    live._change(fact.job_id, is_canceling=True)
-
-
-@LiveCluster.folds
-def _changed(live: LiveCluster, fact: facts.JobChanged, event: Event) -> None:
+def _job_changed(live: LiveCluster, fact: JobChange, event: Event) -> None:
     if (job := live._job(fact.job_id)) is not None:
-        _unindex(live, job)
-        live._change(fact.job_id, spec=respecified(job.spec, fact), refusals={})
+        if isinstance(fact, facts.JobChanged):
+            _unindex(live, job)
+        if (changed := changed_job(job, fact, event.recorded_at)) is not job:
+            live._store(changed)
+    elif (pool := live._outlived_in.get(fact.job_id)) is not None:
+        _outlived_job_changed(live, pool.outlived, fact)
 
 
-@LiveCluster.folds
-def _registered(live: LiveCluster, fact: facts.JobRegistered, event: Event) -> None:
-    live._change(fact.job_id, uid=fact.uid)
+def _outlived_job_changed(live: LiveCluster, outlived: dict[str, Job], fact: JobChange) -> None:
+    job = outlived[fact.job_id]
+    if isinstance(fact, facts.WorkerStarted):
+        outlived[fact.job_id] = replace(job, workers={**job.workers, **fact.workers})
+    elif isinstance(fact, facts.WorkerExited):
+        left = {index: node for index, node in job.workers.items() if index not in fact.workers}
+        # The order of jobs is that of their last exits.
+        del outlived[fact.job_id]
+        if left:
+            outlived[fact.job_id] = replace(job, workers=left)
+        else:
+            del live._outlived_in[fact.job_id]
 
 
 @LiveCluster.folds
@@ -198,40 +205,6 @@ def _refused(live: LiveCluster, fact: facts.WorkerRefused, event: Event) -> None
     elif (job := live._job(fact.job_id)) is not None:
         live._change(fact.job_id, refusals={**job.refusals, fact.node: fact.reason})
         _index(live, fact.job_id, {fact.node: fact.reason})
-
-
-@LiveCluster.folds
-def _worker_started(live: LiveCluster, fact: facts.WorkerStarted, event: Event) -> None:
-    if (job := live._job(fact.job_id)) is not None:
-        live._store(start_workers(job, fact.workers, event.recorded_at))
-    elif (pool := live._outlived_in.get(fact.job_id)) is not None:
-        past = pool.outlived[fact.job_id]
-        pool.outlived[fact.job_id] = replace(past, workers={**past.workers, **fact.workers})
-
-
-@LiveCluster.folds
-def _worker_exited(live: LiveCluster, fact: facts.WorkerExited, event: Event) -> None:
-    if (job := live._job(fact.job_id)) is not None:
-        live._store(exit_workers(job, fact.workers, fact.cause, event.recorded_at))
-    elif (pool := live._outlived_in.get(fact.job_id)) is not None:
-        past = pool.outlived.pop(fact.job_id)
-        if left := {index: node for index, node in past.workers.items() if index not in fact.workers}:
-            pool.outlived[fact.job_id] = replace(past, workers=left)
-        else:
-            del live._outlived_in[fact.job_id]
-
-
-@LiveCluster.folds
-def _progressed(live: LiveCluster, fact: facts.JobProgressed, event: Event) -> None:
-    job = live._job(fact.job_id)
-    if job is not None and fact.epochs_done > job.epochs_done:
-        live._change(fact.job_id, epochs_done=fact.epochs_done)
-
-
-@LiveCluster.folds
-def _action_failed(live: LiveCluster, fact: facts.ActionFailed, event: Event) -> None:
-    if (job := live._job(fact.job_id)) is not None:
-        live._change(fact.job_id, failures=job.failures + 1)
 
 
 @LiveCluster.folds
@@ -290,11 +263,6 @@ def _plan_adopted(live: LiveCluster, fact: facts.PlanAdopted, event: Event) -> N
         del pool.undecided[job_id]
         if pool.jobs[job_id].phase is Phase.SUBMITTED:
             live._change(job_id, phase=Phase.WAITING)
-
-
-@LiveCluster.folds
-def _queue_level_changed(live: LiveCluster, fact: facts.JobQueueLevelChanged, event: Event) -> None:
-    live._change(fact.job_id, queue_level=fact.queue_level, queued_since=event.recorded_at)
 
 
 @LiveCluster.folds

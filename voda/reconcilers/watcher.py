@@ -6,7 +6,7 @@ Rule: it records every observation as it is, whether anybody wanted it or not.
 from collections.abc import Iterable
 
 from voda.clock import Clock
-from voda.cluster.port import Cluster, Notice
+from voda.cluster.port import Notice
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.log.store import EventStore
 
@@ -34,8 +34,3 @@ class Watcher:
     async def append(self, fact: Fact) -> None:
         """Append one fact to its stream."""
         await self._store.append(fact.data.stream, ANY_VERSION, [fact])
-
-    async def run(self, cluster: Cluster) -> None:
-        """Record the notices of a cluster until it has no more."""
-        async for notice in cluster.watch():
-            await self.record([notice])

@@ -24,11 +24,6 @@ class FailureRates(Struct, frozen=True, kw_only=True):
     worker_mtbf_s: float = math.inf
     """Per cluster: the mean time between two failures of any worker."""
 
-    @property
-    def is_quiet(self) -> bool:
-        """Whether nothing ever fails."""
-        return math.isinf(self.node_mtbf_s) and math.isinf(self.worker_mtbf_s)
-
 
 class Failure(Struct, frozen=True, order=True):
     """One failure or repair."""

@@ -8,7 +8,7 @@ import pytest
 from tests.builders import a_node, a_spec
 from voda.clock import VirtualClock
 from voda.controller.controller import Controller
-from voda.controller.follower import take_snapshot
+from voda.controller.follower import take_snapshots
 from voda.domain.errors import Fenced, InvalidInput, StoreUnavailable
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
@@ -463,7 +463,7 @@ async def test_lead_when_it_followed_the_log_keeps_what_it_folded(stage: Stage) 
     standby = stage.a_controller()
     await standby.warm()
     live, cluster = standby.live, standby.live.cluster
-    await take_snapshot(stage.store, stage.controller.live, stage.controller.live.position)
+    await take_snapshots(stage.store, [stage.controller.live], stage.controller.live.position)
     await stage.add(JobCancelRequested(job_id="a"))
     await standby.lead("other", 2)
     assert (standby.live, standby.live.cluster) == (live, cluster)

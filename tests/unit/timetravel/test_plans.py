@@ -80,13 +80,13 @@ async def test_plan_numbered_when_asked_then_names_the_jobs_it_changed() -> None
 
 
 async def test_plan_numbered_when_begun_from_a_snapshot_then_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    from voda.controller.follower import catch_up, take_snapshot
+    from voda.controller.follower import catch_up, take_snapshots
     from voda.projections.live import Live
 
     pool = await a_pool(30)
     live = Live()
     until = await catch_up(pool.store, [live], after=0, until=pool.positions[20] + 1)
-    await take_snapshot(pool.store, live, until)
+    await take_snapshots(pool.store, [live], until)
     monkeypatch.setattr(plans, "_WORTH_A_SNAPSHOT", 3)
     for number in (20, 21, 25, 30):
         found = await plan_numbered(pool.store, "default", number)

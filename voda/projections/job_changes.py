@@ -1,19 +1,58 @@
-"""How starts and exits of workers change a job: its phase, its charges, and counts of starts, resizes, migrations.
+"""How events change a job: its request, its phase, its charges, and counts of starts, resizes, migrations.
 
-Rule: all events of one instant are one change of the job; projections that fold jobs share these functions.
+Rule: all events of one instant are one change of the job; every projection of jobs uses these functions.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final
+from typing import Final, assert_never
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.domain.job import Job, Phase
-from voda.events.types import ExitCause, JobCanceled, JobCompleted, JobFailed
+from voda.events import types as facts
+from voda.events.spec_changes import respecified
 
-END_PHASES: Final = {JobCompleted: Phase.COMPLETED, JobFailed: Phase.FAILED, JobCanceled: Phase.CANCELED}
+END_PHASES: Final = {
+    facts.JobCompleted: Phase.COMPLETED,
+    facts.JobFailed: Phase.FAILED,
+    facts.JobCanceled: Phase.CANCELED,
+}
+JobChange = (
+    facts.JobProgressed
+    | facts.WorkerStarted
+    | facts.WorkerExited
+    | facts.ActionFailed
+    | facts.JobRegistered
+    | facts.JobChanged
+    | facts.JobCancelRequested
+    | facts.JobQueueLevelChanged
+)
+"""Facts that change a live job and nothing else."""
+
+
+def changed_job(job: Job, fact: JobChange, now: float) -> Job:
+    """Return a live job after a fact about it; the same object where the fact says nothing new."""
+    match fact:
+        case facts.JobProgressed():
+            return replace(job, epochs_done=fact.epochs_done) if fact.epochs_done > job.epochs_done else job
+        case facts.WorkerStarted():
+            return _start_workers(job, fact.workers, now)
+        case facts.WorkerExited():
+            return _exit_workers(job, fact.workers, fact.cause, now)
+        case facts.ActionFailed():
+            return replace(job, failures=job.failures + 1)
+        case facts.JobRegistered():
+            return replace(job, uid=fact.uid)
+        case facts.JobChanged():
+            return replace(job, spec=respecified(job.spec, fact), refusals={})
+        case facts.JobCancelRequested():
+            return replace(job, is_canceling=True)
+        case facts.JobQueueLevelChanged():
+            return replace(job, queue_level=fact.queue_level, queued_since=now)
+        case _:
+            assert_never(fact)
 
 
 class WorkerChanges(Struct, kw_only=True):
@@ -45,7 +84,7 @@ class WorkerChanges(Struct, kw_only=True):
             self.moving.pop(index, None)
         self.workers.update(workers)
 
-    def exit(self, gone: Iterable[int], cause: ExitCause) -> None:
+    def exit(self, gone: Iterable[int], cause: facts.ExitCause) -> None:
         """Remove workers that have exited; call `begin` first."""
         for index in gone:
             node = self.workers.pop(index, None)
@@ -100,7 +139,7 @@ def charge(job: Job, now: float) -> Job:
     )
 
 
-def start_workers(job: Job, workers: Mapping[int, str], now: float) -> Job:
+def _start_workers(job: Job, workers: Mapping[int, str], now: float) -> Job:
     """Return the job once these workers hold their GPUs."""
     is_start = job.phase is not Phase.RUNNING
     job = replace(charge(job, now), workers={**job.workers, **workers})
@@ -117,7 +156,7 @@ def start_workers(job: Job, workers: Mapping[int, str], now: float) -> Job:
     )
 
 
-def exit_workers(job: Job, gone: Collection[int], cause: ExitCause, now: float) -> Job:
+def _exit_workers(job: Job, gone: Collection[int], cause: facts.ExitCause, now: float) -> Job:
     """Return the job once these workers hold no GPU any more."""
     left = {index: node for index, node in job.workers.items() if index not in gone}
     # A job whose workers all move is on its way, not halted: it keeps its start and its service.
