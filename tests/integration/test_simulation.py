@@ -72,7 +72,7 @@ class Invariants:
 async def test_every_policy_finishes_every_job_and_never_overcommits(policy: str, failures: FailureRates) -> None:
     run = await a_run(policy, failures=failures)
     live, history = Live(), History()
-    await catch_up(run.store, [live, history], after=0, seen=Invariants(live))
+    await catch_up(run.store, [live, history], after=0, on_event=Invariants(live))
     assert run.unfinished == ()
     assert len(history.finished) == 40
     assert {job.outcome for job in history.finished} == {"completed"}
@@ -82,7 +82,7 @@ async def test_every_policy_finishes_every_job_and_never_overcommits(policy: str
 async def test_every_placer_finishes_every_job_and_never_overcommits(placer: str) -> None:
     run = await a_run("elastic-srjf", placer, ROUGH)
     live = Live()
-    await catch_up(run.store, [live], after=0, seen=Invariants(live))
+    await catch_up(run.store, [live], after=0, on_event=Invariants(live))
     assert run.unfinished == ()
 
 

@@ -132,7 +132,7 @@ class Controller:
 
     async def catch_up(self) -> None:
         """Fold the events since the last call, and find out whether they make a decision due."""
-        await catch_up(self._store, [self.live], after=self.live.position, seen=self._on_event)
+        await catch_up(self._store, [self.live], after=self.live.position, on_event=self._on_event)
 
     def request_decision(self, cause: str) -> None:
         """Make a decision due without an event, as a periodic tick does."""

@@ -44,12 +44,12 @@ async def catch_up(
     *,
     after: int,
     until: int | None = None,
-    seen: Callable[[Event], None] | None = None,
+    on_event: Callable[[Event], None] | None = None,
 ) -> int:
     """Fold all events with `after` < position <= `until` and return the position reached.
 
-    The projections are at `after` and move in their order; None = until the end of the log. `seen` is called with every
-    folded event.
+    The projections are at `after` and move in their order; None = until the end of the log. `on_event` gets every folded
+    event.
     """
     folds = [projection.apply for projection in projections]
     while until is None or after < until:
@@ -58,8 +58,8 @@ async def catch_up(
         for event in events:
             for fold in folds:
                 fold(event)
-            if seen is not None:
-                seen(event)
+            if on_event is not None:
+                on_event(event)
         if events:
             after = events[-1].position
         if len(events) < limit:

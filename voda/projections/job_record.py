@@ -15,7 +15,7 @@ from voda.events import types as facts
 from voda.projections.job_changes import END_PHASES, JobChange, WorkerChanges, changed_job, charge
 
 _MOST_REPORTS: Final = 1_000
-"""Newest ones kept of a job; some 75 bytes each, packed."""
+"""Per job, the newest ones; some 75 bytes each, packed."""
 
 
 class ProgressReport(Struct, frozen=True, array_like=True, gc=False):
@@ -106,7 +106,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
 
     @property
     def reports_kept(self) -> int:
-        """How many reports are kept."""
+        """The number of reports."""
         return len(self.packed)
 
     def change(self, fact: JobChange | facts.JobStalled, now: float) -> bool:

@@ -39,7 +39,7 @@ class JobRegistry(Projection):
         self._most_ended = most_ended
         self._records: dict[str, JobRecord] = {}
         self._ended: dict[str, None] = {}
-        """Ended jobs that are kept, in the order of their ends."""
+        """The ended jobs among the records, in the order of their ends."""
         self._with_reports: dict[str, None] = {}
         """Those of them that have reports, in the same order."""
         self._ended_reports = 0
@@ -66,7 +66,7 @@ class JobRegistry(Projection):
 
     def ids_named(self, name: str) -> Sequence[str]:
         """Return the jobs of that name, the latest of each namespace."""
-        return [job_id for (_, known), job_id in self._latest.items() if known == name]
+        return [job_id for (_, job_name), job_id in self._latest.items() if job_name == name]
 
     def jobs(self) -> Mapping[str, JobRecord]:
         """Return all records by job id, in the order of submission; read-only, and changing with the log."""

@@ -97,12 +97,12 @@ class Learning(Projection):
         cached = self._cache.get(spec.job_id)
         if (
             cached is not None
-            and (known := cached.estimate) is not None
+            and (measurements := cached.estimate) is not None
             and cached.epochs_done == job.epochs_done
             and cached.spec is spec
             and cached.settings is settings
         ):
-            return known
+            return measurements
         return self._new_estimate(cached or _CachedEstimate(spec, self._scaling(spec)), job, settings)
 
     def undisturbed_span(self, job_id: str) -> UndisturbedSpan | None:
@@ -181,9 +181,9 @@ class Learning(Projection):
 
     def _history(self, category: str) -> CategoryHistory:
         if (history := self._histories.get(category)) is None:
-            known = self._categories.get(category)
-            history = CategoryHistory(known.epochs if known else EpochMeans())
-            if known:
+            measurements = self._categories.get(category)
+            history = CategoryHistory(measurements.epochs if measurements else EpochMeans())
+            if measurements:
                 self._histories[category] = history
         return history
 

@@ -268,9 +268,9 @@ def _plan_adopted(live: LiveCluster, fact: facts.PlanAdopted, event: Event) -> N
 @LiveCluster.folds
 def _settings_changed(live: LiveCluster, fact: facts.PolicyChanged | facts.RatelimitChanged, event: Event) -> None:
     pool = live._change_pool(fact.pool)
-    known = Settings.__struct_fields__
+    fields = Settings.__struct_fields__
     given = {name: value for name in fact.__struct_fields__ if (value := getattr(fact, name)) is not None}
-    changed = {name: value for name, value in given.items() if name in known}
+    changed = {name: value for name, value in given.items() if name in fields}
     if isinstance(fact, facts.PolicyChanged):
         before = pool.settings.parameters
         new = {policy: {**before.get(policy, {}), **values} for policy, values in fact.parameters.items()}

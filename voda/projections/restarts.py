@@ -98,7 +98,7 @@ class UndisturbedSpan(Struct, kw_only=True):
 
         Args:
             own: what the job's own epochs took.
-            pace: what they take now, relative to that.
+            drift: what they take now, relative to that.
         """
         if (sample := self.sample) is None:
             return None

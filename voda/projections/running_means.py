@@ -62,7 +62,7 @@ class Point(NamedTuple):
 
 
 class EpochMeans(Struct):
-    """Seconds per epoch by number of workers, kept apart for workers on one node and on several."""
+    """Seconds per epoch by number of workers, apart for workers on one node and on several."""
 
     packed: dict[int, RunningMean] = {}
     spanning: dict[int, RunningMean] = {}

@@ -1,6 +1,6 @@
 """The watcher appends the cluster's notices to the log as events.
 
-Rule: it records every observation as it is, whether anybody wanted it or not.
+Rule: it records every observation, expected or not.
 """
 
 from collections.abc import Iterable

@@ -108,8 +108,8 @@ class NoticeQueue:
 
     def take(self) -> Sequence[facts.Observation]:
         """Remove and return all notices."""
-        taken, self._notices = self._notices, []
-        return taken
+        notices, self._notices = self._notices, []
+        return notices
 
     async def watch(self) -> AsyncIterator[facts.Observation]:
         """Yield notices for ever."""

@@ -54,15 +54,15 @@ def contestants(*, policies: Sequence[str], placers: Sequence[str]) -> Sequence[
     Raises:
         InvalidInput: an unknown name, or a parameter that its policy does not take.
     """
-    chosen = [_chosen(text) for text in dict.fromkeys(policies) or POLICIES]
+    variants = [_parse_policy(text) for text in dict.fromkeys(policies) or POLICIES]
     return [
         ComparedRun(policy=policy, placer=PLACERS.choose(placer).name, parameters=parameters)
-        for policy, parameters in chosen
+        for policy, parameters in variants
         for placer in dict.fromkeys(placers)
     ]
 
 
-def _chosen(text: str) -> tuple[str, Mapping[str, ParameterValue]]:
+def _parse_policy(text: str) -> tuple[str, Mapping[str, ParameterValue]]:
     """Return a policy and its parameters: NAME or NAME:PARAMETER=VALUE,..."""
     name, _, assignments = text.partition(":")
     policy = POLICIES.choose(name).name

@@ -88,6 +88,6 @@ def intact(path: Path, data_set: DataSet) -> Iterator[None]:
 
 
 def _places(data: Path | None) -> tuple[Path, ...]:
-    if chosen := data or config.data_folder():
-        return (chosen,)
+    if folder := data or config.data_folder():
+        return (folder,)
     return (Path("data"), Path("../shared/data"))

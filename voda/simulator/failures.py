@@ -42,7 +42,7 @@ class FailureSchedule:
     def __init__(self, nodes: Sequence[str], rates: FailureRates, *, seed: int, begins_at: float = 0.0) -> None:
         self._rates = rates
         self._seed = seed
-        self._drawn = 0
+        self._draws = 0
         self._heap: list[Failure] = []
         for node in sorted(nodes):
             self._push_node_failure(node, begins_at)
@@ -59,10 +59,10 @@ class FailureSchedule:
 
     def due(self, now: float) -> Sequence[Failure]:
         """Remove and return the failures with at <= `now`, and schedule the next one after each."""
-        taken: list[Failure] = []
+        due: list[Failure] = []
         while self.next_at() <= now:
             failure = heapq.heappop(self._heap)
-            taken.append(failure)
+            due.append(failure)
             match failure.kind:
                 case "node_fails":
                     repaired_at = failure.at + self._draw_s(self._rates.node_repair_s)
@@ -71,7 +71,7 @@ class FailureSchedule:
                     self._push_node_failure(failure.node, failure.at)
                 case "worker_fails":
                     self._push_worker_failure(failure.at)
-        return taken
+        return due
 
     def _push_node_failure(self, node: str, after: float) -> None:
         if not math.isinf(self._rates.node_mtbf_s):
@@ -81,9 +81,9 @@ class FailureSchedule:
     def _push_worker_failure(self, after: float) -> None:
         if not math.isinf(self._rates.worker_mtbf_s):
             at = after + self._draw_s(self._rates.worker_mtbf_s)
-            draw = rng_at(self._seed, f"victim/{self._drawn}").random()
+            draw = rng_at(self._seed, f"victim/{self._draws}").random()
             heapq.heappush(self._heap, Failure(at, "worker_fails", draw=draw))
 
     def _draw_s(self, mean_s: float) -> float:
-        self._drawn += 1
-        return rng_at(self._seed, f"failure/{self._drawn}").expovariate(1.0 / mean_s)
+        self._draws += 1
+        return rng_at(self._seed, f"failure/{self._draws}").expovariate(1.0 / mean_s)

@@ -170,14 +170,14 @@ async def _end_of(store: EventStore, submission: SubmittedJob, position: int) ->
 
 async def unknown_job(store: EventStore, job_id: str) -> InvalidInput:
     """Return the error that says so, with the closest job that the log knows."""
-    known = [stream.removeprefix(_FAMILY) for stream in await store.heads() if stream.startswith(_FAMILY)]
-    close = get_close_matches(job_id, known, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else _some_of(known)
+    job_ids = [stream.removeprefix(_FAMILY) for stream in await store.heads() if stream.startswith(_FAMILY)]
+    close = get_close_matches(job_id, job_ids, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else _some_of(job_ids)
     return InvalidInput(f"job {job_id[:80]!r} is not in this log.{hint}")
 
 
-def _some_of(known: Sequence[str]) -> str:
-    if not known:
+def _some_of(job_ids: Sequence[str]) -> str:
+    if not job_ids:
         return " It knows no job."
-    more = f" and {len(known) - _NAMED} others" if len(known) > _NAMED else ""
-    return f" It knows {', '.join(sorted(known)[:_NAMED])}{more}."
+    more = f" and {len(job_ids) - _NAMED} others" if len(job_ids) > _NAMED else ""
+    return f" It knows {', '.join(sorted(job_ids)[:_NAMED])}{more}."

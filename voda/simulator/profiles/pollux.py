@@ -1,8 +1,8 @@
 """The six applications of the Pollux paper: how fast they step on a placement, and how far each step takes them.
 
 Source: Qiao et al., "Pollux", OSDI'21, and the measurements in its artifact; progress is counted in iterations at
-the smallest batch size. Rule: a batch split over replicas may come out larger or smaller than asked for, and it is
-the batch that comes out that everything else is computed from.
+the smallest batch size. Rule: a batch split over replicas may come out larger or smaller than requested; everything
+else is computed from the batch that comes out.
 """
 
 import functools
@@ -85,7 +85,7 @@ class Epoch(Struct, frozen=True):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Application:
-    """One application as measured; it remembers what it was asked, because a run asks again and again."""
+    """One application as measured; it caches results, because a run asks for the same ones again and again."""
 
     name: str
     limits: BatchLimits
@@ -93,7 +93,7 @@ class Application:
     validation: Mapping[int, Sequence[Epoch]]
     """Batch size -> one row per epoch; batch sizes ascend."""
     _epochs_s: dict[tuple[int, tuple[int, ...]], tuple[float, ...]] = field(default_factory=dict, init=False)
-    _needed: dict[int, tuple[float, ...]] = field(default_factory=dict, init=False)
+    _iteration_counts: dict[int, tuple[float, ...]] = field(default_factory=dict, init=False)
 
     @property
     def epochs(self) -> int:
@@ -154,10 +154,10 @@ class Application:
 
     def _iterations(self, spread: int) -> tuple[float, ...]:
         """Return the iterations that every epoch takes at a batch that a split came out with."""
-        if (counts := self._needed.get(spread)) is None:
+        if (counts := self._iteration_counts.get(spread)) is None:
             work = (end - begin for begin, end in itertools.pairwise((0.0, *self.goals)))
             counts = tuple(progress / self.gain(spread, epoch) for epoch, progress in enumerate(work))
-            self._needed[spread] = counts
+            self._iteration_counts[spread] = counts
         return counts
 
     def _at(self, batch: int, epoch: int, column: Callable[[Epoch], float]) -> float:

@@ -140,14 +140,14 @@ def _cell(column: RunColumn, runs: Sequence[RunOutcome], run: RunOutcome, best_t
 
 
 def _distribution(runs: Sequence[RunOutcome]) -> Iterable[str]:
-    if drawn := jct_picture(runs):
+    if picture := jct_picture(runs):
         yield element("h2", "How long jobs took")
         yield element(
             "p",
             "The further left a line, the sooner its jobs completed. Point at a line for its figures.",
             class_="soft",
         )
-        yield element("figure", drawn)
+        yield element("figure", picture)
 
 
 def _runs(runs: Sequence[RunOutcome], logs: Sequence[str | None]) -> Iterable[str]:

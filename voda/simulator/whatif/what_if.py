@@ -82,11 +82,11 @@ async def read_recording(store: EventStore, position: int, *, pool: str | None =
         elif isinstance(event.data, _INPUTS):
             tail.append(event)
 
-    await catch_up(store, [whole], after=0, seen=divide)
+    await catch_up(store, [whole], after=0, on_event=divide)
     pool = _pool_of(whole, pool)
     hindsight = Hindsight(measurements.jobs, whole.settings(pool))
     replay = JobReplay(hindsight.profile)
-    await catch_up(store, [], after=0, until=position, seen=replay.apply)
+    await catch_up(store, [], after=0, until=position, on_event=replay.apply)
     at = await _instant(store, position)
     return RecordedLog(
         position=position,
@@ -115,12 +115,12 @@ async def what_if(recording: RecordedLog, choice: AlternativePolicy) -> Simulati
     beginning: list[facts.AnyFact] = [*recording.outlived_workers]
     if choice != AlternativePolicy():
         beginning.append(facts.PolicyChanged(pool=recording.pool, policy=choice.policy, placer=choice.placer))
-    chosen = (_without_choice(entry, choice) for entry in recording.scheduled)
+    scheduled = (_without_choice(entry, choice) for entry in recording.scheduled)
     initial = InitialState(
         log=recording.past,
         facts=tuple(beginning),
         trainings=recording.trainings(),
-        scheduled=tuple(entry for entry in chosen if entry is not None),
+        scheduled=tuple(entry for entry in scheduled if entry is not None),
     )
     workload = Workload(
         name=f"from position {recording.position}",
