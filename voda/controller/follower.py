@@ -48,8 +48,8 @@ async def catch_up(
 ) -> int:
     """Fold all events with `after` < position <= `until` and return the position reached.
 
-    The projections are at `after` and move in their order; None = until the end of the log. `on_event` gets every folded
-    event.
+    The projections are at `after` and move in their order; None = until the end of the log. `on_event` gets every
+    folded event.
     """
     folds = [projection.apply for projection in projections]
     while until is None or after < until:
