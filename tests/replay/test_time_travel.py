@@ -197,8 +197,7 @@ def test_suggestion_when_the_cluster_is_too_small_says_that_it_can_never_start()
     state = a_state(jobs=[a_job("big", min_replicas=2, max_replicas=2, gpus_per_replica=8)], nodes=[a_node("n1")])
     told = explain_live(state, "big", 1.0, policies=POLICIES, placer=PLACERS.choose("steady"))
     assert told.suggestions == (
-        "cannot start on this cluster even when it is empty: it needs room for 2 workers of 8 GPUs each, and there is"
-        " room for 0",
+        "cannot start on this cluster even when it is empty: it needs 2 workers of 8 GPUs each, and only 0 of them fit",
     )
 
 
