@@ -19,8 +19,8 @@ _PAGE = 5_000
 _log = logging.getLogger(__name__)
 
 
-class Projection(Protocol):
-    """A projection that can be moved along the log."""
+class Foldable(Protocol):
+    """A projection whose state a snapshot can hold."""
 
     FORMAT: ClassVar[str]
     """Name and version of the dumped state."""
@@ -40,7 +40,7 @@ class Projection(Protocol):
 
 async def catch_up(
     store: EventStore,
-    projections: Sequence[Projection],
+    projections: Sequence[Foldable],
     *,
     after: int,
     until: int | None = None,
@@ -67,7 +67,7 @@ async def catch_up(
     return after
 
 
-async def restore(store: EventStore, projection: Projection, *, at_most: int | None = None) -> int:
+async def restore(store: EventStore, projection: Foldable, *, at_most: int | None = None) -> int:
     """Load the newest snapshot up to position `at_most` that the empty projection can read.
 
     Returns:
@@ -101,7 +101,7 @@ async def _check(store: EventStore, snapshot: Snapshot) -> None:
         )
 
 
-async def take_snapshots(store: EventStore, projections: Sequence[Projection], position: int) -> Sequence[Snapshot]:
+async def take_snapshots(store: EventStore, projections: Sequence[Foldable], position: int) -> Sequence[Snapshot]:
     """Save the states of projections that are at `position`, with the head of every stream."""
     states = [(projection.FORMAT, projection.dump()) for projection in projections]
     # Read once: a log with many jobs has many heads.

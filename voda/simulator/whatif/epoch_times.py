@@ -43,12 +43,12 @@ def fit_epoch_times(jobs: Sequence[MeasuredJob]) -> EpochTimes:
 
 def timed_weights(job: MeasuredJob, means: Means) -> Mapping[int, float]:
     """Return each timed epoch's length relative to the mean of its size."""
-    return {epoch: seconds / means[size] for epoch, (size, seconds) in job.timed.items()}
+    return {epoch: seconds / means[size] for epoch, (size, seconds) in job.timed_epochs.items()}
 
 
 def _means(job: MeasuredJob, trend: Mapping[int, float]) -> Means:
     of_size: dict[Size, list[float]] = {}
-    for epoch, (size, seconds) in job.timed.items():
+    for epoch, (size, seconds) in job.timed_epochs.items():
         of_size.setdefault(size, []).append(seconds / trend.get(epoch, 1.0))
     return {size: statistics.fmean(all_s) for size, all_s in of_size.items()}
 
@@ -77,7 +77,7 @@ class ChangeCosts:
         """Add the costs that the job's epochs with exactly one change show."""
         means = times.means[job.spec.job_id]
         weights = timed_weights(job, means)
-        for epoch, pieces in job.disturbed.items():
+        for epoch, pieces in job.disturbed_epochs.items():
             change = pieces[-1].change
             if change is None or len(pieces) > 2 or (len(pieces) == 2 and pieces[0].change):
                 continue
@@ -113,7 +113,7 @@ def mean_epoch_times(job: MeasuredJob, times: EpochTimes, costs: Costs) -> Means
     """Return the job's means, with those of sizes at which every epoch was disturbed."""
     means = dict(times.means[job.spec.job_id])
     untimed: dict[Size, list[float]] = {}
-    for epoch, pieces in job.disturbed.items():
+    for epoch, pieces in job.disturbed_epochs.items():
         if (size := pieces[0].size) not in means and all(piece.size == size for piece in pieces):
             worked_s = sum(_worked_s(piece, costs) for piece in pieces)
             untimed.setdefault(size, []).append(worked_s / times.trend.get(epoch, 1.0))

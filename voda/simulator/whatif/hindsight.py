@@ -115,12 +115,12 @@ def _total_epochs(job: MeasuredJob) -> int:
 
 def _weights(job: MeasuredJob, times: EpochTimes, mean: HindsightProfile) -> Sequence[float]:
     """Return each epoch's weight: as timed, else from its pieces, else as in other jobs, else as the one before."""
-    timed = timed_weights(job, times.means[job.spec.job_id])
-    usual = timed[min(timed)] if timed else 1.0
+    timed_epochs = timed_weights(job, times.means[job.spec.job_id])
+    usual = timed_epochs[min(timed_epochs)] if timed_epochs else 1.0
     weights: list[float] = []
     for epoch in range(mean.epochs):
-        usual = timed.get(epoch, times.trend.get(epoch, usual))
-        pieces = job.disturbed.get(epoch, ()) if epoch not in timed else ()
+        usual = timed_epochs.get(epoch, times.trend.get(epoch, usual))
+        pieces = job.disturbed_epochs.get(epoch, ()) if epoch not in timed_epochs else ()
         weights.append(weight_of(pieces, mean.mean_s, mean.costs) or usual)
     return weights
 
@@ -129,7 +129,7 @@ def _epochs(jobs: Sequence[MeasuredJob], times: EpochTimes) -> EpochMeans:
     """Return the means of these jobs as the projections keep them, settled to the last digit."""
     epochs = EpochMeans()
     for job in jobs:
-        for size, count in Counter(size for size, _ in job.timed.values()).items():
+        for size, count in Counter(size for size, _ in job.timed_epochs.values()).items():
             _add(epochs.spanning if size[1] else epochs.packed, size[0], times.means[job.spec.job_id][size], count)
     return epochs
 

@@ -33,9 +33,9 @@ class MeasuredJob(Struct, kw_only=True):
 
     spec: JobSpec
     most_replicas: int
-    timed: dict[int, tuple[Size, float]] = {}
+    timed_epochs: dict[int, tuple[Size, float]] = {}
     """Undisturbed epoch (from 0) -> size, seconds as the job timed it."""
-    disturbed: dict[int, tuple[EpochPiece, ...]] = {}
+    disturbed_epochs: dict[int, tuple[EpochPiece, ...]] = {}
     """Epoch into which changes of the workers fell -> its pieces."""
     epochs_done: float = 0.0
     has_ended: bool = False
@@ -120,9 +120,9 @@ def _progressed(measurements: EpochMeasurements, fact: facts.JobProgressed, even
     job.end_piece(event.recorded_at)
     epoch = math.ceil(fact.epochs_done) - 1
     if fact.epoch_s is not None and fact.epoch_s > 0 and fact.workers > 0:
-        job.timed[epoch] = ((fact.workers, job.size[1]), fact.epoch_s)
+        job.timed_epochs[epoch] = ((fact.workers, job.size[1]), fact.epoch_s)
     elif fact.epochs_done - job.epochs_done == 1.0 and any(piece.change for piece in job.pieces):
-        job.disturbed[epoch] = tuple(job.pieces)
+        job.disturbed_epochs[epoch] = tuple(job.pieces)
     job.pieces.clear()
     job.epochs_done = max(job.epochs_done, fact.epochs_done)
 
