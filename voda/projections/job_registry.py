@@ -4,6 +4,7 @@ Rules: folding an event costs O(1), a plan O(jobs placed). Of ended jobs the new
 only the index stays. No record holds a manifest: the event at `submitted_position` does.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar, Final
@@ -47,7 +48,7 @@ class JobRegistry(Projection):
         """pool -> jobs that no plan has considered yet -> position of their submission."""
         self._index = JobIndex()
         self._latest: dict[_Name, str] = {}
-        self._live_counts: dict[str, int] = {}
+        self._live_counts = Counter[str]()
 
     def apply(self, event: Event) -> None:
         """Fold one event; events must come in the order of their positions."""
@@ -74,7 +75,7 @@ class JobRegistry(Projection):
 
     def live_count(self, user: str) -> int:
         """Return how many live jobs the user has."""
-        return self._live_counts.get(user, 0)
+        return self._live_counts[user]
 
     def live_named(self, namespace: str, name: str) -> str | None:
         """Return the live job of that name; of several, the one submitted last."""
@@ -101,11 +102,10 @@ class JobRegistry(Projection):
         self._ended, self._with_reports = dict.fromkeys(ended), dict.fromkeys(with_reports)
         self._ended_reports = sum(self._records[job_id].reports_kept for job_id in with_reports)
         self._index.load(index)
-        self._latest, self._live_counts = {}, {}
+        self._latest = {}
+        self._live_counts = Counter(record.spec.user for record in records if record.is_live)
         for record in records:
             self._latest[_name_of(record)] = record.spec.job_id
-            if record.is_live:
-                self._count_live_record(record.spec.user, 1)
 
     def _live_record(self, job_id: str) -> JobRecord | None:
         """Return the record of a live job; only exits of workers change the record of an ended one."""
@@ -115,13 +115,6 @@ class JobRegistry(Projection):
     def _mark(self, record: JobRecord, event: Event) -> None:
         record.revision = event.position
         self.changed_jobs.add(record.spec.job_id)
-
-    def _count_live_record(self, user: str, change: int) -> None:
-        count = self._live_counts.get(user, 0) + change
-        if count:
-            self._live_counts[user] = count
-        else:
-            del self._live_counts[user]
 
     def _add_ended(self, record: JobRecord) -> None:
         """Remember a job that has just ended, and forget those that ended long ago."""
@@ -165,7 +158,7 @@ def _submitted(registry: JobRegistry, fact: facts.JobSubmitted, event: Event) ->
     record = registry._records[job_id] = new_record(fact.spec, event.recorded_at, event.position)
     registry._mark(record, event)
     registry._latest[_name_of(record)] = job_id
-    registry._count_live_record(fact.spec.user, 1)
+    registry._live_counts[fact.spec.user] += 1
     registry._undecided.setdefault(fact.spec.pool, {})[job_id] = event.position
 
 
@@ -183,7 +176,7 @@ def _ended(registry: JobRegistry, fact: facts.JobEnd, event: Event) -> None:
         return
     record.end(fact, event.recorded_at)
     registry._mark(record, event)
-    registry._count_live_record(record.spec.user, -1)
+    registry._live_counts[record.spec.user] -= 1
     registry._undecided.get(record.spec.pool, {}).pop(job_id, None)
     registry._add_ended(record)
 

@@ -13,7 +13,8 @@ from voda.domain.node import Node
 from voda.domain.state import ClusterState
 from voda.events import types as facts
 
-_CAUSES: Final[Mapping[Phase, facts.ExitCause]] = {Phase.COMPLETED: "finished", Phase.FAILED: "failed"}
+_PHASE_CAUSES: Final[Mapping[Phase, facts.ExitCause]] = {Phase.COMPLETED: "finished", Phase.FAILED: "failed"}
+_END_CAUSES: Final[Mapping[type, facts.ExitCause]] = {facts.JobCompleted: "finished", facts.JobFailed: "failed"}
 
 
 def missing_facts(state: ClusterState, observed: Observed) -> tuple[Notice, ...]:
@@ -78,7 +79,7 @@ def _exits(
     causes: dict[facts.ExitCause, list[int]] = {}
     for index, node in sorted(job.workers.items()):
         if present.get(index) != node:
-            cause = _ended_cause(end) or exits.get(index) or _cause(index, node, planned, present, observed)
+            cause = _END_CAUSES.get(type(end)) or exits.get(index) or _cause(index, node, planned, present, observed)
             causes.setdefault(cause, []).append(index)
     for cause, indices in causes.items():
         yield facts.WorkerExited(job_id=job.spec.job_id, workers=tuple(indices), cause=cause)
@@ -89,17 +90,7 @@ def _late_exits(job: Job, observed: Observed) -> Iterator[facts.WorkerExited]:
     job_id = job.spec.job_id
     present = observed.workers.get(job_id, {})
     if exited := tuple(index for index, node in sorted(job.workers.items()) if present.get(index) != node):
-        yield facts.WorkerExited(job_id=job_id, workers=exited, cause=_CAUSES.get(job.phase, "stopped"))
-
-
-def _ended_cause(end: facts.JobCompleted | facts.JobFailed | None) -> facts.ExitCause | None:
-    match end:
-        case None:
-            return None
-        case facts.JobCompleted():
-            return "finished"
-        case facts.JobFailed():
-            return "failed"
+        yield facts.WorkerExited(job_id=job_id, workers=exited, cause=_PHASE_CAUSES.get(job.phase, "stopped"))
 
 
 def _cause(

@@ -11,7 +11,7 @@ from typing import get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.controller.follower import catch_up
+from voda.controller.follower import Foldable, catch_up
 from voda.domain.errors import InvalidInput
 from voda.domain.node import Node
 from voda.domain.state import Settings
@@ -147,8 +147,9 @@ async def compare_with(
     resimulated = await what_if(recording, AlternativePolicy())
     other = await what_if(recording, choice)
     recorded = await _fold(store)
-    settings = (await _final(other.store)).settings(recording.pool)
-    before = History()
+    end, before = LiveCluster(), History()
+    folded = await _fold(other.store, end)
+    settings = end.settings(recording.pool)
     await catch_up(store, [before], after=0, until=position)
     cut = Cutoff(
         position=position,
@@ -158,21 +159,13 @@ async def compare_with(
         ended={job.job_id for job in before.finished},
         submitted={*recorded.history.live, *(job.job_id for job in recorded.history.finished)},
     )
-    return compare_runs(
-        cut, recorded=recorded, resimulated=await _fold(resimulated.store), what_if=await _fold(other.store)
-    )
+    return compare_runs(cut, recorded=recorded, resimulated=await _fold(resimulated.store), what_if=folded)
 
 
-async def _fold(store: EventStore) -> FoldedRun:
+async def _fold(store: EventStore, *others: Foldable) -> FoldedRun:
     run = FoldedRun(history=History(), timeline=Timeline())
-    await catch_up(store, [run.history, run.timeline], after=0)
+    await catch_up(store, [run.history, run.timeline, *others], after=0)
     return run
-
-
-async def _final(store: EventStore) -> LiveCluster:
-    live = LiveCluster()
-    await catch_up(store, [live], after=0)
-    return live
 
 
 _INPUTS = (*get_args(facts.Intent), *get_args(facts.NodeFact))
