@@ -26,7 +26,8 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.placement import PLACERS
-from voda.planner.decide import changes, decide
+from voda.planner.decide import decide
+from voda.planner.redecide import changes
 from voda.policies import POLICIES
 from voda.projections.live import Live
 from voda.reconcilers.diff import diff

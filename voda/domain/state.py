@@ -44,10 +44,14 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     settings: Settings
     outlived: Mapping[str, Job] = {}
     """Jobs that have ended and of which the log still has workers."""
+    capacity_limit_gpus: int | None = None
+    """GPUs that jobs of higher priority leave to those of this view; None = all that the nodes have."""
 
     @cached_property
     def capacity_gpus(self) -> int:
         """GPUs that a plan may hand out."""
+        if self.capacity_limit_gpus is not None:
+            return self.capacity_limit_gpus
         return sum(node.usable_gpus for node in self.nodes.values())
 
     def slots(self, gpus_per_replica: int) -> int:

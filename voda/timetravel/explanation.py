@@ -77,7 +77,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """Given by that plan; of a job that has ended, why it failed or was canceled."""
     queue_level: int = 0
     queue_position: int = 0
-    """1 = first of those that the next plan lets wait, by queue and submission; 0 = does not wait."""
+    """1 = first of those that the next plan lets wait, by priority, queue and submission; 0 = does not wait."""
     queue_length: int = 0
     shortage: Shortage | None = None
     suggestions: tuple[str, ...] = ()
@@ -171,7 +171,7 @@ def _since(job: Job) -> float:
 def _queue(state: ClusterState, plan: Plan) -> Sequence[str]:
     """Return the ready jobs that the plan lets wait, in the order in which people count."""
     waiting = [job for job_id, job in state.jobs.items() if job_id in plan.reasons and job_id not in plan.placement]
-    waiting.sort(key=lambda job: (job.queue_level, job.submitted_at, job.spec.job_id))
+    waiting.sort(key=lambda job: (-job.spec.priority, job.queue_level, job.submitted_at, job.spec.job_id))
     return [job.spec.job_id for job in waiting]
 
 

@@ -13,16 +13,15 @@ from msgspec.structs import replace
 
 from voda.domain.errors import InvalidInput, LogArchived
 from voda.domain.job import JobSpec
-from voda.domain.plugins import first_known
 from voda.domain.state import ClusterState
 from voda.events.envelope import Event
 from voda.events.types import JobCancelRequested, JobCompleted, JobFailed, JobSubmitted, PlanAdopted
 from voda.log.store import EventStore
+from voda.planner.redecide import DEFAULT, Registries
 from voda.policies import POLICIES
 from voda.projections.history import FinishedJob, History
 from voda.timetravel.explanation import Decision, Explanation, explain_ended, explain_live
 from voda.timetravel.moment import Place
-from voda.timetravel.registries import DEFAULT, Registries
 from voda.timetravel.replay import events_between, live_at
 
 _FAMILY = "job."
@@ -80,7 +79,7 @@ async def explain_in(
         registries: of the policies and placers that the log names.
     """
     submission = await _submission_in(store, state, job_id)
-    policy = first_known(registries.policies, state.settings.policy, state.plan.policy)
+    policy = registries.policy(state.settings, state.plan)
     # In a thread: with thousands of jobs every question to a policy takes longer than others should wait.
     explanation = await asyncio.to_thread(
         explain_live,
@@ -88,7 +87,7 @@ async def explain_in(
         job_id,
         at,
         policies={**POLICIES, policy.name: policy},
-        placer=first_known(registries.placers, state.settings.placer, state.plan.placer),
+        placer=registries.placer(state.settings, state.plan),
     )
     decisions = await decisions_on(store, submission, until=state.position)
     return replace(explanation, decisions=tuple(decisions))

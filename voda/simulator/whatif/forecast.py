@@ -139,9 +139,9 @@ def _told(state: ClusterState, starts: Mapping[str, float], ends: Mapping[str, f
     }
 
 
-def _by_submission(job: Job) -> tuple[int, float, str]:
-    """Order jobs by their queue, then by submission."""
-    return job.queue_level, job.submitted_at, job.spec.job_id
+def _by_submission(job: Job) -> tuple[int, int, float, str]:
+    """Order jobs by their priority and queue, then by submission."""
+    return -job.spec.priority, job.queue_level, job.submitted_at, job.spec.job_id
 
 
 def _training(job: Job, state: ClusterState, stretch: Stretch | None, now: float) -> Training:
