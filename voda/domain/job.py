@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from voda.domain.errors import InvalidInput
+from voda.domain.gpus import Gpus
 
 # A job id is one token of a stream name (and of a NATS subject later), hence no dots or blanks.
 _JOB_ID = re.compile(r"[a-z0-9]([a-z0-9_-]{0,126}[a-z0-9])?")
@@ -50,7 +51,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     min_replicas: int = 1
     max_replicas: int = 1
     requested_replicas: int = 0
-    gpus_per_replica: int = 1
+    gpus_per_replica: Gpus = Gpus(1)
     epochs: int = 0
     priority: int = 0
     category: str = ""
@@ -115,7 +116,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return len(self.workers)
 
     @property
-    def gpus(self) -> int:
+    def gpus(self) -> Gpus:
         """GPUs held."""
         return len(self.workers) * self.spec.gpus_per_replica
 

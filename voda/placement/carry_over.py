@@ -6,6 +6,7 @@ Rules: afterwards no node holds more than it has, and of a job that it refuses o
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from voda.domain.gpus import NO_GPUS, Gpus
 from voda.domain.state import ClusterState
 from voda.placement.rendezvous_anchor import anchor
 
@@ -14,7 +15,7 @@ from voda.placement.rendezvous_anchor import anchor
 class Kept:
     """The workers that stay."""
 
-    free: dict[str, int]
+    free: dict[str, Gpus]
     """node -> GPUs free once all others are gone; nodes that left may be named, with 0."""
     whole: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Jobs that have all they shall have -> node by worker index."""
@@ -42,7 +43,7 @@ def keep(view: ClusterState, replicas: Mapping[str, int]) -> Kept:
         if job.refusals:
             refused.append(job_id)
         for node in nodes:
-            free[node] = free.get(node, 0) - gpus
+            free[node] = free.get(node, NO_GPUS) - gpus
         if len(nodes) > 1 and nodes.count(nodes[0]) < len(nodes):
             kept.spanning.append(job_id)
     for job_id in refused:
@@ -83,7 +84,7 @@ def _smallest_first(view: ClusterState, holders: Mapping[str, int], held: Iterab
     node; then the latest submission.
     """
 
-    def rank(giving: tuple[str, bool]) -> tuple[int, bool, int, float, str]:
+    def rank(giving: tuple[str, bool]) -> tuple[Gpus, bool, int, float, str]:
         job_id, is_anchor = giving
         job = view.jobs[job_id]
         return job.spec.gpus_per_replica, is_anchor, holders[job_id], -job.submitted_at, job_id
@@ -101,7 +102,7 @@ def _holders(kept: Kept, nodes: Iterable[str]) -> Mapping[str, Mapping[str, int]
     return holders
 
 
-def _take_off(kept: Kept, node: str, job_id: str, gpus: int, *, is_spared: bool) -> None:
+def _take_off(kept: Kept, node: str, job_id: str, gpus: Gpus, *, is_spared: bool) -> None:
     """Take the job's workers off the node, highest index first, until the node is no longer overfull.
 
     Args:

@@ -5,6 +5,7 @@ Rule: only smaller workers are moved out of the way, so two jobs never take turn
 
 from collections import defaultdict
 
+from voda.domain.gpus import Gpus
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
 from voda.placement.rendezvous_anchor import anchor
@@ -30,16 +31,15 @@ def squeezed_in(view: ClusterState, placed: Placement, job_id: str) -> Placement
     return {**placed, job_id: tuple(seats)} if len(seats) == spec.min_replicas else None
 
 
-def _free_and_smaller(view: ClusterState, placed: Placement, gpus: int) -> tuple[dict[str, int], dict[str, int]]:
+def _free_and_smaller(view: ClusterState, placed: Placement, gpus: Gpus) -> tuple[dict[str, Gpus], dict[str, Gpus]]:
     """Return node -> free GPUs, and node -> GPUs held by workers of fewer than `gpus`."""
-    free = {name: node.usable_gpus for name, node in view.nodes.items()}
-    smaller: dict[str, int] = defaultdict(int)
+    smaller: dict[str, Gpus] = defaultdict(Gpus)
     for job_id, nodes in placed.items():
         held = view.jobs[job_id].spec.gpus_per_replica
+        if held >= gpus:
+            continue
         for node in nodes:
-            free[node] -= held
-            if held < gpus:
-                smaller[node] += held
-        if held < gpus and anchor(view, job_id) == nodes[0]:
+            smaller[node] += held
+        if anchor(view, job_id) == nodes[0]:
             smaller[nodes[0]] -= held
-    return free, smaller
+    return view.free_gpus(placed), smaller

@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from voda.domain.gpus import Gpus
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
 from voda.placement.free_gpus import FreeGpus
@@ -56,7 +57,7 @@ def _packed(view: ClusterState, replicas: Mapping[str, int]) -> Packing:
     return packing
 
 
-def _copies_for(free: FreeGpus, workers: int, gpus: int, avoid: Collection[str]) -> Mapping[str, int]:
+def _copies_for(free: FreeGpus, workers: int, gpus: Gpus, avoid: Collection[str]) -> Mapping[str, int]:
     copies: dict[str, int] = {}
     while workers:
         copy = free.best_fit(workers * gpus, avoid) or free.roomiest(avoid)
@@ -73,7 +74,7 @@ def _mapped(view: ClusterState, packing: Packing) -> Mapping[str, str]:
     """Return copy -> node such that the most workers stay."""
     stays = _stays(view, packing)
     used = {copy for copies in packing.values() for copy in copies}
-    by_size: dict[int, list[str]] = defaultdict(list)
+    by_size: dict[Gpus, list[str]] = defaultdict(list)
     for name in sorted(view.nodes):
         by_size[view.nodes[name].usable_gpus].append(name)
     node_of: dict[str, str] = {}

@@ -5,6 +5,7 @@ Rule: every step leaves a placement that fits its nodes.
 
 from collections.abc import Mapping, Sequence
 
+from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
 from voda.placement.carry_over import keep
@@ -102,7 +103,7 @@ class Draft:
             seats += added
         return seats
 
-    def _taken(self, node: str, most: int, gpus: int) -> list[str]:
+    def _taken(self, node: str, most: int, gpus: Gpus) -> list[str]:
         fitting = min(most, self._free[node] // gpus)
         self._free.take(node, fitting * gpus)
         return [node] * fitting
@@ -153,13 +154,13 @@ class Draft:
         # A job that moves whole starts its launcher anew as well.
         return saved_s > estimate.resize_cost_s * (1 if some_stay else 2)
 
-    def _move(self, old: Mapping[str, int], new: Mapping[str, int], gpus: int) -> None:
+    def _move(self, old: Mapping[str, int], new: Mapping[str, int], gpus: Gpus) -> None:
         for node, workers in old.items():
             self._free.take(node, -workers * gpus)
         for node, workers in new.items():
             self._free.take(node, workers * gpus)
 
-    def _gpus(self, job_id: str) -> int:
+    def _gpus(self, job_id: str) -> Gpus:
         return self._view.jobs[job_id].spec.gpus_per_replica
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Set
 from msgspec import Struct
 from msgspec.structs import replace
 
+from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
@@ -88,7 +89,7 @@ def _no_easier_to_place(view: ClusterState, roomless: Set[str], placement: Place
     return roomless | {job_id for job_id in waiting if _is_no_easier(view.jobs[job_id], shapes)}
 
 
-def _is_no_easier(job: Job, shapes: Set[tuple[int, int, int]]) -> bool:
+def _is_no_easier(job: Job, shapes: Set[tuple[Gpus, int, int]]) -> bool:
     spec = job.spec
     return not job.is_canceling and any(
         spec.gpus_per_replica >= gpus and spec.min_replicas >= least and spec.priority <= priority
@@ -114,7 +115,7 @@ def _no_room(view: ClusterState, job_id: str, size: int = 0, placed: int = 0) ->
     return f"{does}: the free GPUs are too scattered for {workers}"
 
 
-def _workers(workers: int, gpus: int) -> str:
+def _workers(workers: int, gpus: Gpus) -> str:
     return f"{counted(workers, 'worker')} of {counted(gpus, 'GPU')}"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from voda.domain.gpus import NO_GPUS, Gpus, total
 from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Allocation, Placement
@@ -26,7 +27,7 @@ def allocate(view: ClusterState, policy: Policy, now: float) -> Allocation:
         return _allocate_class(view, policy, now)
     replicas: dict[str, int] = {}
     reasons: dict[str, str] = {}
-    served, used_gpus = 0, 0
+    served, used_gpus = 0, NO_GPUS
     while classes:
         free_gpus = view.capacity_gpus - used_gpus
         # Where nothing is left, the order of those that get nothing does not matter.
@@ -40,7 +41,7 @@ def allocate(view: ClusterState, policy: Policy, now: float) -> Allocation:
             reasons[job_id] = _behind(reason, served, used_gpus) if lost and served else reason
         replicas |= answer.replicas
         served += sum(map(bool, answer.replicas.values()))
-        used_gpus += sum(size * jobs[job_id].spec.gpus_per_replica for job_id, size in answer.replicas.items())
+        used_gpus += total(size * jobs[job_id].spec.gpus_per_replica for job_id, size in answer.replicas.items())
     return Allocation(replicas=replicas, reasons=reasons)
 
 
@@ -93,7 +94,7 @@ def _allocate_class(view: ClusterState, policy: Policy, now: float) -> Allocatio
     return Allocation(replicas=replicas, reasons={**answer.reasons, **reasons}) if reasons else answer
 
 
-def _behind(reason: str, served: int, used_gpus: int) -> str:
+def _behind(reason: str, served: int, used_gpus: Gpus) -> str:
     """Return the reason with what jobs of higher priority have: `waits: 3 jobs of higher priority have 8 GPUs; ...`."""
     have = f"{counted(served, 'job')} of higher priority {'has' if served == 1 else 'have'} {counted(used_gpus, 'GPU')}"
     outcome, colon, why = reason.partition(": ")

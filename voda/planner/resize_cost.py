@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from voda.domain.estimate import Estimate
+from voda.domain.gpus import NO_GPUS, Gpus
 from voda.domain.state import ClusterState
 
 _UNKNOWN: Final = Estimate(speedup=())
@@ -29,7 +30,7 @@ def without_thrash(view: ClusterState, wanted: Mapping[str, int]) -> tuple[Mappi
     if not growths:
         return wanted, {}
     replicas, reasons = dict(wanted), dict(growths)
-    freed = 0
+    freed = NO_GPUS
     for job_id in growths:
         size = len(view.plan.placement[job_id])
         freed += (wanted[job_id] - size) * view.jobs[job_id].spec.gpus_per_replica
@@ -83,7 +84,7 @@ def _saved_s(estimate: Estimate, before: int, after: int) -> float | None:
     return left_s - estimate.time_left_s(after) if left_s < float("inf") else None
 
 
-def _served_instead(view: ClusterState, wanted: Mapping[str, int], freed: int) -> Mapping[str, int]:
+def _served_instead(view: ClusterState, wanted: Mapping[str, int], freed: Gpus) -> Mapping[str, int]:
     """Return job id -> replicas of jobs that were to have none: those in force first, then by submission."""
     in_force = view.plan.placement
 
@@ -101,7 +102,7 @@ def _served_instead(view: ClusterState, wanted: Mapping[str, int], freed: int) -
     return served
 
 
-def _shrinks_undone(view: ClusterState, wanted: Mapping[str, int], freed: int) -> Mapping[str, int]:
+def _shrinks_undone(view: ClusterState, wanted: Mapping[str, int], freed: Gpus) -> Mapping[str, int]:
     """Return job id -> replicas it keeps after all: whole shrinks first, then parts, earlier submission first."""
     shrunk = sorted(
         (job_id for job_id, size in wanted.items() if 0 < size < _size_to_keep(view, job_id, size)),

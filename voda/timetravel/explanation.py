@@ -147,10 +147,7 @@ def explain_ended(
 
 def shortage(state: ClusterState, job: Job, plan: Plan) -> Shortage:
     """Return what the job needs, and what the plan leaves."""
-    free = {name: node.usable_gpus for name, node in state.nodes.items()}
-    for other, nodes in plan.placement.items():
-        for node in nodes:
-            free[node] -= state.jobs[other].spec.gpus_per_replica
+    free = state.free_gpus(plan.placement)
     gpus = job.spec.gpus_per_replica
     return Shortage(
         needs_gpus=job.spec.min_replicas * gpus,

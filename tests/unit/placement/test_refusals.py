@@ -6,6 +6,7 @@ import pytest
 
 from tests.builders import a_job, a_node, a_state
 from voda.domain.estimate import Estimate, linear_speedup
+from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Placement
@@ -99,7 +100,7 @@ def test_packed_when_copies_are_mapped_then_no_copy_comes_to_a_node_that_refuses
 def test_room_when_nodes_refuse_a_job_then_it_is_that_of_the_others_and_of_workers_at_work() -> None:
     view = a_state(nodes=[a_node("n1"), a_node("n2"), a_node("n3", is_ready=False)])
     job = a_job("a", refusals={"n1": FULL, "n3": FULL, "gone": FULL}, workers={0: "n1"})
-    assert room_for(view, job, view.slots(1)) == 4 + 1
+    assert room_for(view, job, view.slots(Gpus(1))) == 4 + 1
 
 
 def test_refusal_that_is_told_is_that_of_the_node_with_most_gpus() -> None:

@@ -8,14 +8,14 @@ from heapq import heapify, heappop, heapreplace
 
 from msgspec import Struct
 
+from voda.domain.gpus import Gpus, total
 from voda.domain.job import Job, JobSpec
 
 
 class Shares(Struct):
     """What was handed out so far; changed in place while a policy is at work."""
 
-    free: int
-    """GPUs."""
+    free: Gpus
     replicas: dict[str, int]
     """job id -> replicas, for every ready job."""
 
@@ -30,7 +30,7 @@ def least(spec: JobSpec) -> int:
     return spec.min_replicas
 
 
-def give_first(jobs: Iterable[Job], gpus: int, size: Callable[[JobSpec], int]) -> Shares:
+def give_first(jobs: Iterable[Job], gpus: Gpus, size: Callable[[JobSpec], int]) -> Shares:
     """Give each job its size if that still fits, in order; a small job may pass a large one that does not fit.
 
     Args:
@@ -57,7 +57,7 @@ def spread(jobs: Iterable[Job], shares: Shares) -> None:
     while growing := [
         spec for spec in growing if spec.gpus_per_replica <= shares.free and replicas[spec.job_id] < spec.max_replicas
     ]:
-        charge = sum([spec.gpus_per_replica for spec in growing])
+        charge = total([spec.gpus_per_replica for spec in growing])
         if charge > shares.free:
             _give_some(growing, shares)
             continue

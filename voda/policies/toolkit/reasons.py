@@ -6,6 +6,7 @@ Rule: every number in a sentence is one the decision was made with. `needs` and 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
+from voda.domain.gpus import Gpus
 from voda.domain.job import Job, JobSpec
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
@@ -64,12 +65,12 @@ def _keeps(replicas: int) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _waits(needs: int, free: int) -> str:
+def _waits(needs: Gpus, free: Gpus) -> str:
     return f"waits: needs {needs}, {free} free"
 
 
 @lru_cache(maxsize=4096)
-def _preempted(needs: int, free: int) -> str:
+def _preempted(needs: Gpus, free: Gpus) -> str:
     return f"preempted: needs {needs}, {free} free"
 
 
