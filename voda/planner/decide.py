@@ -9,7 +9,7 @@ from typing import Final
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState
 from voda.placement import Placer
-from voda.planner.feasibility import capped, feasible, unplaced, without
+from voda.planner.feasibility import capped, feasible, shortfall, without
 from voda.planner.priority import allocate, place
 from voda.policies import Policy
 
@@ -40,7 +40,7 @@ def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, ca
         placement = place(candidates, allocation.replicas, placer, now)
         # 4. Jobs that found no room are left out, or capped at what they found, and the policy is asked again: it
         #    counts GPUs, not nodes, and would keep some for them.
-        short = unplaced(candidates, allocation.replicas, placement)
+        short = shortfall(candidates, allocation.replicas, placement)
         if not attempts_left or not (short.left_out or short.caps):
             break
         left_out |= short.left_out

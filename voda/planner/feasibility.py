@@ -12,10 +12,10 @@ from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
-from voda.placement.refusals import most_telling, room_for
+from voda.placement.refusals import largest_refusal, room_for
 
 
-class Unplaced(Struct, frozen=True, kw_only=True):
+class Shortfall(Struct, frozen=True, kw_only=True):
     """What a placement lacks of an allocation."""
 
     reasons: Mapping[str, str] = {}
@@ -41,7 +41,7 @@ def feasible(view: ClusterState) -> tuple[ClusterState, dict[str, str]]:
     return (without(view, impossible.keys()) if impossible else view), impossible
 
 
-def unplaced(view: ClusterState, replicas: Mapping[str, int], placement: Placement) -> Unplaced:
+def shortfall(view: ClusterState, replicas: Mapping[str, int], placement: Placement) -> Shortfall:
     """Return what the placement lacks of the allocation."""
     reasons = {
         job_id: _no_room(view, job_id, size, placed)
@@ -54,7 +54,7 @@ def unplaced(view: ClusterState, replicas: Mapping[str, int], placement: Placeme
         for job_id, why in reasons.items()
         if job_id in placement and view.jobs[job_id].refusals
     }
-    return Unplaced(
+    return Shortfall(
         reasons=reasons,
         left_out={job_id: reasons.get(job_id) or _no_room(view, job_id) for job_id in waiting},
         caps=caps,
@@ -99,10 +99,12 @@ def _is_no_easier(job: Job, shapes: Set[tuple[Gpus, int, int]]) -> bool:
 
 def _impossible(view: ClusterState, job: Job, room: int) -> str:
     if job.refusals and room == 0:
-        return f"waits: no node can take it: {most_telling(view, job)}"
+        return f"waits: no node can take it: {largest_refusal(view, job)}"
     workers = _workers(job.spec.min_replicas, job.spec.gpus_per_replica)
     if job.refusals:
-        return f"waits: needs room for {workers}, the nodes that take it have it for {room} ({most_telling(view, job)})"
+        return (
+            f"waits: needs room for {workers}, the nodes that take it have it for {room} ({largest_refusal(view, job)})"
+        )
     return f"waits: needs room for {workers}, the nodes have it for {room}"
 
 
@@ -111,7 +113,7 @@ def _no_room(view: ClusterState, job_id: str, size: int = 0, placed: int = 0) ->
     workers = _workers(size or job.spec.min_replicas, job.spec.gpus_per_replica)
     does = f"runs at {placed}" if placed else "waits"
     if job.refusals:
-        return f"{does}: the nodes that take it have no GPUs free for {workers} ({most_telling(view, job)})"
+        return f"{does}: the nodes that take it have no GPUs free for {workers} ({largest_refusal(view, job)})"
     return f"{does}: the free GPUs are too scattered for {workers}"
 
 

@@ -41,7 +41,7 @@ class _Choice(Struct, frozen=True):
     worth: Floats
     """Speedup added by the best s steps, s = 0, 1, ..."""
     owners: Ints
-    """Who takes step s + 1; shape (len(worth) - 1,)."""
+    """The job that takes step s + 1; shape (len(worth) - 1,)."""
 
 
 def add_best_steps(specs: Sequence[JobSpec], curves: Mapping[str, Sequence[float]], shares: Shares) -> None:

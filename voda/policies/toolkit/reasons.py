@@ -24,11 +24,11 @@ def explained(
     """Return the answer with its reasons.
 
     Args:
-        view: the plan in force tells what each job had.
+        view: the plan in force says what each job had.
         jobs: all ready jobs.
         shares: what they get, and what stays free.
         why: words for a job whose size changes, put after it: `as requested`.
-        size: replicas that a waiting job would have been given, had they been free.
+        size: replicas that a waiting job would get, were they free.
     """
     had_nodes = view.plan.placement
     replicas, free = shares.replicas, shares.free
@@ -54,7 +54,7 @@ def sharing(view: ClusterState, shares: Shares, order: str) -> Callable[[JobSpec
 
 
 def as_requested(_spec: JobSpec) -> str:
-    """Return words for a job that gets exactly what was asked for."""
+    """Return words for a job that gets exactly what it requested."""
     return "as requested"
 
 
