@@ -4,7 +4,8 @@ Rules: a class is served as if those below it were not there, up to its jobs' ma
 are left. Where all priorities are equal, nothing of this shows. See docs/adr/0018.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -18,6 +19,9 @@ from voda.placement.order import per_node
 from voda.planner.feasibility import counted
 from voda.planner.resize_cost import without_thrash
 from voda.policies import Policy
+
+_MOST_SPLITS: Final = 8
+"""Of one placement: a bound on the time that a decision takes, where many priorities meet many scattered GPUs."""
 
 
 def allocate(view: ClusterState, policy: Policy, now: float) -> Allocation:
@@ -48,21 +52,26 @@ def allocate(view: ClusterState, policy: Policy, now: float) -> Allocation:
 def place(view: ClusterState, replicas: Mapping[str, int], placer: Placer, now: float) -> Placement:
     """Return where the placer puts the jobs; jobs of lower priority give way where one of higher priority lacks room.
 
-    All are placed together, so that nobody moves without need. Only where that leaves a job short while one of lower
-    priority has GPUs, class after class is placed on what is left of the nodes, if higher classes have more by that.
+    All are placed together, so that no job moves without need. Only where that leaves a job short while one of lower
+    priority has GPUs, the jobs of at least that priority are placed first and the others on what is left of the nodes,
+    if higher classes have more by that.
     """
-    together = placer.place(view, replicas, now)
-    if not _is_any_behind_lower(view, replicas, together):
+    return _place(view, replicas, placer, now, splits=_MOST_SPLITS)
+
+
+def _place(
+    view: ClusterState, replicas: Mapping[str, int], placer: Placer, now: float, *, splits: int
+) -> dict[str, tuple[str, ...]]:
+    together = dict(placer.place(view, replicas, now))
+    priority = _short_before_lower(view, replicas, together) if splits else None
+    if priority is None:
         return together
-    apart: dict[str, tuple[str, ...]] = {}
-    nodes = view.nodes
-    classes = _classes(view)
-    for jobs in classes:
-        sizes = {job_id: size for job_id, size in replicas.items() if job_id in jobs}
-        placed = placer.place(replace(view, nodes=nodes), sizes, now)
-        apart |= placed
-        nodes = _less(view, nodes, placed)
-    return apart if _sizes(classes, apart) > _sizes(classes, together) else together
+    upper = {job_id: size for job_id, size in replicas.items() if view.jobs[job_id].spec.priority >= priority}
+    lower = {job_id: size for job_id, size in replicas.items() if job_id not in upper}
+    apart = dict(placer.place(view, upper, now))
+    left = replace(view, nodes=_less(view, apart))
+    apart |= _place(left, lower, placer, now, splits=splits - 1)
+    return max(together, apart, key=lambda placement: _sizes(view, replicas, placement))
 
 
 def without_priorities(view: ClusterState) -> ClusterState:
@@ -101,25 +110,28 @@ def _behind(reason: str, served: int, used_gpus: Gpus) -> str:
     return f"{outcome}: {have}; {why}" if colon else f"{reason}; {have}"
 
 
-def _is_any_behind_lower(view: ClusterState, replicas: Mapping[str, int], placement: Placement) -> bool:
-    """Return whether a job lacks replicas in the placement while one of lower priority has some."""
+def _short_before_lower(view: ClusterState, replicas: Mapping[str, int], placement: Placement) -> int | None:
+    """Return the highest priority of the jobs that lack replicas in the placement, if a lower job has some."""
     short = [job_id for job_id, size in replicas.items() if len(placement.get(job_id, ())) < size]
     if not short:
-        return False
+        return None
     highest = max(view.jobs[job_id].spec.priority for job_id in short)
-    return any(view.jobs[job_id].spec.priority < highest for job_id in placement)
+    return highest if any(view.jobs[job_id].spec.priority < highest for job_id in placement) else None
 
 
-def _less(view: ClusterState, nodes: Mapping[str, Node], placed: Placement) -> Mapping[str, Node]:
+def _less(view: ClusterState, placed: Placement) -> Mapping[str, Node]:
     """Return the nodes without the GPUs of these jobs."""
-    left = dict(nodes)
+    nodes = dict(view.nodes)
     for job_id, workers in placed.items():
         gpus = view.jobs[job_id].spec.gpus_per_replica
         for name, count in per_node(workers).items():
-            left[name] = replace(left[name], foreign_gpus=left[name].foreign_gpus + count * gpus)
-    return left
+            nodes[name] = replace(nodes[name], foreign_gpus=nodes[name].foreign_gpus + count * gpus)
+    return nodes
 
 
-def _sizes(classes: Sequence[Mapping[str, Job]], placement: Placement) -> list[int]:
-    """Return how many replicas each class has."""
-    return [sum(len(placement.get(job_id, ())) for job_id in jobs) for jobs in classes]
+def _sizes(view: ClusterState, replicas: Mapping[str, int], placement: Placement) -> list[int]:
+    """Return how many replicas each class has, the highest first."""
+    sizes = dict.fromkeys(sorted({view.jobs[job_id].spec.priority for job_id in replicas}, reverse=True), 0)
+    for job_id, nodes in placement.items():
+        sizes[view.jobs[job_id].spec.priority] += len(nodes)
+    return list(sizes.values())
