@@ -54,6 +54,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     gpus_per_replica: Gpus = Gpus(1)
     epochs: int = 0
     priority: int = 0
+    """Higher goes first, whatever the policy."""
     category: str = ""
     name: str = ""
     namespace: str = "default"
