@@ -7,6 +7,7 @@ from typing import Final
 
 from benchmarks.table import Row
 from voda.domain.estimate import Estimate
+from voda.domain.gpus import Gpus
 from voda.domain.job import Job, JobSpec
 from voda.domain.node import Node
 from voda.domain.plan import Plan
@@ -17,7 +18,7 @@ from voda.policies import POLICIES
 TITLE = "allocate: 1,000 jobs, 4,000 GPUs, min = 1, one core"
 _RUNS = 9
 _JOBS = 1_000
-_GPUS_PER_NODE = 8
+_GPUS_PER_NODE = Gpus(8)
 _NODES = 500
 _GO_MS: Final = {
     "fifo": 1.0,

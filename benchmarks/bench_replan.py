@@ -11,6 +11,7 @@ import numpy as np
 
 from benchmarks.table import Row
 from voda.cluster.port import Observed
+from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.domain.rng import rng_at
@@ -26,7 +27,8 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.placement import PLACERS
-from voda.planner.decide import changes, decide
+from voda.planner.decide import decide
+from voda.planner.redecide import changes
 from voda.policies import POLICIES
 from voda.projections.live import Live
 from voda.reconcilers.diff import diff
@@ -48,7 +50,7 @@ class _Cluster:
         self._now = 0.0
         self._submitted = 0
         for index in range(nodes):
-            self.record(NodeJoined(node=Node(name=f"node-{index:04}", gpus=gpus_per_node)))
+            self.record(NodeJoined(node=Node(name=f"node-{index:04}", gpus=Gpus(gpus_per_node))))
         for _ in range(jobs):
             self.submit()
 
@@ -115,7 +117,7 @@ class _Cluster:
         return Observed(
             nodes=self.live.state(_POOL).nodes,
             workers={job_id: dict(job.workers) for job_id, job in jobs.items() if job.workers},
-            gpus_per_replica=dict.fromkeys(jobs, 1),
+            gpus_per_replica=dict.fromkeys(jobs, Gpus(1)),
         )
 
     def reach_plan(self) -> None:

@@ -8,6 +8,7 @@ from time import perf_counter
 
 from benchmarks.table import Row
 from voda.controller.follower import catch_up, restore, take_snapshots
+from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events.envelope import ANY_VERSION, Fact
@@ -83,7 +84,7 @@ async def _leave_snapshot(path: Path, position: int) -> None:
 async def _filled(path: Path) -> int:
     """Write the lives of many jobs, _LIVE of them at a time, and return the number of events."""
     store = await open_store(path)
-    nodes = [NodeJoined(node=Node(name=f"node-{number:03}", gpus=8)) for number in range(_LIVE // 4)]
+    nodes = [NodeJoined(node=Node(name=f"node-{number:03}", gpus=Gpus(8))) for number in range(_LIVE // 4)]
     await asyncio.gather(*(_append(store, [node], at=0.0) for node in nodes))
     number = 0
     while await store.position() < _EVENTS:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from voda.application.read_model import View
 from voda.controller.follower import catch_up, take_snapshots
+from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events.envelope import ANY_VERSION, Fact, Head
@@ -92,7 +93,7 @@ def _cut(plan: GroupPlan, events: int) -> GroupPlan:
 
 def _appends() -> Iterator[Append]:
     for number in range(_LIVE // 4):
-        yield _append([NodeJoined(node=Node(name=f"node-{number:03}", pool=POOLS[number % 2], gpus=8))], at=0.0)
+        yield _append([NodeJoined(node=Node(name=f"node-{number:03}", pool=POOLS[number % 2], gpus=Gpus(8)))], at=0.0)
     wave = 0
     while True:
         lives = [_life(wave * _LIVE + number) for number in range(_LIVE)]

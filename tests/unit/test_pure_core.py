@@ -14,7 +14,7 @@ PURE = [
     "voda.projections",
     "voda.policies",
     "voda.placement",
-    "voda.planner.decide",
+    "voda.planner",
     "voda.manifests",
     "voda.cluster.kubernetes.state.job_annotations",
     "voda.cluster.kubernetes.reporting.kube_events",

@@ -14,6 +14,7 @@ from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.context import Setup
 from voda.cluster.local.devices import Device, cpu_slots
 from voda.domain.errors import InvalidInput
+from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 
@@ -66,7 +67,7 @@ class Machine:
         model = devices[0].model if has_gpus else "cpu"
         labels = {"voda.dev/accelerator": model, "kubernetes.io/hostname": host}
         setup = Setup(
-            node=Node(name=name, pool=pool, gpus=len(devices), labels=labels),
+            node=Node(name=name, pool=pool, gpus=Gpus(len(devices)), labels=labels),
             folder=self._options.home.absolute() / "jobs",
             devices=devices,
             clock=clock,

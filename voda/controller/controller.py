@@ -12,7 +12,6 @@ from typing import Final, Protocol
 from voda.clock import Clock, stopwatch
 from voda.controller.follower import catch_up, restore
 from voda.domain.errors import Fenced, VersionConflict
-from voda.domain.plugins import first_known
 from voda.domain.state import ClusterState
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.types import (
@@ -25,7 +24,7 @@ from voda.events.types import (
 )
 from voda.log.store import EventStore
 from voda.placement import Placer
-from voda.planner.decide import changes, decide
+from voda.planner.redecide import Registries, redecide
 from voda.policies import Policy, has_queues
 from voda.projections.live import Live
 
@@ -69,8 +68,7 @@ class Controller:
         self.pool = pool
         self._store = store
         self._clock = clock
-        self._policies = policies
-        self._placers = placers
+        self._registries = Registries(policies=policies, placers=placers)
         self._observer = observer
         self._initial = initial
         self._stream = f"decisions.{pool}"
@@ -160,12 +158,12 @@ class Controller:
 
         # 3. Let the policy move jobs between its queues; a move makes a decision due.
         cluster = self.live.cluster
-        policy = first_known(self._policies, cluster.settings(self.pool).policy, cluster.plan(self.pool).policy)
+        policy = self._registries.policy(cluster.settings(self.pool), cluster.plan(self.pool))
         await self._requeue(policy)
 
         # 4. Decide, at most once per `ratelimit_s`, and record the plan if it changes anything.
         if self._cause is not None and self._clock.now() >= self._may_decide_at():
-            await self._decide(policy, self._cause)
+            await self._decide(self._cause)
             await self._requeue(policy)
 
         # 5. Return when the next of these is due without a new event.
@@ -174,20 +172,16 @@ class Controller:
             due_at = self._clock.now()
         return min(due_at, self._requeue_at)
 
-    async def _decide(self, policy: Policy, cause: str) -> None:
+    async def _decide(self, cause: str) -> None:
         now = self._clock.now()
         laps: list[float] = []
-        # Others get their turn between the parts: with thousands of jobs each takes a while. The state does not
-        # change meanwhile, because nobody else moves this controller along the log.
+        # Others get their turn in between: with thousands of jobs each part takes a while. The state does not change
+        # meanwhile, because nobody else moves this controller along the log.
         with stopwatch(laps):
             state = self.live.state(self.pool)
         await asyncio.sleep(0)
         with stopwatch(laps):
-            placer = first_known(self._placers, state.settings.placer, state.plan.placer)
-            plan = decide(state, policy, placer, now, cause=cause)
-        await asyncio.sleep(0)
-        with stopwatch(laps):
-            fact = changes(state.plan, plan, self.live.cluster.undecided(self.pool))
+            fact = redecide(state, self.live.cluster.undecided(self.pool), self._registries, now, cause=cause)
         if self._observer is not None:
             self._observer.decided(sum(laps))
         if fact is not None:

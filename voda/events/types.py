@@ -268,6 +268,7 @@ class PlanAdopted(Data, frozen=True, kw_only=True):
     """The plan changes in these jobs; all others keep what they had (see docs/adr/0003)."""
 
     TYPE = "plan.adopted"
+    SCHEMA = 2
     pool: str
     number: int
     based_on: int
@@ -281,6 +282,8 @@ class PlanAdopted(Data, frozen=True, kw_only=True):
     """Jobs that had workers in the plan before and have none now."""
     reasons: Mapping[str, str] = {}
     """For every job placed or released, and for every job decided on for the first time."""
+    respects_priority: bool = True
+    """Whether jobs of higher priority went first; not so before schema 2."""
 
     @property
     def stream(self) -> str:

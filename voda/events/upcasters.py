@@ -9,6 +9,10 @@ from typing import Any
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
+RENAMED: Mapping[str, str] = {
+    "job.priority_changed": "job.queue_level_changed",
+}
+"""Old type -> type of today, in the same schema."""
 _OF_TIRESIAS: Mapping[str, tuple[str, ...]] = {
     "demote_gpu_s": ("tiresias", "elastic-tiresias"),
     "promote_knob": ("tiresias", "elastic-tiresias"),
@@ -32,6 +36,12 @@ def _job_submitted_2(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "spec": {field: value for field, value in data["spec"].items() if field != "queue"}}
 
 
+def _plan_adopted_1(data: dict[str, Any]) -> dict[str, Any]:
+    """Plans of schema 1 were decided without a look at priorities."""
+    cause = data["cause"]
+    return {**data, "cause": RENAMED.get(cause, cause), "respects_priority": False}
+
+
 def _policy_changed_1(data: dict[str, Any]) -> dict[str, Any]:
     """Schema 1 kept the parameters of both Tiresias policies among the settings of the pool."""
     parameters: dict[str, dict[str, Any]] = {}
@@ -44,12 +54,9 @@ def _policy_changed_1(data: dict[str, Any]) -> dict[str, Any]:
     return {**rest, "parameters": parameters}
 
 
-RENAMED: Mapping[str, str] = {
-    "job.priority_changed": "job.queue_level_changed",
-}
-"""Old type -> type of today, in the same schema."""
 UPCASTERS: Mapping[tuple[str, int], Upcaster] = {
     ("job.submitted", 1): _job_submitted_1,
     ("job.submitted", 2): _job_submitted_2,
+    ("plan.adopted", 1): _plan_adopted_1,
     ("policy.changed", 1): _policy_changed_1,
 }

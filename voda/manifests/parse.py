@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from voda.domain.errors import InvalidField
+from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec, category_of
 from voda.manifests import names
 from voda.manifests.parsed import Parsed
@@ -48,7 +49,7 @@ def parse(manifest: Mapping[str, Any], *, default_pool: str = "default", pool_la
         min_replicas=limits.least,
         max_replicas=limits.most,
         requested_replicas=limits.requested,
-        gpus_per_replica=gpus_per_replica(job),
+        gpus_per_replica=Gpus(gpus_per_replica(job)),
         epochs=_figure(wishes, "epochs", least=0, most=_MOST_EPOCHS),
         priority=_figure(wishes, "priority", least=-_MOST_PRIORITY, most=_MOST_PRIORITY),
         category=_category(wishes, name),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from voda.cluster.port import Observed
+from voda.domain.gpus import NO_GPUS, Gpus
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
 from voda.domain.state import ClusterState
 from voda.reconcilers.deadlock import Mover, jobs_to_halt
@@ -53,7 +54,7 @@ class _JobGap:
     """A job whose observed workers are not the planned ones."""
 
     job_id: str
-    gpus: int
+    gpus: Gpus
     """Per worker."""
     planned: tuple[str, ...]
     observed: Mapping[int, str]
@@ -93,7 +94,7 @@ class _JobGap:
 class _ActionPlan:
     """The actions of one step, and the GPUs they leave free."""
 
-    free: dict[str, int]
+    free: dict[str, Gpus]
     """node -> GPUs observed free and not yet reserved; negative where workers hold more than the node has."""
     coming: Counter[str] = field(default_factory=Counter)
     """node -> GPUs that the actions of this step will free."""
@@ -202,12 +203,12 @@ def _indices(size: int) -> tuple[int, ...]:
     return tuple(range(size))
 
 
-def _free(observed: Observed) -> dict[str, int]:
+def _free(observed: Observed) -> dict[str, Gpus]:
     free = {name: node.usable_gpus for name, node in observed.nodes.items()}
     for job_id, workers in observed.workers.items():
-        gpus = observed.gpus_per_replica[job_id] if workers else 0
+        gpus = observed.gpus_per_replica[job_id] if workers else NO_GPUS
         for node in workers.values():
-            free[node] = free.get(node, 0) - gpus
+            free[node] = free.get(node, NO_GPUS) - gpus
     return free
 
 
@@ -241,6 +242,6 @@ def _halt_cost(state: ClusterState, gap: _JobGap) -> float:
     return cost_s * gap.gpus * len(gap.observed)
 
 
-def _gpus_on(nodes: Iterable[str], gpus: int) -> Counter[str]:
+def _gpus_on(nodes: Iterable[str], gpus: Gpus) -> Counter[str]:
     """Return node -> GPUs, `gpus` for every time the node is named."""
     return Counter({node: times * gpus for node, times in Counter(nodes).items()})

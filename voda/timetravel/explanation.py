@@ -77,7 +77,7 @@ class JobExplanation(Struct, frozen=True, kw_only=True):
     """Given by that plan; of a job that has ended, why it failed or was canceled."""
     queue_level: int = 0
     queue_position: int = 0
-    """Its place among the jobs that the next plan lets wait, by queue and submission; 0 = does not wait."""
+    """Its place among the jobs that the next plan lets wait, by priority, queue and submission; 0 = does not wait."""
     queue_length: int = 0
     shortage: GpuShortage | None = None
     suggestions: tuple[str, ...] = ()
@@ -142,10 +142,7 @@ def explain_ended(
 
 def shortage(state: ClusterState, job: Job, plan: Plan) -> GpuShortage:
     """Return what the job needs, and what the plan leaves free."""
-    free = {name: node.usable_gpus for name, node in state.nodes.items()}
-    for other, nodes in plan.placement.items():
-        for node in nodes:
-            free[node] -= state.jobs[other].spec.gpus_per_replica
+    free = state.free_gpus(plan.placement)
     gpus = job.spec.gpus_per_replica
     return GpuShortage(
         needs_gpus=job.spec.min_replicas * gpus,
@@ -166,7 +163,7 @@ def _since(job: Job) -> float:
 def _queue(state: ClusterState, plan: Plan) -> Sequence[str]:
     """Return the ready jobs that the plan lets wait, in the order in which people count."""
     waiting = [job for job_id, job in state.jobs.items() if job_id in plan.reasons and job_id not in plan.placement]
-    waiting.sort(key=lambda job: (job.queue_level, job.submitted_at, job.spec.job_id))
+    waiting.sort(key=lambda job: (-job.spec.priority, job.queue_level, job.submitted_at, job.spec.job_id))
     return [job.spec.job_id for job in waiting]
 
 

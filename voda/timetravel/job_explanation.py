@@ -13,16 +13,15 @@ from msgspec.structs import replace
 
 from voda.domain.errors import InvalidInput, LogArchived
 from voda.domain.job import JobSpec
-from voda.domain.plugins import first_known
 from voda.domain.state import ClusterState
 from voda.events.envelope import Event
 from voda.events.types import JobCancelRequested, JobCompleted, JobFailed, JobSubmitted, PlanAdopted
 from voda.log.store import EventStore
+from voda.planner.redecide import DEFAULT, Registries
 from voda.policies import POLICIES
 from voda.projections.history import FinishedJob, History
 from voda.timetravel.explanation import JobDecision, JobExplanation, explain_ended, explain_live
 from voda.timetravel.moment import LogPlace
-from voda.timetravel.registries import DEFAULT, Registries
 from voda.timetravel.replay import events_between, live_at
 
 _FAMILY = "job."
@@ -68,7 +67,7 @@ async def explain_in(
 ) -> JobExplanation:
     """Explain a job that is live in this state of its pool, which was folded from this log, at an instant `at`."""
     submission = await _submission_in(store, state, job_id)
-    policy = first_known(registries.policies, state.settings.policy, state.plan.policy)
+    policy = registries.policy(state.settings, state.plan)
     # In a thread: with thousands of jobs each decision takes longer than other requests should wait.
     explanation = await asyncio.to_thread(
         explain_live,
@@ -76,7 +75,7 @@ async def explain_in(
         job_id,
         at,
         policies={**POLICIES, policy.name: policy},
-        placer=first_known(registries.placers, state.settings.placer, state.plan.placer),
+        placer=registries.placer(state.settings, state.plan),
     )
     decisions = await decisions_on(store, submission, until=state.position)
     return replace(explanation, decisions=tuple(decisions))

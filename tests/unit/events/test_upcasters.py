@@ -6,7 +6,7 @@ import msgspec
 
 from voda.events.codec import unseal
 from voda.events.envelope import Event, Sealed, hash_of
-from voda.events.types import JobQueueLevelChanged, JobSubmitted, PolicyChanged
+from voda.events.types import JobQueueLevelChanged, JobSubmitted, PlanAdopted, PolicyChanged
 
 
 def recorded(kind: str, schema: int, data: dict[str, Any]) -> Event:
@@ -47,3 +47,20 @@ def test_policy_changed_of_schema_1_sets_the_parameters_of_both_tiresias_policie
     assert recorded("policy.changed", 1, {"pool": "a", "placer": "packed"}).data == PolicyChanged(
         pool="a", placer="packed"
     )
+
+
+def test_plan_adopted_of_schema_1_was_decided_without_priorities() -> None:
+    data = {
+        "pool": "default",
+        "number": 3,
+        "based_on": 7,
+        "policy": "fifo",
+        "placer": "steady",
+        "cause": "job.priority_changed",
+    }
+    fact = recorded("plan.adopted", 1, data).data
+    assert isinstance(fact, PlanAdopted)
+    assert (fact.respects_priority, fact.cause) == (False, "job.queue_level_changed")
+    fact = recorded("plan.adopted", 2, data).data
+    assert isinstance(fact, PlanAdopted)
+    assert fact.respects_priority

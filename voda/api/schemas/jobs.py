@@ -58,6 +58,7 @@ class Job(Wire, frozen=True, kw_only=True):
     pool: str
     kind: str
     priority: int
+    """Jobs of higher priority go first, whatever the policy."""
     phase: Phase
     is_preempted: bool
     """Whether it ran before and waits again."""

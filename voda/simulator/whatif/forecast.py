@@ -145,9 +145,9 @@ def _expected_times(
     }
 
 
-def _by_submission(job: Job) -> tuple[int, float, str]:
-    """Order jobs by their queue, then by submission."""
-    return job.queue_level, job.submitted_at, job.spec.job_id
+def _by_submission(job: Job) -> tuple[int, int, float, str]:
+    """Order jobs by their priority and queue, then by submission."""
+    return -job.spec.priority, job.queue_level, job.submitted_at, job.spec.job_id
 
 
 def _training(job: Job, state: ClusterState, span: UndisturbedSpan | None, now: float) -> Training:

@@ -7,6 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from voda.domain.errors import InvalidInput
+from voda.domain.gpus import Gpus
 from voda.domain.node import Node
 
 
@@ -65,7 +66,7 @@ def parse_nodes(text: str) -> tuple[Node, ...]:
     if len(gpus) > MOST_NODES:
         raise InvalidInput(f"nodes {text[:60]!r}: {len(gpus)} nodes, expected at most {MOST_NODES}")
     width = max(2, len(str(len(gpus))))
-    return tuple(Node(name=f"node-{number:0{width}}", gpus=each) for number, each in enumerate(gpus, start=1))
+    return tuple(Node(name=f"node-{number:0{width}}", gpus=Gpus(each)) for number, each in enumerate(gpus, start=1))
 
 
 def total_gpus(nodes: tuple[Node, ...]) -> int:

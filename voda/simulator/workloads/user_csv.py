@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from voda.domain.errors import InvalidInput
+from voda.domain.gpus import Gpus
 from voda.domain.job import MOST_REPLICAS, JobSpec, validated
 from voda.domain.node import Node
 from voda.simulator.profiles.base import Arrival, Costs, Workload
@@ -163,7 +164,7 @@ def _spec(row: CsvRow) -> JobSpec:
         min_replicas=least,
         requested_replicas=requested,
         max_replicas=row.whole("max", requested, least=requested, most=MOST_REPLICAS),
-        gpus_per_replica=row.whole("gpus_per_replica", 1, least=1, most=1_024),
+        gpus_per_replica=Gpus(row.whole("gpus_per_replica", 1, least=1, most=1_024)),
         epochs=row.whole("epochs", None, least=1, most=MOST_EPOCHS),
         priority=row.whole("priority", 0, least=-1_000_000, most=1_000_000),
     )

@@ -9,6 +9,7 @@ from functools import cache
 import pytest
 
 from tests.builders import Log, a_node, a_spec
+from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.domain.rng import rng_at
@@ -52,7 +53,7 @@ def a_workload(*, epochs: int, jobs: int = 16) -> Workload:
         spec = JobSpec(job_id=f"j{number:02}", category="c", max_replicas=most, epochs=count)
         arrivals.append(Arrival(spec=spec, submitted_s=at, profile=profile))
         at += rng.uniform(0.0, 30.0)
-    return Workload(name="test", source="drawn", arrivals=tuple(arrivals), nodes=(Node(name="n1", gpus=4),))
+    return Workload(name="test", source="drawn", arrivals=tuple(arrivals), nodes=(Node(name="n1", gpus=Gpus(4)),))
 
 
 def simulation(workload: Workload, name: str) -> Simulation:

@@ -39,7 +39,7 @@ def scale(  # noqa: PLR0913 - a command's options are its parameters
     least: Annotated[int | None, typer.Option("--min", help="Fewest replicas.")] = None,
     most: Annotated[int | None, typer.Option("--max", help="Most replicas.")] = None,
     wished: Annotated[int | None, typer.Option("--replicas", help="Replicas wished for, min to max.")] = None,
-    priority: Annotated[int | None, typer.Option("--priority", help="Larger goes first.")] = None,
+    priority: Annotated[int | None, typer.Option("--priority", help="Higher goes first, whatever the policy.")] = None,
     epochs: Annotated[int | None, typer.Option("--epochs", help="How long it trains; forecasts use it.")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:

@@ -17,6 +17,7 @@ from voda.cluster.kubernetes.state.nodes import PoolRule, as_node, is_ready, poo
 from voda.cluster.kubernetes.state.pod_owners import Workers, index, object_key, owner_key, worker_of
 from voda.cluster.kubernetes.state.worker_pods import held, is_held
 from voda.domain.errors import InvalidInput
+from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.domain.node import Node
 
@@ -170,11 +171,11 @@ class Inventory:
         nodes = (self.nodes.get(name) for name in self.held(job_id).values())
         return next((pool for node in nodes if node is not None and (pool := pool_of(node, self.rule))), None)
 
-    def gpus_per_replica(self, job_id: str) -> int:
+    def gpus_per_replica(self, job_id: str) -> Gpus:
         """Return the GPUs of each worker of a job that has worker pods."""
         if (job := self.known(job_id)) is not None:
             return job.spec.gpus_per_replica
-        return max(1, *(-(-self._takes(pod) // 1000) for pod in self.workers(job_id).values()))
+        return Gpus(max(1, *(-(-self._takes(pod) // 1000) for pod in self.workers(job_id).values())))
 
     def node(self, name: str) -> Node | None:
         """Return a node as plans see it; None: it is gone, or no pool's."""

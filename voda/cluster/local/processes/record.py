@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from voda.domain.gpus import Gpus
 from voda.events.types import ExitCause
 
 State = Literal["running", "halting", "halted", "stopping"]
@@ -30,7 +31,7 @@ class Record(Struct, kw_only=True, omit_defaults=True):
     state: State = "halted"
     kind: Literal["mpi", "torch"] = "mpi"
     grace_s: float = 30.0
-    gpus_per_replica: int = 1
+    gpus_per_replica: Gpus = Gpus(1)
     size: int = 0
     """Workers it was to have last; of those that are missing, the plan starts some again."""
     devices: dict[int, tuple[str, ...]] = {}
