@@ -7,17 +7,18 @@ from typing import Final
 
 from benchmarks.table import Row
 from voda.domain.estimate import Estimate
+from voda.domain.gpus import Gpus
 from voda.domain.job import Job, JobSpec
 from voda.domain.node import Node
 from voda.domain.plan import Plan
 from voda.domain.rng import rng_at
 from voda.domain.state import ClusterState, Settings
-from voda.policies.registry import policies
+from voda.policies import POLICIES
 
 TITLE = "allocate: 1,000 jobs, 4,000 GPUs, min = 1, one core"
 _RUNS = 9
 _JOBS = 1_000
-_GPUS_PER_NODE = 8
+_GPUS_PER_NODE = Gpus(8)
 _NODES = 500
 _GO_MS: Final = {
     "fifo": 1.0,
@@ -37,7 +38,7 @@ _FIFO_LIKE_MS: Final = 5.0
 def run() -> Sequence[Row]:
     """Return the milliseconds of one decision, policy by policy, and FfDL's where no gain may be trusted to fall."""
     smooth, bent = _view(noise=0.0), _view(noise=0.1)
-    rows = [_row(name, name, _GOALS_MS.get(name, _FIFO_LIKE_MS), _allocate_ms(name, smooth)) for name in policies()]
+    rows = [_row(name, name, _GOALS_MS.get(name, _FIFO_LIKE_MS), _allocate_ms(name, smooth)) for name in POLICIES]
     return [*rows, _row("ffdl", "ffdl, noisy speedups", 90.0, _allocate_ms("ffdl", bent))]
 
 
@@ -54,7 +55,7 @@ def _row(name: str, what: str, goal_ms: float, took_ms: float) -> Row:
 
 
 def _allocate_ms(name: str, view: ClusterState) -> float:
-    policy = policies()[name]
+    policy = POLICIES[name]
     took_s = []
     for _ in range(_RUNS):
         begun = perf_counter()

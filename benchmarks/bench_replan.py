@@ -11,6 +11,7 @@ import numpy as np
 
 from benchmarks.table import Row
 from voda.cluster.port import Observed
+from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.domain.rng import rng_at
@@ -25,9 +26,10 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.placement.registry import placer, placers
-from voda.planner.decide import changes, decide
-from voda.policies.registry import policy
+from voda.placement import PLACERS
+from voda.planner.decide import decide
+from voda.planner.redecide import changes
+from voda.policies import POLICIES
 from voda.projections.live import Live
 from voda.reconcilers.diff import diff
 
@@ -48,7 +50,7 @@ class _Cluster:
         self._now = 0.0
         self._submitted = 0
         for index in range(nodes):
-            self.record(NodeJoined(node=Node(name=f"node-{index:04}", gpus=gpus_per_node)))
+            self.record(NodeJoined(node=Node(name=f"node-{index:04}", gpus=Gpus(gpus_per_node))))
         for _ in range(jobs):
             self.submit()
 
@@ -115,7 +117,7 @@ class _Cluster:
         return Observed(
             nodes=self.live.state(_POOL).nodes,
             workers={job_id: dict(job.workers) for job_id, job in jobs.items() if job.workers},
-            gpus_per_replica=dict.fromkeys(jobs, 1),
+            gpus_per_replica=dict.fromkeys(jobs, Gpus(1)),
         )
 
     def reach_plan(self) -> None:
@@ -166,7 +168,7 @@ def _turn(cluster: _Cluster, placer_name: str, turn: int) -> Mapping[str, float]
     begun = time.perf_counter()
     state = cluster.live.state(_POOL)
     seen = time.perf_counter()
-    plan = decide(state, policy("elastic-fifo"), placer(placer_name), 0.0, cause="tick")
+    plan = decide(state, POLICIES.choose("elastic-fifo"), PLACERS.choose(placer_name), 0.0, cause="tick")
     fact = changes(state.plan, plan, undecided)
     decided = time.perf_counter()
     if fact is not None:
@@ -185,11 +187,11 @@ def _packing_anew() -> Row:
     for turn in range(3):
         _turn(cluster, "packed", turn)
     state = cluster.live.state(_POOL)
-    replicas = policy("elastic-fifo").allocate(state, 0.0).replicas
+    replicas = POLICIES.choose("elastic-fifo").allocate(state, 0.0).replicas
     spans_s = []
     for _ in range(10):
         begun = time.perf_counter()
-        placers()["packed"].place(state, replicas, 0.0)
+        PLACERS["packed"].place(state, replicas, 0.0)
         spans_s.append(time.perf_counter() - begun)
     median_s = float(np.median(spans_s))
     return Row(

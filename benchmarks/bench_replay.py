@@ -7,7 +7,8 @@ from pathlib import Path
 from time import perf_counter
 
 from benchmarks.table import Row
-from voda.controller.follower import catch_up, restore, take_snapshot
+from voda.controller.follower import catch_up, restore, take_snapshots
+from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events.envelope import ANY_VERSION, Fact
@@ -76,14 +77,14 @@ async def _replayed(path: Path) -> tuple[float, Live]:
 async def _leave_snapshot(path: Path, position: int) -> None:
     store, live = await open_store(path), Live()
     await catch_up(store, [live], after=0, until=position)
-    await take_snapshot(store, live, position)
+    await take_snapshots(store, [live], position)
     await store.close()
 
 
 async def _filled(path: Path) -> int:
     """Write the lives of many jobs, _LIVE of them at a time, and return the number of events."""
     store = await open_store(path)
-    nodes = [NodeJoined(node=Node(name=f"node-{number:03}", gpus=8)) for number in range(_LIVE // 4)]
+    nodes = [NodeJoined(node=Node(name=f"node-{number:03}", gpus=Gpus(8))) for number in range(_LIVE // 4)]
     await asyncio.gather(*(_append(store, [node], at=0.0) for node in nodes))
     number = 0
     while await store.position() < _EVENTS:

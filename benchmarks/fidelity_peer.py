@@ -133,7 +133,7 @@ async def completion_times(case: Case, data: Path | None = None) -> Mapping[str,
     """Run one case; return job id -> whole seconds from submission to completion."""
     ran = await peer_run(case, data)
     history = History()
-    await catch_up(ran.store, [], after=0, seen=history.apply)
+    await catch_up(ran.store, [], after=0, on_event=history.apply)
     # The log dates an end that the peer rounds onto a tick one microsecond later, see benchmarks/peer/tick.py.
     return {job.job_id: round(job.jct_s) for job in history.finished}
 

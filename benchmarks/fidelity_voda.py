@@ -20,6 +20,7 @@ from rich.table import Table
 from scipy.optimize import nnls
 
 from voda.clock import VirtualClock
+from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob
@@ -33,7 +34,7 @@ from voda.simulator.workloads.voda_exp import read_experiment
 MOST_ERROR: Final = 0.06
 """Mean over the jobs of |predicted JCT - measured JCT| / measured JCT."""
 # Where the workers sat was not recorded, and the profiles are blind to it: two nodes that take everything will do.
-_HERE, _THERE = Node(name="here", gpus=1_000), Node(name="there", gpus=1_000)
+_HERE, _THERE = Node(name="here", gpus=Gpus(1_000)), Node(name="there", gpus=Gpus(1_000))
 
 
 class Measured(Struct, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from voda.cluster.local.gpus import Card
 from voda.cluster.local.processes.folder import JobFolder
 from voda.cluster.local.run_spec import RunSpec
 from voda.domain.errors import ActionRefused
+from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
@@ -79,7 +80,7 @@ class Ground:
         """Open a cluster, as `voda up` does when it starts."""
         self.open_cluster = LocalCluster(
             LocalClusterConfig(
-                node=Node(name="n1", pool=self.pool, gpus=0),
+                node=Node(name="n1", pool=self.pool, gpus=Gpus(0)),
                 folder=self.folder,
                 devices=self.devices,
                 clock=SystemClock(),

@@ -21,6 +21,7 @@ from voda.application.backend import Backend, Limits
 from voda.application.read_model import View
 from voda.auth.tokens import Access
 from voda.clock import Clock, VirtualClock
+from voda.domain.gpus import Gpus
 from voda.domain.node import Node
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, NodeJoined
@@ -114,7 +115,7 @@ async def a_backend(
     )
     if await store.position() == 0:
         for name, gpus in ({"n1": 4} if nodes is None else nodes).items():
-            joined = NodeJoined(node=Node(name=name, gpus=gpus))
+            joined = NodeJoined(node=Node(name=name, gpus=Gpus(gpus)))
             fact = Fact(data=joined, event_id=clock.new_id(), recorded_at=clock.now(), actor="test")
             await view.reached(await store.append(joined.stream, ANY_VERSION, [fact]))
     try:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
 from voda.domain.estimate import Estimate
@@ -47,7 +48,7 @@ def a_view(draws: Sequence[Draw], *, gpus: int, pending: int = 10, equal_gpus: b
         nodes=[a_node("n1", gpus=gpus), a_node("n2", gpus=8, is_ready=False)],
         placement=placement,
         estimates=estimates,
-        settings=Settings(tiresias_compact_pending=pending),
+        settings=Settings(parameters={"elastic-tiresias": {"compact_pending": pending}}),
     )
 
 
@@ -106,3 +107,12 @@ def _estimate(job: Job, draw: Draw) -> Estimate | None:
             speedup.append(max(0.001, speedup[-1] + rng.choice((1.0, 0.5, 0.5, 1.5, 0.0, -0.25, rng.random()))))
     left_s = REMAINING_S[draw.left % 6]
     return Estimate(speedup=(0.0, *speedup), remaining_s=left_s, is_assumed=False)
+
+
+def with_priorities(view: ClusterState, priorities: Sequence[int]) -> ClusterState:
+    """Return the view with a priority for each job, in the order of their names."""
+    jobs = {
+        job_id: replace(view.jobs[job_id], spec=replace(view.jobs[job_id].spec, priority=priority))
+        for job_id, priority in zip(sorted(view.jobs), priorities, strict=False)
+    }
+    return replace(view, jobs={job_id: jobs.get(job_id, job) for job_id, job in view.jobs.items()})

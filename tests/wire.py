@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from msgspec.structs import replace
+
+from voda.api.presenters.pools import settings_of
 from voda.api.schemas import Forecast, Job, Node, Pool, Progress, Settings, Worker
 from voda.domain import state
 from voda.domain.job import Phase
@@ -36,7 +39,6 @@ def a_wire_job(job_id: str = "digits", *, on: tuple[str, ...] = (), **fields: An
         "namespace": "default",
         "user": "ada",
         "pool": "default",
-        "queue": "",
         "kind": "MPIJob",
         "priority": 0,
         "phase": phase,
@@ -81,8 +83,7 @@ def a_wire_node(name: str = "n1", *, jobs: Mapping[str, int] | None = None, gpus
 
 def wire_settings(**fields: Any) -> Settings:
     """Return the settings of a pool as the API shows them."""
-    given = {**{name: getattr(state.Settings(), name) for name in Settings.__struct_fields__}, **fields}
-    return Settings(**given)
+    return replace(settings_of(state.Settings()), **fields)
 
 
 def a_wire_pool(name: str = "default", **fields: Any) -> Pool:

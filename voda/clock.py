@@ -1,4 +1,4 @@
-"""The only reader of time and the only maker of ids.
+"""Time and ids: nothing else in voda reads the clock or makes ids.
 
 Rule: the core takes `now` as a parameter; the shell takes a `Clock`.
 """
@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where the shell gets its time and its ids from."""
+    """The source of time and ids."""
 
     def now(self) -> float:
         """Return seconds since the Unix epoch, in whole microseconds."""
@@ -33,13 +33,13 @@ def stopwatch(laps: list[float]) -> Iterator[None]:
 
 
 class SystemClock:
-    """The wall clock, less its steps back: it never shows less than before.
+    """The wall clock, but it never goes back.
 
-    Where the wall clock is set back, time goes on from the last reading at its usual pace until the wall clock has
-    caught up, so that spans stay right and nothing waits for an hour to come round again.
+    Where the wall clock is set back, time continues from the last reading until the wall clock has caught up, so that
+    spans stay right and nothing waits for an hour to pass twice.
 
     Args:
-        not_before: the least it shows, seconds since the epoch: an instant that is in the log already.
+        not_before: the earliest instant it shows, seconds since the epoch, such as the last one in the log.
         wall: the time of day, seconds since the epoch.
         steady: seconds that only ever grow.
     """
@@ -68,7 +68,7 @@ class SystemClock:
 
 
 class VirtualClock:
-    """A clock that moves only when told to; ids count upwards, so that a run can be repeated byte for byte."""
+    """A clock that only `move_to` moves; ids count upwards, so that a run can be repeated byte for byte."""
 
     def __init__(self, start: float = 0.0, prefix: str = "") -> None:
         self._now = start
@@ -80,13 +80,13 @@ class VirtualClock:
         return self._now
 
     def move_to(self, instant: float) -> None:
-        """Advance to the first whole microsecond that is not before `instant`: who was to wait until then has.
+        """Advance to the first whole microsecond that is not before `instant`.
 
         Raises:
             ValueError: the instant is in the past.
         """
         if instant < self._now:
-            raise ValueError(f"a clock runs forwards: now {self._now}, asked for {instant}")
+            raise ValueError(f"cannot move the clock back from {self._now} to {instant}")
         whole = round(instant, 6)
         self._now = whole if whole >= instant else round(instant + 1e-6, 6)
 

@@ -9,7 +9,8 @@ from itertools import islice
 from pathlib import Path
 
 from voda.application.read_model import View
-from voda.controller.follower import catch_up, take_snapshot
+from voda.controller.follower import catch_up, take_snapshots
+from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events.envelope import ANY_VERSION, Fact, Head
@@ -68,7 +69,7 @@ async def _leave_snapshots(store: DurableStore, position: int) -> None:
     view = View(store)
     await catch_up(store, [view.live, view.roster], after=0, until=position)
     for projection in (view.live, view.roster):
-        await take_snapshot(store, projection, position)
+        await take_snapshots(store, [projection], position)
 
 
 def _groups(events: int) -> Iterator[GroupPlan]:
@@ -92,7 +93,7 @@ def _cut(plan: GroupPlan, events: int) -> GroupPlan:
 
 def _appends() -> Iterator[Append]:
     for number in range(_LIVE // 4):
-        yield _append([NodeJoined(node=Node(name=f"node-{number:03}", pool=POOLS[number % 2], gpus=8))], at=0.0)
+        yield _append([NodeJoined(node=Node(name=f"node-{number:03}", pool=POOLS[number % 2], gpus=Gpus(8)))], at=0.0)
     wave = 0
     while True:
         lives = [_life(wave * _LIVE + number) for number in range(_LIVE)]

@@ -24,8 +24,8 @@ from voda.application.read_model import View
 from voda.clock import SystemClock
 from voda.controller.controller import Controller
 from voda.log.factory import open_store
-from voda.placement.registry import placer, placers
-from voda.policies.registry import policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES
 
 TITLE = f"Start with snapshots {TAIL:,} events before the end of the log"
 _EVENTS = 5_000_000
@@ -108,7 +108,7 @@ async def _started(location: str) -> Start:
 async def _start(location: str) -> None:
     """Do what a service does at its start, and say how long it took."""
     # Solvers are loaded by every process, whatever the length of the log.
-    placers()
+    len(PLACERS)
     laps = [perf_counter()]
     store = await open_store(location)
     laps.append(perf_counter())
@@ -117,7 +117,9 @@ async def _start(location: str) -> None:
     await view.open()
     laps.append(perf_counter())
     for pool in POOLS:
-        controller = Controller(pool=pool, store=store, clock=clock, policies=policy, placers=placer, folded=view.live)
+        controller = Controller(
+            pool=pool, store=store, clock=clock, policies=POLICIES.choose, placers=PLACERS.choose, initial=view.live
+        )
         await controller.warm()
         assert controller.live.position == view.position
     laps.append(perf_counter())

@@ -6,9 +6,10 @@ Rule: the node with the most free GPUs is filled next, the first one among equal
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Protocol
 
+from voda.domain.gpus import Gpus
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
-from voda.policies.base import Policy
+from voda.policies import Policy
 
 
 class Ordering(Protocol):
@@ -51,7 +52,7 @@ class PeerPlacer:
         return placement
 
 
-def _worst_fit(free: dict[str, int], replicas: int) -> tuple[str, ...]:
+def _worst_fit(free: dict[str, Gpus], replicas: int) -> tuple[str, ...]:
     """Take `replicas` GPUs, of which there must be so many."""
     nodes: list[str] = []
     while len(nodes) < replicas:

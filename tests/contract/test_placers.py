@@ -13,16 +13,15 @@ from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
-from voda.placement.base import Placer
-from voda.placement.registry import placers
+from voda.placement import PLACERS, Placer
 
 MAX_REPLICAS = 6
 Request = tuple[ClusterState, Mapping[str, int]]
 
 
-@pytest.fixture(scope="module", params=sorted(placers()))
+@pytest.fixture(scope="module", params=sorted(PLACERS))
 def placer(request: pytest.FixtureRequest) -> Placer:
-    return placers()[request.param]
+    return PLACERS[request.param]
 
 
 @st.composite
@@ -151,7 +150,7 @@ def test_steady_when_a_pytorchjob_spans_or_grows_then_worker_0_stays_if_its_node
     for job_id, size in replicas.items():
         for node in state.plan.placement.get(job_id, ())[:size]:
             kept[node] += state.jobs[job_id].spec.gpus_per_replica
-    for job_id, nodes in placers()["steady"].place(state, replicas, 0.0).items():
+    for job_id, nodes in PLACERS["steady"].place(state, replicas, 0.0).items():
         job, before = state.jobs[job_id], state.plan.placement.get(job_id, ("",))[0]
         fits = before in state.nodes and state.nodes[before].usable_gpus >= kept[before]
         if job.spec.kind == "PyTorchJob" and job.workers.get(0) == before and fits:

@@ -7,20 +7,21 @@ from typing import TypeVar
 import msgspec
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import a_state
-from tests.views import a_large_view, views
+from tests.views import a_large_view, views, with_priorities
 from voda.domain.state import ClusterState
-from voda.policies.base import Policy
-from voda.policies.registry import policies
+from voda.planner.priority import allocate as by_priority
+from voda.policies import POLICIES, Policy
 from voda.policies.toolkit.estimates import speedup
 
 RIGID = frozenset({"fifo", "srjf", "tiresias"})
 """Policies that give what was requested, and nothing of what is left over."""
-EVERY = pytest.mark.parametrize("policy", policies().values(), ids=policies().keys())
+EVERY = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES.keys())
 ELASTIC = pytest.mark.parametrize(
-    "policy", [policy for name, policy in policies().items() if name not in RIGID], ids=lambda policy: policy.name
+    "policy", [policy for name, policy in POLICIES.items() if name not in RIGID], ids=lambda policy: policy.name
 )
 Named = TypeVar("Named")
 CASES = settings(max_examples=150)
@@ -101,6 +102,57 @@ def test_reason_of_each_job_when_decided_on_agrees_with_the_numbers(policy: Poli
             change = f"{'grown' if count > had else 'shrunk'} {had} -> {count}: " if had else f"starts on {count}, "
             assert reason.startswith(change)
             assert len(reason) > len(change)
+
+
+@EVERY
+@CASES
+@given(views(), st.lists(st.integers(-1, 2), min_size=7, max_size=7))
+def test_jobs_of_higher_priority_when_lower_ones_are_there_get_what_they_would_get_alone(
+    policy: Policy, view: ClusterState, priorities: list[int]
+) -> None:
+    view = with_priorities(view, priorities)
+    answer = by_priority(view, policy, 0.0)
+    ready = {job_id: job for job_id, job in view.jobs.items() if not job.is_canceling}
+    assert answer.replicas.keys() == answer.reasons.keys() == ready.keys()
+    assert free_gpus(view, dict(answer.replicas)) >= 0
+    for least in {job.spec.priority for job in ready.values()}:
+        upper = {job_id: job for job_id, job in ready.items() if job.spec.priority >= least}
+        alone = by_priority(replace(view, jobs=upper), policy, 0.0)
+        assert {job_id: answer.replicas[job_id] for job_id in upper} == alone.replicas
+        assert {job_id: answer.reasons[job_id] for job_id in upper} == alone.reasons
+
+
+@EVERY
+@CASES
+@given(views(), st.integers(-3, 3))
+def test_answer_when_all_priorities_are_equal_is_the_policys_own(
+    policy: Policy, view: ClusterState, priority: int
+) -> None:
+    view = replace(view, settings=replace(view.settings, heeds_resize_cost=False))
+    same = with_priorities(view, [priority] * len(view.jobs))
+    assert by_priority(same, policy, 0.0) == policy.allocate(view, 0.0)
+
+
+@EVERY
+@CASES
+@given(views(), st.lists(st.integers(-1, 2), min_size=7, max_size=7))
+def test_job_when_higher_ones_take_its_gpus_is_told_how_many_they_have(
+    policy: Policy, view: ClusterState, priorities: list[int]
+) -> None:
+    view = with_priorities(view, priorities)
+    answer = by_priority(view, policy, 0.0)
+    for job_id, reason in answer.reasons.items():
+        priority = view.jobs[job_id].spec.priority
+        above = {
+            other: count * view.jobs[other].spec.gpus_per_replica
+            for other, count in answer.replicas.items()
+            if count and view.jobs[other].spec.priority > priority
+        }
+        found = re.search(r"(\d+) jobs? of higher priority ha(?:s|ve) (\d+) GPUs?; ", reason)
+        if found is not None:
+            assert (int(found[1]), int(found[2])) == (len(above), sum(above.values()))
+        else:
+            assert answer.replicas[job_id] or not above
 
 
 @EVERY

@@ -11,6 +11,7 @@ from tests.dst.invariants.broken import Broken
 from tests.dst.invariants.order import Order
 from tests.dst.invariants.plans import Plans
 from tests.dst.invariants.truth import refuse_untrue
+from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events.envelope import Event
@@ -24,7 +25,7 @@ from voda.events.types import (
     PlanAdopted,
 )
 
-_NODE = Node(name="n1", gpus=4)
+_NODE = Node(name="n1", gpus=Gpus(4))
 _JOB = JobSpec(job_id="a", min_replicas=2, max_replicas=3)
 
 

@@ -30,6 +30,7 @@ from tests.dst.wire import Trouble
 from tests.service import Answer
 from voda.app.election import ElectionTimeouts
 from voda.domain.errors import VodaError
+from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events.envelope import Event
@@ -366,4 +367,6 @@ def _unhandled(context: Mapping[str, Any]) -> str:
 
 
 def _nodes(pools: Mapping[str, Mapping[str, int]]) -> Sequence[Node]:
-    return [Node(name=name, pool=pool, gpus=gpus) for pool, nodes in pools.items() for name, gpus in nodes.items()]
+    return [
+        Node(name=name, pool=pool, gpus=Gpus(gpus)) for pool, nodes in pools.items() for name, gpus in nodes.items()
+    ]

@@ -51,7 +51,7 @@ def test_help_shows_an_example(command: str) -> None:
 def test_events_are_one_line_each_with_position_time_subject_and_words() -> None:
     lines = voda("events", LOG, "--from", "11", "--to", "13", "--relative").output.splitlines()
     assert lines[0] == "    11 +00:00:10.000 beta-1: 2 workers started on node-02 x2"
-    assert lines[1].startswith("    12 +00:00:40.000 alpha-2: submitted: 2-6 replicas, wishes 4, 8 epochs")
+    assert lines[1].startswith("    12 +00:00:40.000 alpha-2: submitted: 2-6 replicas, 4 requested, 8 epochs")
     assert len(lines) == 3
 
 

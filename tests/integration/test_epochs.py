@@ -18,8 +18,8 @@ from voda.log.durable_store import Base, DurableStore
 from voda.log.factory import open_store
 from voda.log.postgres.database import PostgresDatabase
 from voda.log.store import EventStore
-from voda.placement.registry import placer
-from voda.policies.registry import policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES
 
 CLOCK = SystemClock()
 
@@ -38,7 +38,7 @@ async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 def a_controller(store: EventStore) -> Controller:
-    return Controller(pool="default", store=store, clock=CLOCK, policies=policy, placers=placer)
+    return Controller(pool="default", store=store, clock=CLOCK, policies=POLICIES.choose, placers=PLACERS.choose)
 
 
 async def test_epoch_when_both_replicas_claim_it_is_one_s(stores: tuple[EventStore, EventStore]) -> None:

@@ -31,7 +31,7 @@ async def test_jobs_are_restarted_as_often_as_by_the_peer(policy: str, starts: i
     folder_or_skip(POLLUX)
     history = History()
     ran = await peer_run(Case(workload=6, load=1, policy=policy))
-    await catch_up(ran.store, [], after=0, seen=history.apply)
+    await catch_up(ran.store, [], after=0, on_event=history.apply)
     assert sum(1 + job.restarts for job in history.finished) == starts
 
 
@@ -52,7 +52,7 @@ async def _placed(ran: SimulationRun) -> Sequence[tuple[float, str, list[int]]]:
     """Return (seconds since the beginning, job, nodes by number) of every placement, in the order of the log."""
     number = {node.name: index for index, node in enumerate(ran.workload.nodes)}
     placed: list[tuple[float, str, list[int]]] = []
-    await catch_up(ran.store, [], after=0, seen=functools.partial(_note, placed, number, ran.workload.begins_at))
+    await catch_up(ran.store, [], after=0, on_event=functools.partial(_note, placed, number, ran.workload.begins_at))
     return placed
 
 

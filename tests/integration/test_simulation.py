@@ -11,8 +11,8 @@ from voda.domain.job import JobSpec, Phase
 from voda.domain.state import Settings
 from voda.events.envelope import Event
 from voda.events.types import JobCompleted, PlanAdopted, WorkerStarted
-from voda.placement.registry import placers
-from voda.policies.registry import policies
+from voda.placement import PLACERS
+from voda.policies import POLICIES
 from voda.projections.history import History
 from voda.projections.live import Live
 from voda.simulator.compare import ComparedRun, compare
@@ -67,22 +67,22 @@ class Invariants:
                 assert job_id in event.data.reasons
 
 
-@pytest.mark.parametrize("policy", sorted(policies()))
+@pytest.mark.parametrize("policy", sorted(POLICIES))
 @pytest.mark.parametrize("failures", [FailureRates(), ROUGH], ids=["quiet", "rough"])
 async def test_every_policy_finishes_every_job_and_never_overcommits(policy: str, failures: FailureRates) -> None:
     run = await a_run(policy, failures=failures)
     live, history = Live(), History()
-    await catch_up(run.store, [live, history], after=0, seen=Invariants(live))
+    await catch_up(run.store, [live, history], after=0, on_event=Invariants(live))
     assert run.unfinished == ()
     assert len(history.finished) == 40
     assert {job.outcome for job in history.finished} == {"completed"}
 
 
-@pytest.mark.parametrize("placer", sorted(placers()))
+@pytest.mark.parametrize("placer", sorted(PLACERS))
 async def test_every_placer_finishes_every_job_and_never_overcommits(placer: str) -> None:
     run = await a_run("elastic-srjf", placer, ROUGH)
     live = Live()
-    await catch_up(run.store, [live], after=0, seen=Invariants(live))
+    await catch_up(run.store, [live], after=0, on_event=Invariants(live))
     assert run.unfinished == ()
 
 
@@ -95,7 +95,7 @@ async def test_same_seed_gives_the_same_log_byte_for_byte_and_another_seed_anoth
     assert logs[0] != logs[2]
 
 
-@pytest.mark.parametrize("policy", sorted(policies()))
+@pytest.mark.parametrize("policy", sorted(POLICIES))
 @pytest.mark.parametrize(
     "huge", [a_spec("huge", min_replicas=9, max_replicas=9), a_spec("huge", gpus_per_replica=8)], ids=["job", "worker"]
 )

@@ -38,7 +38,7 @@ from voda.domain.job import JobSpec
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.types import AnyFact
 from voda.log.memory import MemoryStore
-from voda.projections.records import JobRecord
+from voda.projections.job_record import JobRecord
 
 
 class Died(BaseException):

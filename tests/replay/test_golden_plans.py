@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tests.builders import a_spec
 from voda.domain.errors import InvalidInput
 from voda.events.envelope import Event, Fact
-from voda.events.types import AnyFact, JobPriorityChanged, JobSubmitted, PlanAdopted, PolicyChanged
+from voda.events.types import AnyFact, JobQueueLevelChanged, JobSubmitted, PlanAdopted, PolicyChanged
 from voda.log.factory import open_log
 from voda.log.memory import MemoryStore
 from voda.log.store import EventStore
@@ -77,16 +77,16 @@ async def test_verify_when_only_a_reason_was_altered_names_the_job() -> None:
 
 async def test_verify_when_a_queue_change_was_altered_names_the_job() -> None:
     log = await open_log(LOGS / "tiresias.jsonl")
-    moved = next(event for event in await log.read(0, 10_000) if isinstance(event.data, JobPriorityChanged))
+    moved = next(event for event in await log.read(0, 10_000) if isinstance(event.data, JobQueueLevelChanged))
 
     def promote(event: Event) -> AnyFact:
         fact = event.data
-        if isinstance(fact, JobPriorityChanged) and event.position == moved.position:
+        if isinstance(fact, JobQueueLevelChanged) and event.position == moved.position:
             return replace(fact, queue_level=7)
         return fact
 
     found = await verify(await rewritten(log, promote))
-    assert isinstance(moved.data, JobPriorityChanged)
+    assert isinstance(moved.data, JobQueueLevelChanged)
     assert found.difference is not None
     assert (found.difference.position, found.difference.job_id) == (moved.position, moved.data.job_id)
 

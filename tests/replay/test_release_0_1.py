@@ -23,12 +23,12 @@ from tests.commands import Voda
 from tests.nats import NatsServer, Node, binary
 from tests.postgres import plain
 from tests.service import a_service
-from voda.controller.follower import Projection, catch_up, restore
+from voda.controller.follower import Foldable, catch_up, restore
 from voda.events.envelope import ANY_VERSION
 from voda.log.archive.verify import verify_log
 from voda.log.factory import open_log, open_store
 from voda.log.store import EventStore
-from voda.policies.registry import policies
+from voda.policies import POLICIES
 from voda.projections.job_registry import JobRegistry
 from voda.projections.live import Live
 
@@ -39,7 +39,7 @@ LOGS: Final = sorted(EXPECTED["logs"])
 IN_STORES: Final = ("kubernetes", "replicas")
 """The logs that lie in every store; of `replicas` the beginning is in the archive only."""
 ALL: Final = 100_000
-PROJECTIONS: Final[Sequence[Callable[[], Projection]]] = (Live, JobRegistry)
+PROJECTIONS: Final[Sequence[Callable[[], Foldable]]] = (Live, JobRegistry)
 """Of which snapshots are taken."""
 
 
@@ -218,7 +218,19 @@ async def outcome_of(store: EventStore) -> Mapping[str, Any]:
         for job in listed["items"]
     }
     assert len(jobs) == listed["total"]
-    return {"jobs": jobs, "pools": {pool["name"]: [pool["plan"], pool["gpus"], pool["settings"]] for pool in pools}}
+    settings = {pool["name"]: settings_of_then(pool["settings"]) for pool in pools}
+    return {
+        "jobs": jobs,
+        "pools": {pool["name"]: [pool["plan"], pool["gpus"], settings[pool["name"]]] for pool in pools},
+    }
+
+
+def settings_of_then(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a pool's settings as release 0.1 wrote them: one set of parameters for both Tiresias policies."""
+    parameters = settings["parameters"]
+    assert parameters["tiresias"].items() <= parameters["elastic-tiresias"].items()
+    rest = {name: value for name, value in settings.items() if name != "parameters"}
+    return {**rest, **{f"tiresias_{name}": value for name, value in parameters["elastic-tiresias"].items()}}
 
 
 # ---- the logs
@@ -401,4 +413,4 @@ async def test_jobs_differ_in_priority_which_steered_nothing_then(name: str) -> 
 
 
 def test_every_policy_decided_a_log() -> None:
-    assert {f"simulated-{name}" for name in policies()} <= set(LOGS)
+    assert {f"simulated-{name}" for name in POLICIES} <= set(LOGS)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_spec, a_state
-from voda.controller.follower import catch_up, take_snapshot
+from voda.controller.follower import catch_up, take_snapshots
 from voda.domain.errors import InvalidInput
 from voda.domain.estimate import Estimate
 from voda.domain.job import Phase
@@ -18,8 +18,8 @@ from voda.events.types import JobSubmitted
 from voda.log.factory import open_log
 from voda.log.memory import MemoryStore
 from voda.log.store import EventStore
-from voda.placement.registry import placer
-from voda.policies.registry import policies
+from voda.placement import PLACERS
+from voda.policies import POLICIES
 from voda.projections.live import Live
 from voda.simulator.engine import simulate
 from voda.simulator.run import SimulationOptions
@@ -100,7 +100,7 @@ async def test_state_from_any_snapshot_and_its_tail_equals_the_whole_replay(data
     snapshot = Live()
     taken = data.draw(st.integers(0, position))
     await catch_up(store, [snapshot], after=0, until=taken)
-    await take_snapshot(store, snapshot, taken)
+    await take_snapshots(store, [snapshot], taken)
     whole = Live()
     await catch_up(store, [whole], after=0, until=position)
     assert (await live_at(store, position)).state_hash() == whole.state_hash()
@@ -187,7 +187,7 @@ def test_suggestion_when_a_smaller_minimum_fits_names_the_largest_that_does() ->
         placement={"old": ("n1", "n1")},
         settings=Settings(policy="elastic-fifo"),
     )
-    told = explain_live(state, "new", 2.0, policies=policies(), placer=placer("steady"))
+    told = explain_live(state, "new", 2.0, policies=POLICIES, placer=PLACERS.choose("steady"))
     assert "would start at once with min 2" in told.suggestions
     assert told.shortage is not None
     assert (told.shortage.free_gpus, told.shortage.largest_free_gpus) == (2, 2)
@@ -195,10 +195,9 @@ def test_suggestion_when_a_smaller_minimum_fits_names_the_largest_that_does() ->
 
 def test_suggestion_when_the_cluster_is_too_small_says_that_it_can_never_start() -> None:
     state = a_state(jobs=[a_job("big", min_replicas=2, max_replicas=2, gpus_per_replica=8)], nodes=[a_node("n1")])
-    told = explain_live(state, "big", 1.0, policies=policies(), placer=placer("steady"))
+    told = explain_live(state, "big", 1.0, policies=POLICIES, placer=PLACERS.choose("steady"))
     assert told.suggestions == (
-        "cannot start on this cluster even when it is empty: it needs room for 2 workers of 8 GPUs each, and there is"
-        " room for 0",
+        "cannot start on this cluster even when it is empty: it needs 2 workers of 8 GPUs each, and only 0 of them fit",
     )
 
 

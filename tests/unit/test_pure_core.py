@@ -14,7 +14,7 @@ PURE = [
     "voda.projections",
     "voda.policies",
     "voda.placement",
-    "voda.planner.decide",
+    "voda.planner",
     "voda.kinds",
     "voda.manifests",
     "voda.cluster.kubernetes.state.job_annotations",

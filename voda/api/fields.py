@@ -22,8 +22,4 @@ Positive = Annotated[float, Meta(extra_json_schema={"exclusiveMinimum": 0, "maxi
 Rate = Annotated[float, Meta(extra_json_schema={"exclusiveMinimum": 0, "maximum": 1e15})]
 
 SpanOfADay = Annotated[float, Meta(ge=0, le=86_400)]
-Service = Annotated[float, Meta(ge=0, le=1e9)]
-"""GPU-seconds."""
-Knob = Annotated[float, Meta(ge=0, le=1e6)]
-Pending = Annotated[int, Meta(ge=0, le=1_000_000)]
 Share = Annotated[float, Meta(ge=0, le=1)]

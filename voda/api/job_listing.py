@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 
 from voda.application.read_model import View
 from voda.domain.errors import InvalidField
-from voda.projections.records import JobRecord
+from voda.projections.job_record import JobRecord
 
 MOST: Final = 500
 """Jobs of a page."""
@@ -56,7 +56,6 @@ class JobsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, r
     ] = ()
     user: Annotated[str, Meta(description="Jobs of this user.")] = ""
     namespace: Annotated[str, Meta(description="Jobs of this namespace.")] = ""
-    queue: Annotated[str, Meta(description="Jobs of this queue.")] = ""
     name: Annotated[str, Meta(description="Jobs of this name, live and ended.")] = ""
     sort: Annotated[Sort, Meta(description="Ascending, or with `-` descending; equal ones by submission.")] = (
         "submitted_at"
@@ -146,8 +145,6 @@ def _filters(query: JobsQuery) -> Iterable[Callable[[JobRecord], bool]]:
         yield lambda record: record.phase.value in phases or (takes_live and record.is_live)
     if query.pool:
         yield lambda record: record.spec.pool in query.pool
-    if query.queue:
-        yield lambda record: record.spec.queue == query.queue
     if query.namespace:
         yield lambda record: record.spec.namespace == query.namespace
 

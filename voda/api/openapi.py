@@ -7,7 +7,7 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from http import HTTPStatus
@@ -23,8 +23,9 @@ from voda.api.operation import OPEN, PROBLEM, Answer, Body, Operation
 from voda.api.problems import HEADERS, MEANINGS
 from voda.api.read_your_writes import AFTER, AFTER_MEANS, asks_for_level
 from voda.api.schemas import Problem
-from voda.placement.registry import placers
-from voda.policies.registry import policies
+from voda.placement import PLACERS
+from voda.policies import POLICIES
+from voda.policies.toolkit.parameters import schemas as parameter_schemas
 
 Json = dict[str, Any]
 
@@ -48,11 +49,13 @@ _TAGS: Final = {
 _ALWAYS: Final = (401, 403, 422)
 """Problems that every operation with a token may have."""
 _PARAMETER: Final = re.compile(r"\{(?P<name>\w+)(:(?P<pattern>[^{}]*(?:\{[^{}]*\}[^{}]*)*))?\}")
-_CHOICES: Final[Mapping[tuple[str, str], Callable[[], Iterable[str]]]] = {
-    ("SettingsChange", "policy"): policies,
-    ("SettingsChange", "placer"): placers,
+_CHOICES: Final[Mapping[tuple[str, str], Iterable[str]]] = {
+    ("SettingsChange", "policy"): POLICIES,
+    ("SettingsChange", "placer"): PLACERS,
 }
 """Fields whose values are found by file."""
+_WITH_PARAMETERS: Final = ("Settings", "SettingsChange")
+"""Records whose field `parameters` has those of every policy."""
 _REF: Final = "#/components/schemas/{name}"
 
 
@@ -230,9 +233,20 @@ def _describe(components: Mapping[str, Json], records: Iterable[Any]) -> None:
                 for shape in (properties[told.name], *properties[told.name].get("anyOf", ())):
                     if shape.get("type") == "string":
                         shape["format"] = "date-time"
+    for name in _WITH_PARAMETERS:
+        if name in components:
+            components[name]["properties"]["parameters"].update(_parameters_of_policies())
     for (name, field_name), known in _CHOICES.items():
         if name in components:
-            components[name]["properties"][field_name]["enum"] = list(known())
+            components[name]["properties"][field_name]["enum"] = list(known)
+
+
+def _parameters_of_policies() -> Json:
+    properties = {
+        policy: {"type": "object", "description": POLICIES[policy].title, "properties": dict(parameters)}
+        for policy, parameters in parameter_schemas().items()
+    }
+    return {"properties": properties, "additionalProperties": False}
 
 
 @cache

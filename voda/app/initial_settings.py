@@ -13,8 +13,8 @@ from voda.domain.state import Settings
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import PolicyChanged, RatelimitChanged
 from voda.log.store import EventStore
-from voda.placement.registry import placer
-from voda.policies.registry import policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES
 from voda.projections.live_cluster import LiveCluster
 
 
@@ -61,8 +61,8 @@ def _changes(
 ) -> Iterator[PolicyChanged | RatelimitChanged]:
     is_new = pool not in live.pools()
     now = Settings() if is_new else live.settings(pool)
-    chosen = None if wish.policy in (None, now.policy) else policy(wish.policy or "").name
-    placing = None if wish.placer in (None, now.placer) else placer(wish.placer or "").name
+    chosen = None if wish.policy in (None, now.policy) else POLICIES.choose(wish.policy or "").name
+    placing = None if wish.placer in (None, now.placer) else PLACERS.choose(wish.placer or "").name
     if is_new or chosen or placing:
         cost_s = beginning.resize_cost_s if is_new else None
         yield PolicyChanged(pool=pool, policy=chosen, placer=placing, resize_cost_s=cost_s)

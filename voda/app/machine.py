@@ -15,6 +15,7 @@ from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.context import LocalClusterConfig
 from voda.cluster.local.devices import Device, cpu_slots
 from voda.domain.errors import InvalidInput
+from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 
@@ -72,7 +73,7 @@ class Machine:
         labels = {"voda.dev/accelerator": model, "kubernetes.io/hostname": host}
         # A node is in one pool, so a machine of several GPU models is several nodes.
         name = host if len(self.pools) == 1 else f"{host}-{pool}"
-        return Node(name=name, pool=pool, gpus=len(devices), labels=labels)
+        return Node(name=name, pool=pool, gpus=Gpus(len(devices)), labels=labels)
 
     def _divided(self, found: Sequence[Device]) -> Mapping[str, Sequence[Device]]:
         if not found:

@@ -11,8 +11,8 @@ from voda.controller.controller import Controller
 from voda.controller.instrumented import timed_placers, timed_policies
 from voda.controller.pool_loop import PoolLoop
 from voda.log.store import EventStore
-from voda.placement.registry import placer
-from voda.policies.registry import policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES
 from voda.projections.live import Live
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
@@ -53,10 +53,10 @@ def pool_loop(  # noqa: PLR0913 - its ports
             pool=pool,
             store=store,
             clock=clock,
-            policies=timed_policies(policy, meter.allocated),
-            placers=timed_placers(placer, meter.placed),
+            policies=timed_policies(POLICIES.choose, meter.allocated),
+            placers=timed_placers(PLACERS.choose, meter.placed),
             observer=meter,
-            folded=folded,
+            initial=folded,
         ),
         reconciler=WorkerReconciler(
             cluster=cluster,
@@ -67,7 +67,7 @@ def pool_loop(  # noqa: PLR0913 - its ports
             jitter=_JITTER,
         ),
         watcher=watcher,
-        healed=meter.healed,
+        on_resync=meter.healed,
     )
 
 

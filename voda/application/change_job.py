@@ -18,7 +18,7 @@ from voda.domain.errors import InvalidField, VersionConflict
 from voda.domain.job import MOST_REPLICAS, JobSpec
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobCancelRequested, JobChanged, JobProgressed
-from voda.projections.records import JobRecord
+from voda.projections.job_record import JobRecord
 
 Figure = TypeVar("Figure", int, float)
 Expected = Callable[[str], bool]
@@ -175,7 +175,7 @@ def _refuse_ended(record: JobRecord, done: str) -> None:
 
 def _is_disturbed(backend: Backend, job_id: str, epoch_s: float, now: float) -> bool:
     """Return whether the job's workers changed while its last epoch ran: its time then tells of no size."""
-    stretch = backend.view.live.learning.stretch(job_id)
+    stretch = backend.view.live.learning.undisturbed_span(job_id)
     return stretch is not None and stretch.changes > 0 and now - stretch.changed_at < epoch_s
 
 

@@ -6,6 +6,7 @@ Rule: a change is made to the settings the caller saw, or refused; what is set a
 from collections.abc import Callable, Mapping
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from voda.api.presenters.pools import revision_of, settings_of
 from voda.api.problems import PreconditionFailed
@@ -15,8 +16,9 @@ from voda.application.backend import Backend
 from voda.domain.errors import InvalidField, InvalidInput, StoreUnavailable, VersionConflict
 from voda.events.envelope import Fact
 from voda.events.types import AnyFact, PolicyChanged, RatelimitChanged
-from voda.placement.registry import placer
-from voda.policies.registry import policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES
+from voda.policies.toolkit.parameters import Parameters, checked
 
 _ATTEMPTS = 5
 
@@ -38,11 +40,13 @@ async def changed(
         is_expected: told the revision of the settings that are to be changed, whether they are what the caller saw.
 
     Raises:
-        InvalidField: a policy or placer is unknown.
+        InvalidField: a policy, placer or parameter is unknown, or a parameter is out of its bounds.
         PreconditionFailed: the settings are not those any more.
         StoreUnavailable: others change them all the time, or the log is away.
     """
     _refuse_unknown(change)
+    if change.parameters is not UNSET:
+        change = replace(change, parameters=checked(change.parameters))
     stream = f"settings.{pool}"
     for _ in range(_ATTEMPTS):
         head = await backend.store.head(stream)
@@ -69,18 +73,27 @@ async def changed(
 
 def _facts(pool: str, change: SettingsChange, current: Settings) -> list[AnyFact]:
     """Return what the change comes to; nothing where it is all in force already."""
-    asked = {name: getattr(change, name) for name in SettingsChange.__struct_fields__}
+    asked = {name: getattr(change, name) for name in SettingsChange.__struct_fields__ if name != "parameters"}
     new = {name: value for name, value in asked.items() if value is not UNSET and value != getattr(current, name)}
     facts: list[AnyFact] = []
     if (ratelimit_s := new.pop("ratelimit_s", None)) is not None:
         facts.append(RatelimitChanged(pool=pool, ratelimit_s=ratelimit_s))
-    if new:
-        facts.append(PolicyChanged(pool=pool, **new))
+    parameters = _new_parameters(change, current)
+    if new or parameters:
+        facts.append(PolicyChanged(pool=pool, parameters=parameters, **new))
     return facts
 
 
+def _new_parameters(change: SettingsChange, current: Settings) -> Parameters:
+    new = {
+        policy: {name: value for name, value in values.items() if value != current.parameters[policy][name]}
+        for policy, values in (change.parameters or {}).items()
+    }
+    return {policy: values for policy, values in new.items() if values}
+
+
 def _refuse_unknown(change: SettingsChange) -> None:
-    choose: Mapping[str, Callable[[str], object]] = {"policy": policy, "placer": placer}
+    choose: Mapping[str, Callable[[str], object]] = {"policy": POLICIES.choose, "placer": PLACERS.choose}
     for field, choice in choose.items():
         if isinstance(name := getattr(change, field), str):
             try:

@@ -37,7 +37,7 @@ def unknown(named: str, roster: JobRegistry) -> NotFound:
 
     It names those of that name in other namespaces, else the closest, if there is one among the latest.
     """
-    if elsewhere := roster.named(named):
+    if elsewhere := roster.ids_named(named):
         ids = " or ".join(map(repr, sorted(elsewhere)[:_NAMED]))
         return NotFound(f"job {named[:80]!r} is not known in namespace default: did you mean {ids}?")
     close = get_close_matches(named[:80], list(roster.jobs())[-_COMPARED:], n=1)

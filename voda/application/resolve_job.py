@@ -10,7 +10,7 @@ from voda.application.backend import Backend
 from voda.application.job_lookup import unknown
 from voda.domain.errors import NotAllowed, NotFound
 from voda.domain.job import JobSpec
-from voda.projections.records import JobRecord
+from voda.projections.job_record import JobRecord
 
 
 def job_of(request: web.Request, backend: Backend) -> JobRecord:

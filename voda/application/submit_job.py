@@ -24,7 +24,7 @@ from voda.domain.job import JobSpec, validated
 from voda.events.envelope import Fact
 from voda.events.types import JobRegistered, JobSubmitted
 from voda.manifests.parse import ParsedManifest, parse
-from voda.projections.records import JobRecord, new_record
+from voda.projections.job_record import JobRecord, new_record
 
 _MOST_TRIES: Final = 20
 """Of finding a free id, each lost to somebody who submitted the same name at the same moment."""
@@ -215,7 +215,7 @@ class Submits:
 
     def _refuse_too_many(self, who: Who) -> None:
         most = self._backend.limits.jobs_per_user
-        live = self._roster.live_of(who.user) + self._coming[who.user]
+        live = self._roster.live_count(who.user) + self._coming[who.user]
         if who.role != "admin" and live >= most:
             raise TooManyJobs(
                 f"user {who.user} has {live} live jobs, and {most} is the most: wait until some have ended"

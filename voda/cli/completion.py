@@ -41,9 +41,9 @@ def pools(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def policies(incomplete: str) -> list[str]:
     """Return the policies whose names begin with the text."""
-    from voda.policies.registry import policies
+    from voda.policies import POLICIES
 
-    return [name for name in policies() if name.startswith(incomplete)]
+    return [name for name in POLICIES if name.startswith(incomplete)]
 
 
 def _names_from_server(ctx: typer.Context, path: str, field: str, incomplete: str, **params: str) -> list[str]:

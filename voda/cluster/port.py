@@ -9,6 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from voda.domain.gpus import Gpus
 from voda.domain.node import Node
 from voda.domain.plan import Action
 from voda.events.types import ExitCause, JobCancelRequested, JobCompleted, JobFailed, Observation
@@ -23,7 +24,7 @@ class Observed(Struct, frozen=True, kw_only=True):
     nodes: Mapping[str, Node]
     workers: Mapping[str, Mapping[int, str]]
     """job id -> worker index -> node, for every worker that holds GPUs, starting and ending ones too."""
-    gpus_per_replica: Mapping[str, int]
+    gpus_per_replica: Mapping[str, Gpus]
     """job id -> GPUs held by each of its workers; for every job in `workers`."""
     ended: Mapping[str, JobCompleted | JobFailed] = {}
     """job id -> how it ended, of the jobs whose end the cluster still remembers."""

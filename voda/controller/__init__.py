@@ -1,1 +1,4 @@
-"""One step of control: catch up with the log, decide, adopt."""
+"""Control of a pool: `controller` decides, `follower` reads the log, `pool_loop` drives both and the cluster.
+
+`leader_epochs` claims epochs; `instrumented` measures policies and placers.
+"""

@@ -1,4 +1,4 @@
-"""The controller: one pool's decisions, one step at a time.
+"""The controller of one pool: it reads the log, decides when a plan is due, and records the plan.
 
 Rules: decide from the log alone; one writer decides (its epoch fences former leaders); at most one plan per
 `ratelimit_s`, and the first event after a quiet time is served at once.
@@ -12,29 +12,29 @@ from typing import Final, Protocol
 from voda.clock import Clock, stopwatch
 from voda.controller.follower import catch_up, restore
 from voda.domain.errors import Fenced, VersionConflict
-from voda.domain.plugins import first_known
 from voda.domain.state import ClusterState
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.types import (
     AnyFact,
     JobCanceled,
     JobCancelRequested,
-    JobPriorityChanged,
     JobProgressed,
+    JobQueueLevelChanged,
     LeaderElected,
 )
 from voda.log.store import EventStore
-from voda.placement.base import Placer
-from voda.planner.decide import changes, decide
-from voda.policies.base import Policy, has_queues
+from voda.placement import Placer
+from voda.planner.redecide import Registries, redecide
+from voda.policies import Policy, has_queues
 from voda.projections.live import Live
 
-SPEEDUP_CHANGED: Final = "speedup.changed"
-"""Cause of a plan that is due because a job's measured speed changed materially; not an event of its own."""
+NEW_ESTIMATES: Final = "new estimates"
+"""Cause of a plan that is due because the estimate of a job's speed changed materially; recorded logs of release 0.1
+call it `speedup.changed`."""
 
 
 class Observer(Protocol):
-    """Who measures a controller; it changes nothing."""
+    """Measures a controller; it changes nothing."""
 
     def stepped(self, seconds: float) -> None:
         """Take note that a step took this long."""
@@ -48,7 +48,7 @@ class Observer(Protocol):
 class Controller:
     """Decides for one pool. Not safe for concurrent steps: one leader, one writer."""
 
-    def __init__(  # noqa: PLR0913 - its ports, and who measures it
+    def __init__(  # noqa: PLR0913 - its ports
         self,
         *,
         pool: str,
@@ -57,33 +57,25 @@ class Controller:
         policies: Callable[[str], Policy],
         placers: Callable[[str], Placer],
         observer: Observer | None = None,
-        folded: Live | None = None,
+        initial: Live | None = None,
     ) -> None:
         """Decide for the pool from now on.
 
-        Args:
-            pool: its name.
-            store: the log.
-            clock: dates the decisions.
-            policies: by name.
-            placers: by name.
-            observer: who measures it.
-            folded: the same log as somebody else in this process has folded it; its state at the time is where this
-                controller begins, so that several need not each read the log.
+        The controller begins from the state of `initial`, a projection of the same log, so that several controllers of
+        one process need not each read the log.
         """
         self.live = Live()
         self.pool = pool
         self._store = store
         self._clock = clock
-        self._policies = policies
-        self._placers = placers
+        self._registries = Registries(policies=policies, placers=placers)
         self._observer = observer
-        self._folded = folded
+        self._initial = initial
         self._stream = f"decisions.{pool}"
         self._version = 0
         self._epoch = 0
         self._election: Fact | None = None
-        """What begins the epoch; kept, so that it can be recorded again without harm."""
+        """The fact that begins the epoch; the same one again after a lost answer."""
         self._cause: str | None = None
         self._decided_at = -math.inf
         self._canceling: set[str] = set()
@@ -92,14 +84,11 @@ class Controller:
     async def lead(self, leader: str, epoch: int | None = None) -> int:
         """Take over the pool's decisions and return the new epoch.
 
-        What was folded of the log before, by `catch_up`, is kept: who followed leads at once.
-
-        Args:
-            leader: who leads.
-            epoch: to lead in; may be asked for again if the last time something failed. None = the next one.
+        A controller that has followed the log by `catch_up` leads at once. After a failure, lead in the same epoch
+        again; None = the next one.
 
         Raises:
-            Fenced: the pool was led in this epoch by another one, or in a later one.
+            Fenced: another leader has led the pool in this epoch, or in a later one.
             VersionConflict: another candidate was faster.
         """
         await self.warm()
@@ -114,12 +103,12 @@ class Controller:
         if epoch is None or epoch != self._epoch:
             if epoch is not None and head.epoch >= epoch:
                 raise Fenced(
-                    f"pool {self.pool}: epoch {epoch} was given to {leader}, but {head.epoch} was led in before"
+                    f"pool {self.pool}: {leader} was to lead in epoch {epoch}, but epoch {head.epoch} has begun"
                 )
             self._epoch = head.epoch + 1 if epoch is None else epoch
             self._election = self._fact(LeaderElected(pool=self.pool, leader=leader))
         assert self._election is not None, "an epoch begins with an election"
-        # The same fact again, if the answer was lost: the log takes it once.
+        # If an answer is lost, append the same fact again: the log takes it once.
         try:
             await self._store.append(self._stream, head.version, [self._election], epoch=self._epoch)
         except VersionConflict:
@@ -131,27 +120,27 @@ class Controller:
         self._version = head.version
 
     async def warm(self) -> None:
-        """Catch up without leading; at first from what is folded already, or else from the newest snapshot on."""
+        """Catch up without leading, the first time from the initial projection or the newest snapshot."""
         if self.live.position == 0:
-            if self._folded is not None and self._folded.position:
-                self.live.load(self._folded.dump())
+            if self._initial is not None and self._initial.position:
+                self.live.load(self._initial.dump())
             else:
                 await restore(self._store, self.live)
         await self.catch_up()
 
     async def catch_up(self) -> None:
-        """Fold what was appended since the last call, and note what makes a decision due."""
-        await catch_up(self._store, [self.live], after=self.live.position, seen=self._note)
+        """Fold the events since the last call, and find out whether they make a decision due."""
+        await catch_up(self._store, [self.live], after=self.live.position, on_event=self._on_event)
 
-    def nudge(self, cause: str) -> None:
-        """Make a decision due although no event asks for it, as a periodic tick does."""
+    def request_decision(self, cause: str) -> None:
+        """Make a decision due without an event, as a periodic tick does."""
         self._cause = self._cause or cause
 
     async def step(self) -> float:
         """Catch up, decide if a decision is due, and return the instant of the next step without a new event.
 
         Raises:
-            Fenced: another leader took over; this controller must not be used any more.
+            Fenced: another leader took over; do not use this controller any more.
         """
         laps: list[float] = []
         with stopwatch(laps):
@@ -161,33 +150,38 @@ class Controller:
         return due_at
 
     async def _step(self) -> float:
+        # 1. Read the log to its end; that says whether a decision is due, and why.
         await self.catch_up()
+
+        # 2. End canceled jobs whose workers are gone.
         await self._cancel_idle()
+
+        # 3. Let the policy move jobs between its queues; a move makes a decision due.
         cluster = self.live.cluster
-        policy = first_known(self._policies, cluster.settings(self.pool).policy, cluster.plan(self.pool).policy)
+        policy = self._registries.policy(cluster.settings(self.pool), cluster.plan(self.pool))
         await self._requeue(policy)
+
+        # 4. Decide, at most once per `ratelimit_s`, and record the plan if it changes anything.
         if self._cause is not None and self._clock.now() >= self._may_decide_at():
-            await self._decide(policy, self._cause)
+            await self._decide(self._cause)
             await self._requeue(policy)
+
+        # 5. Return when the next of these is due without a new event.
         due_at = self._may_decide_at() if self._cause is not None else math.inf
         if self._idle():
             due_at = self._clock.now()
         return min(due_at, self._requeue_at)
 
-    async def _decide(self, policy: Policy, cause: str) -> None:
+    async def _decide(self, cause: str) -> None:
         now = self._clock.now()
         laps: list[float] = []
-        # Others get their turn between the parts: with thousands of jobs each takes a while. The state does not
-        # change meanwhile, because nobody else moves this controller along the log.
+        # Others get their turn in between: with thousands of jobs each part takes a while. The state does not change
+        # meanwhile, because nobody else moves this controller along the log.
         with stopwatch(laps):
             state = self.live.state(self.pool)
         await asyncio.sleep(0)
         with stopwatch(laps):
-            placer = first_known(self._placers, state.settings.placer, state.plan.placer)
-            plan = decide(state, policy, placer, now, cause=cause)
-        await asyncio.sleep(0)
-        with stopwatch(laps):
-            fact = changes(state.plan, plan, self.live.cluster.undecided(self.pool))
+            fact = redecide(state, self.live.cluster.undecided(self.pool), self._registries, now, cause=cause)
         if self._observer is not None:
             self._observer.decided(sum(laps))
         if fact is not None:
@@ -198,7 +192,7 @@ class Controller:
             await self.catch_up()
 
     async def _requeue(self, policy: Policy) -> None:
-        """Let a policy with queues of its own move jobs between them; each move is an event."""
+        """Let a policy with queues move jobs between them; each move is an event."""
         if self._clock.now() < self._requeue_at:
             return
         if not has_queues(policy):
@@ -207,7 +201,7 @@ class Controller:
         moves = policy.requeue(self._state(), self._clock.now())
         based_on = self.live.position
         facts = [
-            JobPriorityChanged(pool=self.pool, job_id=job_id, queue_level=level, reason=reason, based_on=based_on)
+            JobQueueLevelChanged(pool=self.pool, job_id=job_id, queue_level=level, reason=reason, based_on=based_on)
             for job_id, (level, reason) in sorted(moves.items())
         ]
         if facts:
@@ -219,7 +213,7 @@ class Controller:
         """End canceled jobs that hold no workers (any more)."""
         idle = self._idle()
         for job_id in idle:
-            # The same event again, if the answer was lost or another leader was as fast: it ends once.
+            # If an answer is lost, or another leader is as fast, the same event comes again: the job ends once.
             fact = self._fact(JobCanceled(job_id=job_id), f"canceled-{job_id}")
             await self._store.append(f"job.{job_id}", ANY_VERSION, [fact])
         jobs = self.live.cluster.jobs(self.pool)
@@ -228,24 +222,24 @@ class Controller:
             await self.catch_up()
 
     def _idle(self) -> Sequence[str]:
-        """Return the canceled jobs that hold nothing.
+        """Return the canceled jobs without workers.
 
-        One that is planned may: its workers may have been started at this moment, and the log not have been told.
+        A job in the plan is not among them: its workers may start at this moment, before the log knows.
         """
         jobs, planned = self.live.cluster.jobs(self.pool), self.live.cluster.plan(self.pool).placement
-        held = (job_id for job_id in sorted(self._canceling) if job_id in jobs and job_id not in planned)
-        return [job_id for job_id in held if not jobs[job_id].workers]
+        unplanned = (job_id for job_id in sorted(self._canceling) if job_id in jobs and job_id not in planned)
+        return [job_id for job_id in unplanned if not jobs[job_id].workers]
 
-    def _note(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if event.stream == self._stream and event.epoch == self._epoch:
-            # Of an append whose answer was lost, the log is the only one to tell that it was recorded.
+            # After a lost answer only the log says that the append succeeded.
             self._version = event.version
-        if event.stream == self._stream or self.pool in self.live.cluster.touched:
-            self._note_change(event)
+        if event.stream == self._stream or self.pool in self.live.cluster.changed_pools:
+            self._on_pool_event(event)
         if self._cause is None and self.live.learning.changed_materially():
-            self._cause = SPEEDUP_CHANGED
+            self._cause = NEW_ESTIMATES
 
-    def _note_change(self, event: Event) -> None:
+    def _on_pool_event(self, event: Event) -> None:
         if not isinstance(event.data, JobProgressed):
             self._requeue_at = -math.inf
         if event.data.MAKES_PLAN_DUE:
@@ -255,7 +249,7 @@ class Controller:
 
     def _may_decide_at(self) -> float:
         now = self._clock.now()
-        # A former leader's clock may have been ahead of this one: a plan of the future holds up nobody.
+        # The clock of a former leader may be ahead of this one: a plan of the future delays nothing.
         decided_at = (self._decided_at, self.live.cluster.plan(self.pool).decided_at)
         last = max((at for at in decided_at if at <= now), default=-math.inf)
         return last + self.live.cluster.settings(self.pool).ratelimit_s

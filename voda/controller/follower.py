@@ -1,6 +1,6 @@
-"""Catching up: keeps projections level with the log, from a snapshot where there is one.
+"""Moves projections along the log, from a snapshot where there is one.
 
-Rule: a projection is only ever moved by the events of the log, in their order.
+Rule: only the events of the log, in their order, change a projection.
 """
 
 import logging
@@ -19,8 +19,8 @@ _PAGE = 5_000
 _log = logging.getLogger(__name__)
 
 
-class Projection(Protocol):
-    """What a follower moves along the log."""
+class Foldable(Protocol):
+    """A projection whose state a snapshot can hold."""
 
     FORMAT: ClassVar[str]
     """Name and version of the dumped state."""
@@ -40,20 +40,16 @@ class Projection(Protocol):
 
 async def catch_up(
     store: EventStore,
-    projections: Sequence[Projection],
+    projections: Sequence[Foldable],
     *,
     after: int,
     until: int | None = None,
-    seen: Callable[[Event], None] | None = None,
+    on_event: Callable[[Event], None] | None = None,
 ) -> int:
     """Fold all events with `after` < position <= `until` and return the position reached.
 
-    Args:
-        store: the log.
-        projections: moved in this order.
-        after: position they are at.
-        until: position to stop at; None = the end of the log.
-        seen: called with every event once it is folded.
+    The projections are at `after` and move in their order; None = until the end of the log. `on_event` gets every
+    folded event.
     """
     folds = [projection.apply for projection in projections]
     while until is None or after < until:
@@ -62,8 +58,8 @@ async def catch_up(
         for event in events:
             for fold in folds:
                 fold(event)
-            if seen is not None:
-                seen(event)
+            if on_event is not None:
+                on_event(event)
         if events:
             after = events[-1].position
         if len(events) < limit:
@@ -71,25 +67,23 @@ async def catch_up(
     return after
 
 
-async def restore(store: EventStore, projection: Projection, *, at_most: int | None = None) -> int:
-    """Load the newest snapshot that the projection can read, and return its position; 0 where there is none.
+async def restore(store: EventStore, projection: Foldable, *, at_most: int | None = None) -> int:
+    """Load the newest snapshot up to position `at_most` that the empty projection can read.
 
-    Args:
-        store: the log.
-        projection: empty.
-        at_most: position of the newest snapshot that is wanted.
+    Returns:
+        Its position; 0 where there is none.
 
     Raises:
-        LogDamaged: the log ends before the snapshot, or the snapshot's bytes are not what was written.
+        LogDamaged: the log ends before the snapshot, or the snapshot is damaged.
     """
     empty = projection.dump()
     while (snapshot := await store.latest_snapshot(projection.FORMAT, at_most=at_most)) is not None:
-        await _refuse_wrong(store, snapshot)
+        await _check(store, snapshot)
         try:
             projection.load(snapshot.state)
         except msgspec.MsgspecError as error:
-            # Its bytes are as written, so it is of a voda whose state looks otherwise: the log has it all.
-            _log.warning("snapshot passed over name=%s position=%d reason=%s", snapshot.name, snapshot.position, error)
+            # Its bytes are intact, so another version of voda wrote it: fold the log instead.
+            _log.warning("snapshot skipped name=%s position=%d reason=%s", snapshot.name, snapshot.position, error)
             projection.load(empty)
             at_most = snapshot.position - 1
         else:
@@ -97,7 +91,7 @@ async def restore(store: EventStore, projection: Projection, *, at_most: int | N
     return 0
 
 
-async def _refuse_wrong(store: EventStore, snapshot: Snapshot) -> None:
+async def _check(store: EventStore, snapshot: Snapshot) -> None:
     if sha256(snapshot.state).hexdigest() != snapshot.state_hash:
         raise LogDamaged(f"snapshot {snapshot.name} at position {snapshot.position}: the checksum does not fit")
     if (end := await store.position()) < snapshot.position:
@@ -107,16 +101,10 @@ async def _refuse_wrong(store: EventStore, snapshot: Snapshot) -> None:
         )
 
 
-async def take_snapshot(store: EventStore, projection: Projection, position: int) -> Snapshot:
-    """Keep the state of a projection that is at `position`, with the head of every stream."""
-    (snapshot,) = await take_snapshots(store, [projection], position)
-    return snapshot
-
-
-async def take_snapshots(store: EventStore, projections: Sequence[Projection], position: int) -> Sequence[Snapshot]:
-    """Keep the states of projections that are at `position`, all of that instant, with the head of every stream."""
+async def take_snapshots(store: EventStore, projections: Sequence[Foldable], position: int) -> Sequence[Snapshot]:
+    """Save the states of projections that are at `position`, with the head of every stream."""
     states = [(projection.FORMAT, projection.dump()) for projection in projections]
-    # Of a log with many jobs these are many, and the same for all.
+    # Read once: a log with many jobs has many heads.
     heads = await store.heads()
     snapshots = [
         Snapshot(name=name, position=position, state=state, state_hash=sha256(state).hexdigest(), heads=heads)

@@ -9,8 +9,8 @@ from typing import cast
 from voda.clock import stopwatch
 from voda.domain.plan import Allocation, Placement
 from voda.domain.state import ClusterState
-from voda.placement.base import Placer
-from voda.policies.base import Policy, Queueing, has_queues
+from voda.placement import Placer
+from voda.policies import Policy, Queueing, has_queues
 
 Took = Callable[[str, float], None]
 """(name of the policy or placer, seconds) -> nothing."""

@@ -1,8 +1,8 @@
-"""The epochs of leaders, as the log knows them.
+"""The epochs of leaders, which the log hands out.
 
-Rules: an epoch is claimed in the log before anything is done in it; the store gives each to one claimant only,
-whatever became of the Lease meanwhile. A log belongs to the cluster that it was first led for: in another one its jobs
-have no objects, and would all be taken for deleted.
+Rules: a leader claims an epoch in the log before it does anything in it; the store gives each epoch to one claimant
+only, whatever happens to the lease. A log belongs to the cluster of its first claim: in another cluster its jobs have
+no objects, so that all of them would count as deleted.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,13 +19,7 @@ _PAGE: Final = 100
 
 
 class LeaderEpochs:
-    """Epochs of one log.
-
-    Args:
-        store: the log.
-        clock: dates the claims.
-        cluster: returns the id of the cluster that is led; empty where there is no telling.
-    """
+    """Epochs of one log; `cluster` returns the id of the present cluster, empty where it has none."""
 
     def __init__(self, store: EventStore, clock: Clock, cluster: Callable[[], Awaitable[str]] | None = None) -> None:
         self._store = store
@@ -33,18 +27,18 @@ class LeaderEpochs:
         self._cluster = cluster
 
     async def highest(self) -> int:
-        """Return the highest epoch that anybody claimed or decided in; 0 in a log without leaders."""
+        """Return the highest epoch of any claim or decision; 0 in a log without leaders."""
         heads = await self._store.heads()
         led = (head.epoch for stream, head in heads.items() if stream == LEADERSHIP or stream.startswith(_FAMILY))
         return max(led, default=0)
 
     async def claim(self, epoch: int, leader: str) -> None:
-        """Record that the epoch is the leader's.
+        """Record that the epoch belongs to the leader.
 
         Raises:
-            Fenced: it is somebody else's, or a higher one is in the log.
+            Fenced: another leader has it, or the log has a higher one.
             InvalidInput: the log belongs to another cluster.
-            ClusterUnavailable: the cluster did not tell its id.
+            ClusterUnavailable: the cluster did not return its id.
         """
         cluster = await self._cluster() if self._cluster is not None else ""
         if cluster and (owner := await self._owner()) not in ("", cluster):
@@ -54,7 +48,7 @@ class LeaderEpochs:
             )
         head = await self._store.head(LEADERSHIP)
         if head.epoch >= epoch:
-            raise Fenced(f"epoch {epoch} cannot be claimed by {leader}: epoch {head.epoch} was claimed before")
+            raise Fenced(f"{leader} cannot claim epoch {epoch}: epoch {head.epoch} is claimed already")
         fact = Fact(
             data=LeaderElected(pool="", leader=leader, cluster=cluster),
             event_id=self._clock.new_id(),
@@ -64,10 +58,10 @@ class LeaderEpochs:
         try:
             await self._store.append(LEADERSHIP, head.version, [fact], epoch=epoch)
         except VersionConflict as error:
-            raise Fenced(f"epoch {epoch} cannot be claimed by {leader}: another one was faster") from error
+            raise Fenced(f"{leader} cannot claim epoch {epoch}: another leader was faster") from error
 
     async def _owner(self) -> str:
-        """Return the cluster that the log was first led for; empty where no claim that is at hand names one."""
+        """Return the cluster of the first claim; empty where no claim within reach names one."""
         after = 0
         while events := await self._claims(after):
             for event in events:
@@ -80,5 +74,5 @@ class LeaderEpochs:
         try:
             return await self._store.read(after, _PAGE, stream=LEADERSHIP)
         except LogArchived as error:
-            # Every claim names the cluster, and later ones name the same: a pod need not reach the archive for it.
+            # Every claim names the same cluster, so a later one will do: a pod may not reach the archive.
             return await self._store.read(error.base, _PAGE, stream=LEADERSHIP)

@@ -1,7 +1,7 @@
-"""One pool at work: records what the cluster shows, decides, and makes it so, for as long as it runs.
+"""The control loop of one pool: it records what the cluster shows, decides, and carries the plan out.
 
-Rules: level, not edge: whatever wakes the loop, it acts on what the log and the cluster show by then. An error holds
-the pool up and shows; only what makes further decisions wrong (a later leader, a damaged log) ends the loop.
+Rules: level, not edge: whatever wakes the loop, it acts on the present state of log and cluster. An error pauses the
+pool and shows in its status; only what makes further decisions wrong (a later leader, a damaged log) ends the loop.
 """
 
 import asyncio
@@ -35,20 +35,20 @@ from voda.reconcilers.workers import WorkerReconciler
 
 _log = logging.getLogger(__name__)
 
-RELIST_S: Final = 30.0
-_LOOK_AGAIN_S: Final = 2.0
-"""After a look that found something to be doubted."""
+RESYNC_S: Final = 30.0
+_CONFIRM_S: Final = 2.0
+"""Between two resyncs while a missing fact is unconfirmed."""
 _FOLLOW_S: Final = 0.2
 _RETRY_S: Final = 1.0
-_RETRY_UNFORESEEN_S: Final = 10.0
-_LONGEST_ASKED_S: Final = 60.0
-"""However long a cluster asks to be left alone."""
+_RETRY_UNEXPECTED_S: Final = 10.0
+_LONGEST_RETRY_S: Final = 60.0
+"""Even where the cluster asks for more."""
 
 
 class PoolLoop:
     """Controller, reconciler and watcher of one pool, driven by the log and the cluster."""
 
-    def __init__(  # noqa: PLR0913 - its ports, and who measures it
+    def __init__(  # noqa: PLR0913 - its ports
         self,
         *,
         clock: Clock,
@@ -56,58 +56,54 @@ class PoolLoop:
         controller: Controller,
         reconciler: WorkerReconciler,
         watcher: Watcher,
-        healed: Callable[[int], None] | None = None,
+        on_resync: Callable[[int], None] | None = None,
     ) -> None:
         self.is_leading = False
         self.trouble = ""
-        """Why the pool stands still, one sentence; empty while it does not."""
+        """Why the pool is paused, one sentence; empty while it works."""
         self.pool = controller.pool
         self._clock = clock
         self._cluster = cluster
         self._controller = controller
         self._reconciler = reconciler
         self._watcher = watcher
-        self._healed = healed
-        """Is told at every relist how many facts it healed, 0 nearly always."""
+        self._on_resync = on_resync
+        """Takes how many facts a resync recorded, nearly always 0."""
         self._wake = asyncio.Event()
         self._notices: deque[Notice] = deque()
         self._unwritten: Fact | None = None
-        """The first of them, once it was tried to record it."""
+        """The fact of the first notice, once an attempt to record it was made."""
         self._is_stale = True
         """Whether the cluster may differ from the plan."""
-        self._suspects: tuple[Notice, ...] = ()
-        """Facts that the last relist found missing."""
-        self._relist_at = math.inf
+        self._unconfirmed: tuple[Notice, ...] = ()
+        """Facts that the last resync found missing for the first time."""
+        self._resync_at = math.inf
 
     @property
     def live(self) -> Live:
-        """The log's state as the controller has read it."""
+        """The state of the log, as far as the controller has read it."""
         return self._controller.live
 
     def see(self, event: Event) -> None:
-        """Take note of an event that was appended by anybody."""
+        """Wake the loop after an event, whoever appended it."""
         self._is_stale = self._is_stale or event.data.MAKES_CLUSTER_STALE
         self._wake.set()
 
     async def follow(self) -> None:
-        """Stand by until cancelled: keep level with the log, so that `run` may begin at once; never beside it.
+        """Follow the log until cancelled, so that `run` may begin at once; never call both at a time.
 
         Raises:
             LogDamaged, LogTooNew, NotALog: the log cannot be read.
         """
         while True:
             self._wake.clear()
-            await self._again(self._catch_up)
+            await self._retry(self._catch_up)
             await self._wake.wait()
-            # What comes within a moment is read together.
+            # Read in one go what comes within a moment.
             await asyncio.sleep(_FOLLOW_S)
 
     async def run(self, leader: str, epoch: int | None = None) -> None:
-        """Lead the pool until cancelled; may be called again after that.
-
-        Args:
-            leader: who leads.
-            epoch: to lead in; None = the next one.
+        """Lead the pool in an epoch, None = the next one, until cancelled; may be called again after that.
 
         Raises:
             Fenced: another leader took over.
@@ -116,131 +112,139 @@ class PoolLoop:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._listen())
-                await self._again(lambda: self._begin(leader, epoch))
+                await self._retry(lambda: self._begin(leader, epoch))
                 while True:
                     self._wake.clear()
-                    await self._sleep_until(await self._again(self._step))
+                    await self._sleep_until(await self._retry(self._step))
         finally:
             self.is_leading, self.trouble = False, ""
-            self._tell_healed(0)
+            self._report_resync(0)
 
     async def _listen(self) -> None:
-        """Take the cluster's notices as they come."""
+        """Queue the cluster's notices as they come."""
         while True:
             try:
                 async for notice in self._cluster.watch():
                     self._notices.append(notice)
                     self._wake.set()
             except TransientError as error:
-                _log.warning("watch broke pool=%s reason=%s", self.pool, error)
+                _log.warning("watch ended pool=%s reason=%s", self.pool, error)
             await asyncio.sleep(_RETRY_S)
 
     async def _catch_up(self) -> float:
         await self._controller.warm()
         return math.inf
 
-    async def _begin(self, leader: str, wanted: int | None) -> float:
-        """Take the lead, and bring the log level with what the cluster shows before anything is decided."""
-        epoch = await self._controller.lead(leader, wanted)
+    async def _begin(self, leader: str, epoch: int | None) -> float:
+        """Take the lead, and record what the log lacks before the first decision."""
+        led = await self._controller.lead(leader, epoch)
         observed = await self._cluster.observe()
-        # What was told before this look is in it already.
+        # Earlier notices are part of this observation.
         self._notices.clear()
         self._unwritten = None
-        found = missing_facts(await self._state(), observed)
-        # The log may know of objects that the cluster's view has not caught up with: only a second look cancels.
-        suspects = tuple(fact for fact in found if isinstance(fact, JobCancelRequested))
-        facts = [fact for fact in found if fact not in suspects]
+        missing = missing_facts(await self._state(), observed)
+        # The log may know of objects that the cluster's view lacks for a moment: only a second observation cancels.
+        cancels = tuple(fact for fact in missing if isinstance(fact, JobCancelRequested))
+        facts = [fact for fact in missing if fact not in cancels]
         await self._watcher.record(facts)
         self.is_leading = True
-        # Of what a former leadership in this process knew, nothing is known to hold.
-        self._is_stale, self._suspects = True, suspects
-        self._relist_at = self._next_look()
-        _log.info("leads pool=%s epoch=%d overlooked=%d", self.pool, epoch, len(facts))
+        # Nothing that a former leadership in this process knew may still hold.
+        self._is_stale, self._unconfirmed = True, cancels
+        self._resync_at = self._next_resync_at()
+        _log.info("leads pool=%s epoch=%d recorded=%d", self.pool, led, len(facts))
         return self._clock.now()
 
     async def _step(self) -> float:
-        """Record, decide and carry out what is due, and return when to look again if nothing happens."""
+        """Do one round of the loop, and return when the next one is due if nothing happens."""
+        # 1. Record the cluster's notices.
         await self._record()
-        next_at = await self._controller.step()
-        if self._clock.now() >= self._relist_at:
-            await self._relist()
+
+        # 2. Decide, if a new plan is due.
+        decide_at = await self._controller.step()
+
+        # 3. Resync: now and then compare the log with the whole cluster.
+        if self._clock.now() >= self._resync_at:
+            await self._resync()
+
+        # 4. Reconcile, once: the outcome of an action is a notice, which wakes the loop again.
         if self._is_stale or not self._reconciler.is_settled:
             self._is_stale = False
-            # Once only: what an action comes to is told by the cluster, which wakes the loop again.
             await self._reconciler.step(self._state)
-        resume_at = self._reconciler.resume_at()
-        return min(next_at, self._relist_at, math.inf if resume_at is None else resume_at)
+
+        # 5. Sleep until the first of the next decision, the next resync and the next retry of an action.
+        retry_at = self._reconciler.resume_at()
+        return min(decide_at, self._resync_at, math.inf if retry_at is None else retry_at)
 
     async def _record(self) -> None:
-        """Write down what the cluster told; what could not be written is told again."""
+        """Append the queued notices to the log; one that fails stays in the queue."""
         while self._notices:
-            # The same fact again, if the answer was lost: the log takes it once.
+            # If an answer is lost, append the same fact again: the log takes it once.
             if self._unwritten is None:
                 self._unwritten = self._watcher.fact(self._notices[0])
             try:
                 await self._watcher.append(self._unwritten)
             except InvalidInput as error:
-                # No later attempt would be taken either; the relist finds what of it still holds.
+                # A later attempt would fail as well; the resync finds what still holds.
                 _log.error("not recorded pool=%s fact=%s reason=%s", self.pool, self._notices[0].TYPE, error)
             self._unwritten = None
             self._notices.popleft()
             self._is_stale = True
 
-    async def _relist(self) -> None:
-        """Heal what notices missed: a fact that two looks in a row find missing is recorded."""
+    async def _resync(self) -> None:
+        """Record every fact that two observations in a row show and the log lacks."""
         observed = await self._cluster.observe()
         await self._record()
-        found = missing_facts(await self._state(), observed)
-        missing = [fact for fact in found if fact in self._suspects]
-        if missing:
-            kinds = Counter(fact.TYPE for fact in missing)
-            _log.warning("healed pool=%s facts=%s", self.pool, ",".join(f"{kind}:{n}" for kind, n in kinds.items()))
-            await self._watcher.record(missing)
-        self._tell_healed(len(missing))
-        self._suspects = tuple(fact for fact in found if fact not in missing)
+        missing = missing_facts(await self._state(), observed)
+        confirmed = [fact for fact in missing if fact in self._unconfirmed]
+        if confirmed:
+            counts = ",".join(f"{kind}:{n}" for kind, n in Counter(fact.TYPE for fact in confirmed).items())
+            _log.warning("resync recorded pool=%s facts=%s", self.pool, counts)
+            await self._watcher.record(confirmed)
+        self._report_resync(len(confirmed))
+        self._unconfirmed = tuple(fact for fact in missing if fact not in confirmed)
         self._is_stale = True
-        self._relist_at = self._next_look()
+        self._resync_at = self._next_resync_at()
 
-    def _next_look(self) -> float:
-        return self._clock.now() + (_LOOK_AGAIN_S if self._suspects else RELIST_S)
+    def _next_resync_at(self) -> float:
+        return self._clock.now() + (_CONFIRM_S if self._unconfirmed else RESYNC_S)
 
-    def _tell_healed(self, facts: int) -> None:
-        if self._healed is not None:
-            self._healed(facts)
+    def _report_resync(self, facts: int) -> None:
+        if self._on_resync is not None:
+            self._on_resync(facts)
 
     async def _state(self) -> ClusterState:
         await self._controller.catch_up()
         return self._controller.live.cluster.state(self.pool)
 
-    async def _again(self, act: Callable[[], Awaitable[float]]) -> float:
-        """Try until it succeeds: a full disk is freed, a policy is changed, a job that nobody can place is deleted."""
+    async def _retry(self, act: Callable[[], Awaitable[float]]) -> float:
+        """Repeat until it succeeds: somebody frees the full disk, changes the policy, or deletes the offending job."""
         while True:
             try:
                 result = await act()
             except (Fenced, LogDamaged, LogTooNew, NotALog):
                 raise
-            except Exception as error:  # whatever it is, the API must go on: it is the way out
-                # What was begun is not known to be done.
+            except Exception as error:  # whatever it is, the API must live on: through it the cause is removed
+                # Some of the actions may not have been carried out.
                 self._is_stale = True
-                await asyncio.sleep(self._stand_still(error))
+                await asyncio.sleep(self._pause(error))
             else:
                 self.trouble = ""
                 return result
 
-    def _stand_still(self, error: Exception) -> float:
-        """Say why the pool stands still, and return for how long, seconds."""
-        before, is_foreseen = self.trouble, isinstance(error, VodaError)
-        what = str(error) if is_foreseen else f"{error!r} was not foreseen; the server's log shows where"
+    def _pause(self, error: Exception) -> float:
+        """Say why the pool is paused, and return for how many seconds."""
+        before, is_expected = self.trouble, isinstance(error, VodaError)
+        what = str(error) if is_expected else f"unexpected error {error!r}; the server's log shows where"
         self.trouble = f"pool {self.pool}: {what}"
         if self.trouble != before:
-            _log.warning("stands still pool=%s reason=%s", self.pool, what, exc_info=None if is_foreseen else error)
-        asked_s = error.retry_after_s if isinstance(error, ClusterUnavailable) else 0.0
-        return max(_RETRY_S, min(asked_s, _LONGEST_ASKED_S)) if is_foreseen else _RETRY_UNFORESEEN_S
+            _log.warning("paused pool=%s reason=%s", self.pool, what, exc_info=None if is_expected else error)
+        retry_after_s = error.retry_after_s if isinstance(error, ClusterUnavailable) else 0.0
+        return max(_RETRY_S, min(retry_after_s, _LONGEST_RETRY_S)) if is_expected else _RETRY_UNEXPECTED_S
 
     async def _sleep_until(self, instant: float) -> None:
         span_s = instant - self._clock.now()
         if span_s <= 0:
-            # Others must get their turn even where a step is always due.
+            # Let other tasks run even where a step is always due.
             await asyncio.sleep(0)
             return
         with suppress(TimeoutError):

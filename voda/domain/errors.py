@@ -1,4 +1,4 @@
-"""Every error voda raises on purpose, drawn as a tree.
+"""Every error voda raises on purpose, as a tree.
 
 VodaError
 ├── TransientError            try again later, unchanged

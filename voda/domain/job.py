@@ -1,6 +1,6 @@
 """Jobs: what a user asks for (`JobSpec`), what became of it (`Job`), and the table of phases.
 
-The rule kept here: a phase changes only along `TRANSITIONS`.
+Rule: a phase changes only along `TRANSITIONS`.
 """
 
 import enum
@@ -11,11 +11,12 @@ from typing import Any
 from msgspec import Struct
 
 from voda.domain.errors import InvalidInput
+from voda.domain.gpus import Gpus
 
 # A job id is one token of a stream name (and of a NATS subject later), hence no dots or blanks.
 _JOB_ID = re.compile(r"[a-z0-9]([a-z0-9_-]{0,126}[a-z0-9])?")
 MOST_REPLICAS = 4_096
-"""Of one job. Estimates hold a figure for every size a job can have, so a wish without bounds would fill the memory."""
+"""Of one job. Estimates hold a figure for every size a job can have, so a size without bounds would fill the memory."""
 _SUFFIX = re.compile(r"-(\d[\dt-]*|[0-9a-f]{8,})$")
 
 
@@ -43,27 +44,27 @@ TRANSITIONS: Mapping[Phase, frozenset[Phase]] = {
 
 
 class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was asked for. min_replicas == max_replicas means rigid; epochs == 0 means unknown."""
+    """What a user asks for. min_replicas == max_replicas means rigid; epochs == 0 means unknown."""
 
     job_id: str
     pool: str = "default"
     min_replicas: int = 1
     max_replicas: int = 1
     requested_replicas: int = 0
-    gpus_per_replica: int = 1
+    gpus_per_replica: Gpus = Gpus(1)
     epochs: int = 0
     priority: int = 0
+    """Higher goes first, whatever the policy."""
     category: str = ""
     name: str = ""
     namespace: str = "default"
     user: str = ""
-    queue: str = ""
     kind: str = "MPIJob"
     manifest: Mapping[str, Any] | None = None
 
     @property
     def requested(self) -> int:
-        """Replicas asked for; defaults to the minimum."""
+        """Replicas requested; defaults to the minimum."""
         return self.requested_replicas or self.min_replicas
 
     @property
@@ -112,11 +113,11 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def replicas(self) -> int:
-        """Workers observed, not wished for."""
+        """Workers observed, not desired."""
         return len(self.workers)
 
     @property
-    def gpus(self) -> int:
+    def gpus(self) -> Gpus:
         """GPUs held."""
         return len(self.workers) * self.spec.gpus_per_replica
 

@@ -1,11 +1,11 @@
-"""The Lease by which one of several candidates leads, and the port to whoever keeps it.
+"""The Lease by which one of several candidates leads, and the port to the store that keeps it.
 
 Rule: a Lease elects and no more; the epoch that its holder claims in the log is what refuses a former leader.
 
 What every adapter promises (tests/contract/lease_claims.py):
-1. Of two who take it one gets it, and the other ChangedMeanwhile.
-2. It is nobody else's before its holder released it, or was silent for the duration that it promised, or is gone.
-3. Who does not hold it any more can neither renew nor release it.
+1. Of two candidates that take it one gets it, and the other ChangedMeanwhile.
+2. No other candidate gets it before its holder released it, was silent for its duration, or is gone.
+3. A candidate that does not hold it any more can neither renew nor release it.
 """
 
 from collections.abc import AsyncGenerator
@@ -15,24 +15,24 @@ from msgspec import Struct
 
 
 class Lease(Struct, frozen=True, kw_only=True):
-    """Who leads, and since when."""
+    """The leader, and since when it leads."""
 
     holder: str
-    """Identity of the leader; empty where nobody leads."""
+    """Identity of the leader; empty where no candidate leads."""
     transitions: int
     """How often the lead changed: the epoch of the holder."""
     duration_s: float
     """How long the holder may stay silent before others take over."""
     renewed_at: str
-    """As the holder's clock had it, RFC 3339: a sign of life and never an instant to reckon with; may be empty."""
+    """As the holder's clock had it, RFC 3339: a sign of life, not for comparison with any other clock; may be empty."""
     version: str
     """Changes whenever anything of it does."""
     is_enforced: bool = False
-    """Whether its keeper frees it by its own judgement: until then nobody else need reckon, nor try to take it."""
+    """Whether the store itself frees it once the holder is gone: until then no other candidate need try to take it."""
 
 
 class LeaseStore(Protocol):
-    """The keeper of one Lease, as one candidate sees it."""
+    """The store of one Lease, as one candidate sees it."""
 
     @property
     def key(self) -> str:
@@ -71,9 +71,9 @@ class LeaseStore(Protocol):
         ...
 
     def watch(self) -> AsyncGenerator[Lease | None, None]:
-        """Yield the Lease as it is, and again whenever it changes; it may end, or tell late.
+        """Yield the Lease as it is, and again whenever it changes; the iteration may end, or be late.
 
         Raises:
-            VodaError: the keeper cannot be asked.
+            VodaError: the store does not answer.
         """
         ...

@@ -5,21 +5,23 @@ from functools import cached_property
 
 from msgspec import Struct
 
+from voda.domain.gpus import NO_GPUS, Gpus
+
 
 class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """One machine of one pool (accelerator type)."""
 
     name: str
     pool: str = "default"
-    gpus: int
+    gpus: Gpus
     """Allocatable GPUs, not capacity."""
-    foreign_gpus: int = 0
+    foreign_gpus: Gpus = NO_GPUS
     """GPUs used by pods that voda does not manage."""
     is_ready: bool = True
     is_schedulable: bool = True
     labels: Mapping[str, str] = {}
 
     @cached_property
-    def usable_gpus(self) -> int:
+    def usable_gpus(self) -> Gpus:
         """GPUs that a plan may hand out; 0 while the node is not ready or cordoned."""
-        return max(0, self.gpus - self.foreign_gpus) if self.is_ready and self.is_schedulable else 0
+        return max(NO_GPUS, self.gpus - self.foreign_gpus) if self.is_ready and self.is_schedulable else NO_GPUS

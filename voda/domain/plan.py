@@ -22,7 +22,7 @@ class Allocation(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What shall be. Only jobs with at least one replica are in the placement."""
+    """The desired state. Only jobs with at least one replica are in the placement."""
 
     pool: str
     number: int = 0
@@ -64,7 +64,7 @@ class MigrateWorkers(Struct, frozen=True, kw_only=True, tag=True):
 
     job_id: str
     moves: Mapping[int, str]
-    """worker index -> node it shall be on."""
+    """worker index -> node it moves to."""
 
 
 class HaltJob(Struct, frozen=True, kw_only=True, tag=True):

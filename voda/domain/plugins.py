@@ -1,13 +1,13 @@
-"""Catalogues: parts that are found by the file they lie in, and chosen by the name users write.
+"""Plug-ins: parts that are found by the file they lie in, and chosen by the name users write.
 
 Rule: to add a part is to add a file; there is no list to edit. A wrong name is answered with the known ones.
 """
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
-from types import ModuleType
+from functools import cached_property
 from typing import TypeVar
 
 from voda.domain.errors import InvalidInput
@@ -15,31 +15,64 @@ from voda.domain.errors import InvalidInput
 Part = TypeVar("Part")
 
 
-def classes_with(method: str, package: ModuleType) -> Mapping[str, type]:
-    """Import every module of the package and return its public classes that can do `method`, by their `name`.
+class Catalogue(Mapping[str, Part]):
+    """The parts that the files of one package define, by name and in the order of their names.
 
-    Protocols and imported classes are left out: a part belongs to the file that defines it.
+    A part is an instance of a public class that has a `name` and the given method. The package is searched at the
+    first look-up; its subpackages are not.
 
     Args:
-        method: name of the method that makes a class a part, such as `allocate`.
-        package: where the files lie; its subpackages are not searched.
-
-    Returns:
-        The classes in the order of their names.
-
-    Raises:
-        ValueError: two classes have the same `name`.
+        package: where the files lie, such as `voda.policies`.
+        method: what makes a class a part, such as `allocate`.
+        noun: what a part is called in a message: `policy`.
     """
-    found: dict[str, type] = {}
-    for file in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        module = importlib.import_module(file.name)
-        for part in vars(module).values():
-            if not _is_part(part, method, module.__name__):
+
+    def __init__(self, package: str, *, method: str, noun: str) -> None:
+        self._package = package
+        self._method = method
+        self._noun = noun
+
+    def __getitem__(self, name: str) -> Part:
+        return self._parts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def choose(self, name: str) -> Part:
+        """Return the part of the name that a user wrote.
+
+        Raises:
+            InvalidInput: there is none of that name.
+        """
+        return chosen(name, self, what=self._noun)
+
+    def search_again(self) -> None:
+        """Forget what was found, because files were added."""
+        self.__dict__.pop("_parts", None)
+
+    @cached_property
+    def _parts(self) -> Mapping[str, Part]:
+        """Import every module of the package and make its parts.
+
+        Raises:
+            ValueError: two classes have the same `name`.
+        """
+        package = importlib.import_module(self._package)
+        kinds: dict[str, type[Part]] = {}
+        for file in pkgutil.iter_modules(package.__path__, f"{self._package}."):
+            if file.ispkg:
                 continue
-            if (name := str(part.name)) in found:
-                raise ValueError(f"{module.__name__}: the name {name!r} is taken by {found[name].__module__}")
-            found[name] = part
-    return dict(sorted(found.items()))
+            module = importlib.import_module(file.name)
+            for kind in vars(module).values():
+                if not _is_part(kind, self._method, module.__name__):
+                    continue
+                if (name := str(kind.name)) in kinds:
+                    raise ValueError(f"{module.__name__}: the name {name!r} is taken by {kinds[name].__module__}")
+                kinds[name] = kind
+        return {name: kind() for name, kind in sorted(kinds.items())}
 
 
 def chosen(name: str, known: Mapping[str, Part], *, what: str) -> Part:
@@ -82,6 +115,7 @@ def first_known(choose: Callable[[str], Part], wanted: str, in_force: str) -> Pa
 
 
 def _is_part(candidate: object, method: str, module: str) -> bool:
+    """Return whether it is a class of the module itself: protocols and imported classes are left out."""
     return (
         isinstance(candidate, type)
         and candidate.__module__ == module

@@ -6,9 +6,12 @@ from functools import cached_property
 from msgspec import Struct
 
 from voda.domain.estimate import Estimate
+from voda.domain.gpus import Gpus, total
 from voda.domain.job import Job
 from voda.domain.node import Node
-from voda.domain.plan import Plan
+from voda.domain.plan import Placement, Plan
+
+ParameterValue = bool | int | float | str
 
 
 class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -18,12 +21,8 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     placer: str = "steady"
     ratelimit_s: float = 30.0
     """At most one plan in this many seconds; 0 = at once."""
-    tiresias_demote_gpu_s: float = 3600.0
-    """Tiresias: GPU-seconds since the last start after which a job falls to the lower queue."""
-    tiresias_promote_knob: float = 8.0
-    """Tiresias: a halted job rises again after waiting this many times its last running time."""
-    tiresias_compact_pending: int = 10
-    """Elastic-Tiresias: with more jobs pending than this, the lower queue is compacted to min."""
+    parameters: Mapping[str, Mapping[str, ParameterValue]] = {}
+    """Policy -> parameter -> value, where somebody set one; a Struct beside each policy has names and defaults."""
     resize_cost_s: float = 60.0
     """Assumed until measured."""
     span_penalty: float = 0.1
@@ -46,12 +45,25 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     settings: Settings
     outlived: Mapping[str, Job] = {}
     """Jobs that have ended and of which the log still has workers."""
+    capacity_limit_gpus: Gpus | None = None
+    """GPUs that jobs of higher priority leave to those of this view; None = all that the nodes have."""
 
     @cached_property
-    def capacity_gpus(self) -> int:
+    def capacity_gpus(self) -> Gpus:
         """GPUs that a plan may hand out."""
-        return sum(node.usable_gpus for node in self.nodes.values())
+        if self.capacity_limit_gpus is not None:
+            return self.capacity_limit_gpus
+        return total(node.usable_gpus for node in self.nodes.values())
 
-    def slots(self, gpus_per_replica: int) -> int:
+    def free_gpus(self, placement: Placement) -> dict[str, Gpus]:
+        """Return node -> GPUs that a placement leaves on it; below 0 where it does not fit. Costs O(workers)."""
+        free = {name: node.usable_gpus for name, node in self.nodes.items()}
+        for job_id, nodes in placement.items():
+            gpus = self.jobs[job_id].spec.gpus_per_replica
+            for node in nodes:
+                free[node] -= gpus
+        return free
+
+    def slots(self, gpus_per_replica: Gpus) -> int:
         """Return how many workers of that many GPUs each the nodes have room for, were they empty."""
         return sum(node.usable_gpus // gpus_per_replica for node in self.nodes.values())

@@ -13,10 +13,11 @@ from msgspec import Raw, Struct
 from voda.domain.errors import InvalidInput, LogDamaged, LogTooNew
 from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
 from voda.events.types import AnyFact, Data
-from voda.events.upcasters import UPCASTERS
+from voda.events.upcasters import RENAMED, UPCASTERS
 
 _FACTS: dict[str, type[Data]] = {fact.TYPE: fact for fact in get_args(AnyFact)}
 _DECODERS = {(fact.TYPE, fact.SCHEMA): msgspec.json.Decoder(fact) for fact in _FACTS.values()}
+_FACTS.update({old: _FACTS[new] for old, new in RENAMED.items()})
 _encode = msgspec.json.Encoder(order=None).encode
 _from_timestamp = datetime.fromtimestamp
 
@@ -95,7 +96,7 @@ def body_of(sealed: Sealed) -> EventBody:
 
 
 def unseal(sealed: Sealed) -> Event:
-    """Return the event, upcast to the current schema.
+    """Return the event, upcast to the current type and schema.
 
     Raises:
         LogDamaged: the bytes are not what was written.
@@ -117,7 +118,7 @@ def unseal(sealed: Sealed) -> Event:
         stream=body.stream,
         version=body.version,
         event_id=body.event_id,
-        type=body.type,
+        type=data.TYPE,
         schema=body.schema,
         recorded_at=body.recorded_at.timestamp(),
         actor=body.actor,
@@ -152,7 +153,7 @@ def _upcast(body: EventBody, position: int) -> Data:
     fact = refuse_newer(body, position)
     data: dict[str, Any] = msgspec.json.decode(body.data)
     for schema in range(body.schema, fact.SCHEMA):
-        data = UPCASTERS[body.type, schema](data)
+        data = UPCASTERS[fact.TYPE, schema](data)
     return msgspec.convert(data, fact)
 
 

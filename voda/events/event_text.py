@@ -1,6 +1,6 @@
-"""Events in words: one short line for a person.
+"""Events as short English sentences.
 
-Rule: pure, and closed: an event type without words here does not pass the type checker.
+Rule: pure; the type checker refuses an event type without a sentence.
 """
 
 from collections import Counter
@@ -9,40 +9,17 @@ from typing import assert_never, get_args
 
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
+from voda.events import types as facts
 from voda.events.envelope import Event
-from voda.events.types import (
-    ActionFailed,
-    AnyFact,
-    Data,
-    JobCanceled,
-    JobCancelRequested,
-    JobChanged,
-    JobCompleted,
-    JobFailed,
-    JobPriorityChanged,
-    JobProgressed,
-    JobRegistered,
-    JobStalled,
-    JobSubmitted,
-    LeaderElected,
-    NodeChanged,
-    NodeJoined,
-    NodeLeft,
-    PlanAdopted,
-    PolicyChanged,
-    RatelimitChanged,
-    WorkerExited,
-    WorkerRefused,
-    WorkerStarted,
-)
+from voda.text import counted
 
-TYPES: Mapping[str, type[Data]] = {fact.TYPE: fact for fact in get_args(AnyFact)}
+TYPES: Mapping[str, type[facts.Data]] = {fact.TYPE: fact for fact in get_args(facts.AnyFact)}
 """Every event type there is, by its word in the log."""
 _LISTED = 4
-"""Jobs of a plan that are named; the rest are counted."""
+"""Jobs of a plan that a sentence names; it counts the others."""
 _EXITS: Mapping[str, str] = {
     "stopped": "stopped",
-    "migrated": "left to be moved",
+    "migrated": "left for another node",
     "finished": "finished",
     "failed": "failed",
     "evicted": "evicted",
@@ -51,68 +28,68 @@ _EXITS: Mapping[str, str] = {
 
 
 def describe(event: Event) -> str:
-    """Return what happened, without when and to whom: `grew to 3 replicas`."""
+    """Return what happened, without time and subject: `completed`."""
     return describe_fact(event.data)
 
 
-def describe_fact(fact: AnyFact) -> str:
-    """Return a fact in words."""
+def describe_fact(fact: facts.AnyFact) -> str:
+    """Return a fact as a sentence."""
     match fact:
-        case JobSubmitted():
-            return f"submitted: {_wishes(fact.spec)}"
-        case JobCancelRequested():
+        case facts.JobSubmitted():
+            return f"submitted: {_spec_text(fact.spec)}"
+        case facts.JobCancelRequested():
             return f"cancellation requested{_because(fact.reason)}"
-        case JobChanged() | PolicyChanged():
+        case facts.JobChanged() | facts.PolicyChanged():
             return f"changed: {_settings(fact)}"
-        case RatelimitChanged():
+        case facts.RatelimitChanged():
             return f"at most one plan in {fact.ratelimit_s:g} s" if fact.ratelimit_s else "plans at once, no rate limit"
-        case NodeJoined():
+        case facts.NodeJoined():
             return f"joined with {_shape(fact.node)}"
-        case NodeChanged():
+        case facts.NodeChanged():
             return f"is now {_shape(fact.node)}"
-        case NodeLeft():
+        case facts.NodeLeft():
             return f"left{_because(fact.reason)}"
-        case JobRegistered():
+        case facts.JobRegistered():
             what = fact.kind or "object in the cluster"
-            return f"its {what} is {fact.uid}" if fact.uid else f"its {what} is to be made anew"
-        case WorkerRefused():
+            return f"its {what} is {fact.uid}" if fact.uid else f"its {what} is gone and will be created again"
+        case facts.WorkerRefused():
             can = "cannot take a worker" if fact.reason else "can take a worker again"
             return f"{fact.node} {can}{_because(fact.reason)}"
-        case JobStalled():
-            return f"gets no further{_because(fact.reason)}" if fact.reason else "goes on"
-        case WorkerStarted():
-            return f"{_counted(len(fact.workers), 'worker')} started on {per_node(fact.workers.values())}"
-        case WorkerExited():
+        case facts.JobStalled():
+            return f"is stalled{_because(fact.reason)}" if fact.reason else "continues"
+        case facts.WorkerStarted():
+            return f"{counted(len(fact.workers), 'worker')} started on {per_node(fact.workers.values())}"
+        case facts.WorkerExited():
             code = "" if fact.exit_code is None else f" with exit code {fact.exit_code}"
-            return f"{_counted(len(fact.workers), 'worker')} {_EXITS[fact.cause]}{code}"
-        case JobProgressed():
+            return f"{counted(len(fact.workers), 'worker')} {_EXITS[fact.cause]}{code}"
+        case facts.JobProgressed():
             timed = "" if fact.epoch_s is None else f", the last in {fact.epoch_s:.4g} s"
             epochs = "1 epoch" if fact.epochs_done == 1 else f"{fact.epochs_done:g} epochs"
-            return f"{epochs} done on {_counted(fact.workers, 'worker')}{timed}"
-        case JobCompleted():
+            return f"{epochs} done on {counted(fact.workers, 'worker')}{timed}"
+        case facts.JobCompleted():
             return "completed"
-        case JobFailed():
+        case facts.JobFailed():
             return f"failed{_because(fact.reason)}"
-        case JobCanceled():
+        case facts.JobCanceled():
             return "canceled"
-        case ActionFailed():
+        case facts.ActionFailed():
             return f"{fact.action} failed (attempt {fact.attempt}): {fact.error}"
-        case LeaderElected():
+        case facts.LeaderElected():
             return f"{fact.leader} leads"
-        case PlanAdopted():
+        case facts.PlanAdopted():
             return f"plan {fact.number} after {fact.cause} ({fact.policy}, {fact.placer}): {_changes(fact)}"
-        case JobPriorityChanged():
+        case facts.JobQueueLevelChanged():
             return f"{fact.job_id} moved to queue {fact.queue_level}{_because(fact.reason)}"
         case _:
             assert_never(fact)
 
 
-def jobs_of(fact: AnyFact) -> frozenset[str]:
+def jobs_of(fact: facts.AnyFact) -> frozenset[str]:
     """Return the jobs that a fact is about; a plan is about every job that it names."""
     match fact:
-        case JobSubmitted():
+        case facts.JobSubmitted():
             return frozenset({fact.spec.job_id})
-        case PlanAdopted():
+        case facts.PlanAdopted():
             return frozenset({*fact.placed, *fact.released, *fact.reasons})
         case _:
             job_id = getattr(fact, "job_id", None)
@@ -120,28 +97,31 @@ def jobs_of(fact: AnyFact) -> frozenset[str]:
 
 
 def subject_of(event: Event) -> str:
-    """Return whom the event is about: the job, the node, or the stream where it is neither."""
+    """Return the subject of the event: the job, the node, or the stream where it is neither."""
     family, _, key = event.stream.partition(".")
     return key if family == "job" else f"{family} {key}" if family == "node" else event.stream
 
 
 def per_node(nodes: Iterable[str]) -> str:
-    """Return how many workers sit where: `n1 x2, n2`; `-` for none."""
+    """Return the number of workers on each node: `n1 x2, n2`; `-` for none."""
     counts = Counter(nodes)
     return ", ".join(f"{node} x{count}" if count > 1 else node for node, count in counts.items()) or "-"
 
 
-def _wishes(spec: JobSpec) -> str:
+def _spec_text(spec: JobSpec) -> str:
     size = f"{spec.min_replicas}-{spec.max_replicas}" if spec.is_elastic else f"{spec.max_replicas}"
     gpus = "" if spec.gpus_per_replica == 1 else f" of {spec.gpus_per_replica} GPUs"
     epochs = f", {spec.epochs} epochs" if spec.epochs else ""
     user = f", by {spec.user}" if spec.user else ""
-    return f"{size} replicas{gpus}, wishes {spec.requested}{epochs}{user}"
+    return f"{size} replicas{gpus}, {spec.requested} requested{epochs}{user}"
 
 
-def _settings(fact: JobChanged | PolicyChanged) -> str:
+def _settings(fact: facts.JobChanged | facts.PolicyChanged) -> str:
     given = {name: value for name in fact.__struct_fields__ if (value := getattr(fact, name)) is not None}
-    named = {name: value for name, value in given.items() if name not in ("job_id", "pool")}
+    named = {name: value for name, value in given.items() if name not in ("job_id", "pool", "parameters")}
+    if isinstance(fact, facts.PolicyChanged):
+        for policy, values in fact.parameters.items():
+            named |= {f"{policy}.{name}": value for name, value in values.items()}
     return ", ".join(f"{name} = {value}" for name, value in named.items()) or "nothing"
 
 
@@ -149,20 +129,16 @@ def _shape(node: Node) -> str:
     notes = [] if node.is_ready else ["not ready"]
     notes += [] if node.is_schedulable else ["cordoned"]
     notes += [f"{node.foreign_gpus} used by others"] if node.foreign_gpus else []
-    return ", ".join([_counted(node.gpus, "GPU"), *notes])
+    return ", ".join([counted(node.gpus, "GPU"), *notes])
 
 
-def _changes(fact: PlanAdopted) -> str:
+def _changes(fact: facts.PlanAdopted) -> str:
     changes = [f"{job_id} on {per_node(nodes)}" for job_id, nodes in sorted(fact.placed.items())]
     changes += [f"{job_id} released" for job_id in fact.released]
     moved = {*fact.placed, *fact.released}
     changes += [f"{job_id} waits" for job_id in sorted(fact.reasons) if job_id not in moved]
     more = f" and {len(changes) - _LISTED} more" if len(changes) > _LISTED else ""
     return "; ".join(changes[:_LISTED]) + more if changes else "no change"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _because(reason: str) -> str:

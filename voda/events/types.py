@@ -1,6 +1,6 @@
 """One frozen record per fact. `TYPE` is a stable word of the log, never a class path.
 
-Rule: a released record is never edited in place; raise its `SCHEMA` and add an upcaster in codec.py.
+Rule: a released record is never edited in place; raise its `SCHEMA` and add an upcaster in upcasters.py.
 """
 
 from collections.abc import Mapping
@@ -10,10 +10,11 @@ from msgspec import Struct
 
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
+from voda.domain.state import ParameterValue
 
 
 class Data(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Base of all facts. Frozen and made of plain values, they form no cycles that a collector had to look for."""
+    """Base of all facts. They are frozen and made of plain values, so that no garbage collector has to visit them."""
 
     TYPE: ClassVar[str]
     SCHEMA: ClassVar[int] = 1
@@ -48,12 +49,12 @@ class PoolFact(Data, frozen=True, kw_only=True):
         return f"settings.{self.pool}"
 
 
-# ---- intent: what people want
+# ---- intent: what people request
 
 
 class JobSubmitted(Data, frozen=True, kw_only=True):
     TYPE = "job.submitted"
-    SCHEMA = 2
+    SCHEMA = 3
     MAKES_PLAN_DUE = True
     MAKES_CLUSTER_STALE = False
     spec: JobSpec
@@ -70,7 +71,7 @@ class JobCancelRequested(JobFact, frozen=True, kw_only=True):
 
 
 class JobChanged(JobFact, frozen=True, kw_only=True):
-    """New wishes for a live job; None = as before."""
+    """A new request for a live job; None = as before."""
 
     TYPE = "job.changed"
     MAKES_PLAN_DUE = True
@@ -82,15 +83,15 @@ class JobChanged(JobFact, frozen=True, kw_only=True):
 
 
 class PolicyChanged(PoolFact, frozen=True, kw_only=True):
-    """The pool is decided differently from here on; None = as before."""
+    """From here on the pool has another policy, placer or parameters; None = as before."""
 
     TYPE = "policy.changed"
+    SCHEMA = 2
     MAKES_PLAN_DUE = True
     policy: str | None = None
+    parameters: Mapping[str, Mapping[str, ParameterValue]] = {}
+    """Policy -> parameter -> value; what is not named stays."""
     placer: str | None = None
-    tiresias_demote_gpu_s: float | None = None
-    tiresias_promote_knob: float | None = None
-    tiresias_compact_pending: int | None = None
     resize_cost_s: float | None = None
     span_penalty: float | None = None
     heeds_resize_cost: bool | None = None
@@ -138,19 +139,20 @@ class NodeLeft(Data, frozen=True, kw_only=True):
 
 
 class JobRegistered(JobFact, frozen=True, kw_only=True):
-    """The cluster has an object for the job, known by its uid from now on; of kinds of clusters that keep objects."""
+    """The cluster has an object for the job; only a cluster with objects, such as Kubernetes, records this."""
 
     TYPE = "job.registered"
     MAKES_CLUSTER_STALE = False
     uid: str
-    """Empty: the object known before is no longer the job's, and another one will be."""
+    """Of the object. Empty: the former object is gone, and voda will create another one."""
     kind: str = ""
 
 
 class WorkerRefused(JobFact, frozen=True, kw_only=True):
-    """The node cannot take a worker of the job, whatever GPUs it has free; it holds until lifted.
+    """The node cannot take a worker of the job, however many GPUs are free.
 
-    It is lifted by the same fact without a reason, by any change of the node, and by new wishes for the job.
+    The refusal ends with the same fact without a reason, with any change of the node, and with a new request for the
+    job.
     """
 
     TYPE = "worker.refused"
@@ -162,14 +164,14 @@ class WorkerRefused(JobFact, frozen=True, kw_only=True):
 
 
 class JobStalled(JobFact, frozen=True, kw_only=True):
-    """The job gets no further, and not for want of a plan: it waits for an image, its operator, somebody's GPUs.
+    """The job waits for something that no plan can give: an image, its operator, GPUs that others use.
 
-    It is over with the same fact without a reason.
+    The wait ends with the same fact without a reason.
     """
 
     TYPE = "job.stalled"
     reason: str = ""
-    """Such as `worker 3 on gpu-1: container train cannot pull its image`; empty: it goes on."""
+    """Such as `worker 3 on gpu-1: container train cannot pull its image`; empty: it continues."""
 
 
 class WorkerStarted(JobFact, frozen=True, kw_only=True):
@@ -205,7 +207,7 @@ class JobProgressed(JobFact, frozen=True, kw_only=True):
     """Seconds of the last epoch, as the job timed it; None when a restart or resize fell into it."""
     step_s: float | None = None
     samples_per_s: float | None = None
-    """Throughput of the last epoch, where the job measures it: it tells sizes apart even if epochs differ in work."""
+    """Throughput of the last epoch, where the job measures it: comparable even if epochs differ in work."""
     metrics: Mapping[str, float] = {}
 
 
@@ -223,14 +225,14 @@ class JobFailed(JobFact, frozen=True, kw_only=True):
 
 
 class JobCanceled(JobFact, frozen=True, kw_only=True):
-    """A requested cancellation is done: the workers are gone."""
+    """A requested cancellation is complete: all workers have exited."""
 
     TYPE = "job.canceled"
     MAKES_PLAN_DUE = True
 
 
 class ActionFailed(JobFact, frozen=True, kw_only=True):
-    """The cluster refused or missed what the plan asks for; the reconciler tries again."""
+    """An action that the plan needs failed on the cluster; the reconciler tries again."""
 
     TYPE = "action.failed"
     MAKES_CLUSTER_STALE = False
@@ -239,7 +241,7 @@ class ActionFailed(JobFact, frozen=True, kw_only=True):
     attempt: int = 1
 
 
-# ---- decision: what the leader settled
+# ---- decision: what the leader decides
 
 
 LEADERSHIP: Final = "leadership"
@@ -266,6 +268,7 @@ class PlanAdopted(Data, frozen=True, kw_only=True):
     """The plan changes in these jobs; all others keep what they had (see docs/adr/0003)."""
 
     TYPE = "plan.adopted"
+    SCHEMA = 2
     pool: str
     number: int
     based_on: int
@@ -279,16 +282,18 @@ class PlanAdopted(Data, frozen=True, kw_only=True):
     """Jobs that had workers in the plan before and have none now."""
     reasons: Mapping[str, str] = {}
     """For every job placed or released, and for every job decided on for the first time."""
+    respects_priority: bool = True
+    """Whether jobs of higher priority went first; not so before schema 2."""
 
     @property
     def stream(self) -> str:
         return f"decisions.{self.pool}"
 
 
-class JobPriorityChanged(Data, frozen=True, kw_only=True):
+class JobQueueLevelChanged(Data, frozen=True, kw_only=True):
     """A policy moved the job to another of its queues (Tiresias: 0 = high, 1 = low)."""
 
-    TYPE = "job.priority_changed"
+    TYPE = "job.queue_level_changed"
     MAKES_PLAN_DUE = True
     pool: str
     job_id: str
@@ -318,5 +323,7 @@ Observation = (
     | JobCanceled
     | ActionFailed
 )
-Decision = LeaderElected | PlanAdopted | JobPriorityChanged
+JobEnd = JobCompleted | JobFailed | JobCanceled
+NodeFact = NodeJoined | NodeChanged | NodeLeft
+Decision = LeaderElected | PlanAdopted | JobQueueLevelChanged
 AnyFact = Intent | Observation | Decision

@@ -13,8 +13,10 @@ from voda.manifests.resources import is_gpu_count, is_gpu_share
 from voda.manifests.variables import known_value
 
 _OURS = "voda.dev/"
+_QUEUE = f"{_OURS}queue"
+_KUEUE = "kueue.x-k8s.io/queue-name"
 ANNOTATIONS = tuple(
-    f"{_OURS}{name}" for name in ("min-replicas", "max-replicas", "epochs", "pool", "priority", "queue", "working-dir")
+    f"{_OURS}{name}" for name in ("min-replicas", "max-replicas", "epochs", "pool", "priority", "working-dir")
 )
 # Written by voda itself onto objects in a cluster, from where a manifest may have been copied.
 _WRITTEN_BY_VODA = frozenset(
@@ -27,6 +29,7 @@ _NO_PRIORITY_CLASS = "priority classes are not read: set the annotation voda.dev
 def ignored_fields(job: JobManifest, manifest: Mapping[str, Any]) -> Iterator[FieldWarning]:
     """Yield the fields that voda ignores on every cluster."""
     yield from _unknown_annotations(job)
+    yield from _queues(job)
     yield from _priority_classes(job, manifest["spec"])
     for role in job.roles:
         yield from _of_container(job, role)
@@ -35,10 +38,17 @@ def ignored_fields(job: JobManifest, manifest: Mapping[str, Any]) -> Iterator[Fi
 
 def _unknown_annotations(job: JobManifest) -> Iterator[FieldWarning]:
     for name in job.metadata.annotations or ():
-        if name.startswith(_OURS) and name not in ANNOTATIONS and name not in _WRITTEN_BY_VODA:
+        if name.startswith(_OURS) and name not in (*ANNOTATIONS, _QUEUE) and name not in _WRITTEN_BY_VODA:
             close = difflib.get_close_matches(name, ANNOTATIONS, 1)
             advice = f"did you mean {close[0]}?" if close else f"voda reads {', '.join(ANNOTATIONS)}"
             yield FieldWarning(field=f"metadata.annotations[{name[:80]}]", message=f"unknown annotation: {advice}")
+
+
+def _queues(job: JobManifest) -> Iterator[FieldWarning]:
+    for where, name in (("annotations", _QUEUE), ("labels", _QUEUE), ("labels", _KUEUE)):
+        if queue := (getattr(job.metadata, where) or {}).get(name):
+            message = f"queue {queue[:63]!r} is not used by voda; voda.dev/priority says which job goes first"
+            yield FieldWarning(field=f"metadata.{where}[{name}]", message=message)
 
 
 def _priority_classes(job: JobManifest, spec: Mapping[str, Any]) -> Iterator[FieldWarning]:

@@ -131,7 +131,7 @@ def _refuse_impossible_container(container: ContainerTemplate, path: str) -> Non
 def _metadata(metadata: Mapping[str, Any]) -> Iterator[FieldWarning]:
     yield from field_warnings(metadata, "metadata", _OF_METADATA)
     if (metadata.get("labels") or {}).get(_KUEUE):
-        message = "left out of the object: voda runs the job, so Kueue must not; it stays the name of the job's queue"
+        message = "left out of the object: voda runs the job, so Kueue must not"
         yield FieldWarning(field=f"metadata.labels[{_KUEUE}]", message=message)
 
 

@@ -1,4 +1,4 @@
-"""Names in a manifest: of the job, its namespace, pool and queue.
+"""Names in a manifest: of the job, its namespace and pool.
 
 Rule: a name that Kubernetes would refuse, here or in an object made from it, is refused before the job exists.
 """
@@ -13,8 +13,6 @@ _DNS_1035 = re.compile(r"[a-z](?:[-a-z0-9]*[a-z0-9])?")
 _DNS_1123 = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?")
 # No dots: a pool's name is part of the names of its streams.
 _POOL = re.compile(r"[A-Za-z0-9](?:[-_A-Za-z0-9]*[A-Za-z0-9])?")
-_QUEUE = re.compile(r"[A-Za-z0-9](?:[-_.A-Za-z0-9]*[A-Za-z0-9])?")
-_QUEUES = (("annotations", "voda.dev/queue"), ("labels", "voda.dev/queue"), ("labels", "kueue.x-k8s.io/queue-name"))
 
 
 def job_name(metadata: JobMetadata) -> str:
@@ -53,16 +51,6 @@ def pool_of_label(value: str, path: str) -> str:
 def pool(name: str, path: str) -> str:
     """Return a pool's name, or refuse it with the path it came from."""
     return _matching(name, path, _POOL, "letters, digits, '-' and '_', beginning and ending with a letter or digit")
-
-
-def queue(metadata: JobMetadata) -> str:
-    """Return the queue's name; empty if none is named."""
-    for where, key in _QUEUES:
-        values: dict[str, str] = getattr(metadata, where) or {}
-        if values.get(key):
-            expected = "letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"
-            return _matching(values[key], f"metadata.{where}[{key}]", _QUEUE, expected)
-    return ""
 
 
 def refuse_long_worker_name(name: str, most: int) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from voda.domain.errors import InvalidField
+from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec, category_of
 from voda.kinds.base import FieldWarning, JobManifest
 from voda.kinds.validation import refuse_unusable
@@ -65,11 +66,10 @@ def parse(
         min_replicas=bounds.min_replicas,
         max_replicas=bounds.max_replicas,
         requested_replicas=bounds.requested,
-        gpus_per_replica=gpus_per_replica(job),
+        gpus_per_replica=Gpus(gpus_per_replica(job)),
         epochs=_number(settings, "epochs", least=0, most=_MOST_EPOCHS),
         priority=_number(settings, "priority", least=-_MOST_PRIORITY, most=_MOST_PRIORITY),
         category=_category(settings, name),
-        queue=names.queue(job.metadata),
         kind=job.kind,
         manifest=manifest,
     )

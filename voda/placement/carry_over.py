@@ -6,117 +6,123 @@ Rules: afterwards no node holds more than it has, and of a job that it refuses o
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from voda.domain.gpus import NO_GPUS, Gpus
 from voda.domain.state import ClusterState
 from voda.placement.rendezvous_anchor import anchor
 
 
 @dataclass(slots=True)
-class Kept:
-    """The workers that stay."""
+class CarryOver:
+    """The workers that stay, and what they leave free."""
 
-    free: dict[str, int]
+    free: dict[str, Gpus]
     """node -> GPUs free once all others are gone; nodes that left may be named, with 0."""
     whole: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Jobs that have all they shall have -> node by worker index."""
+    """Jobs that have all their replicas -> node by worker index."""
     short: dict[str, dict[int, str]] = field(default_factory=dict)
     """Jobs that lack workers -> worker index -> node; starting ones have none at all."""
     spanning: list[str] = field(default_factory=list)
     """Jobs of either kind whose workers are on several nodes."""
 
 
-def keep(view: ClusterState, replicas: Mapping[str, int]) -> Kept:
+def carry_over(view: ClusterState, replicas: Mapping[str, int]) -> CarryOver:
     """Return what stays of `view.plan.placement` under a new allocation. Costs O(live workers)."""
-    kept = Kept({name: node.usable_gpus for name, node in view.nodes.items()})
-    free, in_force, jobs = kept.free, view.plan.placement, view.jobs
+    carried = CarryOver({name: node.usable_gpus for name, node in view.nodes.items()})
+    free, in_force, jobs = carried.free, view.plan.placement, view.jobs
     refused: list[str] = []
     for job_id, count in replicas.items():
         if count <= 0:
             continue
         nodes = in_force.get(job_id, ())
         if len(nodes) < count:
-            kept.short[job_id] = dict(enumerate(nodes))
+            carried.short[job_id] = dict(enumerate(nodes))
         else:
-            nodes = kept.whole[job_id] = nodes[:count]
+            nodes = carried.whole[job_id] = nodes[:count]
         job = jobs[job_id]
         gpus = job.spec.gpus_per_replica
         if job.refusals:
             refused.append(job_id)
         for node in nodes:
-            free[node] = free.get(node, 0) - gpus
+            free[node] = free.get(node, NO_GPUS) - gpus
         if len(nodes) > 1 and nodes.count(nodes[0]) < len(nodes):
-            kept.spanning.append(job_id)
+            carried.spanning.append(job_id)
     for job_id in refused:
-        _withdraw(kept, view, job_id)
+        _leave_refusing_nodes(carried, view, job_id)
     if min(free.values(), default=0) < 0:
-        _relieve(kept, view)
-    return kept
+        _clear_overfull(carried, view)
+    return carried
 
 
-def _withdraw(kept: Kept, view: ClusterState, job_id: str) -> None:
+def _leave_refusing_nodes(carried: CarryOver, view: ClusterState, job_id: str) -> None:
     """Give up the places on nodes that refuse the job, but for workers at work there."""
     job = view.jobs[job_id]
-    places = kept.short[job_id] if job_id in kept.short else dict(enumerate(kept.whole[job_id]))
+    places = carried.short[job_id] if job_id in carried.short else dict(enumerate(carried.whole[job_id]))
     going = [index for index, node in places.items() if node in job.refusals and job.workers.get(index) != node]
     if not going:
         return
-    kept.whole.pop(job_id, None)
-    kept.short[job_id] = places
+    carried.whole.pop(job_id, None)
+    carried.short[job_id] = places
     for index in going:
-        kept.free[places.pop(index)] += job.spec.gpus_per_replica
+        carried.free[places.pop(index)] += job.spec.gpus_per_replica
 
 
-def _relieve(kept: Kept, view: ClusterState) -> None:
+def _clear_overfull(carried: CarryOver, view: ClusterState) -> None:
     """Take workers off the nodes that have less than is placed on them."""
-    overfull = sorted(node for node, gpus in kept.free.items() if gpus < 0)
-    holders = _holders(kept, overfull)
+    overfull = sorted(node for node, gpus in carried.free.items() if gpus < 0)
+    holders = _holders(carried, overfull)
     for node in overfull:
-        held = {job_id for job_id in holders[node] if anchor(view, job_id) == node}
-        for job_id, is_anchor in _smallest_first(view, holders[node], held):
+        anchored = {job_id for job_id in holders[node] if anchor(view, job_id) == node}
+        for job_id, is_anchor in _smallest_first(view, holders[node], anchored):
             gpus = view.jobs[job_id].spec.gpus_per_replica
-            _take_off(kept, node, job_id, gpus, is_spared=job_id in held and not is_anchor)
+            _take_off(carried, node, job_id, gpus, is_spared=job_id in anchored and not is_anchor)
 
 
-def _smallest_first(view: ClusterState, holders: Mapping[str, int], held: Iterable[str]) -> Sequence[tuple[str, bool]]:
+def _smallest_first(
+    view: ClusterState, holders: Mapping[str, int], anchored: Iterable[str]
+) -> Sequence[tuple[str, bool]]:
     """Return the jobs in the order in which they give way, and whether with their anchor.
 
-    Small workers first, because they fit elsewhere; anchors last among those of a size; then who has fewest on the
-    node; then the latest submission.
+    Small workers first, because they fit elsewhere; anchors last among those of a size; then the job with the fewest on
+    the node; then the latest submission.
     """
 
-    def rank(giving: tuple[str, bool]) -> tuple[int, bool, int, float, str]:
-        job_id, is_anchor = giving
+    def rank(candidate: tuple[str, bool]) -> tuple[Gpus, bool, int, float, str]:
+        job_id, is_anchor = candidate
         job = view.jobs[job_id]
         return job.spec.gpus_per_replica, is_anchor, holders[job_id], -job.submitted_at, job_id
 
-    return sorted([*((job_id, False) for job_id in holders), *((job_id, True) for job_id in held)], key=rank)
+    return sorted([*((job_id, False) for job_id in holders), *((job_id, True) for job_id in anchored)], key=rank)
 
 
-def _holders(kept: Kept, nodes: Iterable[str]) -> Mapping[str, Mapping[str, int]]:
+def _holders(carried: CarryOver, nodes: Iterable[str]) -> Mapping[str, Mapping[str, int]]:
     """Return node -> job -> its workers there, for the given nodes."""
     holders: dict[str, dict[str, int]] = {node: {} for node in nodes}
-    for job_id, workers in [*kept.whole.items(), *((job_id, tuple(at.values())) for job_id, at in kept.short.items())]:
+    for job_id, workers in [
+        *carried.whole.items(),
+        *((job_id, tuple(at.values())) for job_id, at in carried.short.items()),
+    ]:
         for node in workers:
             if node in holders:
                 holders[node][job_id] = holders[node].get(job_id, 0) + 1
     return holders
 
 
-def _take_off(kept: Kept, node: str, job_id: str, gpus: int, *, is_spared: bool) -> None:
+def _take_off(carried: CarryOver, node: str, job_id: str, gpus: Gpus, *, is_spared: bool) -> None:
     """Take the job's workers off the node, highest index first, until the node is no longer overfull.
 
     Args:
-        kept: what stays; changed.
+        carried: what stays; changed.
         node: overfull.
         job_id: has workers there.
         gpus: per worker.
         is_spared: worker 0 stays.
     """
-    if kept.free[node] >= 0:
+    if carried.free[node] >= 0:
         return
-    if job_id in kept.whole:
-        kept.short[job_id] = dict(enumerate(kept.whole.pop(job_id)))
-    workers = kept.short[job_id]
+    if job_id in carried.whole:
+        carried.short[job_id] = dict(enumerate(carried.whole.pop(job_id)))
+    workers = carried.short[job_id]
     for index in sorted(workers, reverse=True):
-        if workers[index] == node and kept.free[node] < 0 and not (is_spared and index == 0):
+        if workers[index] == node and carried.free[node] < 0 and not (is_spared and index == 0):
             del workers[index]
-            kept.free[node] += gpus
+            carried.free[node] += gpus

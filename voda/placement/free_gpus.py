@@ -6,6 +6,8 @@ Rule: every answer depends on names and counts alone, never on the order in whic
 from bisect import bisect_left, insort
 from collections.abc import Collection
 
+from voda.domain.gpus import NO_GPUS, Gpus
+
 
 class FreeGpus:
     """Counts of free GPUs, kept as one sorted list of nodes per count.
@@ -19,15 +21,15 @@ class FreeGpus:
 
     __slots__ = ("_by_count", "_of")
 
-    def __init__(self, free: dict[str, int]) -> None:
+    def __init__(self, free: dict[str, Gpus]) -> None:
         self._of = free
         self._by_count: list[list[str]] = []
 
-    def __getitem__(self, node: str) -> int:
+    def __getitem__(self, node: str) -> Gpus:
         """Return the free GPUs of a node; 0 for one that is not there."""
-        return self._of.get(node, 0)
+        return self._of.get(node, NO_GPUS)
 
-    def take(self, node: str, gpus: int) -> None:
+    def take(self, node: str, gpus: Gpus) -> None:
         """Use GPUs of a node; a negative count gives them back."""
         before = self._of[node]
         after = self._of[node] = before - gpus
@@ -37,7 +39,7 @@ class FreeGpus:
             del nodes[bisect_left(nodes, node)]
             self._file(node, after)
 
-    def best_fit(self, gpus: int, avoid: Collection[str] = ()) -> str | None:
+    def best_fit(self, gpus: Gpus, avoid: Collection[str] = ()) -> str | None:
         """Return the node with the fewest free GPUs that has `gpus` > 0 of them, none to avoid; ties by name."""
         lists = self._lists()[gpus:]
         if not avoid:
@@ -51,10 +53,10 @@ class FreeGpus:
             return next((nodes[0] for nodes in lists if nodes), None)
         return next((node for nodes in lists for node in nodes if node not in avoid), None)
 
-    def most(self) -> int:
+    def most(self) -> Gpus:
         """Return the free GPUs of the roomiest node; 0 where there is none."""
         lists = self._lists()
-        return next((count for count in range(len(lists) - 1, 0, -1) if lists[count]), 0)
+        return Gpus(next((count for count in range(len(lists) - 1, 0, -1) if lists[count]), 0))
 
     def _lists(self) -> list[list[str]]:
         if not self._by_count:
@@ -63,7 +65,7 @@ class FreeGpus:
                 self._file(node, self._of[node])
         return self._by_count
 
-    def _file(self, node: str, count: int) -> None:
+    def _file(self, node: str, count: Gpus) -> None:
         while len(self._by_count) <= count:
             self._by_count.append([])
         insort(self._by_count[count], node)

@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from voda.domain.gpus import Gpus
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
 from voda.placement.free_gpus import FreeGpus
@@ -34,7 +35,7 @@ class Packed:
         packing = _packed(view, replicas)
         node_of = _mapped(view, packing)
         return {
-            job_id: _seated(view.plan.placement.get(job_id, ()), {node_of[copy]: n for copy, n in copies.items()})
+            job_id: _by_index(view.plan.placement.get(job_id, ()), {node_of[copy]: n for copy, n in copies.items()})
             for job_id, copies in packing.items()
         }
 
@@ -56,7 +57,7 @@ def _packed(view: ClusterState, replicas: Mapping[str, int]) -> Packing:
     return packing
 
 
-def _copies_for(free: FreeGpus, workers: int, gpus: int, avoid: Collection[str]) -> Mapping[str, int]:
+def _copies_for(free: FreeGpus, workers: int, gpus: Gpus, avoid: Collection[str]) -> Mapping[str, int]:
     copies: dict[str, int] = {}
     while workers:
         copy = free.best_fit(workers * gpus, avoid) or free.roomiest(avoid)
@@ -73,7 +74,7 @@ def _mapped(view: ClusterState, packing: Packing) -> Mapping[str, str]:
     """Return copy -> node such that the most workers stay."""
     stays = _stays(view, packing)
     used = {copy for copies in packing.values() for copy in copies}
-    by_size: dict[int, list[str]] = defaultdict(list)
+    by_size: dict[Gpus, list[str]] = defaultdict(list)
     for name in sorted(view.nodes):
         by_size[view.nodes[name].usable_gpus].append(name)
     node_of: dict[str, str] = {}
@@ -92,11 +93,11 @@ def _stays(view: ClusterState, packing: Packing) -> Mapping[tuple[str, str], int
         for copy, workers in copies.items():
             for node, there in before.items():
                 stays[copy, node] += min(workers, there)
-    _heed(view, packing, stays)
+    _weigh_anchors_and_refusals(view, packing, stays)
     return stays
 
 
-def _heed(view: ClusterState, packing: Packing, stays: dict[tuple[str, str], int]) -> None:
+def _weigh_anchors_and_refusals(view: ClusterState, packing: Packing, stays: dict[tuple[str, str], int]) -> None:
     """Add what anchors are worth, and take away more than all of it where a job is refused."""
     jobs = view.jobs
     # Asked of every job, so without a call.
@@ -105,10 +106,10 @@ def _heed(view: ClusterState, packing: Packing, stays: dict[tuple[str, str], int
         return
     refused = -1 - 2 * sum(chain.from_iterable(copies.values() for copies in packing.values()))
     for job_id in special:
-        copies, held = packing[job_id], anchor(view, job_id)
+        copies, anchor_node = packing[job_id], anchor(view, job_id)
         for copy in copies:
-            if held is not None:
-                stays[copy, held] += sum(copies.values())
+            if anchor_node is not None:
+                stays[copy, anchor_node] += sum(copies.values())
             for node in jobs[job_id].refusals:
                 stays[copy, node] += refused
 
@@ -124,13 +125,13 @@ def _assigned(copies: Sequence[str], nodes: Sequence[str], stays: Mapping[tuple[
     return {copies[r]: nodes[c] for r, c in zip(rows.tolist(), columns.tolist(), strict=True)}
 
 
-def _seated(before: Sequence[str], counts: Mapping[str, int]) -> tuple[str, ...]:
+def _by_index(before: Sequence[str], counts: Mapping[str, int]) -> tuple[str, ...]:
     """Return the node of each worker index: as before where there is room, else node after node."""
     left = dict(counts)
-    seats: list[str | None] = [None] * sum(counts.values())
-    for index, node in enumerate(before[: len(seats)]):
+    nodes_by_index: list[str | None] = [None] * sum(counts.values())
+    for index, node in enumerate(before[: len(nodes_by_index)]):
         if left.get(node, 0):
-            seats[index] = node
+            nodes_by_index[index] = node
             left[node] -= 1
     rest = chain.from_iterable([node] * workers for node, workers in left.items())
-    return tuple(seat or next(rest) for seat in seats)
+    return tuple(node or next(rest) for node in nodes_by_index)

@@ -1,41 +1,42 @@
-"""A placement in the making: the steps that `steady` is made of.
+"""A placement of some of the jobs, and the steps by which `steady` completes it.
 
 Rule: every step leaves a placement that fits its nodes.
 """
 
 from collections.abc import Mapping, Sequence
 
+from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
-from voda.placement.carry_over import keep
+from voda.placement.carry_over import carry_over
 from voda.placement.free_gpus import FreeGpus
 from voda.placement.order import by_size, per_node
 from voda.placement.rendezvous_anchor import anchor
 
 
-class Draft:
-    """The placement in the making."""
+class PartialPlacement:
+    """The jobs that have their places, those that lack workers, and the GPUs that are free."""
 
     def __init__(self, view: ClusterState, replicas: Mapping[str, int]) -> None:
-        kept = keep(view, replicas)
-        self.placed = kept.whole
+        carried = carry_over(view, replicas)
+        self.placed = carried.whole
         self._view = view
         self._replicas = replicas
-        self._free = FreeGpus(kept.free)
-        self._short = kept.short
-        self._may_span = dict.fromkeys(kept.spanning, True)
+        self._free = FreeGpus(carried.free)
+        self._short = carried.short
+        self._may_span = dict.fromkeys(carried.spanning, True)
         """Spanning job -> whether it did so before: then coming together must pay."""
 
     def serve_short(self) -> bool:
         """Give every job that lacks workers what fits, largest first; return whether anything changed."""
         changed = False
         for job_id in by_size(self._view, self._short, self._replicas):
-            changed |= self._seat_on_one(job_id) or self._seat_on_many(job_id)
+            changed |= self._place_on_one(job_id) or self._place_on_many(job_id)
         return changed
 
     def consolidate(self) -> bool:
         """Bring spanning jobs together, largest first; return whether anything changed."""
-        # At least one worker has to move, so on a full cluster there is nothing to be asked.
+        # At least one worker has to move, which no full cluster has room for.
         if not self._may_span or not self._free.most():
             return False
         changed = False
@@ -43,7 +44,7 @@ class Draft:
             changed |= self._bring_together(job_id)
         return changed
 
-    def _seat_on_one(self, job_id: str) -> bool:
+    def _place_on_one(self, job_id: str) -> bool:
         """Place the job whole: where it is, else on the node that fits best."""
         workers, gpus = self._replicas[job_id], self._gpus(job_id)
         own = per_node(self._short[job_id].values())
@@ -52,7 +53,7 @@ class Draft:
         refusals = self._view.jobs[job_id].refusals
         home = next(iter(own), None)
         if home is None or home in refusals or self._free[home] < (workers - own[home]) * gpus:
-            if home is not None and self._held(job_id, self._short[job_id].get(0)):
+            if home is not None and self._anchor_node(job_id, self._short[job_id].get(0)):
                 return False
             home = self._free.best_fit(workers * gpus, refusals)
         if home is None:
@@ -62,23 +63,25 @@ class Draft:
         del self._short[job_id]
         return True
 
-    def _seat_on_many(self, job_id: str) -> bool:
+    def _place_on_many(self, job_id: str) -> bool:
         """Place what is missing: on the job's own nodes, then on as few others as will do."""
-        kept, gpus, job = self._short[job_id], self._gpus(job_id), self._view.jobs[job_id]
-        own = per_node(kept.values())
-        added = self._seats(job, own, self._replicas[job_id] - len(kept))
-        size = len(kept) + len(added)
-        if job.refusals and (astray := [index for index in kept if index >= size and kept[index] in job.refusals]):
+        staying, gpus, job = self._short[job_id], self._gpus(job_id), self._view.jobs[job_id]
+        own = per_node(staying.values())
+        added = self._nodes_for(job, own, self._replicas[job_id] - len(staying))
+        size = len(staying) + len(added)
+        if job.refusals and (
+            refused := [index for index in staying if index >= size and staying[index] in job.refusals]
+        ):
             # They would come back under another index, and be refused.
-            self._move(per_node([*added, *(kept.pop(index) for index in astray)]), {}, gpus)
-            self._seat_on_many(job_id)
+            self._move(per_node([*added, *(staying.pop(index) for index in refused)]), {}, gpus)
+            self._place_on_many(job_id)
             return True
-        nodes = _filled(kept, added)
+        nodes = _filled(staying, added)
         if len(nodes) < job.spec.min_replicas:
             self._move(per_node(nodes), {}, gpus)
             self.placed.pop(job_id, None)
             self._short[job_id] = {}
-            return bool(kept)
+            return bool(staying)
         self.placed[job_id] = nodes
         self._short[job_id] = dict(enumerate(nodes))
         if len(nodes) == self._replicas[job_id]:
@@ -87,22 +90,22 @@ class Draft:
             self._may_span[job_id] = False
         return bool(added)
 
-    def _seats(self, job: Job, own: Mapping[str, int], missing: int) -> list[str]:
+    def _nodes_for(self, job: Job, own: Mapping[str, int], missing: int) -> list[str]:
         """Take GPUs for the missing workers, or for as many of them as fit."""
-        seats: list[str] = []
+        nodes: list[str] = []
         gpus, refusals = job.spec.gpus_per_replica, job.refusals
         for node in sorted(own.keys() - refusals.keys(), key=lambda node: (-own[node], node)):
-            seats += self._taken(node, missing - len(seats), gpus)
-        while missing > len(seats):
-            left = missing - len(seats)
+            nodes += self._take(node, missing - len(nodes), gpus)
+        while missing > len(nodes):
+            left = missing - len(nodes)
             roomy = self._free.best_fit(left * gpus, refusals) or self._free.roomiest(refusals)
-            added = self._taken(roomy, left, gpus) if roomy else []
+            added = self._take(roomy, left, gpus) if roomy else []
             if not added:
                 break
-            seats += added
-        return seats
+            nodes += added
+        return nodes
 
-    def _taken(self, node: str, most: int, gpus: int) -> list[str]:
+    def _take(self, node: str, most: int, gpus: Gpus) -> list[str]:
         fitting = min(most, self._free[node] // gpus)
         self._free.take(node, fitting * gpus)
         return [node] * fitting
@@ -131,13 +134,13 @@ class Draft:
         roomy = [
             node for node, there in own.items() if node not in refusals and self._free[node] >= (workers - there) * gpus
         ]
-        if (held := self._held(job_id, nodes[0])) is not None:
-            return held if held in roomy else None
+        if (anchor_node := self._anchor_node(job_id, nodes[0])) is not None:
+            return anchor_node if anchor_node in roomy else None
         home = min(roomy, key=lambda node: (-own[node], node), default=None)
         return home or self._free.best_fit(workers * gpus, refusals)
 
-    def _held(self, job_id: str, first: str | None) -> str | None:
-        """Return the node of worker 0 in this draft if it is not to leave it."""
+    def _anchor_node(self, job_id: str, first: str | None) -> str | None:
+        """Return the node of worker 0 in this placement if it is not to leave it."""
         return first if first is not None and anchor(self._view, job_id) == first else None
 
     def _pays(self, job_id: str, workers: int, some_stay: bool) -> bool:
@@ -153,18 +156,18 @@ class Draft:
         # A job that moves whole starts its launcher anew as well.
         return saved_s > estimate.resize_cost_s * (1 if some_stay else 2)
 
-    def _move(self, old: Mapping[str, int], new: Mapping[str, int], gpus: int) -> None:
+    def _move(self, old: Mapping[str, int], new: Mapping[str, int], gpus: Gpus) -> None:
         for node, workers in old.items():
             self._free.take(node, -workers * gpus)
         for node, workers in new.items():
             self._free.take(node, workers * gpus)
 
-    def _gpus(self, job_id: str) -> int:
+    def _gpus(self, job_id: str) -> Gpus:
         return self._view.jobs[job_id].spec.gpus_per_replica
 
 
-def _filled(kept: Mapping[int, str], added: list[str]) -> tuple[str, ...]:
+def _filled(staying: Mapping[int, str], added: list[str]) -> tuple[str, ...]:
     """Return the nodes by index: holes are filled first, by the highest indices where nothing else is left."""
-    size = len(kept) + len(added)
-    spare = iter([*added, *(node for index, node in kept.items() if index >= size)])
-    return tuple(kept[index] if index in kept else next(spare) for index in range(size))
+    size = len(staying) + len(added)
+    spare = iter([*added, *(node for index, node in staying.items() if index >= size)])
+    return tuple(staying[index] if index in staying else next(spare) for index in range(size))

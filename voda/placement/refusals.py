@@ -1,4 +1,4 @@
-"""Nodes that refuse a job's workers: the room that the others leave, and what the job's owner is told.
+"""Nodes that refuse a job's workers: the room that the others leave, and the sentence for the job's owner.
 
 Rule: pure; a node that refuses the job and left the pool counts for nothing.
 """
@@ -24,7 +24,7 @@ def room_for(view: ClusterState, job: Job, slots: int) -> int:
     return slots
 
 
-def most_telling(view: ClusterState, job: Job) -> str:
+def largest_refusal(view: ClusterState, job: Job) -> str:
     """Return why the job is refused by the node with the most GPUs that refuses it, and how many more do.
 
     Returns:

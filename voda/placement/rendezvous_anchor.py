@@ -1,6 +1,6 @@
 """The worker that is not moved without need: worker 0 of a job whose workers all meet there, such as a PyTorchJob.
 
-Rule: it is held while it is at work where the plan in force has it; one that is not there yet can be moved for nothing.
+Rule: it stays while it is at work where the plan in force has it; one that is not there yet can be moved for nothing.
 """
 
 from collections.abc import Sequence
@@ -24,6 +24,6 @@ def anchor(view: ClusterState, job_id: str) -> str | None:
 
 
 def is_uprooted(view: ClusterState, job_id: str, nodes: Sequence[str]) -> bool:
-    """Return whether such workers would mean that the job's worker 0 leaves the node it is held on."""
-    held = anchor(view, job_id)
-    return held is not None and bool(nodes) and nodes[0] != held
+    """Return whether such workers would mean that the job's worker 0 leaves the node that it stays on."""
+    anchor_node = anchor(view, job_id)
+    return anchor_node is not None and bool(nodes) and nodes[0] != anchor_node

@@ -1,21 +1,23 @@
-"""Steady: starts from the placement in force and changes as little as the goals of `base` allow.
+"""Steady: starts from the placement in force and changes as little as the rules of this folder allow.
 
 Rules: a job begins to span nodes only while no node has room for it whole; a job that spans is brought together
 when the time this saves outweighs the move; others move for a job only where it could not start otherwise; what hosts
-a rendezvous stays as long as its node has room for it; placing again with the answer in force gives the same answer.
+a rendezvous stays as long as its node has room for it; only smaller workers are moved out of the way, so two jobs never
+take turns in moving each other; placing again with the answer in force gives the same answer.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import ClassVar
 
 from msgspec.structs import replace
 
+from voda.domain.gpus import Gpus
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
-from voda.placement.defragment import squeezed_in
 from voda.placement.order import by_size
-from voda.placement.partial_placement import Draft
-from voda.placement.rendezvous_anchor import is_uprooted
+from voda.placement.partial_placement import PartialPlacement
+from voda.placement.rendezvous_anchor import anchor, is_uprooted
 
 
 class Steady:
@@ -33,22 +35,22 @@ class Steady:
 
 
 def _settled(view: ClusterState, replicas: Mapping[str, int]) -> Placement:
-    draft = Draft(view, replicas)
+    partial = PartialPlacement(view, replicas)
     # Bringing a job together makes room elsewhere: go on until nothing fits any better. Each round places more
     # workers or ends a span, so the rounds end.
-    while draft.serve_short() or draft.consolidate():
+    while partial.serve_short() or partial.consolidate():
         pass
-    return draft.placed
+    return partial.placed
 
 
 def _with_one_more(view: ClusterState, replicas: Mapping[str, int], placed: Placement) -> Placement | None:
-    """Return a placement in which one more job starts and nobody has less; None if no job is helped so.
+    """Return a placement in which one more job starts and no other has less; None if no job is helped so.
 
     Only jobs with several GPUs per worker need it: free GPUs in all, but too few on any node.
     """
-    shut_out = [job_id for job_id, count in replicas.items() if count > 0 and job_id not in placed]
-    for job_id in by_size(view, shut_out, replicas):
-        in_the_way = squeezed_in(view, placed, job_id)
+    roomless = [job_id for job_id, count in replicas.items() if count > 0 and job_id not in placed]
+    for job_id in by_size(view, roomless, replicas):
+        in_the_way = _with_minimum_of(view, placed, job_id)
         if in_the_way is None:
             continue
         # The nodes are overfull now: settling moves the smaller workers elsewhere, if there is room.
@@ -59,3 +61,37 @@ def _with_one_more(view: ClusterState, replicas: Mapping[str, int], placed: Plac
         ):
             return roomier
     return None
+
+
+def _with_minimum_of(view: ClusterState, placed: Placement, job_id: str) -> Placement | None:
+    """Return the placement with the job's minimum put where the least has to move, the nodes overfull.
+
+    Args:
+        view: nodes and jobs.
+        placed: a placement that fits and lacks the job.
+        job_id: the job, whose workers fit on no node as it is.
+
+    Returns:
+        None where even without the smaller workers there is no room.
+    """
+    spec, refusals = view.jobs[job_id].spec, view.jobs[job_id].refusals
+    free, smaller = _free_and_smaller(view, placed, spec.gpus_per_replica)
+    nodes: list[str] = []
+    for node in sorted(free.keys() - refusals.keys(), key=lambda node: (-free[node], node)):
+        fitting = (free[node] + smaller[node]) // spec.gpus_per_replica
+        nodes += [node] * min(fitting, spec.min_replicas - len(nodes))
+    return {**placed, job_id: tuple(nodes)} if len(nodes) == spec.min_replicas else None
+
+
+def _free_and_smaller(view: ClusterState, placed: Placement, gpus: Gpus) -> tuple[dict[str, Gpus], dict[str, Gpus]]:
+    """Return node -> free GPUs, and node -> GPUs held by workers of fewer than `gpus`."""
+    smaller: dict[str, Gpus] = defaultdict(Gpus)
+    for job_id, nodes in placed.items():
+        held = view.jobs[job_id].spec.gpus_per_replica
+        if held >= gpus:
+            continue
+        for node in nodes:
+            smaller[node] += held
+        if anchor(view, job_id) == nodes[0]:
+            smaller[nodes[0]] -= held
+    return view.free_gpus(placed), smaller

@@ -1,6 +1,6 @@
 """Elastic-SRJF: the minimum to each, least time left first, then round robin what is left in the same order.
 
-Hsieh and Lee, IC2E 2023. The ancestor hands out above the maximum when min == max; here nobody passes it.
+Hsieh and Lee, IC2E 2023. The ancestor hands out above the maximum when min == max; here no job passes it.
 """
 
 from typing import ClassVar

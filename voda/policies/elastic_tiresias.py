@@ -5,7 +5,9 @@ for a job that has nothing. Sizes are replicas; a job's GPUs per replica only co
 """
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
 
 from voda.domain.job import Job, JobSpec
 from voda.domain.plan import Allocation
@@ -14,7 +16,19 @@ from voda.policies.toolkit import levels
 from voda.policies.toolkit.allocation import Shares, give_first, grow_by_gain, requested
 from voda.policies.toolkit.estimates import speedup
 from voda.policies.toolkit.order import by_first_start, by_queue, by_submission
+from voda.policies.toolkit.parameters import parameters
 from voda.policies.toolkit.reasons import explained
+
+
+class ElasticTiresiasParameters(levels.QueueThresholds, frozen=True, kw_only=True):
+    """See the module."""
+
+    compact_pending: Annotated[
+        int,
+        Meta(
+            ge=0, le=1_000_000, description="With more pending jobs than this, the lower queue shrinks to its minimum."
+        ),
+    ] = 10
 
 
 class ElasticTiresias:
@@ -23,13 +37,14 @@ class ElasticTiresias:
     name: ClassVar[str] = "elastic-tiresias"
     title: ClassVar[str] = "Tiresias that shrinks the lower queue and grows by gain"
     paper: ClassVar[str] = "Wu et al., Elastic Deep Learning in Multi-Tenant GPU Clusters, TPDS 2021"
+    parameters: ClassVar[type[ElasticTiresiasParameters]] = ElasticTiresiasParameters
 
     def allocate(self, view: ClusterState, now: float) -> Allocation:
         """See Policy.allocate."""
         submitted = by_submission(view)
         shares = give_first(by_queue(by_first_start(submitted)), view.capacity_gpus, requested)
         pending = sum(count == 0 for count in shares.replicas.values())
-        is_crowded = pending > view.settings.tiresias_compact_pending
+        is_crowded = pending > parameters(view, self.name, ElasticTiresiasParameters).compact_pending
         if is_crowded:
             _compact(submitted, shares)
         low = {job.spec.job_id for job in submitted if job.queue_level != levels.HIGH}
@@ -44,11 +59,11 @@ class ElasticTiresias:
 
     def requeue(self, view: ClusterState, now: float) -> Mapping[str, tuple[int, str]]:
         """See Queueing.requeue."""
-        return levels.moves(view, now)
+        return levels.moves(view, now, parameters(view, self.name, ElasticTiresiasParameters))
 
     def requeue_due_at(self, view: ClusterState, now: float) -> float:
         """See Queueing.requeue_due_at."""
-        return levels.next_move_at(view, now)
+        return levels.next_move_at(view, now, parameters(view, self.name, ElasticTiresiasParameters))
 
 
 def _compact(jobs: Iterable[Job], shares: Shares) -> None:

@@ -1,7 +1,7 @@
 """FIFO: first submitted, first served, each as requested.
 
 A later small job may pass a large one that does not fit. The ancestor gives the minimum; a rigid policy owes
-what was asked for.
+the replicas that were requested.
 """
 
 from typing import ClassVar

@@ -11,6 +11,7 @@ from voda.domain.state import ClusterState
 from voda.policies.toolkit import levels
 from voda.policies.toolkit.allocation import give_first, requested
 from voda.policies.toolkit.order import by_first_start, by_queue, by_submission
+from voda.policies.toolkit.parameters import parameters
 from voda.policies.toolkit.reasons import as_requested, explained
 
 
@@ -20,6 +21,7 @@ class Tiresias:
     name: ClassVar[str] = "tiresias"
     title: ClassVar[str] = "Least GPU service first in two queues, each as requested"
     paper: ClassVar[str] = "Gu et al., Tiresias: A GPU Cluster Manager for Distributed Deep Learning, NSDI 2019"
+    parameters: ClassVar[type[levels.QueueThresholds]] = levels.QueueThresholds
 
     def allocate(self, view: ClusterState, now: float) -> Allocation:
         """See Policy.allocate."""
@@ -29,8 +31,8 @@ class Tiresias:
 
     def requeue(self, view: ClusterState, now: float) -> Mapping[str, tuple[int, str]]:
         """See Queueing.requeue."""
-        return levels.moves(view, now)
+        return levels.moves(view, now, parameters(view, self.name, levels.QueueThresholds))
 
     def requeue_due_at(self, view: ClusterState, now: float) -> float:
         """See Queueing.requeue_due_at."""
-        return levels.next_move_at(view, now)
+        return levels.next_move_at(view, now, parameters(view, self.name, levels.QueueThresholds))

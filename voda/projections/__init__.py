@@ -1,1 +1,5 @@
-"""Projections fold the log into states that can be read. Pure."""
+"""Projections of the log, each folded event by event (`base`).
+
+Decisions read `live`: `live_cluster` and `learning` (with `scaling`, `running_means`, `restarts`). Users read
+`job_registry` (with `job_record`, `job_index`). `history` and `timeline` serve reports. `job_changes` is shared.
+"""

@@ -1,30 +1,28 @@
-"""What became of every job: one record per job that ended, folded from the log.
+"""One record for every job that ended, folded from the log.
 
-Rule: working memory is O(live jobs) beside the list of ended ones. A job that still holds workers when it ends
-is charged for its GPUs until they are seen to go. Whatever is seen at one instant is one change of the job.
+Rule: working memory is O(live jobs) beside the list of ended ones. A job that still holds workers when it ends is
+charged for its GPUs until the workers exit. All events of one instant count as one change of the job.
 """
 
-from collections.abc import Callable, Mapping, ValuesView
-from typing import Any, ClassVar, Final, Literal
+from collections.abc import Mapping, ValuesView
+from typing import ClassVar, Final, Literal
 
 import msgspec
 from msgspec import Struct
 
 from voda.domain.job import JobSpec
+from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.events.spec_changes import respecified
-from voda.events.types import (
-    JobCanceled,
-    JobChanged,
-    JobCompleted,
-    JobFailed,
-    JobSubmitted,
-    WorkerExited,
-    WorkerStarted,
-)
-from voda.projections.worker_changes import WorkerChanges
+from voda.projections.base import Projection
+from voda.projections.job_changes import WorkerChanges
 
 Outcome = Literal["completed", "failed", "canceled"]
+_OUTCOMES: Final[Mapping[type, Outcome]] = {
+    facts.JobCompleted: "completed",
+    facts.JobFailed: "failed",
+    facts.JobCanceled: "canceled",
+}
 
 
 class FinishedJob(Struct, frozen=True, kw_only=True):
@@ -56,7 +54,7 @@ class FinishedJob(Struct, frozen=True, kw_only=True):
     restarts: int
     """Changes after the first start that left it with workers, each of which cost it a restart."""
     was_spanning: bool
-    """Whether its workers ever sat on more than one node."""
+    """Whether its workers were ever on more than one node."""
     requested: int
     min_replicas: int
     max_replicas: int
@@ -82,23 +80,23 @@ class _WorkerTotals(WorkerChanges, kw_only=True):
         self.counted_at = now
 
     def settle(self) -> None:
-        """Count what the changes of the last instant came to in the end; what follows the job's end is none."""
+        """Count the net change of the last instant; what follows the job's end is no change."""
         if self.end is None:
             WorkerChanges.settle(self)
 
 
 class _HistoryState(Struct):
-    tenures: dict[str, _WorkerTotals]
+    totals: dict[str, _WorkerTotals] = msgspec.field(name="tenures")
     finished: dict[str, FinishedJob]
 
 
-class History:
-    """Projection of ended jobs. Facts about unknown or ended jobs do no harm."""
+class History(Projection):
+    """The ended jobs. Facts about unknown or ended jobs change nothing."""
 
     FORMAT: ClassVar[str] = "history-1"
 
     def __init__(self) -> None:
-        self._tenures: dict[str, _WorkerTotals] = {}
+        self._totals: dict[str, _WorkerTotals] = {}
         self._finished: dict[str, FinishedJob] = {}
 
     @property
@@ -109,92 +107,70 @@ class History:
     @property
     def live(self) -> Mapping[str, float]:
         """job id -> instant of submission, of the jobs that have not ended."""
-        return {job_id: job.submitted_at for job_id, job in self._tenures.items() if job.end is None}
-
-    def apply(self, event: Event) -> None:
-        """Fold one event; events must come in the order of their positions."""
-        if (fold := _FOLDS.get(type(event.data))) is not None:
-            fold(self, event.data, event.recorded_at)
+        return {job_id: job.submitted_at for job_id, job in self._totals.items() if job.end is None}
 
     def dump(self) -> bytes:
         """Return the whole state; equal states give equal bytes."""
-        return msgspec.msgpack.encode(_HistoryState(self._tenures, self._finished))
+        return msgspec.msgpack.encode(_HistoryState(self._totals, self._finished))
 
     def load(self, state: bytes) -> None:
         """Replace the state by a dumped one."""
         loaded = msgspec.msgpack.decode(state, type=_HistoryState)
-        self._tenures, self._finished = loaded.tenures, loaded.finished
+        self._totals, self._finished = loaded.totals, loaded.finished
 
 
-def _submitted(history: History, fact: JobSubmitted, now: float) -> None:
+@History.folds
+def _submitted(history: History, fact: facts.JobSubmitted, event: Event) -> None:
+    now = event.recorded_at
     spec = msgspec.structs.replace(fact.spec, manifest=None)
-    history._tenures.setdefault(spec.job_id, _WorkerTotals(spec=spec, submitted_at=now, counted_at=now))
+    history._totals.setdefault(spec.job_id, _WorkerTotals(spec=spec, submitted_at=now, counted_at=now))
 
 
-def _changed(history: History, fact: JobChanged, _now: float) -> None:
-    if (job := history._tenures.get(fact.job_id)) is not None:
+@History.folds
+def _changed(history: History, fact: facts.JobChanged, event: Event) -> None:
+    if (job := history._totals.get(fact.job_id)) is not None:
         job.spec = respecified(job.spec, fact)
 
 
-def _at(history: History, job_id: str, now: float) -> _WorkerTotals | None:
-    """Return the job, ready for a change at `now`."""
-    if (job := history._tenures.get(job_id)) is not None:
+def _advanced(history: History, job_id: str, now: float) -> _WorkerTotals | None:
+    """Return the job with its totals up to `now`, ready for a change."""
+    if (job := history._totals.get(job_id)) is not None:
         job.count_to(now)
         job.begin(now)
     return job
 
 
-def _started(history: History, fact: WorkerStarted, now: float) -> None:
-    if (job := _at(history, fact.job_id, now)) is not None:
-        job.come(fact.workers)
+@History.folds
+def _started(history: History, fact: facts.WorkerStarted, event: Event) -> None:
+    if (job := _advanced(history, fact.job_id, event.recorded_at)) is not None:
+        job.start(fact.workers)
 
 
-def _exited(history: History, fact: WorkerExited, now: float) -> None:
-    if (job := _at(history, fact.job_id, now)) is None:
+@History.folds
+def _exited(history: History, fact: facts.WorkerExited, event: Event) -> None:
+    if (job := _advanced(history, fact.job_id, event.recorded_at)) is None:
         return
-    job.go(fact.workers, fact.cause)
+    job.exit(fact.workers, fact.cause)
     if job.end is not None:
         _conclude(history, job)
 
 
-def _completed(history: History, fact: JobCompleted, now: float) -> None:
-    _end(history, fact.job_id, ("completed", now))
-
-
-def _failed(history: History, fact: JobFailed, now: float) -> None:
-    _end(history, fact.job_id, ("failed", now))
-
-
-def _canceled(history: History, fact: JobCanceled, now: float) -> None:
-    _end(history, fact.job_id, ("canceled", now))
-
-
-def _end(history: History, job_id: str, end: tuple[Outcome, float]) -> None:
-    job = history._tenures.get(job_id)
+@History.folds
+def _ended(history: History, fact: facts.JobEnd, event: Event) -> None:
+    job = history._totals.get(fact.job_id)
     if job is not None and job.end is None:
-        job.count_to(end[1])
+        job.count_to(event.recorded_at)
         job.settle()
-        job.end = end
+        job.end = _OUTCOMES[type(fact)], event.recorded_at
         _conclude(history, job)
 
 
 def _conclude(history: History, job: _WorkerTotals) -> None:
-    """Write the job's record, anew when workers outlived their job, and forget the job once it holds none."""
+    """Write the record of an ended job, again after each late exit of a worker; forget the job after the last."""
     job_id = job.spec.job_id
     history._finished[job_id] = _record(job)
     if not job.workers:
-        del history._tenures[job_id]
-
-
-_FOLDS: Final[Mapping[type, Callable[[History, Any, float], None]]] = {
-    JobSubmitted: _submitted,
-    JobChanged: _changed,
-    WorkerStarted: _started,
-    WorkerExited: _exited,
-    JobCompleted: _completed,
-    JobFailed: _failed,
-    JobCanceled: _canceled,
-}
+        del history._totals[job_id]
 
 
 def _record(job: _WorkerTotals) -> FinishedJob:

@@ -1,7 +1,7 @@
-"""Which jobs there ever were, and which event submitted each: some 55 bytes per job, for ever.
+"""All jobs ever submitted, with the id of the submitting event: some 55 bytes per job, for ever.
 
-Rule: names and event ids are kept as 64-bit digests, so that a million jobs fit into 55 MB. Among a million jobs, an
-id that was never seen is taken for a known one with a probability of 1 in 10^13.
+Rule: the index holds 64-bit digests of names and event ids, so that a million jobs fit into 55 MB; a plain dict would
+take 150 MB more. Among a million jobs, a new id counts as an old one with a probability of 1 in 10^13.
 """
 
 from array import array
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 _TAIL: Final = 8_192
-"""Newest digests kept in a dict, which is fast to add to, and large."""
+"""Newest digests in a dict, which is fast to add to, and large."""
 
 _Tier = tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]
 """Digests in ascending order, and the number of each one's job."""
@@ -34,12 +34,12 @@ class JobIndex:
         return len(self._ends)
 
     def add(self, job_id: str, event_id: str) -> None:
-        """Note a job and the id of the event that submitted it. Costs O(log jobs), amortised."""
+        """Add a job and the id of the event that submitted it. Costs O(log jobs), amortised."""
         number = len(self._ends)
         self._names += job_id.encode()
         self._ends.append(len(self._names))
-        self._note(_digest("job", job_id), number)
-        self._note(_digest("event", event_id), number)
+        self._add_digest(_digest("job", job_id), number)
+        self._add_digest(_digest("event", event_id), number)
 
     def has(self, job_id: str) -> bool:
         """Return whether such a job was ever submitted."""
@@ -65,7 +65,7 @@ class JobIndex:
         self._tiers = [(np.frombuffer(keys, np.uint64), np.frombuffer(of, np.uint32)) for keys, of in tiers]
         self._names, self._ends = bytearray(names), array("Q", ends)
 
-    def _note(self, digest: int, number: int) -> None:
+    def _add_digest(self, digest: int, number: int) -> None:
         self._tail[digest] = number
         if len(self._tail) < _TAIL:
             return
@@ -82,7 +82,7 @@ class JobIndex:
         if (number := self._tail.get(digest)) is not None:
             return number
         for keys, numbers in reversed(self._tiers):
-            # Of an id that was submitted twice, the last one counts.
+            # If an id was submitted twice, the last one counts.
             at = int(np.searchsorted(keys, np.uint64(digest), side="right")) - 1
             if at >= 0 and int(keys[at]) == digest:
                 return int(numbers[at])

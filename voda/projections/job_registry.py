@@ -1,37 +1,24 @@
 """Everything a user sees about each job, live and ended.
 
-Rules: folding an event costs O(1), a plan O(jobs placed); at most 10,000 ended jobs are kept, the longest ended are
-forgotten, but never that they were there. Manifests are not kept: the event at `submitted_position` holds it.
+Rules: folding an event costs O(1), a plan O(jobs placed). Of ended jobs the newest 10,000 records stay; of older ones
+only the index stays. No record holds a manifest: the event at `submitted_position` does.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from voda.domain.job import Phase
+from voda.events import types as facts
 from voda.events.envelope import Event
-from voda.events.spec_changes import respecified
-from voda.events.types import (
-    ActionFailed,
-    JobCanceled,
-    JobCancelRequested,
-    JobChanged,
-    JobCompleted,
-    JobFailed,
-    JobPriorityChanged,
-    JobProgressed,
-    JobRegistered,
-    JobStalled,
-    JobSubmitted,
-    PlanAdopted,
-    WorkerExited,
-    WorkerStarted,
-)
+from voda.projections.base import Projection
+from voda.projections.job_changes import JobChange
 from voda.projections.job_index import JobIndex
-from voda.projections.records import JobRecord, new_record
+from voda.projections.job_record import JobRecord, new_record
 
 _MOST_ENDED: Final = 10_000
 _MOST_ENDED_REPORTS: Final = 200_000
@@ -42,36 +29,31 @@ _Name = tuple[str, str]
 _State = tuple[list[JobRecord], list[str], list[str], dict[str, dict[str, int]], bytes]
 
 
-class JobRegistry:
-    """Projection of all jobs, for those who ask about them.
-
-    Args:
-        most_ended: ended jobs that are kept.
-    """
+class JobRegistry(Projection):
+    """All jobs, for the API and the CLI; it remembers `most_ended` ended ones."""
 
     FORMAT: ClassVar[str] = "roster-1"
 
     def __init__(self, most_ended: int = _MOST_ENDED) -> None:
-        self.touched: set[str] = set()
-        """Jobs that the last event was about. Not part of the state."""
+        self.changed_jobs: set[str] = set()
+        """Jobs that the last event changed. Not part of the state."""
         self._most_ended = most_ended
         self._records: dict[str, JobRecord] = {}
         self._ended: dict[str, None] = {}
-        """Ended jobs that are kept, in the order of their ends."""
-        self._told: dict[str, None] = {}
+        """The ended jobs among the records, in the order of their ends."""
+        self._with_reports: dict[str, None] = {}
         """Those of them that have reports, in the same order."""
         self._ended_reports = 0
         self._undecided: dict[str, dict[str, int]] = {}
         """pool -> jobs that no plan has considered yet -> position of their submission."""
-        self._ledger = JobIndex()
+        self._index = JobIndex()
         self._latest: dict[_Name, str] = {}
-        self._live_of: dict[str, int] = {}
+        self._live_counts = Counter[str]()
 
     def apply(self, event: Event) -> None:
         """Fold one event; events must come in the order of their positions."""
-        self.touched.clear()
-        if (fold := _FOLDS.get(type(event.data))) is not None:
-            fold(self, event, event.data)
+        self.changed_jobs.clear()
+        super().apply(event)
 
     def job(self, job_id: str) -> JobRecord | None:
         """Return the record of a job; read-only, and changing with the log."""
@@ -83,17 +65,17 @@ class JobRegistry:
             record = self._records.get(self._latest.get((namespace, name_or_id), ""))
         return record
 
-    def named(self, name: str) -> Sequence[str]:
+    def ids_named(self, name: str) -> Sequence[str]:
         """Return the jobs of that name, the latest of each namespace."""
-        return [job_id for (_, known), job_id in self._latest.items() if known == name]
+        return [job_id for (_, job_name), job_id in self._latest.items() if job_name == name]
 
     def jobs(self) -> Mapping[str, JobRecord]:
         """Return all records by job id, in the order of submission; read-only, and changing with the log."""
         return MappingProxyType(self._records)
 
-    def live_of(self, user: str) -> int:
+    def live_count(self, user: str) -> int:
         """Return how many live jobs the user has."""
-        return self._live_of.get(user, 0)
+        return self._live_counts[user]
 
     def live_named(self, namespace: str, name: str) -> str | None:
         """Return the live job of that name; of several, the one submitted last."""
@@ -101,58 +83,50 @@ class JobRegistry:
         return record.spec.job_id if record is not None and record.is_live else None
 
     def submission(self, event_id: str) -> str | None:
-        """Return the job that the event submitted, forgotten ones included."""
-        return self._ledger.submitted_by(event_id)
+        """Return the job that the event submitted, also if the record of that job is gone."""
+        return self._index.submitted_by(event_id)
 
     def is_known(self, job_id: str) -> bool:
-        """Return whether such a job was ever submitted, forgotten ones included."""
-        return job_id in self._records or self._ledger.has(job_id)
+        """Return whether such a job was ever submitted, also if its record is gone."""
+        return job_id in self._records or self._index.has(job_id)
 
     def dump(self) -> bytes:
         """Return the whole state; equal states give equal bytes on machines of one byte order."""
-        records, ended, told = list(self._records.values()), list(self._ended), list(self._told)
-        return msgspec.msgpack.encode((records, ended, told, self._undecided, self._ledger.dump()))
+        records, ended, with_reports = list(self._records.values()), list(self._ended), list(self._with_reports)
+        return msgspec.msgpack.encode((records, ended, with_reports, self._undecided, self._index.dump()))
 
     def load(self, state: bytes) -> None:
         """Replace the state by a dumped one."""
-        records, ended, told, self._undecided, ledger = msgspec.msgpack.decode(state, type=_State)
+        records, ended, with_reports, self._undecided, index = msgspec.msgpack.decode(state, type=_State)
         self._records = {record.spec.job_id: record for record in records}
-        self._ended, self._told = dict.fromkeys(ended), dict.fromkeys(told)
-        self._ended_reports = sum(self._records[job_id].reports_kept for job_id in told)
-        self._ledger.load(ledger)
-        self._latest, self._live_of = {}, {}
+        self._ended, self._with_reports = dict.fromkeys(ended), dict.fromkeys(with_reports)
+        self._ended_reports = sum(self._records[job_id].reports_kept for job_id in with_reports)
+        self._index.load(index)
+        self._latest = {}
+        self._live_counts = Counter(record.spec.user for record in records if record.is_live)
         for record in records:
             self._latest[_name_of(record)] = record.spec.job_id
-            if record.is_live:
-                self._count_live(record.spec.user, 1)
 
-    def _live(self, job_id: str) -> JobRecord | None:
-        """Return the record of a live job; what is told of any other is of no consequence, but for its workers."""
+    def _live_record(self, job_id: str) -> JobRecord | None:
+        """Return the record of a live job; only exits of workers change the record of an ended one."""
         record = self._records.get(job_id)
         return record if record is not None and record.is_live else None
 
-    def _touch(self, record: JobRecord, event: Event) -> None:
+    def _mark(self, record: JobRecord, event: Event) -> None:
         record.revision = event.position
-        self.touched.add(record.spec.job_id)
+        self.changed_jobs.add(record.spec.job_id)
 
-    def _count_live(self, user: str, change: int) -> None:
-        count = self._live_of.get(user, 0) + change
-        if count:
-            self._live_of[user] = count
-        else:
-            del self._live_of[user]
-
-    def _keep_ended(self, record: JobRecord) -> None:
-        """Keep a job that has just ended, at the cost of those that ended long ago."""
+    def _add_ended(self, record: JobRecord) -> None:
+        """Remember a job that has just ended, and forget those that ended long ago."""
         job_id = record.spec.job_id
         self._ended[job_id] = None
         if record.reports_kept:
-            self._told[job_id] = None
+            self._with_reports[job_id] = None
             self._ended_reports += record.reports_kept
         while len(self._ended) > self._most_ended:
             self._forget(next(iter(self._ended)))
         while self._ended_reports > _MOST_ENDED_REPORTS:
-            self._forget_reports(next(iter(self._told)))
+            self._forget_reports(next(iter(self._with_reports)))
 
     def _forget(self, job_id: str) -> None:
         self._forget_reports(job_id)
@@ -162,8 +136,8 @@ class JobRegistry:
             del self._latest[_name_of(record)]
 
     def _forget_reports(self, job_id: str) -> None:
-        if job_id in self._told:
-            del self._told[job_id]
+        if job_id in self._with_reports:
+            del self._with_reports[job_id]
             self._ended_reports -= self._records[job_id].reports_kept
             self._records[job_id].forget_reports()
 
@@ -172,129 +146,54 @@ def _name_of(record: JobRecord) -> _Name:
     return record.spec.namespace, record.spec.name or record.spec.job_id
 
 
-def _submitted(roster: JobRegistry, event: Event, fact: JobSubmitted) -> None:
+@JobRegistry.folds
+def _submitted(registry: JobRegistry, fact: facts.JobSubmitted, event: Event) -> None:
     job_id = fact.spec.job_id
-    roster._ledger.add(job_id, event.event_id)
-    if job_id in roster._records:
-        if roster._records[job_id].is_live:
+    registry._index.add(job_id, event.event_id)
+    if job_id in registry._records:
+        if registry._records[job_id].is_live:
             return
-        # The id of an ended job, submitted again: not by us, but logs are written by others, too.
-        roster._forget(job_id)
-    record = roster._records[job_id] = new_record(fact.spec, event.recorded_at, event.position)
-    roster._touch(record, event)
-    roster._latest[_name_of(record)] = job_id
-    roster._count_live(fact.spec.user, 1)
-    roster._undecided.setdefault(fact.spec.pool, {})[job_id] = event.position
+        # The id of an ended job is submitted again: voda never does so, but others write logs, too.
+        registry._forget(job_id)
+    record = registry._records[job_id] = new_record(fact.spec, event.recorded_at, event.position)
+    registry._mark(record, event)
+    registry._latest[_name_of(record)] = job_id
+    registry._live_counts[fact.spec.user] += 1
+    registry._undecided.setdefault(fact.spec.pool, {})[job_id] = event.position
 
 
-def _cancel_requested(roster: JobRegistry, event: Event, fact: JobCancelRequested) -> None:
-    if (record := roster._live(fact.job_id)) is not None:
-        record.job = replace(record.job, is_canceling=True)
-        record.cancel_reason = fact.reason
-        roster._touch(record, event)
+@JobRegistry.folds
+def _job_changed(registry: JobRegistry, fact: JobChange | facts.JobStalled, event: Event) -> None:
+    record = registry._records.get(fact.job_id)
+    if record is not None and record.change(fact, event.recorded_at):
+        registry._mark(record, event)
 
 
-def _changed(roster: JobRegistry, event: Event, fact: JobChanged) -> None:
-    if (record := roster._live(fact.job_id)) is not None:
-        record.job = replace(record.job, spec=respecified(record.spec, fact))
-        roster._touch(record, event)
-
-
-def _registered(roster: JobRegistry, event: Event, fact: JobRegistered) -> None:
-    if (record := roster._live(fact.job_id)) is not None:
-        record.job = replace(record.job, uid=fact.uid)
-        roster._touch(record, event)
-
-
-def _worker_started(roster: JobRegistry, event: Event, fact: WorkerStarted) -> None:
-    if (record := roster._records.get(fact.job_id)) is not None and record.may_have_workers:
-        record.start(fact.workers, event.recorded_at)
-        roster._touch(record, event)
-
-
-def _worker_exited(roster: JobRegistry, event: Event, fact: WorkerExited) -> None:
-    if (record := roster._records.get(fact.job_id)) is not None and record.may_have_workers:
-        record.exit(fact.workers, fact.cause, event.recorded_at)
-        roster._touch(record, event)
-
-
-def _progressed(roster: JobRegistry, event: Event, fact: JobProgressed) -> None:
-    if (record := roster._live(fact.job_id)) is not None:
-        record.report(fact, event.recorded_at)
-        roster._touch(record, event)
-
-
-def _action_failed(roster: JobRegistry, event: Event, fact: ActionFailed) -> None:
-    if (record := roster._live(fact.job_id)) is not None:
-        record.job = replace(record.job, failures=record.job.failures + 1)
-        record.last_error, record.last_error_at = f"{fact.action}: {fact.error}", event.recorded_at
-        roster._touch(record, event)
-
-
-def _stalled(roster: JobRegistry, event: Event, fact: JobStalled) -> None:
-    if (record := roster._live(fact.job_id)) is not None:
-        record.stall = fact.reason
-        roster._touch(record, event)
-
-
-def _priority_changed(roster: JobRegistry, event: Event, fact: JobPriorityChanged) -> None:
-    if (record := roster._live(fact.job_id)) is not None:
-        record.job = replace(record.job, queue_level=fact.queue_level, queued_since=event.recorded_at)
-        roster._touch(record, event)
-
-
-def _completed(roster: JobRegistry, event: Event, fact: JobCompleted) -> None:
-    _end(roster, event, fact.job_id, Phase.COMPLETED, "")
-
-
-def _failed(roster: JobRegistry, event: Event, fact: JobFailed) -> None:
-    _end(roster, event, fact.job_id, Phase.FAILED, fact.reason)
-
-
-def _canceled(roster: JobRegistry, event: Event, fact: JobCanceled) -> None:
-    _end(roster, event, fact.job_id, Phase.CANCELED, "")
-
-
-def _end(roster: JobRegistry, event: Event, job_id: str, phase: Phase, reason: str) -> None:
-    if (record := roster._live(job_id)) is None:
+@JobRegistry.folds
+def _ended(registry: JobRegistry, fact: facts.JobEnd, event: Event) -> None:
+    job_id = fact.job_id
+    if (record := registry._live_record(job_id)) is None:
         return
-    record.end(phase, reason, event.recorded_at)
-    roster._touch(record, event)
-    roster._count_live(record.spec.user, -1)
-    roster._undecided.get(record.spec.pool, {}).pop(job_id, None)
-    roster._keep_ended(record)
+    record.end(fact, event.recorded_at)
+    registry._mark(record, event)
+    registry._live_counts[record.spec.user] -= 1
+    registry._undecided.get(record.spec.pool, {}).pop(job_id, None)
+    registry._add_ended(record)
 
 
-def _plan_adopted(roster: JobRegistry, event: Event, fact: PlanAdopted) -> None:
+@JobRegistry.folds
+def _plan_adopted(registry: JobRegistry, fact: facts.PlanAdopted, event: Event) -> None:
     def planned(job_id: str) -> JobRecord | None:
-        record = roster._live(job_id)
+        record = registry._live_record(job_id)
         return record if record is not None and record.spec.pool == fact.pool else None
 
     for job_id in (*fact.released, *fact.placed, *fact.reasons):
         if (record := planned(job_id)) is not None:
             record.plan(fact)
-            roster._touch(record, event)
-    undecided = roster._undecided.get(fact.pool, {})
+            registry._mark(record, event)
+    undecided = registry._undecided.get(fact.pool, {})
     for job_id in [job_id for job_id, position in undecided.items() if position <= fact.based_on]:
         del undecided[job_id]
         if (record := planned(job_id)) is not None and record.phase is Phase.SUBMITTED:
             record.job = replace(record.job, phase=Phase.WAITING)
-            roster._touch(record, event)
-
-
-_FOLDS: Final[Mapping[type, Callable[[JobRegistry, Event, Any], None]]] = {
-    JobSubmitted: _submitted,
-    JobCancelRequested: _cancel_requested,
-    JobChanged: _changed,
-    JobRegistered: _registered,
-    WorkerStarted: _worker_started,
-    WorkerExited: _worker_exited,
-    JobProgressed: _progressed,
-    ActionFailed: _action_failed,
-    JobStalled: _stalled,
-    JobPriorityChanged: _priority_changed,
-    JobCompleted: _completed,
-    JobFailed: _failed,
-    JobCanceled: _canceled,
-    PlanAdopted: _plan_adopted,
-}
+            registry._mark(record, event)

@@ -1,13 +1,13 @@
-"""What the jobs' own reports teach: how they scale, how long they still need, what a restart costs them.
+"""What is learned from the jobs' reports: how they scale, how long they still need, what a restart costs them.
 
-A new job starts with the history of its category (the submitted name before its suffix); its own measurements
-outweigh it. Rules: an estimate is a function of the events folded, the job and the settings, not of who asked when;
-memory is O(live jobs + categories); whatever is reported, nothing here raises or becomes NaN.
+A new job starts with the history of its category (the submitted name before its suffix); its own measurements weigh
+more. Rules: an estimate depends on the events folded, the job and the settings only, not on when it is read; memory
+is O(live jobs + categories); no report makes anything here raise or become NaN.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Final, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -16,24 +16,16 @@ from msgspec.structs import replace
 from voda.domain.estimate import Estimate
 from voda.domain.job import Job, JobSpec
 from voda.domain.state import Settings
+from voda.events import types as facts
 from voda.events.envelope import Event
-from voda.events.types import (
-    JobCanceled,
-    JobCompleted,
-    JobFailed,
-    JobProgressed,
-    JobSubmitted,
-    WorkerExited,
-    WorkerStarted,
-)
-from voda.projections.estimates import CategoryHistory, estimate_scaling, is_material
+from voda.projections.base import Projection
 from voda.projections.restarts import UndisturbedSpan
-from voda.projections.running_means import EpochMeans, EpochPace, RunningMean
-from voda.projections.scaling import Scaling
+from voda.projections.running_means import EpochDrift, EpochMeans, RunningMean
+from voda.projections.scaling import CategoryHistory, Scaling, estimate_scaling, is_material
 
 _LEAST_EPOCH_S: Final = 1e-6
 _MOST_EPOCH_S: Final = 1e9
-"""A report outside of this is an error of the reporter: no epoch takes less than a microsecond or 30 years."""
+"""A report outside these limits is an error: no epoch takes less than a microsecond or more than 30 years."""
 _LEAST_SAMPLES_PER_S: Final = 1e-9
 _MOST_SAMPLES_PER_S: Final = 1e15
 _MOST_WORKERS: Final = 100_000
@@ -42,7 +34,7 @@ _MOST_EPOCHS: Final = 10**15
 
 
 class Accuracy(NamedTuple):
-    """How well the work of a category's finished jobs was predicted when they were submitted."""
+    """How well voda predicted the work of a category's finished jobs when they were submitted."""
 
     jobs: int
     """Finished jobs that had a prediction."""
@@ -51,7 +43,7 @@ class Accuracy(NamedTuple):
 
 
 class CategoryMeasurements(Struct, kw_only=True):
-    """What is known of all jobs of a kind."""
+    """Measurements of all jobs of a category."""
 
     epochs: EpochMeans = msgspec.field(default_factory=EpochMeans)
     restart_s: RunningMean = msgspec.field(default_factory=RunningMean)
@@ -59,83 +51,76 @@ class CategoryMeasurements(Struct, kw_only=True):
 
 
 class JobMeasurements(Struct, kw_only=True):
-    """What is known of one live job."""
+    """Measurements of one live job."""
 
     category: str
     predicted_e1: float | None
-    """Seconds of an epoch on one replica, as believed when it was submitted."""
+    """Seconds of an epoch on one replica, as estimated when it was submitted."""
     epochs: EpochMeans = msgspec.field(default_factory=EpochMeans)
-    pace: EpochPace = msgspec.field(default_factory=EpochPace)
-    stretch: UndisturbedSpan = msgspec.field(default_factory=UndisturbedSpan)
+    drift: EpochDrift = msgspec.field(default_factory=EpochDrift, name="pace")
+    span: UndisturbedSpan = msgspec.field(default_factory=UndisturbedSpan, name="stretch")
 
 
-Known = TypeVar("Known", JobMeasurements, CategoryMeasurements)
+Measurements = TypeVar("Measurements", JobMeasurements, CategoryMeasurements)
 _State = tuple[dict[str, JobMeasurements], dict[str, CategoryMeasurements]]
 
 
-class _Estimate:
-    """The last answer about a job, and what it was an answer to. Not part of the state."""
+class _CachedEstimate:
+    """The last estimate of a job, and what it was made from. Not part of the state."""
 
-    __slots__ = ("asked", "epochs_done", "estimate", "scaling", "settings", "spec")
+    __slots__ = ("epochs_done", "estimate", "scaling", "scaling_read", "settings", "spec")
 
     def __init__(self, spec: JobSpec, scaling: Scaling) -> None:
         self.spec = spec
-        self.scaling = self.asked = scaling
+        self.scaling = self.scaling_read = scaling
         self.estimate: Estimate | None = None
         self.epochs_done = 0.0
         self.settings: Settings | None = None
 
 
-class Learning:
+class Learning(Projection):
     """The projection behind `ClusterState.estimates`."""
 
     FORMAT: ClassVar[str] = "learning-1"
 
     def __init__(self) -> None:
-        self._tracks: dict[str, JobMeasurements] = {}
+        self._jobs: dict[str, JobMeasurements] = {}
         self._categories: dict[str, CategoryMeasurements] = {}
-        self._forget_answers()
-
-    def apply(self, event: Event) -> None:
-        """Fold one event; events must come in the order of their positions."""
-        if (fold := _FOLDS.get(type(event.data))) is not None:
-            fold(self, event.data, event.recorded_at)
+        self._clear_cache()
 
     def estimate(self, job: Job, settings: Settings) -> Estimate:
-        """Return what is believed of the job's future; the same object while nothing changed.
+        """Return the estimate of the job's future; the same object while nothing changes.
 
-        Args:
-            job: as the log shows it now.
-            settings: what is assumed where nothing was measured.
+        Where nothing was measured, the settings say what to assume.
         """
         spec = job.spec
-        belief = self._beliefs.get(spec.job_id)
+        cached = self._cache.get(spec.job_id)
         if (
-            belief is not None
-            and (known := belief.estimate) is not None
-            and belief.epochs_done == job.epochs_done
-            and belief.spec is spec
-            and belief.settings is settings
+            cached is not None
+            and (measurements := cached.estimate) is not None
+            and cached.epochs_done == job.epochs_done
+            and cached.spec is spec
+            and cached.settings is settings
         ):
-            return known
-        return self._answer(belief or _Estimate(spec, self._scaling(spec)), job, settings)
+            return measurements
+        return self._new_estimate(cached or _CachedEstimate(spec, self._scaling(spec)), job, settings)
 
-    def stretch(self, job_id: str) -> UndisturbedSpan | None:
+    def undisturbed_span(self, job_id: str) -> UndisturbedSpan | None:
         """Return a live job's running time since its last report; read-only."""
-        track = self._tracks.get(job_id)
-        return track.stretch if track else None
+        own = self._jobs.get(job_id)
+        return own.span if own else None
 
     def changed_materially(self) -> bool:
-        """Return whether some job that was asked about is believed to be another by now, by a tenth or more.
+        """Return whether the scaling of some job differs by a tenth or more from the one last read.
 
-        It stays so until the job is asked about again, or ends.
+        It stays true until the estimate of that job is read again, or the job ends.
         """
-        while self._stale:
-            job_id = self._stale.pop()
-            belief = self._beliefs[job_id]
-            belief.scaling = self._scaling(belief.spec)
-            (self._moved.add if is_material(belief.asked, belief.scaling) else self._moved.discard)(job_id)
-        return bool(self._moved)
+        while self._outdated:
+            job_id = self._outdated.pop()
+            cached = self._cache[job_id]
+            cached.scaling = self._scaling(cached.spec)
+            (self._changed.add if is_material(cached.scaling_read, cached.scaling) else self._changed.discard)(job_id)
+        return bool(self._changed)
 
     def accuracy(self) -> Mapping[str, Accuracy]:
         """Return how good the predictions were, by category; only categories with a predicted, finished job."""
@@ -147,72 +132,80 @@ class Learning:
 
     def dump(self) -> bytes:
         """Return the whole state; equal states give equal bytes."""
-        return msgspec.msgpack.encode((_ordered(self._tracks), _ordered(self._categories)))
+        return msgspec.msgpack.encode((_ordered(self._jobs), _ordered(self._categories)))
 
     def load(self, state: bytes) -> None:
         """Replace the state by a dumped one."""
-        self._tracks, self._categories = msgspec.msgpack.decode(state, type=_State)
-        self._forget_answers()
+        self._jobs, self._categories = msgspec.msgpack.decode(state, type=_State)
+        self._clear_cache()
 
-    def _forget_answers(self) -> None:
+    def _clear_cache(self) -> None:
         self._histories: dict[str, CategoryHistory] = {}
-        self._beliefs: dict[str, _Estimate] = {}
-        self._stale: set[str] = set()
-        """Jobs asked about whose measurements settled anew since."""
-        self._moved: set[str] = set()
-        """Jobs asked about that are materially different since."""
+        self._cache: dict[str, _CachedEstimate] = {}
+        self._outdated: set[str] = set()
+        """Jobs whose measurements settled anew since their estimate was read."""
+        self._changed: set[str] = set()
+        """Jobs whose scaling differs materially from the one last read."""
         self._members: dict[str, set[str]] = {}
-        for job_id, track in self._tracks.items():
-            self._members.setdefault(track.category, set()).add(job_id)
+        for job_id, own in self._jobs.items():
+            self._members.setdefault(own.category, set()).add(job_id)
 
-    def _answer(self, belief: _Estimate, job: Job, settings: Settings) -> Estimate:
+    def _new_estimate(self, cached: _CachedEstimate, job: Job, settings: Settings) -> Estimate:
         spec = job.spec
-        track = self._tracks.get(spec.job_id)
-        if spec.job_id in self._stale or belief.spec is not spec:
-            belief.scaling = self._scaling(spec)
-        category = track.category if track else spec.history_category
+        own = self._jobs.get(spec.job_id)
+        if spec.job_id in self._outdated or cached.spec is not spec:
+            cached.scaling = self._scaling(spec)
+        category = own.category if own else spec.history_category
         restart_s = self._categories[category].restart_s if category in self._categories else RunningMean()
         span_penalty = self._history(category).span_penalty
         estimate = Estimate(
-            speedup=belief.scaling.speedup,
-            remaining_s=_remaining_s(job, belief.scaling.e1),
+            speedup=cached.scaling.speedup,
+            remaining_s=_remaining_s(job, cached.scaling.e1),
             resize_cost_s=restart_s.settled if restart_s.count else settings.resize_cost_s,
             span_penalty=settings.span_penalty if span_penalty is None else span_penalty,
-            is_assumed=belief.scaling.is_assumed,
+            is_assumed=cached.scaling.is_assumed,
         )
-        if track:
-            belief.spec, belief.settings, belief.epochs_done = spec, settings, job.epochs_done
-            belief.asked, belief.estimate = belief.scaling, estimate
-            self._beliefs[spec.job_id] = belief
-            self._stale.discard(spec.job_id)
-            self._moved.discard(spec.job_id)
+        if own:
+            cached.spec, cached.settings, cached.epochs_done = spec, settings, job.epochs_done
+            cached.scaling_read, cached.estimate = cached.scaling, estimate
+            self._cache[spec.job_id] = cached
+            self._outdated.discard(spec.job_id)
+            self._changed.discard(spec.job_id)
         return estimate
 
     def _scaling(self, spec: JobSpec) -> Scaling:
-        if (track := self._tracks.get(spec.job_id)) is None:
+        if (own := self._jobs.get(spec.job_id)) is None:
             return self._history(spec.history_category).scaling(spec.max_replicas)
-        scaling = estimate_scaling(track.epochs, self._history(track.category), spec.max_replicas)
-        return replace(scaling, e1=scaling.e1 * track.pace.settled)
+        scaling = estimate_scaling(own.epochs, self._history(own.category), spec.max_replicas)
+        return replace(scaling, e1=scaling.e1 * own.drift.settled)
 
     def _history(self, category: str) -> CategoryHistory:
         if (history := self._histories.get(category)) is None:
-            known = self._categories.get(category)
-            history = CategoryHistory(known.epochs if known else EpochMeans())
-            if known:
+            measurements = self._categories.get(category)
+            history = CategoryHistory(measurements.epochs if measurements else EpochMeans())
+            if measurements:
                 self._histories[category] = history
         return history
 
-    def _settled(self, job_ids: Iterable[str]) -> None:
-        """Let the answers about these jobs be thought over again."""
+    def _drop(self, job_id: str) -> JobMeasurements | None:
+        if (own := self._jobs.pop(job_id, None)) is not None:
+            self._members[own.category].discard(job_id)
+            self._cache.pop(job_id, None)
+            self._outdated.discard(job_id)
+            self._changed.discard(job_id)
+        return own
+
+    def _invalidate(self, job_ids: Iterable[str]) -> None:
+        """Mark the estimates of these jobs as outdated."""
         for job_id in job_ids:
-            if (belief := self._beliefs.get(job_id)) is not None:
-                belief.estimate = None
-                self._stale.add(job_id)
+            if (cached := self._cache.get(job_id)) is not None:
+                cached.estimate = None
+                self._outdated.add(job_id)
 
 
-def _ordered(kept: Mapping[str, Known]) -> Mapping[str, Known]:
-    """Order has no meaning here, so it must make no difference to the bytes."""
-    return {name: replace(one, epochs=one.epochs.ordered()) for name, one in sorted(kept.items())}
+def _ordered(measurements: Mapping[str, Measurements]) -> Mapping[str, Measurements]:
+    """Return the entries sorted: their order has no meaning and must not change the bytes."""
+    return {name: replace(one, epochs=one.epochs.ordered()) for name, one in sorted(measurements.items())}
 
 
 def _remaining_s(job: Job, e1: float) -> float:
@@ -222,80 +215,64 @@ def _remaining_s(job: Job, e1: float) -> float:
     return left * e1 if left else 0.0
 
 
-def _submitted(learning: Learning, fact: JobSubmitted, _now: float) -> None:
+@Learning.folds
+def _submitted(learning: Learning, fact: facts.JobSubmitted, event: Event) -> None:
     job_id = fact.spec.job_id
-    if job_id in learning._tracks:
+    if job_id in learning._jobs:
         return
     category = fact.spec.history_category
     e1 = learning._history(category).scaling(1).e1
-    learning._tracks[job_id] = JobMeasurements(category=category, predicted_e1=e1 if e1 < math.inf else None)
+    learning._jobs[job_id] = JobMeasurements(category=category, predicted_e1=e1 if e1 < math.inf else None)
     learning._categories.setdefault(category, CategoryMeasurements())
     learning._members.setdefault(category, set()).add(job_id)
 
 
-def _started(learning: Learning, fact: WorkerStarted, now: float) -> None:
-    if (track := learning._tracks.get(fact.job_id)) is not None:
-        track.stretch.start(fact.workers, now)
+@Learning.folds
+def _started(learning: Learning, fact: facts.WorkerStarted, event: Event) -> None:
+    if (own := learning._jobs.get(fact.job_id)) is not None:
+        own.span.start(fact.workers, event.recorded_at)
 
 
-def _exited(learning: Learning, fact: WorkerExited, now: float) -> None:
-    if (track := learning._tracks.get(fact.job_id)) is not None:
-        track.stretch.exit(fact.workers, now, is_migration=fact.cause == "migrated")
+@Learning.folds
+def _exited(learning: Learning, fact: facts.WorkerExited, event: Event) -> None:
+    if (own := learning._jobs.get(fact.job_id)) is not None:
+        own.span.exit(fact.workers, event.recorded_at, is_migration=fact.cause == "migrated")
 
 
-def _progressed(learning: Learning, fact: JobProgressed, now: float) -> None:
-    if (track := learning._tracks.get(fact.job_id)) is None:
+@Learning.folds
+def _progressed(learning: Learning, fact: facts.JobProgressed, event: Event) -> None:
+    if (own := learning._jobs.get(fact.job_id)) is None:
         return
-    workers, epoch_s, stretch = fact.workers, fact.epoch_s, track.stretch
+    workers, epoch_s, span = fact.workers, fact.epoch_s, own.span
     if epoch_s is not None and _LEAST_EPOCH_S <= epoch_s <= _MOST_EPOCH_S and 0 < workers <= _MOST_WORKERS:
-        category, is_spanning = track.category, stretch.is_spanning
+        category, is_spanning = own.category, span.is_spanning
         samples_per_s = fact.samples_per_s
         if samples_per_s is not None and _LEAST_SAMPLES_PER_S <= samples_per_s <= _MOST_SAMPLES_PER_S:
-            epoch_s, has_moved = track.pace.even_out(epoch_s, samples_per_s)
+            epoch_s, has_changed = own.drift.normalise(epoch_s, samples_per_s)
             epoch_s = min(max(epoch_s, _LEAST_EPOCH_S), _MOST_EPOCH_S)
-            if has_moved:
-                learning._settled((fact.job_id,))
+            if has_changed:
+                learning._invalidate((fact.job_id,))
         if learning._categories[category].epochs.add(workers, epoch_s, is_spanning=is_spanning):
             learning._histories.pop(category, None)
-            learning._settled(learning._members[category])
-        if track.epochs.add(workers, epoch_s, is_spanning=is_spanning):
-            learning._settled((fact.job_id,))
-    stretch.report(fact.epochs_done, workers, now)
-    if stretch.sample and (cost_s := stretch.judged(track.epochs, track.pace.latest)) is not None:
-        _restart_cost(learning, track.category, cost_s)
+            learning._invalidate(learning._members[category])
+        if own.epochs.add(workers, epoch_s, is_spanning=is_spanning):
+            learning._invalidate((fact.job_id,))
+    span.report(fact.epochs_done, workers, event.recorded_at)
+    if span.sample and (cost_s := span.take_cost(own.epochs, own.drift.latest)) is not None:
+        _restart_cost(learning, own.category, cost_s)
 
 
 def _restart_cost(learning: Learning, category: str, cost_s: float) -> None:
     if learning._categories[category].restart_s.add(cost_s):
         for job_id in learning._members[category]:
-            if (belief := learning._beliefs.get(job_id)) is not None:
-                belief.estimate = None
+            if (cached := learning._cache.get(job_id)) is not None:
+                cached.estimate = None
 
 
-def _completed(learning: Learning, fact: JobCompleted, _now: float) -> None:
-    if (track := _ended(learning, fact, _now)) is None or track.predicted_e1 is None:
+@Learning.folds
+def _ended(learning: Learning, fact: facts.JobEnd, event: Event) -> None:
+    if (own := learning._drop(fact.job_id)) is None or own.predicted_e1 is None:
         return
-    if track.epochs.points():
-        e1 = estimate_scaling(track.epochs, learning._history(track.category), 1).e1
-        learning._categories[track.category].error.add(abs(track.predicted_e1 - e1) / e1)
-
-
-def _ended(learning: Learning, fact: JobCompleted | JobFailed | JobCanceled, _now: float) -> JobMeasurements | None:
-    job_id = fact.job_id
-    if (track := learning._tracks.pop(job_id, None)) is not None:
-        learning._members[track.category].discard(job_id)
-        learning._beliefs.pop(job_id, None)
-        learning._stale.discard(job_id)
-        learning._moved.discard(job_id)
-    return track
-
-
-_FOLDS: Final[Mapping[type, Callable[[Learning, Any, float], object]]] = {
-    JobSubmitted: _submitted,
-    JobProgressed: _progressed,
-    WorkerStarted: _started,
-    WorkerExited: _exited,
-    JobCompleted: _completed,
-    JobFailed: _ended,
-    JobCanceled: _ended,
-}
+    if isinstance(fact, facts.JobCompleted) and own.epochs.points():
+        e1 = estimate_scaling(own.epochs, learning._history(own.category), 1).e1
+        learning._categories[own.category].error.add(abs(own.predicted_e1 - e1) / e1)

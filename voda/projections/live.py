@@ -1,6 +1,6 @@
-"""All that a decision reads: the live cluster and what was learned, folded together.
+"""All that a decision reads: the live cluster, and what the jobs' reports taught about them.
 
-Rule: decisions see the log only through `Live.state`.
+Rule: a decision reads the log through `Live.state` only.
 """
 
 from hashlib import sha256
@@ -15,10 +15,10 @@ from voda.projections.live_cluster import LiveCluster
 
 
 class Live:
-    """The projection behind the controller; snapshots are taken of it."""
+    """The projection that the controller decides from; snapshots hold its state."""
 
-    FORMAT: ClassVar[str] = "live-2"
-    """Of its snapshots; to be counted up whenever LiveCluster or Learning keep anything more, less or else."""
+    FORMAT: ClassVar[str] = "live-3"
+    """Name of its snapshots. Raise the number whenever the state of LiveCluster or Learning changes."""
 
     def __init__(self) -> None:
         self.cluster = LiveCluster()

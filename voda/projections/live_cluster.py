@@ -1,10 +1,10 @@
-"""The live cluster: jobs not finished yet, nodes, the plan in force and the settings, pool by pool.
+"""The live cluster: unfinished jobs, nodes, the plan in force and the settings, pool by pool.
 
 Rule: folding an event costs O(1), whatever happened before; a plan costs O(jobs placed).
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import Struct
@@ -15,35 +15,15 @@ from voda.domain.job import Job, Phase
 from voda.domain.node import Node
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState, Settings
+from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.events.plan_diff import adopted
-from voda.events.spec_changes import respecified
-from voda.events.types import (
-    ActionFailed,
-    JobCanceled,
-    JobCancelRequested,
-    JobChanged,
-    JobCompleted,
-    JobFailed,
-    JobPriorityChanged,
-    JobProgressed,
-    JobRegistered,
-    JobSubmitted,
-    NodeChanged,
-    NodeJoined,
-    NodeLeft,
-    PlanAdopted,
-    PolicyChanged,
-    RatelimitChanged,
-    WorkerExited,
-    WorkerRefused,
-    WorkerStarted,
-)
-from voda.projections.job_folds import exit_workers, start_workers
+from voda.projections.base import Projection
+from voda.projections.job_changes import END_PHASES, JobChange, changed_job
 
 
 class LivePool(Struct, kw_only=True):
-    """What is known of one pool; the projection's own, changed in place."""
+    """One pool; the projection changes it in place."""
 
     plan: Plan
     jobs: dict[str, Job] = {}
@@ -55,15 +35,15 @@ class LivePool(Struct, kw_only=True):
     """Jobs that have ended and whose workers have not all exited."""
 
 
-class LiveCluster:
-    """Folds the log into the state that decisions read."""
+class LiveCluster(Projection):
+    """The state that decisions read."""
 
-    FORMAT: ClassVar[str] = "cluster-2"
+    FORMAT: ClassVar[str] = "cluster-3"
 
     def __init__(self) -> None:
         self.position = 0
-        self.touched: set[str] = set()
-        """Pools that the last event was about. Not part of the state."""
+        self.changed_pools: set[str] = set()
+        """Pools that the last event changed. Not part of the state."""
         self._pools: dict[str, LivePool] = {}
         self._pool_of: dict[str, LivePool] = {}
         self._outlived_in: dict[str, LivePool] = {}
@@ -72,14 +52,12 @@ class LiveCluster:
 
     def apply(self, event: Event) -> None:
         """Fold one event; events must come in the order of their positions."""
-        self.touched.clear()
-        fold = _FOLDS.get(type(event.data))
-        if fold is not None:
-            fold(self, event, event.data)
+        self.changed_pools.clear()
+        super().apply(event)
         self.position = event.position
 
     def pools(self) -> tuple[str, ...]:
-        """Return the names of all pools ever mentioned, sorted."""
+        """Return the names of all pools that events ever named, sorted."""
         return tuple(sorted(self._pools))
 
     def pool_of(self, job_id: str) -> str | None:
@@ -101,16 +79,16 @@ class LiveCluster:
 
     def state(self, pool: str, estimates: Mapping[str, Estimate] | None = None) -> ClusterState:
         """Return a frozen view of one pool; later events do not change it. Costs O(live jobs)."""
-        kept = self._pool(pool)
+        live_pool = self._pool(pool)
         return ClusterState(
             pool=pool,
             position=self.position,
-            jobs=dict(kept.jobs),
-            nodes=dict(kept.nodes),
-            plan=kept.plan,
+            jobs=dict(live_pool.jobs),
+            nodes=dict(live_pool.nodes),
+            plan=live_pool.plan,
             estimates=estimates or {},
-            settings=kept.settings,
-            outlived=dict(kept.outlived),
+            settings=live_pool.settings,
+            outlived=dict(live_pool.outlived),
         )
 
     def nodes(self, pool: str) -> Mapping[str, Node]:
@@ -136,7 +114,7 @@ class LiveCluster:
                 _index(self, job_id, job.refusals)
 
     def rebase(self) -> None:
-        """Let this state be the beginning of another log, whose first event is at position 1."""
+        """Make this state the beginning of another log, whose first event is at position 1."""
         self.position = 0
         for pool in self._pools.values():
             pool.plan = replace(pool.plan, based_on=0)
@@ -148,20 +126,20 @@ class LiveCluster:
             pool = self._pools[name] = LivePool(plan=Plan(pool=name))
         return pool
 
-    def _touched(self, name: str) -> LivePool:
-        """Return a pool that the event at hand is about."""
-        self.touched.add(name)
+    def _change_pool(self, name: str) -> LivePool:
+        """Return a pool that the present event changes."""
+        self.changed_pools.add(name)
         return self._pool(name)
 
     def _change(self, job_id: str, **fields: Any) -> None:
-        """Change a live job; what is told of a job that is not live is of no consequence here."""
+        """Change a live job; an event about any other job changes nothing here."""
         if (job := self._job(job_id)) is not None:
-            self._keep(replace(job, **fields))
+            self._store(replace(job, **fields))
 
-    def _keep(self, job: Job) -> None:
-        """Let a live job be as given."""
+    def _store(self, job: Job) -> None:
+        """Replace a live job."""
         pool = self._pool_of[job.spec.job_id]
-        self.touched.add(pool.plan.pool)
+        self.changed_pools.add(pool.plan.pool)
         pool.jobs[job.spec.job_id] = job
 
     def _job(self, job_id: str) -> Job | None:
@@ -169,22 +147,24 @@ class LiveCluster:
         return pool.jobs[job_id] if pool else None
 
 
-def _submitted(live: LiveCluster, event: Event, fact: JobSubmitted) -> None:
+@LiveCluster.folds
+def _submitted(live: LiveCluster, fact: facts.JobSubmitted, event: Event) -> None:
     job_id = fact.spec.job_id
     if job_id in live._pool_of:
         return
-    pool = live._pool_of[job_id] = live._touched(fact.spec.pool)
+    pool = live._pool_of[job_id] = live._change_pool(fact.spec.pool)
     pool.jobs[job_id] = Job(spec=fact.spec, submitted_at=event.recorded_at, counted_at=event.recorded_at)
     pool.undecided[job_id] = event.position
 
 
-def _ended(live: LiveCluster, event: Event, fact: JobCompleted | JobFailed | JobCanceled) -> None:
+@LiveCluster.folds
+def _ended(live: LiveCluster, fact: facts.JobEnd, event: Event) -> None:
     if (pool := live._pool_of.pop(fact.job_id, None)) is not None:
-        live.touched.add(pool.plan.pool)
+        live.changed_pools.add(pool.plan.pool)
         job = pool.jobs.pop(fact.job_id)
         _unindex(live, job)
         if job.workers:
-            pool.outlived[fact.job_id] = replace(job, phase=_PHASES[type(fact)])
+            pool.outlived[fact.job_id] = replace(job, phase=END_PHASES[type(fact)])
             live._outlived_in[fact.job_id] = pool
         pool.undecided.pop(fact.job_id, None)
         # A plan releases only what it placed, so the reason of a job that never was would stay for ever.
@@ -193,21 +173,33 @@ def _ended(live: LiveCluster, event: Event, fact: JobCompleted | JobFailed | Job
             pool.plan = replace(pool.plan, reasons=reasons)
 
 
-def _cancel_requested(live: LiveCluster, event: Event, fact: JobCancelRequested) -> None:
-    live._change(fact.job_id, is_canceling=True)
-
-
-def _changed(live: LiveCluster, event: Event, fact: JobChanged) -> None:
+@LiveCluster.folds
+def _job_changed(live: LiveCluster, fact: JobChange, event: Event) -> None:
     if (job := live._job(fact.job_id)) is not None:
-        _unindex(live, job)
-        live._change(fact.job_id, spec=respecified(job.spec, fact), refusals={})
+        if isinstance(fact, facts.JobChanged):
+            _unindex(live, job)
+        if (changed := changed_job(job, fact, event.recorded_at)) is not job:
+            live._store(changed)
+    elif (pool := live._outlived_in.get(fact.job_id)) is not None:
+        _outlived_job_changed(live, pool.outlived, fact)
 
 
-def _registered(live: LiveCluster, event: Event, fact: JobRegistered) -> None:
-    live._change(fact.job_id, uid=fact.uid)
+def _outlived_job_changed(live: LiveCluster, outlived: dict[str, Job], fact: JobChange) -> None:
+    job = outlived[fact.job_id]
+    if isinstance(fact, facts.WorkerStarted):
+        outlived[fact.job_id] = replace(job, workers={**job.workers, **fact.workers})
+    elif isinstance(fact, facts.WorkerExited):
+        left = {index: node for index, node in job.workers.items() if index not in fact.workers}
+        # The order of jobs is that of their last exits.
+        del outlived[fact.job_id]
+        if left:
+            outlived[fact.job_id] = replace(job, workers=left)
+        else:
+            del live._outlived_in[fact.job_id]
 
 
-def _refused(live: LiveCluster, event: Event, fact: WorkerRefused) -> None:
+@LiveCluster.folds
+def _refused(live: LiveCluster, fact: facts.WorkerRefused, event: Event) -> None:
     if not fact.reason:
         _lift(live, fact.job_id, fact.node)
     elif (job := live._job(fact.job_id)) is not None:
@@ -215,56 +207,28 @@ def _refused(live: LiveCluster, event: Event, fact: WorkerRefused) -> None:
         _index(live, fact.job_id, {fact.node: fact.reason})
 
 
-def _worker_started(live: LiveCluster, event: Event, fact: WorkerStarted) -> None:
-    if (job := live._job(fact.job_id)) is not None:
-        live._keep(start_workers(job, fact.workers, event.recorded_at))
-    elif (pool := live._outlived_in.get(fact.job_id)) is not None:
-        past = pool.outlived[fact.job_id]
-        pool.outlived[fact.job_id] = replace(past, workers={**past.workers, **fact.workers})
-
-
-def _worker_exited(live: LiveCluster, event: Event, fact: WorkerExited) -> None:
-    if (job := live._job(fact.job_id)) is not None:
-        live._keep(exit_workers(job, fact.workers, fact.cause, event.recorded_at))
-    elif (pool := live._outlived_in.get(fact.job_id)) is not None:
-        past = pool.outlived.pop(fact.job_id)
-        if left := {index: node for index, node in past.workers.items() if index not in fact.workers}:
-            pool.outlived[fact.job_id] = replace(past, workers=left)
-        else:
-            del live._outlived_in[fact.job_id]
-
-
-def _progressed(live: LiveCluster, event: Event, fact: JobProgressed) -> None:
-    job = live._job(fact.job_id)
-    if job is not None and fact.epochs_done > job.epochs_done:
-        live._change(fact.job_id, epochs_done=fact.epochs_done)
-
-
-def _action_failed(live: LiveCluster, event: Event, fact: ActionFailed) -> None:
-    if (job := live._job(fact.job_id)) is not None:
-        live._change(fact.job_id, failures=job.failures + 1)
-
-
-def _node_seen(live: LiveCluster, event: Event, fact: NodeJoined | NodeChanged) -> None:
+@LiveCluster.folds
+def _node_changed(live: LiveCluster, fact: facts.NodeJoined | facts.NodeChanged, event: Event) -> None:
     _forget_node(live, fact.node.name)
     _lift_all(live, fact.node.name)
-    live._touched(fact.node.pool).nodes[fact.node.name] = fact.node
+    live._change_pool(fact.node.pool).nodes[fact.node.name] = fact.node
 
 
-def _node_left(live: LiveCluster, event: Event, fact: NodeLeft) -> None:
+@LiveCluster.folds
+def _node_left(live: LiveCluster, fact: facts.NodeLeft, event: Event) -> None:
     _forget_node(live, fact.name)
     _lift_all(live, fact.name)
 
 
 def _forget_node(live: LiveCluster, name: str) -> None:
-    """A node is in one pool at a time, and its label may change while we look away."""
+    """Remove a node from its pool: it is in one pool at a time, and its label may change unobserved."""
     for pool in live._pools.values():
         if pool.nodes.pop(name, None) is not None:
-            live.touched.add(pool.plan.pool)
+            live.changed_pools.add(pool.plan.pool)
 
 
 def _lift_all(live: LiveCluster, node: str) -> None:
-    """What a node refused may fit, once it has changed."""
+    """Lift all refusals of a node: what it refused may fit once it has changed."""
     for job_id in live._refused_by.pop(node, ()):
         _lift(live, job_id, node)
 
@@ -290,8 +254,9 @@ def _unindex(live: LiveCluster, job: Job) -> None:
             live._refused_by.pop(node, None)
 
 
-def _plan_adopted(live: LiveCluster, event: Event, fact: PlanAdopted) -> None:
-    pool = live._touched(fact.pool)
+@LiveCluster.folds
+def _plan_adopted(live: LiveCluster, fact: facts.PlanAdopted, event: Event) -> None:
+    pool = live._change_pool(fact.pool)
     pool.plan = adopted(pool.plan, fact, event.recorded_at)
     decided = [job_id for job_id, position in pool.undecided.items() if position <= fact.based_on]
     for job_id in decided:
@@ -300,36 +265,14 @@ def _plan_adopted(live: LiveCluster, event: Event, fact: PlanAdopted) -> None:
             live._change(job_id, phase=Phase.WAITING)
 
 
-def _priority_changed(live: LiveCluster, event: Event, fact: JobPriorityChanged) -> None:
-    live._change(fact.job_id, queue_level=fact.queue_level, queued_since=event.recorded_at)
-
-
-def _settings_changed(live: LiveCluster, event: Event, fact: PolicyChanged | RatelimitChanged) -> None:
-    pool = live._touched(fact.pool)
-    known = Settings.__struct_fields__
+@LiveCluster.folds
+def _settings_changed(live: LiveCluster, fact: facts.PolicyChanged | facts.RatelimitChanged, event: Event) -> None:
+    pool = live._change_pool(fact.pool)
+    fields = Settings.__struct_fields__
     given = {name: value for name in fact.__struct_fields__ if (value := getattr(fact, name)) is not None}
-    pool.settings = replace(pool.settings, **{name: value for name, value in given.items() if name in known})
-
-
-_PHASES: Final = {JobCompleted: Phase.COMPLETED, JobFailed: Phase.FAILED, JobCanceled: Phase.CANCELED}
-_FOLDS: Final[Mapping[type, Callable[[LiveCluster, Event, Any], None]]] = {
-    JobSubmitted: _submitted,
-    JobCompleted: _ended,
-    JobFailed: _ended,
-    JobCanceled: _ended,
-    JobCancelRequested: _cancel_requested,
-    JobChanged: _changed,
-    JobRegistered: _registered,
-    WorkerRefused: _refused,
-    WorkerStarted: _worker_started,
-    WorkerExited: _worker_exited,
-    JobProgressed: _progressed,
-    ActionFailed: _action_failed,
-    NodeJoined: _node_seen,
-    NodeChanged: _node_seen,
-    NodeLeft: _node_left,
-    PlanAdopted: _plan_adopted,
-    JobPriorityChanged: _priority_changed,
-    PolicyChanged: _settings_changed,
-    RatelimitChanged: _settings_changed,
-}
+    changed = {name: value for name, value in given.items() if name in fields}
+    if isinstance(fact, facts.PolicyChanged):
+        before = pool.settings.parameters
+        new = {policy: {**before.get(policy, {}), **values} for policy, values in fact.parameters.items()}
+        changed["parameters"] = {**before, **new}
+    pool.settings = replace(pool.settings, **changed)

@@ -1,8 +1,7 @@
-"""What a start, resize or migration costs: running time beyond what the epochs reported would have taken.
+"""What a start, resize or migration costs: the running time beyond what the reported epochs would have taken.
 
-Rule: a sample is taken only where exactly one change of the workers fell between two reports, and it is judged by
-the job's own undisturbed epochs alone, because jobs of one category may differ in length. Work that a restart
-lost is part of its cost.
+Rule: a sample needs exactly one change of the workers between two reports. Only the job's own undisturbed epochs say
+what it cost, because jobs of one category may differ in length. Work that a restart lost is part of its cost.
 """
 
 import math
@@ -14,9 +13,9 @@ from msgspec import Struct
 from voda.projections.running_means import EpochMeans
 
 _ONE_CHANGE_S: Final = 5.0
-"""Worker events closer together than this are one change, seen pod by pod."""
+"""Worker events closer together than this are one change, observed pod by pod."""
 _MOST_EPOCHS: Final = 3.0
-"""Over more epochs than this, their own noise outweighs a restart."""
+"""The noise of more epochs than this outweighs a restart."""
 
 
 class RestartSample(Struct, frozen=True):
@@ -36,9 +35,9 @@ class UndisturbedSpan(Struct, kw_only=True):
 
     workers: dict[int, str] = {}
     size: int = 0
-    """Of the workers now, or of the last there were."""
+    """Number of the workers now, or of the last ones."""
     is_spanning: bool = False
-    """As for the size."""
+    """Of the same workers as the size."""
     epochs_done: float = 0.0
     counted_at: float = 0.0
     ran_s: float = 0.0
@@ -49,15 +48,15 @@ class UndisturbedSpan(Struct, kw_only=True):
     before_workers: int = 0
     was_spanning: bool = False
     sample: RestartSample | None = None
-    """The last one, until it can be judged."""
+    """The last one, until its cost is taken."""
 
     def start(self, workers: Mapping[int, str], now: float) -> None:
-        """Note that workers started: a start, a growth, or the arrival of moved ones."""
+        """Add workers that started: a start, a growth, or the arrival of moved ones."""
         self._change(now)
         self._set(dict(sorted({**self.workers, **workers}.items())))
 
     def exit(self, workers: tuple[int, ...], now: float, *, is_migration: bool) -> None:
-        """Note that workers went; those of a migration, or the last ones, are no change before others start."""
+        """Remove workers; those of a migration, or the last ones, are no change before others start."""
         left = {index: node for index, node in self.workers.items() if index not in workers}
         if left and not is_migration:
             self._change(now)
@@ -66,7 +65,7 @@ class UndisturbedSpan(Struct, kw_only=True):
         self._set(left)
 
     def report(self, epochs_done: float, workers: int, now: float) -> None:
-        """Note a report, and keep a sample if there was exactly one change since the last one."""
+        """Take in a report, and keep a sample if there was exactly one change since the last one."""
         if self.changes:
             self._count(now)
             epochs = epochs_done - self.epochs_done
@@ -83,12 +82,10 @@ class UndisturbedSpan(Struct, kw_only=True):
             self.changes = 0
         self.ran_s, self.counted_at, self.epochs_done = 0.0, now, epochs_done
 
-    def unreported(self, now: float, restart_s: float) -> Sequence[tuple[int, bool, float]]:
-        """Return what it has worked since its last report: workers, whether they spanned nodes, seconds of training.
+    def work_since_report(self, now: float, restart_s: float) -> Sequence[tuple[int, bool, float]]:
+        """Return the work since its last report: workers, whether they spanned nodes, seconds of training.
 
-        Args:
-            now: not before the last event.
-            restart_s: what a change of the workers costs.
+        `now` is not before the last event; each change of the workers costs `restart_s`.
         """
         ran_s = self.ran_s + (max(0.0, now - self.counted_at) if self.workers else 0.0)
         if not self.changes:
@@ -96,12 +93,12 @@ class UndisturbedSpan(Struct, kw_only=True):
         before = (self.before_workers, self.was_spanning, self.before_s)
         return [before, (self.size, self.is_spanning, max(0.0, ran_s - restart_s))]
 
-    def judged(self, own: EpochMeans, pace: float) -> float | None:
+    def take_cost(self, own: EpochMeans, drift: float) -> float | None:
         """Return the seconds that the sampled change cost, >= 0, and drop the sample; None while unknown.
 
         Args:
             own: what the job's own epochs took.
-            pace: what they take now, relative to that.
+            drift: what they take now, relative to that.
         """
         if (sample := self.sample) is None:
             return None
@@ -110,8 +107,8 @@ class UndisturbedSpan(Struct, kw_only=True):
         if epoch_s is None or (before_epoch_s is None and sample.before_s > 0):
             return None
         self.sample = None
-        done_before = sample.before_s / (before_epoch_s * pace) if before_epoch_s else 0.0
-        return max(0.0, sample.after_s - max(0.0, sample.epochs - done_before) * epoch_s * pace)
+        done_before = sample.before_s / (before_epoch_s * drift) if before_epoch_s else 0.0
+        return max(0.0, sample.after_s - max(0.0, sample.epochs - done_before) * epoch_s * drift)
 
     def _change(self, now: float) -> None:
         self._count(now)

@@ -1,16 +1,15 @@
-"""What was measured of a job or of a category: running means, and the values in force between two reviews.
+"""Measurements of a job or of a category: running means, and the settled values that estimates read.
 
-Rule: estimates read only settled values. A mean settles when it has moved by a twentieth since it settled last, and
-when the count passes a power of four and it has moved by a hundredth. So estimates change seldom, and when they
-change is a matter of the log alone, not of when somebody asked.
+Rule: a mean settles when it differs by a twentieth from the value it settled at last, or by a hundredth when its count
+passes a power of four. So estimates change seldom, and the log alone says when, not the time of reading.
 """
 
 from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-_MOVED: Final = 0.05
-_MOVED_AT_REVIEW: Final = 0.01
+_TOLERANCE: Final = 0.05
+_TOLERANCE_AT_REVIEW: Final = 0.01
 _REVIEWS: Final = frozenset(4**power for power in range(1, 30))
 
 
@@ -27,15 +26,15 @@ class RunningMean(Struct):
         count = self.count = self.count + 1
         mean = self.mean = self.mean + (value - self.mean) / count
         settled = self.settled
-        moved = abs(mean - settled)
-        if self.settled_count and moved <= (_MOVED_AT_REVIEW if count in _REVIEWS else _MOVED) * settled:
+        difference = abs(mean - settled)
+        if self.settled_count and difference <= (_TOLERANCE_AT_REVIEW if count in _REVIEWS else _TOLERANCE) * settled:
             return False
         self.settled, self.settled_count = mean, count
         return True
 
 
-class EpochPace(Struct):
-    """How the work in an epoch drifts as training goes on, for jobs that report their throughput."""
+class EpochDrift(Struct):
+    """How the work in an epoch changes as training goes on, for jobs that report their throughput."""
 
     samples: float = 0.0
     """In the first epoch reported; the unit in which the work of the others is counted."""
@@ -43,15 +42,15 @@ class EpochPace(Struct):
     """Work in the last epoch, in that unit."""
     settled: float = 1.0
 
-    def even_out(self, epoch_s: float, samples_per_s: float) -> tuple[float, bool]:
+    def normalise(self, epoch_s: float, samples_per_s: float) -> tuple[float, bool]:
         """Return the seconds that the first epoch would take at this throughput, and whether `settled` changed."""
         samples = epoch_s * samples_per_s
         self.samples = self.samples or samples
         self.latest = samples / self.samples
-        has_moved = abs(self.latest - self.settled) > _MOVED * self.settled
-        if has_moved:
+        has_changed = abs(self.latest - self.settled) > _TOLERANCE * self.settled
+        if has_changed:
             self.settled = self.latest
-        return self.samples / samples_per_s, has_moved
+        return self.samples / samples_per_s, has_changed
 
 
 class Point(NamedTuple):
@@ -63,7 +62,7 @@ class Point(NamedTuple):
 
 
 class EpochMeans(Struct):
-    """Seconds per epoch by number of workers, kept apart for workers on one node and on several."""
+    """Seconds per epoch by number of workers, apart for workers on one node and on several."""
 
     packed: dict[int, RunningMean] = {}
     spanning: dict[int, RunningMean] = {}
@@ -82,7 +81,7 @@ class EpochMeans(Struct):
         return [self._point(size) for size in sorted({*self.packed, *self.spanning})]
 
     def seconds(self, workers: int, *, is_spanning: bool) -> float | None:
-        """Return the settled seconds per epoch, of the other kind of placement where this one was never seen."""
+        """Return the settled seconds per epoch; of the other kind of placement where this one was never measured."""
         first, second = (self.spanning, self.packed) if is_spanning else (self.packed, self.spanning)
         mean = first.get(workers) or second.get(workers)
         return mean.settled if mean else None

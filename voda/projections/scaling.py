@@ -1,22 +1,26 @@
-"""How an epoch's time falls with the number of workers: a law fitted to what was measured.
+"""How fast a job runs on n workers: a law fitted to its own epochs where there are any, else to its category's.
 
 n * epoch(n) = e1 * (1 + a (n - 1) + b n (n - 1)), with e1, a, b >= 0: the universal scalability law (Gunther 2007),
 which covers linear scaling (a = b = 0), Amdahl's law (b = 0) and retrograde scaling (b > 0). It is linear in e1,
-e1 a and e1 b, hence a non-negative least-squares problem. Rule: speedups are finite and, but for T(0), positive.
+e1 a and e1 b, hence a non-negative least-squares problem. A job that behaves as its category does, but for its length,
+shares the category's law; another one gets its own, in which its own measurements weigh more.
+Rule: pure; speedups are finite and, but for T(0), positive.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
 
-from voda.projections.running_means import Point
+from voda.domain.estimate import linear_speedup
+from voda.projections.running_means import EpochMeans, Point
 
 _PULL_A = 1e-5
 _PULL_B = 1e-3
 """Weights that pull a and b to 0 where the measurements leave them open, b first: one size means linear scaling."""
 _LEAST_E1 = 1e-3
-"""Of the time an epoch takes on all workers of the first point; keeps a and b finite where only they are seen."""
+"""Of the time an epoch takes on all workers of the first point; keeps a and b finite where only they are measured."""
 
 
 class ScalingLaw(Struct, frozen=True):
@@ -33,7 +37,7 @@ class ScalingLaw(Struct, frozen=True):
 
 
 class Scaling(Struct, frozen=True):
-    """What is believed of a job: seconds of an epoch on one worker, and T(n) up to some size."""
+    """The estimated speed of a job: seconds of an epoch on one worker, and T(n) up to some size."""
 
     e1: float
     speedup: tuple[float, ...]
@@ -70,11 +74,11 @@ def fit_law(points: Sequence[Point]) -> ScalingLaw:
 
 
 def scaling_of(points: Sequence[Point], law: ScalingLaw, max_replicas: int) -> Scaling:
-    """Return T(n): as measured at the sizes seen, interpolated between them, along the law beyond them.
+    """Return T(n): as measured at the measured sizes, interpolated between them, along the law beyond them.
 
     Args:
         points: as for `fit_law`, smallest size first.
-        law: gives the shape beyond the sizes seen, joined without a step.
+        law: gives the shape beyond the measured sizes, joined without a step.
         max_replicas: greatest size needed.
     """
     smallest, largest = points[0], points[-1]
@@ -88,3 +92,64 @@ def scaling_of(points: Sequence[Point], law: ScalingLaw, max_replicas: int) -> S
         for n in range(1, max_replicas + 1)
     ]
     return Scaling(e1, (0.0, *speedup), is_assumed=len(points) < 2)
+
+
+_SAME_LENGTH = 0.01
+"""Relative difference up to which a job's epochs, but for their length, count as those of its category."""
+_HISTORY_WEIGHT = 0.5
+"""Of a size that only the category measured, in epochs of the job's own."""
+_MATERIAL = 0.1
+"""Relative change of T at any size, or of an epoch's time, that makes a new decision worth while."""
+
+
+class CategoryHistory:
+    """The scaling of a category, from its settled measurements; made anew whenever one of them settles."""
+
+    def __init__(self, epochs: EpochMeans) -> None:
+        self.points: Sequence[Point] = epochs.points()
+        self.span_penalty = epochs.span_penalty()
+        self._law: ScalingLaw | None = None
+        self._scalings: dict[int, Scaling] = {}
+
+    def scaling(self, max_replicas: int) -> Scaling:
+        """Return the scaling of a job of the category that has reported nothing yet."""
+        if (scaling := self._scalings.get(max_replicas)) is None:
+            if not self.points:
+                scaling = Scaling(math.inf, linear_speedup(max_replicas), is_assumed=True)
+            else:
+                self._law = self._law or fit_law(self.points)
+                scaling = scaling_of(self.points, self._law, max_replicas)
+            self._scalings[max_replicas] = scaling
+        return scaling
+
+
+def estimate_scaling(own: EpochMeans, history: CategoryHistory, max_replicas: int) -> Scaling:
+    """Return the scaling of a job up to `max_replicas`; its own undisturbed epochs are in the history, too."""
+    of_category = history.scaling(max_replicas)
+    if not (points := own.points()):
+        return of_category
+    category_s = {point.workers: point.epoch_s for point in history.points}
+    ratios = [point.epoch_s / category_s[point.workers] for point in points]
+    ratio_of_length = sum(ratio * point.weight for ratio, point in zip(ratios, points, strict=True))
+    ratio_of_length /= sum(point.weight for point in points)
+    if all(abs(ratio - ratio_of_length) <= _SAME_LENGTH * ratio_of_length for ratio in ratios):
+        return Scaling(of_category.e1 * ratio_of_length, of_category.speedup, is_assumed=of_category.is_assumed)
+    measured_sizes = {point.workers for point in points}
+    other_sizes = [
+        Point(point.workers, point.epoch_s * ratio_of_length, _HISTORY_WEIGHT)
+        for point in history.points
+        if point.workers not in measured_sizes
+    ]
+    points = sorted([*points, *other_sizes])
+    return scaling_of(points, fit_law(points), max_replicas)
+
+
+def is_material(before: Scaling, after: Scaling) -> bool:
+    """Return whether the difference is worth a new decision."""
+    if not _is_close(before.e1, after.e1) or len(before.speedup) != len(after.speedup):
+        return True
+    return not all(map(_is_close, before.speedup, after.speedup))
+
+
+def _is_close(before: float, after: float) -> bool:
+    return before == after or abs(after - before) <= _MATERIAL * before < math.inf

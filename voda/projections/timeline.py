@@ -1,11 +1,11 @@
-"""Who had which GPUs when, and how long the queue was: what Gantt charts and utilisation are drawn from.
+"""Which job held which GPUs when, and how long the queue was: the data of Gantt charts and utilisation.
 
 Rule: memory grows with changes, never with time; `apply` looks only at the job or node that the event names.
 """
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
@@ -13,18 +13,9 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from voda.domain.node import Node
+from voda.events import types as facts
 from voda.events.envelope import Event
-from voda.events.types import (
-    JobCanceled,
-    JobCompleted,
-    JobFailed,
-    JobSubmitted,
-    NodeChanged,
-    NodeJoined,
-    NodeLeft,
-    WorkerExited,
-    WorkerStarted,
-)
+from voda.projections.base import Projection
 
 Floats = npt.NDArray[np.float64]
 
@@ -48,9 +39,22 @@ class Steps(NamedTuple):
     running: Floats
     """Live jobs with workers."""
     gpus_in_use: Floats
-    """Held by workers, those of jobs that just ended included."""
+    """Held by workers, also by those of jobs that have just ended."""
     capacity: Floats
-    """GPUs of the nodes that are ready, less those in foreign hands."""
+    """GPUs of the nodes that are ready, less those that others use."""
+
+
+def integral_until(at_s: Floats, values: Floats, instants: Floats) -> Floats:
+    """Integrate a step function from its first step to each of the instants.
+
+    Args:
+        at_s: shape (n,), n >= 1, ascending; values[i] holds from at_s[i] until before at_s[i + 1], the last for ever.
+        values: shape (n,).
+        instants: of any shape, which is the result's; the integral to an instant before at_s[0] is 0.
+    """
+    until = np.append(at_s, max(at_s[-1], instants.max()))
+    total = np.concatenate(([0.0], np.cumsum(values * np.diff(until))))
+    return np.interp(instants, until, total)
 
 
 class _WorkerHold(Struct, kw_only=True):
@@ -64,7 +68,7 @@ class _WorkerHold(Struct, kw_only=True):
 
 
 class _TimelineState(Struct):
-    """What the next event meets."""
+    """All that the next event is applied to."""
 
     at_s: float = 0.0
     holders: dict[str, _WorkerHold] = {}
@@ -83,8 +87,8 @@ _SEGMENT = len(Segment._fields)
 _STEP = len(Steps._fields)
 
 
-class Timeline:
-    """Projection of GPU tenure, queue and utilisation over time."""
+class Timeline(Projection):
+    """GPUs by job and node, queue and utilisation over time."""
 
     FORMAT: ClassVar[str] = "timeline-1"
 
@@ -95,7 +99,7 @@ class Timeline:
 
     @property
     def nodes(self) -> Mapping[str, int]:
-        """node -> the most GPUs it ever had for us, in the order of joining; nodes that left included."""
+        """node -> the most GPUs it ever offered, in the order of joining, with the nodes that left."""
         return self._state.sizes
 
     @property
@@ -120,11 +124,11 @@ class Timeline:
 
     def apply(self, event: Event) -> None:
         """Fold one event; events must come in the order of their positions."""
-        if (fold := _FOLDS.get(type(event.data))) is not None:
+        if type(event.data) in self._folds:
             # The log is ordered by position; a clock that was set back must not make negative spans.
             self._state.at_s = max(self._state.at_s, event.recorded_at)
-            fold(self, event.data)
-            self._note_step()
+            super().apply(event)
+            self._add_step()
 
     def dump(self) -> bytes:
         """Return the whole state; equal states give equal bytes on machines of one byte order."""
@@ -135,7 +139,7 @@ class Timeline:
         self._state, segments, steps = msgspec.msgpack.decode(state, type=tuple[_TimelineState, bytes, bytes])
         self._segments, self._steps = array("d", segments), array("d", steps)
 
-    def _note_step(self) -> None:
+    def _add_step(self) -> None:
         state, steps = self._state, self._steps
         row = (state.queued, state.running, state.gpus_in_use, state.capacity_gpus)
         if steps and steps[-_STEP] == state.at_s:
@@ -144,13 +148,15 @@ class Timeline:
             steps.extend((state.at_s, *row))
 
 
-def _submitted(timeline: Timeline, fact: JobSubmitted) -> None:
+@Timeline.folds
+def _submitted(timeline: Timeline, fact: facts.JobSubmitted, event: Event) -> None:
     if fact.spec.job_id not in timeline._state.holders:
         timeline._state.holders[fact.spec.job_id] = _WorkerHold(gpus_per_replica=fact.spec.gpus_per_replica)
         timeline._state.queued += 1
 
 
-def _started(timeline: Timeline, fact: WorkerStarted) -> None:
+@Timeline.folds
+def _started(timeline: Timeline, fact: facts.WorkerStarted, event: Event) -> None:
     if (holder := timeline._state.holders.get(fact.job_id)) is None:
         return
     if holder.is_live and not holder.workers and fact.workers:
@@ -163,7 +169,8 @@ def _started(timeline: Timeline, fact: WorkerStarted) -> None:
         _hold(timeline, fact.job_id, holder, node, 1)
 
 
-def _exited(timeline: Timeline, fact: WorkerExited) -> None:
+@Timeline.folds
+def _exited(timeline: Timeline, fact: facts.WorkerExited, event: Event) -> None:
     if (holder := timeline._state.holders.get(fact.job_id)) is None:
         return
     had_workers = bool(holder.workers)
@@ -179,7 +186,7 @@ def _exited(timeline: Timeline, fact: WorkerExited) -> None:
 
 
 def _hold(timeline: Timeline, job_id: str, holder: _WorkerHold, node: str, workers: int) -> None:
-    """Let the job hold that many workers' GPUs more on the node from now on."""
+    """Let the job hold the GPUs of that many more workers on the node from now on."""
     state = timeline._state
     gpus, since = holder.held.pop(node, (0, state.at_s))
     if gpus and since < state.at_s:
@@ -192,7 +199,8 @@ def _hold(timeline: Timeline, job_id: str, holder: _WorkerHold, node: str, worke
         holder.held[node] = (gpus + change, state.at_s)
 
 
-def _ended(timeline: Timeline, fact: JobCompleted | JobFailed | JobCanceled) -> None:
+@Timeline.folds
+def _ended(timeline: Timeline, fact: facts.JobEnd, event: Event) -> None:
     holder = timeline._state.holders.get(fact.job_id)
     if holder is None or not holder.is_live:
         return
@@ -204,28 +212,17 @@ def _ended(timeline: Timeline, fact: JobCompleted | JobFailed | JobCanceled) -> 
         del timeline._state.holders[fact.job_id]
 
 
-def _node_seen(timeline: Timeline, fact: NodeJoined | NodeChanged) -> None:
+@Timeline.folds
+def _node_changed(timeline: Timeline, fact: facts.NodeJoined | facts.NodeChanged, event: Event) -> None:
     gpus = _capacity_of(fact.node)
     timeline._state.capacity_gpus += gpus - timeline._state.capacity.get(fact.node.name, 0)
     timeline._state.capacity[fact.node.name] = gpus
     timeline._state.sizes[fact.node.name] = max(gpus, timeline._state.sizes.get(fact.node.name, 0))
 
 
-def _node_left(timeline: Timeline, fact: NodeLeft) -> None:
+@Timeline.folds
+def _node_left(timeline: Timeline, fact: facts.NodeLeft, event: Event) -> None:
     timeline._state.capacity_gpus -= timeline._state.capacity.pop(fact.name, 0)
-
-
-_FOLDS: Final[Mapping[type, Callable[[Timeline, Any], None]]] = {
-    JobSubmitted: _submitted,
-    WorkerStarted: _started,
-    WorkerExited: _exited,
-    JobCompleted: _ended,
-    JobFailed: _ended,
-    JobCanceled: _ended,
-    NodeJoined: _node_seen,
-    NodeChanged: _node_seen,
-    NodeLeft: _node_left,
-}
 
 
 def _capacity_of(node: Node) -> int:

@@ -1,1 +1,4 @@
-"""Reconcilers compare the plan with what the cluster shows, and act on the difference."""
+"""Reconcilers compare plan and cluster: `diff` (with `deadlock`) gives the actions, `workers` carries them out.
+
+`resync` compares the log with the cluster, `watcher` records notices, `progress` reads progress files.
+"""

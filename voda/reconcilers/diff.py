@@ -1,7 +1,8 @@
-"""The difference between what the plan wants and what the cluster shows, as actions.
+"""The difference between the plan and the cluster, as actions.
 
-Rules: pure; first what frees GPUs, then what uses them; a GPU is free when it is observed free, and is promised
-once; a job waits until all it needs is free, so that it is disturbed once. Repeated, it reaches any plan that fits.
+Rules: pure; actions that free GPUs come before actions that use them; a GPU is free when it is observed free, and goes
+to one action only; a job waits until all its GPUs are free, so that it restarts once. Repeated, it reaches every plan
+that fits.
 """
 
 from collections import Counter
@@ -10,21 +11,17 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from voda.cluster.port import Observed
+from voda.domain.gpus import NO_GPUS, Gpus
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
 from voda.domain.state import ClusterState
-from voda.reconcilers.deadlock import Mover, to_halt
+from voda.reconcilers.deadlock import Mover, jobs_to_halt
 
 
 def diff(state: ClusterState, observed: Observed) -> tuple[Action, ...]:
-    """Return what can be done now to make the cluster show the plan.
+    """Return the actions that can be taken now to bring the cluster to the plan.
 
-    Args:
-        state: the live jobs and the plan in force.
-        observed: what holds GPUs now.
-
-    Returns:
-        Halts and stops, shrinks, migrations, starts, growths, in this order; empty when all is as planned or
-        has to wait for GPUs.
+    Halts and stops, shrinks, migrations, starts, growths, in this order; empty when everything is as planned or waits
+    for GPUs.
     """
     ends = _ends(state, observed)
     gaps = _gaps(state, observed)
@@ -48,7 +45,7 @@ def diff(state: ClusterState, observed: Observed) -> tuple[Action, ...]:
         if gap.observed and not gap.moves:
             step.grow(gap)
     if waiting:
-        step.halt_circles(state, waiting)
+        step.halt_cycles(state, waiting)
     return (*step.ends, *step.shrinks, *step.moves, *step.starts, *step.grows)
 
 
@@ -57,14 +54,14 @@ class _JobGap:
     """A job whose observed workers are not the planned ones."""
 
     job_id: str
-    gpus: int
+    gpus: Gpus
     """Per worker."""
     planned: tuple[str, ...]
     observed: Mapping[int, str]
 
     @property
     def is_surplus(self) -> bool:
-        """Whether workers have to go."""
+        """Whether workers have to exit."""
         return max(self.observed, default=-1) >= len(self.planned)
 
     @property
@@ -79,7 +76,7 @@ class _JobGap:
 
     @property
     def missing(self) -> Sequence[str]:
-        """Planned nodes of the workers that are not there."""
+        """Planned nodes of the workers that are missing."""
         return [node for index, node in enumerate(self.planned) if index not in self.observed]
 
     @property
@@ -95,10 +92,10 @@ class _JobGap:
 
 @dataclass(slots=True)
 class _ActionPlan:
-    """The actions of one step, and what they leave free."""
+    """The actions of one step, and the GPUs they leave free."""
 
-    free: dict[str, int]
-    """node -> GPUs observed free and not yet promised; negative where more is held than the node has."""
+    free: dict[str, Gpus]
+    """node -> GPUs observed free and not yet reserved; negative where workers hold more than the node has."""
     coming: Counter[str] = field(default_factory=Counter)
     """node -> GPUs that the actions of this step will free."""
     ends: list[HaltJob | StopJob] = field(default_factory=list)
@@ -107,7 +104,7 @@ class _ActionPlan:
     starts: list[StartJob] = field(default_factory=list)
     grows: list[ResizeJob] = field(default_factory=list)
 
-    def promise(self, needs: Mapping[str, int]) -> bool:
+    def reserve(self, needs: Mapping[str, int]) -> bool:
         """Reserve all of it, or nothing."""
         if any(self.free.get(node, 0) < gpus for node, gpus in needs.items()):
             return False
@@ -116,8 +113,8 @@ class _ActionPlan:
         return True
 
     def move(self, gap: _JobGap) -> bool:
-        """Migrate what is elsewhere, and add what is missing in the same breath; False = it has to wait."""
-        if not self.promise(gap.needs):
+        """Migrate the workers that are elsewhere and add the missing ones; False = the job has to wait."""
+        if not self.reserve(gap.needs):
             return False
         self.moves.append(MigrateWorkers(job_id=gap.job_id, moves=gap.moves))
         self.coming.update(gap.leaves)
@@ -126,29 +123,29 @@ class _ActionPlan:
         return True
 
     def start(self, gap: _JobGap) -> None:
-        """Start the job, whole or not yet."""
-        if self.promise(gap.needs):
+        """Start the job if all its GPUs are free."""
+        if self.reserve(gap.needs):
             self.starts.append(StartJob(job_id=gap.job_id, nodes=gap.planned))
 
     def grow(self, gap: _JobGap) -> None:
-        """Add the missing workers, all or not yet."""
-        if gap.missing and self.promise(gap.needs):
+        """Add the missing workers if all their GPUs are free."""
+        if gap.missing and self.reserve(gap.needs):
             self.grows.append(ResizeJob(job_id=gap.job_id, nodes=gap.planned))
 
-    def halt_circles(self, state: ClusterState, waiting: Sequence[_JobGap]) -> None:
-        """Halt a job of every circle of waiting moves; it starts at its planned place once that is free."""
+    def halt_cycles(self, state: ClusterState, waiting: Sequence[_JobGap]) -> None:
+        """Halt a job of every cycle of waiting moves; it starts on its planned nodes once they are free."""
         movers = [
             Mover(job_id=gap.job_id, needs=gap.needs, leaves=gap.leaves, halt_cost=_halt_cost(state, gap))
             for gap in waiting
         ]
         reachable = {node: self.free.get(node, 0) + self.coming[node] for node in {*self.free, *self.coming}}
-        for job_id in to_halt(movers, reachable):
+        for job_id in jobs_to_halt(movers, reachable):
             self.ends.append(HaltJob(job_id=job_id))
             self.shrinks = [action for action in self.shrinks if action.job_id != job_id]
 
 
 def _ends(state: ClusterState, observed: Observed) -> list[HaltJob | StopJob]:
-    """Return the ends of all that holds workers, or is about to, and shall have none."""
+    """Return the ends of all jobs that have workers, or are starting some, and should have none."""
     ends: list[HaltJob | StopJob] = []
     for job_id in sorted({*observed.workers, *observed.starting}):
         job = state.jobs.get(job_id)
@@ -164,7 +161,7 @@ def _ends(state: ClusterState, observed: Observed) -> list[HaltJob | StopJob]:
 
 
 def _gaps(state: ClusterState, observed: Observed) -> list[_JobGap]:
-    """Return the planned jobs that are not as planned, the earliest submitted first."""
+    """Return the planned jobs whose workers differ from the plan, the earliest submitted first."""
     gaps: list[_JobGap] = []
     for job_id, planned in state.plan.placement.items():
         workers = observed.workers.get(job_id, {})
@@ -175,7 +172,7 @@ def _gaps(state: ClusterState, observed: Observed) -> list[_JobGap]:
         if _is_as_planned(workers, planned):
             continue
         job = state.jobs.get(job_id)
-        # The log is about to hear that a job has ended: it is not to be started for a plan that does not know yet.
+        # The log does not know yet that a job has ended: do not start it for a plan that still has it.
         if job is not None and not job.is_canceling and job_id not in observed.ended:
             gaps.append(_JobGap(job_id, job.spec.gpus_per_replica, planned, workers))
     return sorted(gaps, key=lambda gap: (state.jobs[gap.job_id].submitted_at, gap.job_id))
@@ -186,10 +183,10 @@ def _is_as_planned(workers: Mapping[int, str], planned: Sequence[str]) -> bool:
 
 
 def _rescaled(state: ClusterState, observed: Observed) -> list[tuple[str, int]]:
-    """Return the jobs whose workers are as planned but will not stay so, and how many the cluster shall keep.
+    """Return the jobs whose workers are as planned while their object has another size, with that size.
 
-    Somebody scaled such a job by hand. While workers differ from the plan, so may the sizes; and what closes the gap
-    sets the size, too.
+    Somebody scaled such a job by hand. While workers differ from the plan, so may the size; the action that corrects
+    the workers sets the size as well.
     """
     changed: list[tuple[str, int]] = []
     for job_id, size in sorted(observed.sizes.items()):
@@ -206,25 +203,25 @@ def _indices(size: int) -> tuple[int, ...]:
     return tuple(range(size))
 
 
-def _free(observed: Observed) -> dict[str, int]:
+def _free(observed: Observed) -> dict[str, Gpus]:
     free = {name: node.usable_gpus for name, node in observed.nodes.items()}
     for job_id, workers in observed.workers.items():
-        gpus = observed.gpus_per_replica[job_id] if workers else 0
+        gpus = observed.gpus_per_replica[job_id] if workers else NO_GPUS
         for node in workers.values():
-            free[node] = free.get(node, 0) - gpus
+            free[node] = free.get(node, NO_GPUS) - gpus
     return free
 
 
 def _shrunk(gap: _JobGap, step: _ActionPlan) -> _JobGap:
-    """Take the surplus workers away, and return the gap that is left then.
+    """Remove the surplus workers, and return the remaining gap.
 
-    A resize names every index up to the last one, so a worker that died in between has to come back at once; where
-    its GPUs are not free, the job is cut off below it.
+    A resize names every index up to the last one, so a failed worker among them has to restart at once; where its GPUs
+    are not free, the job shrinks to the workers below it.
     """
     nodes: list[str] = []
     for index, planned in enumerate(gap.planned):
         node = gap.observed.get(index)
-        if node is None and step.promise({planned: gap.gpus}):
+        if node is None and step.reserve({planned: gap.gpus}):
             node = planned
         if node is None:
             break
@@ -245,6 +242,6 @@ def _halt_cost(state: ClusterState, gap: _JobGap) -> float:
     return cost_s * gap.gpus * len(gap.observed)
 
 
-def _gpus_on(nodes: Iterable[str], gpus: int) -> Counter[str]:
+def _gpus_on(nodes: Iterable[str], gpus: Gpus) -> Counter[str]:
     """Return node -> GPUs, `gpus` for every time the node is named."""
     return Counter({node: times * gpus for node, times in Counter(nodes).items()})

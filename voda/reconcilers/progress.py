@@ -1,11 +1,11 @@
-"""The progress collector: rows of CSV files that training programs write become events.
+"""The progress collector turns rows of CSV files, which training programs write, into events.
 
-A program that cannot reach the API, or was written for the ancestor, writes one file per job, `<job id or name>.csv`,
-with a header; the columns may stand in any order: `epoch` (counted from 0), `epoch_time_sec`, `step_time_sec`,
-`workers`; `start_time`, `global_epochs` and `total_epochs` are not used; every other column of numbers is a metric.
+A program that cannot reach the API, or was written for vodascheduler, writes one file per job, `<job id or name>.csv`,
+with a header. The columns, in any order: `epoch` (from 0), `epoch_time_sec`, `step_time_sec`, `workers`; the collector
+ignores `start_time`, `global_epochs` and `total_epochs`; every other column of numbers is a metric.
 
-Rule: the log decides what is new. A row is recorded if it tells of more epochs than the log has, so a file may be
-read twice, by a restarted collector too. What cannot be used is skipped: no file can do harm.
+Rule: the log decides what is new. A row counts if it has more epochs than the log, so reading a file twice, also after
+a restart, does no harm. The collector skips what it cannot use.
 """
 
 import asyncio
@@ -29,10 +29,10 @@ _log = logging.getLogger(__name__)
 INTERVAL_S: Final = 2.0
 MOST_FILES: Final = 10_000
 MOST_BYTES: Final = 1_000_000
-"""Of one file at one look; the rest at the next."""
+"""Read of one file in one step; the rest in the next."""
 MOST_LINE_BYTES: Final = 20_000
 MOST_ROWS: Final = 100
-"""Of one file at one look: only the last ones count, because a later epoch implies the ones before."""
+"""Of one file in one step: the last ones suffice, because a later epoch implies the earlier ones."""
 MOST_METRICS: Final = 50
 MOST_EPOCHS: Final = 1e9
 _NAME_BYTES: Final = 64
@@ -49,8 +49,8 @@ class _Reading:
     inode: int = -1
     offset: int = 0
     columns: list[str] = field(default_factory=list)
-    is_spoilt: bool = False
-    """It is no CSV file of ours; looked at again when it is replaced."""
+    is_invalid: bool = False
+    """The file is no CSV file of progress; read again when somebody replaces it."""
 
 
 class ProgressCollector:
@@ -67,8 +67,8 @@ class ProgressCollector:
         self._watcher = watcher
         self._jobs = jobs
         self._readings: dict[str, _Reading] = {}
-        self._told: dict[str, float] = {}
-        """job id -> epochs recorded from here; the log's own count may lag behind for a moment."""
+        self._recorded: dict[str, float] = {}
+        """job id -> epochs recorded by this collector; the projection of the log may lag behind for a moment."""
 
     async def run(self, interval_s: float = INTERVAL_S) -> None:
         """Collect until cancelled."""
@@ -80,10 +80,10 @@ class ProgressCollector:
             await asyncio.sleep(interval_s)
 
     async def step(self) -> int:
-        """Look at every file once, and return how many rows were recorded."""
+        """Read every file once, and return how many rows were recorded."""
         jobs = self._jobs()
         names = {job.spec.name or job_id: job_id for job_id, job in sorted(jobs.items(), key=_age)}
-        self._told = {job_id: epochs for job_id, epochs in self._told.items() if job_id in jobs}
+        self._recorded = {job_id: epochs for job_id, epochs in self._recorded.items() if job_id in jobs}
         count = 0
         for file in await asyncio.to_thread(self._files):
             stem = file.removesuffix(".csv")
@@ -95,24 +95,24 @@ class ProgressCollector:
     def _files(self) -> list[str]:
         try:
             with os.scandir(self._folder) as entries:
-                found = [entry.name for entry in entries if entry.name.endswith(".csv")]
+                names = [entry.name for entry in entries if entry.name.endswith(".csv")]
         except (FileNotFoundError, NotADirectoryError):
             return []
-        self._readings = {name: self._readings[name] for name in found if name in self._readings}
-        return sorted(found)[:MOST_FILES]
+        self._readings = {name: self._readings[name] for name in names if name in self._readings}
+        return sorted(names)[:MOST_FILES]
 
     async def _collect(self, file: str, job: Job) -> int:
         reading = self._readings.setdefault(file, _Reading())
-        before = _Reading(reading.inode, reading.offset, reading.columns, reading.is_spoilt)
+        before = _Reading(reading.inode, reading.offset, reading.columns, reading.is_invalid)
         count = 0
         try:
             for fact in await asyncio.to_thread(_new_rows, self._folder / file, reading, job):
-                if fact.epochs_done > max(job.epochs_done, self._told.get(fact.job_id, 0.0)):
+                if fact.epochs_done > max(job.epochs_done, self._recorded.get(fact.job_id, 0.0)):
                     await self._watcher.record([fact])
-                    self._told[fact.job_id] = fact.epochs_done
+                    self._recorded[fact.job_id] = fact.epochs_done
                     count += 1
         except (TransientError, StoreNotWritable):
-            # What could not be written is read again.
+            # Read again what could not be written.
             self._readings[file] = before
             raise
         return count
@@ -123,7 +123,7 @@ def _age(item: tuple[str, Job]) -> tuple[float, str]:
 
 
 def _new_rows(path: Path, reading: _Reading, job: Job) -> list[JobProgressed]:
-    """Return the complete rows that were added since the last look, the last MOST_ROWS of them."""
+    """Return the complete new rows, the last MOST_ROWS of them."""
     try:
         text = _new_text(path, reading)
     except OSError as error:
@@ -133,34 +133,34 @@ def _new_rows(path: Path, reading: _Reading, job: Job) -> list[JobProgressed]:
     if lines and not reading.columns:
         reading.columns = [name.strip() for name in _cells(lines.pop(0))]
         if "epoch" not in reading.columns:
-            _log.warning("no column named epoch in its first line: file=%s", path)
-            reading.is_spoilt = True
-    if reading.is_spoilt:
+            _log.warning("progress file skipped file=%s reason=%s", path, "no column epoch in its first line")
+            reading.is_invalid = True
+    if reading.is_invalid:
         return []
     rows = (_row(dict(zip(reading.columns, _cells(line), strict=False)), job) for line in lines[-MOST_ROWS:])
     return [row for row in rows if row is not None]
 
 
 def _new_text(path: Path, reading: _Reading) -> bytes:
-    """Return whole lines from where the last look ended; nothing of what is no plain file."""
+    """Return the new whole lines; nothing where the path is no plain file."""
     # A link would lead out of the folder, and a pipe would hold up the reader.
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(handle)
         if status.st_ino != reading.inode or status.st_size < reading.offset:
-            reading.inode, reading.offset, reading.columns, reading.is_spoilt = status.st_ino, 0, [], False
-        if not stat.S_ISREG(status.st_mode) or reading.is_spoilt or status.st_size == reading.offset:
+            reading.inode, reading.offset, reading.columns, reading.is_invalid = status.st_ino, 0, [], False
+        if not stat.S_ISREG(status.st_mode) or reading.is_invalid or status.st_size == reading.offset:
             return b""
         if reading.offset and os.pread(handle, 1, reading.offset - 1) != b"\n":
-            # Written anew in place: what was read is not what is there.
+            # The file was written anew in place: begin again.
             reading.offset, reading.columns = 0, []
         chunk = os.pread(handle, MOST_BYTES, reading.offset)
     finally:
         os.close(handle)
     whole = chunk[: chunk.rfind(b"\n") + 1]
     if b"\0" in chunk or len(chunk) - len(whole) > MOST_LINE_BYTES:
-        _log.warning("holds no rows of text: file=%s", path)
-        reading.is_spoilt = True
+        _log.warning("progress file skipped file=%s reason=%s", path, "it has no lines of text")
+        reading.is_invalid = True
         return b""
     reading.offset += len(whole)
     return whole

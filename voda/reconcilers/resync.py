@@ -1,6 +1,7 @@
-"""What happened while nobody looked: the facts that the log lacks, told from what the cluster shows.
+"""Resync: the facts that the log lacks, from a comparison of its state with the cluster.
 
-Rule: pure. It heals a log after a restart and whatever notice was missed; where the log is right it finds nothing.
+Rule: pure. It repairs a log after a restart or a missed notice; where the log agrees with the cluster it returns
+nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,115 +11,92 @@ from voda.cluster.port import Notice, Observed
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
 from voda.domain.state import ClusterState
-from voda.events.types import (
-    ExitCause,
-    JobCancelRequested,
-    JobCompleted,
-    JobFailed,
-    JobRegistered,
-    NodeChanged,
-    NodeJoined,
-    NodeLeft,
-    WorkerExited,
-    WorkerStarted,
-)
+from voda.events import types as facts
 
-_CAUSES: Final[Mapping[Phase, ExitCause]] = {Phase.COMPLETED: "finished", Phase.FAILED: "failed"}
+_PHASE_CAUSES: Final[Mapping[Phase, facts.ExitCause]] = {Phase.COMPLETED: "finished", Phase.FAILED: "failed"}
+_END_CAUSES: Final[Mapping[type, facts.ExitCause]] = {facts.JobCompleted: "finished", facts.JobFailed: "failed"}
 
 
 def missing_facts(state: ClusterState, observed: Observed) -> tuple[Notice, ...]:
-    """Return the facts that lead from what the log believes to what the cluster shows.
+    """Return the facts that lead from the state of the log to the state of the cluster.
 
-    Args:
-        state: one pool as the log has it.
-        observed: what the pool's cluster shows.
-
-    Returns:
-        Nodes first, then job by job: its object, its end, workers gone; then workers come, so that no node is ever
-        overfull in the log. Workers of jobs that are not live are the reconciler's business, which stops them; that
-        they went is told here.
+    Nodes first, then job by job: its object, its end, exits of workers; starts of workers last, so that the log never
+    has a node with more workers than it holds. The reconciler stops workers of jobs that are not live; here is only
+    their exit.
     """
-    facts: list[Notice] = [*_nodes(state.nodes, observed.nodes)]
+    missing: list[Notice] = [*_nodes(state.nodes, observed.nodes)]
     for job_id in sorted(state.jobs):
-        facts += _job(state, state.jobs[job_id], observed)
+        missing += _job(state, state.jobs[job_id], observed)
     for job_id in sorted(state.outlived):
-        facts += _outlived(state.outlived[job_id], observed)
-    return tuple(sorted(facts, key=lambda fact: isinstance(fact, WorkerStarted)))
+        missing += _late_exits(state.outlived[job_id], observed)
+    return tuple(sorted(missing, key=lambda fact: isinstance(fact, facts.WorkerStarted)))
 
 
-def _nodes(believed: Mapping[str, Node], seen: Mapping[str, Node]) -> Iterator[Notice]:
-    for name in sorted({*believed, *seen}):
-        match believed.get(name), seen.get(name):
+def _nodes(recorded: Mapping[str, Node], present: Mapping[str, Node]) -> Iterator[Notice]:
+    for name in sorted({*recorded, *present}):
+        match recorded.get(name), present.get(name):
             case None, Node() as node:
-                yield NodeJoined(node=node)
+                yield facts.NodeJoined(node=node)
             case Node() as node, None:
-                yield NodeLeft(name=name, pool=node.pool, reason="not there any more")
+                yield facts.NodeLeft(name=name, pool=node.pool, reason="not there any more")
             case before, Node() as node if before != node:
-                yield NodeChanged(node=node)
+                yield facts.NodeChanged(node=node)
 
 
 def _job(state: ClusterState, job: Job, observed: Observed) -> Iterator[Notice]:
     job_id = job.spec.job_id
-    seen = observed.workers.get(job_id, {})
+    present = observed.workers.get(job_id, {})
     end = observed.ended.get(job_id)
     if observed.objects is not None:
         yield from _object(job, observed.objects.get(job_id, ""), is_over=end is not None)
     if end is not None:
         yield end
-    yield from _gone(state, job, seen, observed, end)
-    come = {index: node for index, node in seen.items() if job.workers.get(index) != node}
-    if come:
-        yield WorkerStarted(job_id=job_id, workers=come)
+    yield from _exits(state, job, present, observed, end)
+    started = {index: node for index, node in present.items() if job.workers.get(index) != node}
+    if started:
+        yield facts.WorkerStarted(job_id=job_id, workers=started)
 
 
-def _object(job: Job, uid: str, *, is_over: bool) -> Iterator[JobRegistered | JobCancelRequested]:
-    """Yield that the job has an object by now, or that somebody deleted the one it had: he wants the job no more."""
+def _object(job: Job, uid: str, *, is_over: bool) -> Iterator[facts.JobRegistered | facts.JobCancelRequested]:
+    """Yield that the job has an object now, or that somebody deleted it, which asks for the job's cancellation."""
     job_id, kind = job.spec.job_id, job.spec.kind
     if uid and not job.uid:
-        yield JobRegistered(job_id=job_id, uid=uid, kind=kind)
+        yield facts.JobRegistered(job_id=job_id, uid=uid, kind=kind)
     elif job.uid and uid != job.uid and not job.is_canceling and not is_over:
         what = "was replaced by another one" if uid else "was deleted"
-        yield JobCancelRequested(job_id=job_id, reason=f"its {kind} {what}")
+        yield facts.JobCancelRequested(job_id=job_id, reason=f"its {kind} {what}")
 
 
-def _gone(
+def _exits(
     state: ClusterState,
     job: Job,
-    seen: Mapping[int, str],
+    present: Mapping[int, str],
     observed: Observed,
-    end: JobCompleted | JobFailed | None,
-) -> Iterator[WorkerExited]:
-    """Yield one fact per cause, for the workers that are not where the log has them."""
-    planned, told = state.plan.placement.get(job.spec.job_id, ()), observed.exits.get(job.spec.job_id, {})
-    causes: dict[ExitCause, list[int]] = {}
+    end: facts.JobCompleted | facts.JobFailed | None,
+) -> Iterator[facts.WorkerExited]:
+    """Yield one fact per cause, for the workers that are no longer where the log has them."""
+    planned, exits = state.plan.placement.get(job.spec.job_id, ()), observed.exits.get(job.spec.job_id, {})
+    causes: dict[facts.ExitCause, list[int]] = {}
     for index, node in sorted(job.workers.items()):
-        if seen.get(index) != node:
-            cause = _ended_cause(end) or told.get(index) or _cause(index, node, planned, seen, observed)
+        if present.get(index) != node:
+            cause = _END_CAUSES.get(type(end)) or exits.get(index) or _cause(index, node, planned, present, observed)
             causes.setdefault(cause, []).append(index)
     for cause, indices in causes.items():
-        yield WorkerExited(job_id=job.spec.job_id, workers=tuple(indices), cause=cause)
+        yield facts.WorkerExited(job_id=job.spec.job_id, workers=tuple(indices), cause=cause)
 
 
-def _outlived(past: Job, observed: Observed) -> Iterator[WorkerExited]:
-    """Yield that workers of a job that has ended are gone: whoever wrote down its end may have got no further."""
-    job_id = past.spec.job_id
-    seen = observed.workers.get(job_id, {})
-    if gone := tuple(index for index, node in sorted(past.workers.items()) if seen.get(index) != node):
-        yield WorkerExited(job_id=job_id, workers=gone, cause=_CAUSES.get(past.phase, "stopped"))
+def _late_exits(job: Job, observed: Observed) -> Iterator[facts.WorkerExited]:
+    """Yield the exits of an ended job's workers: a leader may have recorded its end and crashed before them."""
+    job_id = job.spec.job_id
+    present = observed.workers.get(job_id, {})
+    if exited := tuple(index for index, node in sorted(job.workers.items()) if present.get(index) != node):
+        yield facts.WorkerExited(job_id=job_id, workers=exited, cause=_PHASE_CAUSES.get(job.phase, "stopped"))
 
 
-def _ended_cause(end: JobCompleted | JobFailed | None) -> ExitCause | None:
-    match end:
-        case None:
-            return None
-        case JobCompleted():
-            return "finished"
-        case JobFailed():
-            return "failed"
-
-
-def _cause(index: int, node: str, planned: Sequence[str], seen: Mapping[int, str], observed: Observed) -> ExitCause:
-    if index in seen:
+def _cause(
+    index: int, node: str, planned: Sequence[str], present: Mapping[int, str], observed: Observed
+) -> facts.ExitCause:
+    if index in present:
         return "migrated"
     if node not in observed.nodes:
         return "node_lost"

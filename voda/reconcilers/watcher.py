@@ -1,12 +1,12 @@
-"""The watcher: what the cluster shows becomes events.
+"""The watcher appends the cluster's notices to the log as events.
 
-Rule: an observation is recorded as it was seen; whether it was wished for is not the watcher's business.
+Rule: it records every observation, expected or not.
 """
 
 from collections.abc import Iterable
 
 from voda.clock import Clock
-from voda.cluster.port import Cluster, Notice
+from voda.cluster.port import Notice
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.log.store import EventStore
 
@@ -28,14 +28,9 @@ class Watcher:
         return count
 
     def fact(self, notice: Notice) -> Fact:
-        """Return what is to be recorded of a notice; recorded again, it is in the log once."""
+        """Return the fact of a notice; the log takes it once, however often it is appended."""
         return Fact(data=notice, event_id=self._clock.new_id(), recorded_at=self._clock.now(), actor=self._actor)
 
     async def append(self, fact: Fact) -> None:
-        """Append one fact to the stream of what it tells."""
+        """Append one fact to its stream."""
         await self._store.append(fact.data.stream, ANY_VERSION, [fact])
-
-    async def run(self, cluster: Cluster) -> None:
-        """Record what the cluster shows for as long as it shows anything."""
-        async for notice in cluster.watch():
-            await self.record([notice])

@@ -1,8 +1,8 @@
-"""The worker reconciler: makes the plan so, job by job.
+"""The worker reconciler carries the plan out, job by job.
 
-Rules: level, not edge (it acts on the difference it sees now); a job whose action failed is left alone for a
-while, longer each time, unless something else is wanted of it; the failure is an event; no other job waits for it;
-actions are begun in the order of the difference, those of one job after each other.
+Rules: level, not edge: it acts on the present difference. A job whose action failed pauses, longer each time, unless
+the plan for it changes; the failure is an event, and no other job waits for it. Actions begin in the order of the
+difference, those of one job one after another.
 """
 
 import asyncio
@@ -94,9 +94,9 @@ class WorkerReconciler:
         return await self._work_together(deque(actions), wanted)
 
     def resume_at(self) -> float | None:
-        """Return the instant at which the first paused job is tried again; None when none is paused.
+        """Return the instant at which the first paused job is due again; None when no job is paused.
 
-        It may be over already: what the step left alone a moment ago must not wait for another reason to look.
+        The instant may have passed already: a job that paused during the step must not wait for another event.
         """
         return None if self._resume_at == math.inf else self._resume_at
 
@@ -104,7 +104,7 @@ class WorkerReconciler:
         busy: dict[str, deque[Action]] = {}
         works = [self._work(todo, wanted, busy) for _ in range(min(self._concurrency, len(wanted)))]
         accepted = 0
-        # What one of them could not write down keeps the others from nothing they have begun.
+        # One that cannot write to the log does not interrupt the actions of the others.
         for outcome in await asyncio.gather(*works, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -114,12 +114,9 @@ class WorkerReconciler:
     async def _work(
         self, todo: deque[Action], wanted: Mapping[str, Sequence[Action]], busy: dict[str, deque[Action]]
     ) -> int:
-        """Carry out what is left to do until nothing is, and return the number of actions the cluster accepted.
+        """Take actions from `todo` until none is left, and return how many the cluster accepted.
 
-        Args:
-            todo: actions that nobody has taken yet, in their order; taken from.
-            wanted: all that is to be done, by job.
-            busy: job whose action is under way -> its next ones, which whoever works on the job carries out.
+        `wanted` has all actions by job. `busy` is job -> its next actions, for the coroutine that works on the job.
         """
         accepted = 0
         while todo:

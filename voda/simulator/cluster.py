@@ -1,6 +1,6 @@
 """The simulated cluster: an adapter of the Cluster port on virtual time.
 
-Rule: it knows profiles, never plans or policies; everything that happens to a worker becomes a notice.
+Rule: it knows profiles, but no plans and no policies; every change of a worker is a notice.
 """
 
 import asyncio
@@ -16,23 +16,13 @@ from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
-from voda.events.types import (
-    ExitCause,
-    JobCompleted,
-    JobProgressed,
-    NodeChanged,
-    NodeJoined,
-    NodeLeft,
-    Observation,
-    WorkerExited,
-    WorkerStarted,
-)
+from voda.events import types as facts
 from voda.simulator.profiles.base import Profile
 from voda.simulator.training import EpochEnd, Training, exact_end
 
 
 class EpochEnds:
-    """A heap of the instants at which epochs end; an entry is stale once its job has been placed anew."""
+    """A heap of the instants at which epochs end; an entry is stale once its job is placed anew."""
 
     def __init__(self, placed: Mapping[str, Training]) -> None:
         self._placed = placed
@@ -62,17 +52,17 @@ class EpochEnds:
 
 
 class SimulatedNodes:
-    """Nodes, and how many GPUs of each are held."""
+    """Nodes, and how many GPUs of each are in use."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self.by_name = {node.name: node for node in nodes}
         self._used = dict.fromkeys(self.by_name, 0)
 
-    def change(self, fact: NodeJoined | NodeChanged | NodeLeft) -> bool:
+    def change(self, fact: facts.NodeFact) -> bool:
         """Take over a fact about a node; return whether workers on it survive."""
-        name = fact.name if isinstance(fact, NodeLeft) else fact.node.name
+        name = fact.name if isinstance(fact, facts.NodeLeft) else fact.node.name
         self._used.setdefault(name, 0)
-        if isinstance(fact, NodeLeft):
+        if isinstance(fact, facts.NodeLeft):
             self.by_name.pop(name, None)
         else:
             self.by_name[name] = fact.node
@@ -84,15 +74,10 @@ class SimulatedNodes:
             self._used[node] = self._used.get(node, 0) + training.spec.gpus_per_replica
 
     def move(self, training: Training, gone: Iterable[int], new: Mapping[int, str]) -> None:
-        """Move the job's GPUs from node to node.
-
-        Args:
-            training: the job, its workers as they are now.
-            gone: workers that leave their nodes.
-            new: worker -> node that it joins.
+        """Move the GPUs of the job's workers `gone` to the nodes of the workers `new`.
 
         Raises:
-            ActionRefused: a node has no room; everything stays as it was.
+            ActionRefused: a node has too few free GPUs; nothing changes.
         """
         gpus = training.spec.gpus_per_replica
         delta = Counter[str]()
@@ -109,6 +94,32 @@ class SimulatedNodes:
             self._used[name] += more
 
 
+class NoticeQueue:
+    """What happened, until somebody takes it."""
+
+    def __init__(self) -> None:
+        self._notices: list[facts.Observation] = []
+        self._is_filled = asyncio.Event()
+
+    def add(self, notice: facts.Observation) -> None:
+        """Add one notice."""
+        self._notices.append(notice)
+        self._is_filled.set()
+
+    def take(self) -> Sequence[facts.Observation]:
+        """Remove and return all notices."""
+        notices, self._notices = self._notices, []
+        return notices
+
+    async def watch(self) -> AsyncIterator[facts.Observation]:
+        """Yield notices for ever."""
+        while True:
+            for notice in self.take():
+                yield notice
+            self._is_filled.clear()
+            await self._is_filled.wait()
+
+
 class SimulatedCluster:
     """Nodes, and jobs that train at the speed of their profiles."""
 
@@ -119,15 +130,14 @@ class SimulatedCluster:
         self._admitted: dict[str, Training] = {}
         self._placed: dict[str, Training] = {}
         self._ends = EpochEnds(self._placed)
-        self._notices: list[Observation] = []
-        self._has_notices = asyncio.Event()
+        self._notices = NoticeQueue()
 
     def admit(self, spec: JobSpec, profile: Profile) -> None:
-        """Make a job known, as its manifest and image would; an action starts it."""
+        """Add a job, as its manifest and image would; an action starts it."""
         self._admitted.setdefault(spec.job_id, Training(spec, profile, self._end_of))
 
     def resume(self, training: Training) -> None:
-        """Make a job known as it stands; workers it has hold their GPUs, without a notice of their start."""
+        """Add a job with its present progress; its workers hold their GPUs, without a notice of their start."""
         job_id = training.spec.job_id
         self._admitted[job_id] = training
         if training.workers:
@@ -153,39 +163,27 @@ class SimulatedCluster:
         )
 
     async def apply(self, action: Action) -> None:
-        """See Cluster.apply; takes effect at once, its cost is time during which the job stands still.
+        """See Cluster.apply; takes effect at once, and the job pauses for as long as the action costs.
 
         Raises:
-            ActionRefused: no such job or node, or no room.
+            ActionRefused: no such job or node, or too few free GPUs.
         """
         match action:
-            case StartJob() | ResizeJob():
-                self._resize(action.job_id, action.nodes)
-            case MigrateWorkers():
-                self._migrate(action.job_id, action.moves)
+            case StartJob() | ResizeJob() | MigrateWorkers():
+                self._start_or_change(action)
             case HaltJob():
                 self._release(action.job_id, "stopped")
             case StopJob():
                 self._release(action.job_id, "finished" if action.reason == "completed" else "stopped")
                 self._admitted.pop(action.job_id, None)
 
-    async def watch(self) -> AsyncIterator[Observation]:
+    def watch(self) -> AsyncIterator[facts.Observation]:
         """See Cluster.watch."""
-        while True:
-            for notice in self.take_notices():
-                yield notice
-            self._has_notices.clear()
-            await self._has_notices.wait()
+        return self._notices.watch()
 
-    def take_notices(self) -> Sequence[Observation]:
+    def take_notices(self) -> Sequence[facts.Observation]:
         """Return what happened since the last call."""
-        taken, self._notices = self._notices, []
-        return taken
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no job holds a worker."""
-        return not self._placed
+        return self._notices.take()
 
     def next_at(self) -> float:
         """Return the instant of the next epoch's end; infinite when nothing trains."""
@@ -198,21 +196,25 @@ class SimulatedCluster:
             self._finish_epoch(training, at)
 
     def fail_worker(self, job_id: str, index: int) -> None:
-        """Let one worker die; its job falls back to its last checkpoint."""
+        """Let one worker fail; its job falls back to its last checkpoint."""
         if (training := self._placed.get(job_id)) is not None and index in training.workers:
             self._lose(training, [index], "failed")
 
     def set_ready(self, name: str, is_ready: bool) -> None:
-        """Let a node and all workers on it die, or bring it back."""
+        """Let a node fail with all workers on it, or bring it back."""
         node = self._nodes.by_name[name]
         if node.is_ready != is_ready:
-            self.change_node(NodeChanged(node=replace(node, is_ready=is_ready)))
+            self.change_node(facts.NodeChanged(node=replace(node, is_ready=is_ready)))
 
-    def change_node(self, fact: NodeJoined | NodeChanged | NodeLeft) -> None:
-        """Let a node join, change or leave; the workers on one that leaves or is not ready die."""
-        self._notify(fact)
-        if not self._nodes.change(fact):
-            self._lose_node(fact.name if isinstance(fact, NodeLeft) else fact.node.name)
+    def change_node(self, fact: facts.NodeFact) -> None:
+        """Let a node join, change or leave; if it leaves or is not ready, the workers on it fail."""
+        self._notices.add(fact)
+        if self._nodes.change(fact):
+            return
+        name = fact.name if isinstance(fact, facts.NodeLeft) else fact.node.name
+        for training in list(self._placed.values()):
+            if lost := [index for index, node in training.workers.items() if node == name]:
+                self._lose(training, lost, "node_lost")
 
     def workers(self) -> Mapping[str, Sequence[int]]:
         """Return the worker indices of every running job, in the order of starts."""
@@ -223,8 +225,8 @@ class SimulatedCluster:
         samples_per_s = None if training.is_disturbed else training.samples_per_s()
         was_disturbed = training.is_disturbed
         training.finish_epoch(at)
-        self._notify(
-            JobProgressed(
+        self._notices.add(
+            facts.JobProgressed(
                 job_id=job_id,
                 epochs_done=training.epochs_done,
                 workers=len(training.workers),
@@ -238,40 +240,31 @@ class SimulatedCluster:
             self._ends.add(training)
 
     def _complete(self, job_id: str) -> None:
-        self._notify(JobCompleted(job_id=job_id))
+        self._notices.add(facts.JobCompleted(job_id=job_id))
         self._release(job_id, "finished")
         del self._admitted[job_id]
 
-    def _resize(self, job_id: str, nodes: Sequence[str]) -> None:
-        training = self._training(job_id)
+    def _start_or_change(self, action: StartJob | ResizeJob | MigrateWorkers) -> None:
+        if (training := self._admitted.get(action.job_id)) is None:
+            raise ActionRefused(f"job {action.job_id}: not known to the cluster")
         costs = training.profile.costs
-        self._place(
-            training,
-            dict(enumerate(nodes)),
-            cost_s=costs.resize_s if training.workers else costs.start_s,
-            cause="stopped",
-        )
+        if isinstance(action, MigrateWorkers):
+            moved = {index: node for index, node in action.moves.items() if index in training.workers}
+            self._place(training, {**training.workers, **moved}, cost_s=costs.migrate_s, cause="migrated")
+        else:
+            cost_s = costs.resize_s if training.workers else costs.start_s
+            self._place(training, dict(enumerate(action.nodes)), cost_s=cost_s, cause="stopped")
 
-    def _migrate(self, job_id: str, moves: Mapping[int, str]) -> None:
-        training = self._training(job_id)
-        moved = {index: node for index, node in moves.items() if index in training.workers}
-        self._place(training, {**training.workers, **moved}, cost_s=training.profile.costs.migrate_s, cause="migrated")
-
-    def _release(self, job_id: str, cause: ExitCause) -> None:
+    def _release(self, job_id: str, cause: facts.ExitCause) -> None:
         if (training := self._placed.get(job_id)) is not None:
             self._place(training, {}, cost_s=0.0, cause=cause)
 
-    def _lose_node(self, name: str) -> None:
-        for training in list(self._placed.values()):
-            if lost := [index for index, node in training.workers.items() if node == name]:
-                self._lose(training, lost, "node_lost")
-
-    def _lose(self, training: Training, lost: Sequence[int], cause: ExitCause) -> None:
+    def _lose(self, training: Training, lost: Sequence[int], cause: facts.ExitCause) -> None:
         training.fall_back(self._now())
         left = {index: node for index, node in training.workers.items() if index not in lost}
         self._place(training, left, cost_s=training.profile.costs.resize_s, cause=cause)
 
-    def _place(self, training: Training, workers: Mapping[int, str], *, cost_s: float, cause: ExitCause) -> None:
+    def _place(self, training: Training, workers: Mapping[int, str], *, cost_s: float, cause: facts.ExitCause) -> None:
         before = training.workers
         if workers == before:
             return
@@ -281,21 +274,11 @@ class SimulatedCluster:
         training.place(workers, self._now(), cost_s=cost_s)
         job_id = training.spec.job_id
         if gone:
-            self._notify(WorkerExited(job_id=job_id, workers=gone, cause=cause))
+            self._notices.add(facts.WorkerExited(job_id=job_id, workers=gone, cause=cause))
         if new:
-            self._notify(WorkerStarted(job_id=job_id, workers=new))
+            self._notices.add(facts.WorkerStarted(job_id=job_id, workers=new))
         if workers:
             self._placed[job_id] = training
             self._ends.add(training)
         else:
             del self._placed[job_id]
-
-    def _training(self, job_id: str) -> Training:
-        try:
-            return self._admitted[job_id]
-        except KeyError:
-            raise ActionRefused(f"job {job_id}: not known to the cluster") from None
-
-    def _notify(self, notice: Observation) -> None:
-        self._notices.append(notice)
-        self._has_notices.set()

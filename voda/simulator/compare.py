@@ -1,9 +1,9 @@
-"""One workload under several policies: run each, keep its log, and gather what the report needs.
+"""Runs one workload under several policies, saves the logs, and returns what the report needs.
 
 Rule: every run starts from the same workload, seed and failures; only policy and placer differ.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from voda.controller.follower import catch_up
 from voda.domain.errors import StoreNotWritable
+from voda.domain.state import ParameterValue
 from voda.log.archive.copy import export_log
-from voda.placement.registry import placer as chosen_placer
-from voda.policies.registry import policies as known_policies
-from voda.policies.registry import policy as chosen_policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES
+from voda.policies.toolkit.parameters import checked, parsed
 from voda.projections.history import History
 from voda.projections.timeline import Timeline
 from voda.simulator.engine import simulate
@@ -31,25 +32,42 @@ class ComparedRun(Struct, frozen=True, kw_only=True):
 
     policy: str
     placer: str
+    parameters: Mapping[str, ParameterValue] = {}
+    """Of the policy, where they are not its defaults."""
+
+    @property
+    def title(self) -> str:
+        """The policy, with the parameters that are not its defaults."""
+        return ",".join([self.policy, *(f"{name}={value}" for name, value in self.parameters.items())])
 
     @property
     def folder(self) -> str:
         """Name of the folder that keeps the run's log."""
-        return self.policy if self.placer == "steady" else f"{self.policy}-{self.placer}"
+        return self.title if self.placer == "steady" else f"{self.title}-{self.placer}"
 
 
 def contestants(*, policies: Sequence[str], placers: Sequence[str]) -> Sequence[ComparedRun]:
     """Return every pair of a policy and a placer, in the order given; no policies = all there are.
 
+    A policy may have parameters: `tiresias:demote_gpu_s=7200,promote_knob=4`.
+
     Raises:
-        InvalidInput: an unknown name.
+        InvalidInput: an unknown name, or a parameter that its policy does not take.
     """
-    names = tuple(dict.fromkeys(policies)) or tuple(known_policies())
-    pairs = [ComparedRun(policy=name, placer=where) for name in names for where in dict.fromkeys(placers)]
-    for pair in pairs:
-        chosen_policy(pair.policy)
-        chosen_placer(pair.placer)
-    return pairs
+    variants = [_parse_policy(text) for text in dict.fromkeys(policies) or POLICIES]
+    return [
+        ComparedRun(policy=policy, placer=PLACERS.choose(placer).name, parameters=parameters)
+        for policy, parameters in variants
+        for placer in dict.fromkeys(placers)
+    ]
+
+
+def _parse_policy(text: str) -> tuple[str, Mapping[str, ParameterValue]]:
+    """Return a policy and its parameters: NAME or NAME:PARAMETER=VALUE,..."""
+    name, _, assignments = text.partition(":")
+    policy = POLICIES.choose(name).name
+    values = parsed(policy, assignments.split(",") if assignments else ())
+    return policy, checked({policy: values})[policy]
 
 
 async def compare(
@@ -60,14 +78,9 @@ async def compare(
     out: Path | None = None,
     progress: Callable[[ComparedRun], ProgressCallback] | None = None,
 ) -> Sequence[RunOutcome]:
-    """Run the workload once for each contestant.
+    """Run the workload once for each contestant, in this order; settings less policy and placer are the same for all.
 
-    Args:
-        workload: jobs and nodes.
-        contestants: in the order of the report.
-        options: settings (less policy and placer), seed and failures, the same for all.
-        out: folder for one `log.jsonl` per run; None = logs are dropped.
-        progress: makes the progress callback of a run.
+    Each run leaves its log in a folder below `out`, if given; `progress` makes the progress callback of a run.
 
     Raises:
         StoreNotWritable: a log cannot be written.
@@ -75,22 +88,26 @@ async def compare(
     ideal_s = IdealTimes(workload)
     outcomes: list[RunOutcome] = []
     for contestant in contestants:
-        settings = replace(options.settings, policy=contestant.policy, placer=contestant.placer)
-        told = progress(contestant) if progress else None
-        run = await simulate(workload, replace(options, settings=settings), progress=told)
-        log = await _kept(run, out / contestant.folder) if out else None
-        outcomes.append(await _outcome(run, log, ideal_s))
+        settings = replace(
+            options.settings,
+            policy=contestant.policy,
+            placer=contestant.placer,
+            parameters={contestant.policy: contestant.parameters} if contestant.parameters else {},
+        )
+        callback = progress(contestant) if progress else None
+        run = await simulate(workload, replace(options, settings=settings), progress=callback)
+        log = await _save_log(run, out / contestant.folder / "log.jsonl") if out else None
+        outcomes.append(await _outcome(run, contestant, log, ideal_s))
     return outcomes
 
 
-async def _outcome(run: SimulationRun, log: Path | None, ideal_s: IdealTimes) -> RunOutcome:
+async def _outcome(run: SimulationRun, contestant: ComparedRun, log: Path | None, ideal_s: IdealTimes) -> RunOutcome:
     history, timeline = History(), Timeline()
     await catch_up(run.store, [history, timeline], after=0)
-    settings = run.options.settings
     execution = Execution(
         workload=run.workload.name,
-        policy=settings.policy,
-        placer=settings.placer,
+        policy=contestant.title,
+        placer=contestant.placer,
         decisions_s=run.decision_s,
         wall_s=run.wall_s,
     )
@@ -104,16 +121,15 @@ async def _outcome(run: SimulationRun, log: Path | None, ideal_s: IdealTimes) ->
     )
 
 
-async def _kept(run: SimulationRun, folder: Path) -> Path:
-    path = folder / "log.jsonl"
+async def _save_log(run: SimulationRun, path: Path) -> Path:
     try:
-        with _created(path) as file:
+        with _create(path) as file:
             await export_log(run.store, file)
     except OSError as error:
         raise StoreNotWritable(f"{path}: the log cannot be written ({error.strerror or error})") from error
     return path
 
 
-def _created(path: Path) -> BinaryIO:
+def _create(path: Path) -> BinaryIO:
     path.parent.mkdir(parents=True, exist_ok=True)
     return path.open("wb")

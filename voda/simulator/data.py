@@ -1,6 +1,6 @@
-"""Where the public data sets lie on this machine, and where to get those that are absent.
+"""Finds the public data sets on this machine, and says where to get one that is absent.
 
-Rule: nothing is downloaded, and nothing of theirs is shipped; a missing set is one sentence that says how to get it.
+Rule: voda downloads and ships none of them; the error for a missing set says how to get it.
 """
 
 import csv
@@ -16,11 +16,11 @@ from voda.domain.errors import DataNotFound, InvalidInput
 
 
 class DataSet(Struct, frozen=True, kw_only=True):
-    """A public data set: how to know it when we see it, and whom to get it from."""
+    """A public data set: how to recognise it, and where to get it."""
 
     name: str
     folders: tuple[str, ...]
-    """Where it may lie below the data folder, best first: our own layout, then a clone of the repository."""
+    """Where it may be below the data folder, best first: voda's layout, then a clone of the repository."""
     marker: tuple[str, ...]
     """Files of which one must be there."""
     origin: str
@@ -50,11 +50,7 @@ VODA_EXP = DataSet(
 
 
 def find_folder(data_set: DataSet, data: Path | None = None) -> Path:
-    """Return the folder of a data set.
-
-    Args:
-        data_set: what is looked for.
-        data: the data folder to look in; otherwise VODA_DATA, otherwise ./data and then ../shared/data.
+    """Return the folder of a data set below `data`, else VODA_DATA, else ./data or ../shared/data.
 
     Raises:
         DataNotFound: it is in none of them; the message says where to get it.
@@ -77,21 +73,21 @@ def find_file(folder: Path, names: tuple[str, ...]) -> Path | None:
 
 @contextmanager
 def intact(path: Path, data_set: DataSet) -> Iterator[None]:
-    """Turn whatever a damaged file makes a reader stumble over into one sentence.
+    """Turn the errors that a damaged file causes into one.
 
     Raises:
-        InvalidInput: the block did not find what it expected in `path`.
+        InvalidInput: `path` is damaged.
     """
     try:
         yield
     except (OSError, EOFError, LookupError, ValueError, zlib.error, csv.Error) as error:
         raise InvalidInput(
-            f"{path}: is damaged or not what it should be ({type(error).__name__}: {error}); get it again from"
+            f"{path}: the file is damaged or has another format ({type(error).__name__}: {error}); get it again from"
             f" {data_set.origin}"
         ) from error
 
 
 def _places(data: Path | None) -> tuple[Path, ...]:
-    if chosen := data or config.data_folder():
-        return (chosen,)
+    if folder := data or config.data_folder():
+        return (folder,)
     return (Path("data"), Path("../shared/data"))

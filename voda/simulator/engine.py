@@ -1,6 +1,6 @@
-"""The event loop of a simulation: the product's controller and reconcilers on a virtual clock.
+"""The event loop of a simulation: the real controller and reconcilers on a virtual clock.
 
-Rule: this module plugs ports together and moves the clock to the next instant; it decides nothing.
+Rule: it connects the ports and moves the clock to the next instant; it decides nothing.
 """
 
 import math
@@ -12,26 +12,13 @@ from voda.controller.controller import Controller
 from voda.domain.errors import InvalidInput
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
+from voda.events import types as facts
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.types import (
-    AnyFact,
-    JobChanged,
-    JobCompleted,
-    JobProgressed,
-    JobSubmitted,
-    NodeChanged,
-    NodeJoined,
-    NodeLeft,
-    Observation,
-    WorkerExited,
-)
 from voda.log.append_plan import plan_copy
 from voda.log.memory import MemoryStore
 from voda.log.store import Snapshot
-from voda.placement.base import Placer
-from voda.placement.registry import placer
-from voda.policies.base import Policy
-from voda.policies.registry import policy
+from voda.placement import PLACERS, Placer
+from voda.policies import POLICIES, Policy
 from voda.projections.live import Live
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
@@ -49,7 +36,7 @@ from voda.simulator.run import (
 
 
 class DecisionTimes:
-    """Keeps what each decision of a simulation took; there are only so many."""
+    """Collects how long each decision of a simulation took."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -82,7 +69,7 @@ class Simulation:
         self._pool = next(iter(pools), "default")
         self._initial = initial or empty_log(self._pool, workload, options)
         past = self._initial.log
-        # Ids are numbers, and must not be those that the log holds already.
+        # Ids are numbers, and must differ from those in the log.
         self._clock = VirtualClock(workload.begins_at, prefix=f"after-{past[-1].position}-" if past else "")
         self._store = MemoryStore()
         self._cluster = SimulatedCluster(workload.nodes, now=self._clock.now, end_of=options.end_of)
@@ -107,9 +94,9 @@ class Simulation:
         self._reconciled_plan = 0
 
     async def run(
-        self, progress: ProgressCallback | None = None, *, is_enough: StopCondition | None = None
+        self, progress: ProgressCallback | None = None, *, stop_when: StopCondition | None = None
     ) -> SimulationRun:
-        """Run the workload to its end, or until it is enough, and return the log and the measurements."""
+        """Run the workload to its end or until `stop_when`, and return the log and the measurements."""
         laps: list[float] = []
         finished = 0
         with stopwatch(laps):
@@ -120,7 +107,7 @@ class Simulation:
                 if progress is not None and (count := self._arrived - len(self._live_jobs())) != finished:
                     finished = count
                     progress(finished, len(self._workload.arrivals))
-                if is_enough is not None and is_enough(self._controller.live.position, self._live_jobs()):
+                if stop_when is not None and stop_when(self._controller.live.position, self._live_jobs()):
                     break
         return SimulationRun(
             workload=self._workload,
@@ -132,7 +119,7 @@ class Simulation:
         )
 
     async def _begin(self) -> None:
-        """Write down how it begins, then take the lead."""
+        """Record the initial state, then take the lead."""
         if self._initial.log:
             await self._store.restore(iter([plan_copy(self._initial.log)]))
         if state := self._initial.state:
@@ -142,12 +129,12 @@ class Simulation:
         for training in self._initial.trainings:
             self._cluster.resume(training)
         for fact in self._initial.facts:
-            await self._intend(fact)
+            await self._append_intent(fact)
         await self._controller.lead("simulator")
         self._step_at = self._clock.now()
 
     async def _advance(self) -> None:
-        """Let everything happen that is due now; then, if it is time to decide, decide and carry it out."""
+        """Let everything happen that is due now; then decide and carry out the plan, if a decision is due."""
         self._cluster.advance(self._clock.now())
         for failure in self._failures.due(self._clock.now()):
             self._fail(failure)
@@ -156,16 +143,16 @@ class Simulation:
         await self._submit()
         if self._is_time_to_decide():
             self._step_at = await self._controller.step()
-            if self._may_differ():
+            if self._needs_reconciling():
                 await self._reconcile()
                 self._step_at = min(self._step_at, self._reconciler.resume_at() or math.inf)
 
-    def _may_differ(self) -> bool:
-        """Whether plan or workers changed since they were last found alike; spares a look after each epoch."""
+    def _needs_reconciling(self) -> bool:
+        """Whether plan or workers changed since the last reconciliation; most epochs change neither."""
         plan = self._controller.live.cluster.plan(self._pool)
-        is_news = self._has_moved or plan.number != self._reconciled_plan or not self._reconciler.is_settled
+        is_changed = self._has_moved or plan.number != self._reconciled_plan or not self._reconciler.is_settled
         self._has_moved, self._reconciled_plan = False, plan.number
-        return is_news
+        return is_changed
 
     async def _reconcile(self) -> None:
         """Act until the cluster shows the plan, or nothing more can be done at this instant."""
@@ -181,7 +168,7 @@ class Simulation:
         while self._arrived < len(self._workload.arrivals) and self._arrival_at() <= self._clock.now():
             arrival = self._workload.arrivals[self._arrived]
             self._cluster.admit(arrival.spec, arrival.profile)
-            await self._intend(JobSubmitted(spec=arrival.spec))
+            await self._append_intent(facts.JobSubmitted(spec=arrival.spec))
             self._arrived += 1
             self._step_at = self._clock.now()
 
@@ -190,12 +177,12 @@ class Simulation:
             fact = self._initial.scheduled[self._applied].fact
             self._applied += 1
             self._step_at = self._clock.now()
-            if isinstance(fact, NodeJoined | NodeChanged | NodeLeft):
+            if isinstance(fact, facts.NodeFact):
                 self._cluster.change_node(fact)
                 await self._record()
                 continue
-            await self._intend(fact)
-            if isinstance(fact, JobChanged):
+            await self._append_intent(fact)
+            if isinstance(fact, facts.JobChanged):
                 await self._controller.catch_up()
                 if (job := self._live_jobs().get(fact.job_id)) is not None:
                     self._cluster.respecify(job.spec)
@@ -206,7 +193,7 @@ class Simulation:
             self._step_at = self._clock.now()
             self._has_moved = self._has_moved or not all(map(_is_expected, notices))
 
-    async def _intend(self, data: AnyFact) -> None:
+    async def _append_intent(self, data: facts.AnyFact) -> None:
         fact = Fact(data=data, event_id=self._clock.new_id(), recorded_at=self._clock.now(), actor="workload")
         await self._store.append(data.stream, ANY_VERSION, [fact])
 
@@ -222,7 +209,7 @@ class Simulation:
                     self._cluster.fail_worker(*running[int(failure.draw * len(running))])
 
     def _next_at(self) -> float:
-        """Return the next instant at which anything can happen; infinite when nothing ever will."""
+        """Return the next instant at which anything can happen; infinite when nothing can."""
         if self._arrived == len(self._workload.arrivals) and not self._live_jobs():
             return math.inf
         at = min(self._arrival_at(), self._scheduled_at(), self._cluster.next_at(), self._wake_at())
@@ -233,7 +220,7 @@ class Simulation:
     def _arrival_at(self) -> float:
         if self._arrived == len(self._workload.arrivals):
             return math.inf
-        # Rounded like the clock, which would never get there otherwise.
+        # Rounded like the clock, which would never reach it otherwise.
         return round(self._workload.begins_at + self._workload.arrivals[self._arrived].submitted_s, 6)
 
     def _scheduled_at(self) -> float:
@@ -242,11 +229,11 @@ class Simulation:
         return self._initial.scheduled[self._applied].at
 
     def _wake_at(self) -> float:
-        """Return when the controller is to be stepped next without an event."""
+        """Return when the controller's next step is due without an event."""
         tick_s = self._options.tick_s
         if not tick_s:
             return self._step_at
-        if self._cluster.is_idle and self._step_at == math.inf:
+        if self._step_at == math.inf and not self._cluster.workers():
             return math.inf
         return self._workload.begins_at + tick_s * (math.floor(self._elapsed_s() / tick_s) + 1)
 
@@ -256,7 +243,7 @@ class Simulation:
             return True
         if self._elapsed_s() % tick_s:
             return False
-        self._controller.nudge("tick")
+        self._controller.request_decision("tick")
         return True
 
     def _elapsed_s(self) -> float:
@@ -266,19 +253,19 @@ class Simulation:
         return self._controller.live.cluster.jobs(self._pool)
 
 
-def _is_expected(notice: Observation) -> bool:
-    """Whether a notice leaves a settled cluster settled: training went on, or a job ended and gave its GPUs back."""
-    if isinstance(notice, WorkerExited):
+def _is_expected(notice: facts.Observation) -> bool:
+    """Whether a notice leaves plan and cluster in agreement: training continues, or a job ends."""
+    if isinstance(notice, facts.WorkerExited):
         return notice.cause == "finished"
-    return isinstance(notice, JobProgressed | JobCompleted)
+    return isinstance(notice, facts.JobProgressed | facts.JobCompleted)
 
 
 async def simulate(
     workload: Workload,
     options: SimulationOptions,
     *,
-    policies: Callable[[str], Policy] = policy,
-    placers: Callable[[str], Placer] = placer,
+    policies: Callable[[str], Policy] = POLICIES.choose,
+    placers: Callable[[str], Placer] = PLACERS.choose,
     progress: ProgressCallback | None = None,
 ) -> SimulationRun:
     """Run a workload to its end under `options.settings`.

@@ -1,7 +1,7 @@
-"""What goes wrong in a simulated cluster: workers and nodes that die at seeded instants.
+"""Failures of workers and nodes in a simulated cluster, at seeded instants.
 
-Rule: the schedule depends on the seed and the failure's number alone, never on the policy under test, so that
-policies are compared on the same bad luck.
+Rule: the schedule depends on the seed and the failure's number only, not on the policy under test, so that all policies
+meet the same failures.
 """
 
 import heapq
@@ -20,25 +20,20 @@ class FailureRates(Struct, frozen=True, kw_only=True):
     node_mtbf_s: float = math.inf
     """Per node."""
     node_repair_s: float = 1800.0
-    """Mean time until a dead node is back."""
+    """Mean time until a failed node is back."""
     worker_mtbf_s: float = math.inf
-    """Per cluster: the mean time between two deaths of a worker somewhere."""
-
-    @property
-    def is_quiet(self) -> bool:
-        """Whether nothing ever fails."""
-        return math.isinf(self.node_mtbf_s) and math.isinf(self.worker_mtbf_s)
+    """Per cluster: the mean time between two failures of any worker."""
 
 
 class Failure(Struct, frozen=True, order=True):
-    """One thing that goes wrong, or is repaired."""
+    """One failure or repair."""
 
     at: float
     """Seconds since the epoch."""
     kind: Literal["node_fails", "node_repaired", "worker_fails"]
     node: str = ""
     draw: float = 0.0
-    """In [0, 1): which of the workers running at that instant dies."""
+    """In [0, 1): which of the workers running at that instant fails."""
 
 
 class FailureSchedule:
@@ -47,7 +42,7 @@ class FailureSchedule:
     def __init__(self, nodes: Sequence[str], rates: FailureRates, *, seed: int, begins_at: float = 0.0) -> None:
         self._rates = rates
         self._seed = seed
-        self._drawn = 0
+        self._draws = 0
         self._heap: list[Failure] = []
         for node in sorted(nodes):
             self._push_node_failure(node, begins_at)
@@ -63,11 +58,11 @@ class FailureSchedule:
         return any(failure.kind == "node_repaired" for failure in self._heap)
 
     def due(self, now: float) -> Sequence[Failure]:
-        """Take the failures with at <= `now` off the schedule; each brings about its successor."""
-        taken: list[Failure] = []
+        """Remove and return the failures with at <= `now`, and schedule the next one after each."""
+        due: list[Failure] = []
         while self.next_at() <= now:
             failure = heapq.heappop(self._heap)
-            taken.append(failure)
+            due.append(failure)
             match failure.kind:
                 case "node_fails":
                     repaired_at = failure.at + self._draw_s(self._rates.node_repair_s)
@@ -76,7 +71,7 @@ class FailureSchedule:
                     self._push_node_failure(failure.node, failure.at)
                 case "worker_fails":
                     self._push_worker_failure(failure.at)
-        return taken
+        return due
 
     def _push_node_failure(self, node: str, after: float) -> None:
         if not math.isinf(self._rates.node_mtbf_s):
@@ -86,9 +81,9 @@ class FailureSchedule:
     def _push_worker_failure(self, after: float) -> None:
         if not math.isinf(self._rates.worker_mtbf_s):
             at = after + self._draw_s(self._rates.worker_mtbf_s)
-            draw = rng_at(self._seed, f"victim/{self._drawn}").random()
+            draw = rng_at(self._seed, f"victim/{self._draws}").random()
             heapq.heappush(self._heap, Failure(at, "worker_fails", draw=draw))
 
     def _draw_s(self, mean_s: float) -> float:
-        self._drawn += 1
-        return rng_at(self._seed, f"failure/{self._drawn}").expovariate(1.0 / mean_s)
+        self._draws += 1
+        return rng_at(self._seed, f"failure/{self._draws}").expovariate(1.0 / mean_s)

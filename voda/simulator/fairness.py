@@ -12,17 +12,17 @@ from typing import Final
 import numpy as np
 
 from voda.projections.history import FinishedJob
-from voda.projections.timeline import Floats, Steps
+from voda.projections.timeline import Floats, Steps, integral_until
 from voda.simulator.profiles.base import Arrival, Workload
 
 IdealTime = Callable[[str, float], float]
 """(job id, GPUs, not always whole) -> seconds from start to end, alone, at the profile's true speed.
 
-Asked only for GPUs between those of the job's minimum and those of its maximum.
+The number of GPUs lies between those of the job's minimum and of its maximum.
 """
 
 UNFAIR_ABOVE: Final = 1.1
-"""A job is treated unfairly when its rho exceeds this; below lies the noise of starts and roundings."""
+"""A job with a larger rho counts as unfair; below are the effects of starts and rounding."""
 
 
 def fair_shares(jobs: Sequence[FinishedJob], steps: Steps) -> Floats:
@@ -33,9 +33,9 @@ def fair_shares(jobs: Sequence[FinishedJob], steps: Steps) -> Floats:
     Returns:
         Shape (len(jobs),), GPUs; infinite for a job that ended the instant it was submitted.
     """
-    begins, ends = (np.array([getattr(job, name) for job in jobs]) for name in ("submitted_at", "finished_at"))
-    capacity_gpu_s = _integral_between(begins, ends, steps.at_s, steps.capacity)
-    live_job_s = _integral_between(begins, ends, steps.at_s, steps.queued + steps.running)
+    lives = np.array([[job.submitted_at for job in jobs], [job.finished_at for job in jobs]])
+    (capacity_gpu_s,) = np.diff(integral_until(steps.at_s, steps.capacity, lives), axis=0)
+    (live_job_s,) = np.diff(integral_until(steps.at_s, steps.queued + steps.running, lives), axis=0)
     shares = np.full(len(jobs), np.inf)
     np.divide(capacity_gpu_s, live_job_s, out=shares, where=live_job_s > 0)
     return shares
@@ -44,8 +44,8 @@ def fair_shares(jobs: Sequence[FinishedJob], steps: Steps) -> Floats:
 def rhos(jobs: Sequence[FinishedJob], steps: Steps, ideal_s: IdealTime) -> Floats:
     """Return the finish-time fairness rho of each job: JCT / time alone on its fair share.
 
-    A share above the job's maximum is of no use to it, so it is cut there. On a share below the job's minimum
-    it would run at its minimum for that part of the time, so the time grows in proportion.
+    The job cannot use a share above its maximum, so the share is cut there. On a share below its minimum the job runs
+    at its minimum for that part of the time, so the time grows in proportion.
 
     Returns:
         Shape (len(jobs),); 1 = as on an own slice of the cluster, below 1 = better off by sharing.
@@ -64,15 +64,8 @@ def _rho(job: FinishedJob, share: float, ideal_s: IdealTime) -> float:
     return job.jct_s / on_share_s
 
 
-def _integral_between(begins: Floats, ends: Floats, at_s: Floats, values: Floats) -> Floats:
-    """Integrate a step function between begins[i] and ends[i], all within or after at_s."""
-    until = np.append(at_s, max(at_s[-1], ends.max()))
-    total = np.concatenate(([0.0], np.cumsum(values * np.diff(until))))
-    return np.interp(ends, until, total) - np.interp(begins, until, total)
-
-
 class IdealTimes:
-    """Answers (job id, GPUs) -> seconds for one workload; an IdealTime of fairness.py."""
+    """The ideal times of one workload; an `IdealTime`."""
 
     def __init__(self, workload: Workload) -> None:
         self._arrivals = {arrival.spec.job_id: arrival for arrival in workload.arrivals}
@@ -99,12 +92,9 @@ class IdealTimes:
 
 
 def packed(replicas: int, gpus_per_replica: int, node_gpus: Sequence[int]) -> tuple[int, ...]:
-    """Return replicas per node when as few nodes as possible are used; what fits nowhere is left out.
+    """Return replicas per node on as few nodes as possible, without those that fit nowhere.
 
-    Args:
-        replicas: to be placed.
-        gpus_per_replica: each needs on its node.
-        node_gpus: sizes of the empty nodes, largest first.
+    `node_gpus` are the sizes of the empty nodes, largest first.
     """
     per_node: list[int] = []
     for gpus in node_gpus:

@@ -1,6 +1,6 @@
-"""One run in figures: what the tables compare and `--json` prints.
+"""The figures of one run, which the tables compare and `--json` prints.
 
-Rule: pure; the time that planning took is measured outside and handed in.
+Rule: pure; the caller measures the time that planning took.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _S_PER_H = 3600.0
 
 
 class Execution(Struct, frozen=True, kw_only=True):
-    """What was run, and how long voda itself needed for it."""
+    """What was run, and how long voda itself needed."""
 
     workload: str
     policy: str
@@ -63,14 +63,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
 
 def measure(history: History, timeline: Timeline, execution: Execution, ideal_s: IdealTime) -> RunResult:
-    """Return the figures of one run.
-
-    Args:
-        history: the run's ended jobs.
-        timeline: of the same run.
-        execution: what was run.
-        ideal_s: of every completed job, see `fairness.IdealTime`.
-    """
+    """Return the figures of one run; history and timeline are of the same log."""
     jobs = [job for job in history.finished if job.outcome == "completed"]
     steps = timeline.steps()
     begin, end = span_of(history)
@@ -78,7 +71,7 @@ def measure(history: History, timeline: Timeline, execution: Execution, ideal_s:
     p50, p90, p99 = np.percentile(jct_s, (50, 90, 99)).tolist() if jobs else (0.0, 0.0, 0.0)
     rho = rhos(jobs, steps, ideal_s)
     held_gpu_s = integral(steps, steps.gpus_in_use, begin, end)
-    # Workers may outlive their jobs: those GPU-hours are spent, too.
+    # Workers may outlive their jobs: those GPU-hours count, too.
     spent_gpu_s = integral(steps, steps.gpus_in_use, begin, timeline.ends_at)
     there_gpu_s = integral(steps, steps.capacity, begin, end)
     return RunResult(

@@ -1,6 +1,6 @@
-"""What goes into a simulation and what comes out of it.
+"""Input and output of a simulation.
 
-Rule: values only; the loop that runs them is engine.py.
+Rule: values only; engine.py runs them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from voda.domain.job import Job
 from voda.domain.state import Settings
 from voda.events.envelope import Sealed
-from voda.events.types import AnyFact, Intent, NodeChanged, NodeJoined, NodeLeft, PolicyChanged, RatelimitChanged
+from voda.events.types import AnyFact, Intent, NodeFact, NodeJoined, PolicyChanged, RatelimitChanged
 from voda.log.store import EventStore
 from voda.simulator.failures import FailureRates
 from voda.simulator.profiles.base import Workload
@@ -21,7 +21,7 @@ ProgressCallback = Callable[[int, int], None]
 """(jobs finished, jobs in all) -> nothing."""
 
 StopCondition = Callable[[int, Mapping[str, Job]], bool]
-"""(events so far, live jobs) -> whether to stop here."""
+"""(events so far, live jobs) -> whether to stop."""
 
 
 class SimulationOptions(Struct, frozen=True, kw_only=True):
@@ -31,35 +31,35 @@ class SimulationOptions(Struct, frozen=True, kw_only=True):
     seed: int = 0
     failures: FailureRates = FailureRates()
     tick_s: float = 0.0
-    """Decide only at whole multiples of this many seconds; 0 = whenever something happens."""
+    """Decide at whole multiples of this many seconds only; 0 = at every event."""
     end_of: EpochEnd = exact_end
 
 
 class ScheduledFact(Struct, frozen=True, kw_only=True):
-    """Something that people or nodes do, whatever is decided; arrivals are told by the workload."""
+    """An action of people or a change of nodes, whatever the decisions; arrivals come from the workload."""
 
     at: float
     """Seconds since the epoch."""
-    fact: Intent | NodeJoined | NodeChanged | NodeLeft
+    fact: Intent | NodeFact
 
 
 class InitialState(Struct, frozen=True, kw_only=True):
-    """How a simulation begins; by default with an empty log and idle nodes."""
+    """The beginning of a simulation; by default an empty log and idle nodes."""
 
     facts: tuple[AnyFact, ...]
     """Recorded before anything else."""
     log: tuple[Sealed, ...] = ()
-    """What is recorded already, from position 1 on."""
+    """The log so far, from position 1 on."""
     state: bytes = b""
-    """Of a dumped and rebased `Live` that the controller begins with, instead of a log."""
+    """Dump of a rebased `Live` from which the controller begins, instead of a log."""
     trainings: tuple[Training, ...] = ()
-    """Jobs that the log knows, as they stand at the workload's beginning."""
+    """Jobs of the log, with their progress at the workload's beginning."""
     scheduled: tuple[ScheduledFact, ...] = ()
     """By time."""
 
 
 class SimulationRun(Struct, frozen=True, kw_only=True):
-    """What a simulation leaves behind."""
+    """The result of a simulation."""
 
     workload: Workload
     options: SimulationOptions
@@ -68,7 +68,7 @@ class SimulationRun(Struct, frozen=True, kw_only=True):
     """Seconds of wall time that each decision took."""
     wall_s: float
     unfinished: tuple[str, ...]
-    """Jobs that could never run to their end on this cluster, or not before it was enough."""
+    """Jobs that could not run to their end on this cluster, or not before the stop."""
 
 
 def empty_log(pool: str, workload: Workload, options: SimulationOptions) -> InitialState:

@@ -1,6 +1,6 @@
-"""One simulated job: how far it is, and when its next epoch ends.
+"""One simulated job: its progress, and when its next epoch ends.
 
-Rule: progress is a function of the placements it had and when; nothing here knows why they changed.
+Rule: progress is a function of its placements and their instants; why they changed does not matter here.
 """
 
 import math
@@ -15,7 +15,7 @@ EpochEnd = Callable[[float, float], float]
 """(instant from which training goes on, seconds still needed) -> instant of the epoch's end."""
 
 CHECKPOINT_S: Final = 600.0
-"""A job checkpoints when it is told to change, when an epoch ends, and this often in between."""
+"""A job checkpoints before each change, at the end of each epoch, and this often in between."""
 
 
 def exact_end(start: float, seconds: float) -> float:
@@ -25,7 +25,7 @@ def exact_end(start: float, seconds: float) -> float:
 
 @dataclass(slots=True)
 class Training:
-    """A job's ground truth; changed in place by the simulated cluster."""
+    """How a job really trains; the simulated cluster changes it in place."""
 
     spec: JobSpec
     profile: Profile
@@ -37,12 +37,12 @@ class Training:
     """Of the current epoch, finished by `updated_at`."""
     updated_at: float = 0.0
     resumes_at: float = 0.0
-    """Until then it stands still: starting, resizing or moving."""
+    """Until then it pauses: it starts, resizes or moves."""
     placed_at: float = -math.inf
     safe_fraction: float = 0.0
-    """Of the current epoch, in the checkpoint that the current stretch began from."""
-    stretch_at: float = 0.0
-    """Since when it has been training without a change."""
+    """Of the current epoch, in the checkpoint from which the present placement began."""
+    training_since: float = 0.0
+    """Since when it trains without a change."""
     epoch_s: float = math.inf
     """Seconds of the current epoch on the current placement; infinite while it cannot train."""
     is_disturbed: bool = True
@@ -57,7 +57,7 @@ class Training:
     meter: MeasuresThroughput | None = field(init=False)
 
     def __post_init__(self) -> None:
-        """Ask once whether the profile measures throughput."""
+        """Look up once whether the profile measures throughput."""
         self.meter = self.profile if isinstance(self.profile, MeasuresThroughput) else None
 
     @property
@@ -78,28 +78,28 @@ class Training:
         self.updated_at = max(now, self.updated_at)
 
     def place(self, workers: Mapping[int, str], now: float, *, cost_s: float) -> None:
-        """Go on with other workers, after standing still for `cost_s`."""
+        """Continue with other workers, after a pause of `cost_s`."""
         self.advance(now)
         # Two changes at one instant are one restart, as long as the longer of the two.
         begun = self.resumes_at if now == self.placed_at else now
         self.workers, self.placed_at = workers, now
-        self.resumes_at = self.stretch_at = max(begun, now + cost_s)
+        self.resumes_at = self.training_since = max(begun, now + cost_s)
         self.safe_fraction = self.fraction
         self.is_disturbed = True
         self._time_epoch()
 
     def respecify(self, spec: JobSpec, now: float) -> None:
-        """Go on with other bounds, which may let it train or keep it from training."""
+        """Continue with other bounds, which may let it train or prevent that."""
         self.advance(now)
         self.spec = spec
         self._time_epoch()
 
     def fall_back(self, now: float) -> None:
-        """Go back to the last checkpoint: of this stretch, of the placement before, or of the epoch's beginning."""
+        """Go back to the last checkpoint: of this placement, of the one before, or of the epoch's beginning."""
         self.advance(now)
         if self.epoch_s > 0:
-            kept_s = (now - self.stretch_at) // CHECKPOINT_S * CHECKPOINT_S
-            self.fraction = min(self.fraction, self.safe_fraction + max(0.0, kept_s) / self.epoch_s)
+            saved_s = (now - self.training_since) // CHECKPOINT_S * CHECKPOINT_S
+            self.fraction = min(self.fraction, self.safe_fraction + max(0.0, saved_s) / self.epoch_s)
 
     def next_end_at(self) -> float:
         """Return when the current epoch ends if nothing changes; infinite while it cannot train."""
@@ -112,7 +112,7 @@ class Training:
         """Begin the next epoch."""
         self.epoch += 1
         self.fraction, self.updated_at, self.is_disturbed = 0.0, now, False
-        self.safe_fraction, self.stretch_at = 0.0, now
+        self.safe_fraction, self.training_since = 0.0, now
         self._time_epoch()
 
     def samples_per_s(self) -> float | None:

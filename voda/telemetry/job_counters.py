@@ -13,7 +13,7 @@ from voda.events.types import (
     JobCancelRequested,
     JobCompleted,
     JobFailed,
-    JobPriorityChanged,
+    JobQueueLevelChanged,
     JobSubmitted,
     LeaderElected,
     PlanAdopted,
@@ -94,7 +94,7 @@ class Trail:
             case JobCancelRequested(job_id=job_id):
                 if (record := self._roster.job(job_id)) is not None:
                     self._metrics.cancels_requested.labels(record.spec.pool).inc()
-            case JobPriorityChanged(pool=pool):
+            case JobQueueLevelChanged(pool=pool):
                 self._metrics.queue_moves.labels(pool).inc()
             case LeaderElected(pool=pool):
                 self._metrics.elections.labels(pool).inc()
@@ -173,7 +173,7 @@ class Trail:
             size=len(record.job.workers),
             planned=len(record.planned),
             migrations=record.migrations,
-            is_moving=record.tenure is not None and bool(record.tenure.moving),
+            is_moving=record.changes is not None and bool(record.changes.moving),
             is_canceling=record.is_canceling,
         )
 

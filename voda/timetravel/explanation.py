@@ -1,6 +1,6 @@
-"""Why a job has what it has, or why it waits: what was decided on it, what would be decided now, what would help.
+"""Why a job has its workers, or why it waits: past decisions on it, the decision of this moment, and suggestions.
 
-Rule: pure. Reasons are not told from memory: the policy is asked again, with the state of that moment.
+Rule: pure; the reasons come from a new decision with the state of that moment, not from the log.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from voda.domain.job import Job, JobSpec, Phase
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState
-from voda.placement.base import Placer
+from voda.placement import Placer
 from voda.planner.decide import decide
-from voda.policies.base import Policy
+from voda.policies import Policy
 from voda.projections.history import FinishedJob
 
 CAUSE = "explain"
@@ -37,19 +37,19 @@ class JobDecision(Struct, frozen=True, kw_only=True):
 
 
 class GpuShortage(Struct, frozen=True, kw_only=True):
-    """What a waiting job needs, and what there is, in GPUs."""
+    """The GPUs that a waiting job needs, and those of the pool."""
 
     needs_gpus: int
     """For its minimum."""
     wishes_gpus: int
-    """For what it requested."""
+    """For its request."""
     capacity_gpus: int
     free_gpus: int
-    """That the next plan would leave to nobody."""
+    """Left free by the next plan."""
     largest_free_gpus: int
     """Most of those on one node."""
     jobs_served: int
-    """Jobs among which the next plan shares the others."""
+    """Jobs to which the next plan gives the others."""
 
 
 class JobExplanation(Struct, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ class JobExplanation(Struct, frozen=True, kw_only=True):
     at: float
     phase: Phase
     is_preempted: bool = False
-    """Whether it ran before and waits again."""
+    """Whether it ran before and now waits."""
     since: float
     """Instant from which it has been in this phase."""
     spec: JobSpec
@@ -77,7 +77,7 @@ class JobExplanation(Struct, frozen=True, kw_only=True):
     """Given by that plan; of a job that has ended, why it failed or was canceled."""
     queue_level: int = 0
     queue_position: int = 0
-    """1 = first of those that the next plan lets wait, by queue and submission; 0 = does not wait."""
+    """Its place among the jobs that the next plan lets wait, by priority, queue and submission; 0 = does not wait."""
     queue_length: int = 0
     shortage: GpuShortage | None = None
     suggestions: tuple[str, ...] = ()
@@ -90,14 +90,9 @@ class JobExplanation(Struct, frozen=True, kw_only=True):
 def explain_live(
     state: ClusterState, job_id: str, at: float, *, policies: Mapping[str, Policy], placer: Placer
 ) -> JobExplanation:
-    """Explain a job that is live in this state.
+    """Explain a job that is live in this state at an instant `at`, seconds since the epoch.
 
-    Args:
-        state: of the job's pool; the policy of its settings must be among `policies`.
-        job_id: of a job in `state.jobs`.
-        at: seconds since the epoch.
-        policies: those that may be suggested, by name.
-        placer: the one in force.
+    `policies` are those that may be suggested; the one of the state's settings must be among them.
     """
     job = state.jobs[job_id]
     plan = decide(state, policies[state.settings.policy], placer, at, cause=CAUSE)
@@ -129,7 +124,7 @@ def explain_live(
 def explain_ended(
     ended: FinishedJob, spec: JobSpec, *, position: int, at: float, decisions: Sequence[JobDecision]
 ) -> JobExplanation:
-    """Explain a job that has ended: its story."""
+    """Explain a job that has ended by its record and its decisions."""
     return JobExplanation(
         job_id=ended.job_id,
         pool=ended.pool,
@@ -146,11 +141,8 @@ def explain_ended(
 
 
 def shortage(state: ClusterState, job: Job, plan: Plan) -> GpuShortage:
-    """Return what the job needs, and what the plan leaves."""
-    free = {name: node.usable_gpus for name, node in state.nodes.items()}
-    for other, nodes in plan.placement.items():
-        for node in nodes:
-            free[node] -= state.jobs[other].spec.gpus_per_replica
+    """Return what the job needs, and what the plan leaves free."""
+    free = state.free_gpus(plan.placement)
     gpus = job.spec.gpus_per_replica
     return GpuShortage(
         needs_gpus=job.spec.min_replicas * gpus,
@@ -171,7 +163,7 @@ def _since(job: Job) -> float:
 def _queue(state: ClusterState, plan: Plan) -> Sequence[str]:
     """Return the ready jobs that the plan lets wait, in the order in which people count."""
     waiting = [job for job_id, job in state.jobs.items() if job_id in plan.reasons and job_id not in plan.placement]
-    waiting.sort(key=lambda job: (job.queue_level, job.submitted_at, job.spec.job_id))
+    waiting.sort(key=lambda job: (-job.spec.priority, job.queue_level, job.submitted_at, job.spec.job_id))
     return [job.spec.job_id for job in waiting]
 
 
@@ -180,17 +172,17 @@ def _suggestions(
 ) -> Sequence[str]:
     if job.is_canceling:
         return []
-    told: list[str] = []
+    suggestions: list[str] = []
     policy = policies[state.settings.policy]
     if (never := _never_fits(state, job.spec)) is not None:
-        told.append(never)
+        suggestions.append(never)
     if size := _largest_that_starts(state, job.spec, at, policy=policy, placer=placer):
         field = "min" if size < job.spec.min_replicas else "requested"
-        told.append(f"would start at once with {field} {size}")
+        suggestions.append(f"would start at once with {field} {size}")
     others = [name for name in policies if name != policy.name]
     if starting := [name for name in others if _starts(state, job.spec, at, policy=policies[name], placer=placer)]:
-        told.append(f"would start at once under {', '.join(starting)}")
-    return told
+        suggestions.append(f"would start at once under {', '.join(starting)}")
+    return suggestions
 
 
 def _never_fits(state: ClusterState, spec: JobSpec) -> str | None:
@@ -199,23 +191,21 @@ def _never_fits(state: ClusterState, spec: JobSpec) -> str | None:
     if slots >= spec.min_replicas:
         return None
     gpus = f"{spec.min_replicas} workers of {spec.gpus_per_replica} GPUs each"
-    return (
-        f"cannot start on this cluster even when it is empty: it needs room for {gpus}, and there is room for {slots}"
-    )
+    return f"cannot start on this cluster even when it is empty: it needs {gpus}, and only {slots} of them fit"
 
 
 def _largest_that_starts(state: ClusterState, spec: JobSpec, at: float, *, policy: Policy, placer: Placer) -> int:
-    """Return the largest smaller wish with which the job would start now; 0 where none would."""
-    # By halving: what does not fit a small wish fits no larger one, but for rare ties in the order.
+    """Return the largest smaller request with which the job would start now; 0 where there is none."""
+    # By bisection: a job that does not start with a small request starts with no larger one, but for rare ties.
     low, high = 0, spec.requested - 1
     while low < high:
         middle = (low + high + 1) // 2
-        fits = _starts(state, _wishing(spec, middle), at, policy=policy, placer=placer)
+        fits = _starts(state, _with_request(spec, middle), at, policy=policy, placer=placer)
         low, high = (middle, high) if fits else (low, middle - 1)
-    return low if low and _starts(state, _wishing(spec, low), at, policy=policy, placer=placer) else 0
+    return low if low and _starts(state, _with_request(spec, low), at, policy=policy, placer=placer) else 0
 
 
-def _wishing(spec: JobSpec, size: int) -> JobSpec:
+def _with_request(spec: JobSpec, size: int) -> JobSpec:
     return replace(spec, min_replicas=min(spec.min_replicas, size), requested_replicas=size)
 
 

@@ -1,6 +1,6 @@
-"""What the log says about one job: gathers it, and has it explained.
+"""Explains a job of a log: reads what the log says about it, and calls `explanation`.
 
-Rule: only the job's own stream, its pool's decisions and one snapshot with its tail are read.
+Rule: it reads the job's own stream, its pool's decisions and one snapshot with its tail only.
 """
 
 import asyncio
@@ -13,27 +13,26 @@ from msgspec.structs import replace
 
 from voda.domain.errors import InvalidInput, LogArchived
 from voda.domain.job import JobSpec
-from voda.domain.plugins import first_known
 from voda.domain.state import ClusterState
 from voda.events.envelope import Event
 from voda.events.types import JobCancelRequested, JobCompleted, JobFailed, JobSubmitted, PlanAdopted
 from voda.log.store import EventStore
-from voda.policies.registry import policies
+from voda.planner.redecide import DEFAULT, Registries
+from voda.policies import POLICIES
 from voda.projections.history import FinishedJob, History
 from voda.timetravel.explanation import JobDecision, JobExplanation, explain_ended, explain_live
 from voda.timetravel.moment import LogPlace
-from voda.timetravel.registries import DEFAULT, Registries
 from voda.timetravel.replay import events_between, live_at
 
 _FAMILY = "job."
-_CAUSE_REACH = 500
-"""Events before a decision among which its cause is looked for."""
+_CAUSE_WINDOW = 500
+"""Events before a decision among which to find its cause."""
 _LAST = 5
 """Decisions named."""
 _PAGE = 200
 """Events folded before others get a turn: a few milliseconds."""
 _NAMED = 3
-"""Jobs named to somebody who asks for an unknown one."""
+"""Jobs named in the error for an unknown one."""
 
 
 class SubmittedJob(NamedTuple):
@@ -48,12 +47,6 @@ async def explain(
 ) -> JobExplanation:
     """Explain a job at a moment.
 
-    Args:
-        store: the log.
-        job_id: of a job that the log knows.
-        place: the moment.
-        registries: of the policies and placers that the log names.
-
     Raises:
         InvalidInput: the log knows no such job, or not yet at that moment.
     """
@@ -65,39 +58,31 @@ async def explain(
             return await explain_in(store, live.state(pool), job_id, place.at, registries=registries)
     decisions = await decisions_on(store, submission, until=place.position)
     assert ended is not None, f"job {job_id} is neither live nor ended at position {place.position}"
-    story = explain_ended(ended, submission.spec, position=place.position, at=place.at, decisions=decisions)
-    return replace(story, reason=why)
+    explanation = explain_ended(ended, submission.spec, position=place.position, at=place.at, decisions=decisions)
+    return replace(explanation, reason=why)
 
 
 async def explain_in(
     store: EventStore, state: ClusterState, job_id: str, at: float, *, registries: Registries = DEFAULT
 ) -> JobExplanation:
-    """Explain a job that is live in this state; for whoever has the state already.
-
-    Args:
-        store: the log that the state was folded from.
-        state: of the job's pool.
-        job_id: of a job in `state.jobs`.
-        at: seconds since the epoch.
-        registries: of the policies and placers that the log names.
-    """
+    """Explain a job that is live in this state of its pool, which was folded from this log, at an instant `at`."""
     submission = await _submission_in(store, state, job_id)
-    policy = first_known(registries.policies, state.settings.policy, state.plan.policy)
-    # In a thread: with thousands of jobs every question to a policy takes longer than others should wait.
+    policy = registries.policy(state.settings, state.plan)
+    # In a thread: with thousands of jobs each decision takes longer than other requests should wait.
     explanation = await asyncio.to_thread(
         explain_live,
         state,
         job_id,
         at,
-        policies={**policies(), policy.name: policy},
-        placer=first_known(registries.placers, state.settings.placer, state.plan.placer),
+        policies={**POLICIES, policy.name: policy},
+        placer=registries.placer(state.settings, state.plan),
     )
     decisions = await decisions_on(store, submission, until=state.position)
     return replace(explanation, decisions=tuple(decisions))
 
 
 async def _submission_in(store: EventStore, state: ClusterState, job_id: str) -> SubmittedJob:
-    """Return what was submitted; where that is archived and away, the live job's spec and where the log begins."""
+    """Return the submission; where the archive with it is out of reach, the live spec and the beginning of the log."""
     try:
         return await submission_of(store, job_id, state.position)
     except LogArchived as error:
@@ -123,7 +108,7 @@ async def submission_of(store: EventStore, job_id: str, position: int) -> Submit
 
 async def decisions_on(store: EventStore, submission: SubmittedJob, *, until: int) -> Sequence[JobDecision]:
     """Return the last plans, oldest first, that changed the job's assignment or were the first to consider it."""
-    found: deque[JobDecision] = deque(maxlen=_LAST)
+    decisions: deque[JobDecision] = deque(maxlen=_LAST)
     nodes: tuple[str, ...] = ()
     job_id, stream = submission.spec.job_id, f"decisions.{submission.spec.pool}"
     async for event in events_between(store, after=submission.position, until=until, stream=stream, page=_PAGE):
@@ -131,9 +116,9 @@ async def decisions_on(store: EventStore, submission: SubmittedJob, *, until: in
         if not isinstance(fact, PlanAdopted) or not _is_about(fact, job_id):
             continue
         after = fact.placed.get(job_id, () if job_id in fact.released else nodes)
-        found.append(_decision(event, fact, job_id, nodes, after))
+        decisions.append(_decision(event, fact, job_id, nodes, after))
         nodes = after
-    return [await _with_cause(store, decision) for decision in found]
+    return [await _with_cause(store, decision) for decision in decisions]
 
 
 def _is_about(fact: PlanAdopted, job_id: str) -> bool:
@@ -156,18 +141,18 @@ def _decision(
 
 
 async def _with_cause(store: EventStore, decision: JobDecision) -> JobDecision:
-    start = max(0, decision.position - 1 - _CAUSE_REACH)
+    start = max(0, decision.position - 1 - _CAUSE_WINDOW)
     try:
         before = await store.read(start, decision.position - 1 - start)
     except LogArchived as error:
-        # The cause is among what the log still has, as a rule, or goes untold.
+        # As a rule the log still has the cause; otherwise the position stays unknown.
         before = await store.read(error.base, max(0, decision.position - 1 - error.base))
     cause = next((event.position for event in reversed(before) if event.type == decision.cause), None)
     return replace(decision, cause_position=cause)
 
 
 async def _end_of(store: EventStore, submission: SubmittedJob, position: int) -> tuple[FinishedJob | None, str]:
-    """Return what became of the job by then, None while it is live; and why it failed or was canceled."""
+    """Return the record of an ended job, None while it is live; and why it failed or was canceled."""
     history, why = History(), ""
     stream = f"{_FAMILY}{submission.spec.job_id}"
     async for event in events_between(store, until=position, stream=stream, page=_PAGE):
@@ -184,14 +169,14 @@ async def _end_of(store: EventStore, submission: SubmittedJob, position: int) ->
 
 async def unknown_job(store: EventStore, job_id: str) -> InvalidInput:
     """Return the error that says so, with the closest job that the log knows."""
-    known = [stream.removeprefix(_FAMILY) for stream in await store.heads() if stream.startswith(_FAMILY)]
-    close = get_close_matches(job_id, known, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else _some_of(known)
+    job_ids = [stream.removeprefix(_FAMILY) for stream in await store.heads() if stream.startswith(_FAMILY)]
+    close = get_close_matches(job_id, job_ids, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else _some_of(job_ids)
     return InvalidInput(f"job {job_id[:80]!r} is not in this log.{hint}")
 
 
-def _some_of(known: Sequence[str]) -> str:
-    if not known:
+def _some_of(job_ids: Sequence[str]) -> str:
+    if not job_ids:
         return " It knows no job."
-    more = f" and {len(known) - _NAMED} others" if len(known) > _NAMED else ""
-    return f" It knows {', '.join(sorted(known)[:_NAMED])}{more}."
+    more = f" and {len(job_ids) - _NAMED} others" if len(job_ids) > _NAMED else ""
+    return f" It knows {', '.join(sorted(job_ids)[:_NAMED])}{more}."

@@ -18,7 +18,7 @@ _UNITS_S = (86_400.0, 3_600.0, 60.0, 1.0)
 
 
 class ReadableLog(Protocol):
-    """What of an EventStore it takes to find a moment."""
+    """The part of an EventStore that finding a moment needs."""
 
     async def read(self, after: int, limit: int) -> Sequence[Event]:
         """Return up to `limit` events with position > `after`, in order."""
@@ -88,18 +88,13 @@ class LogPlace(Struct, frozen=True, kw_only=True):
     position: int
     """Of the last event that the moment includes; 0 before the first one."""
     at: float
-    """The time asked for; where a position was, the time of its event. Seconds since the Unix epoch."""
+    """The given time, or the time of the event at the given position; seconds since the Unix epoch."""
 
 
 async def find(store: ReadableLog, moment: Moment, *, before: bool = False) -> LogPlace:
-    """Return the place of a moment in the log.
+    """Return the place of a moment in the log; `before` leaves out the events of the moment itself.
 
-    A time is searched for by halving, so writers' clocks must agree to within what the answer may be off.
-
-    Args:
-        store: the log.
-        moment: as the user wrote it.
-        before: leave out the events of the moment itself.
+    A time is found by bisection, so the answer is as exact as the clocks of the writers agree.
 
     Raises:
         InvalidInput: the position is beyond the log's end.

@@ -1,6 +1,6 @@
-"""Plans of the past: any plan of a pool by its number, put together from the pool's own decisions.
+"""Past plans: any plan of a pool by its number, folded from the pool's own decisions.
 
-Rule: a page at a time; what is kept is one plan, however long the log is.
+Rule: it reads page by page and holds one plan, however long the log is.
 """
 
 from msgspec import Struct
@@ -30,25 +30,25 @@ class RecordedPlan(Struct, frozen=True, kw_only=True):
     position: int
     """Of the event."""
     changed: tuple[str, ...]
-    """Jobs that it placed otherwise than the plan before, sorted."""
+    """Jobs whose placement differs from the plan before, sorted."""
 
 
 async def plan_numbered(store: EventStore, pool: str, number: int) -> RecordedPlan | None:
-    """Return the plan of that number with all that it left as it was, or None if the pool never had it.
+    """Return the whole plan of that number, or None if the pool never had it.
 
-    Reasons of jobs that ended while they waited are among its reasons: the pool's decisions do not tell of ends.
+    Its reasons include those of jobs that ended while they waited: the pool's decisions have no ends of jobs.
     """
-    found = await _adoption(store, pool, number)
-    if found is None or not isinstance(fact := found.data, PlanAdopted):
+    adoption = await _adoption(store, pool, number)
+    if adoption is None or not isinstance(fact := adoption.data, PlanAdopted):
         return None
     before, after = Plan(pool=pool), 0
     if number > _WORTH_A_SNAPSHOT:
         live = Live()
-        after = await restore(store, live, at_most=found.position - 1)
+        after = await restore(store, live, at_most=adoption.position - 1)
         before = live.cluster.plan(pool)
     placement, reasons = dict(before.placement), dict(before.reasons)
     stream = f"decisions.{pool}"
-    async for event in events_between(store, after=after, until=found.position, stream=stream, page=_PAGE):
+    async for event in events_between(store, after=after, until=adoption.position, stream=stream, page=_PAGE):
         if isinstance(event.data, PlanAdopted):
             fold(event.data, placement, reasons)
     return RecordedPlan(
@@ -58,22 +58,22 @@ async def plan_numbered(store: EventStore, pool: str, number: int) -> RecordedPl
             based_on=fact.based_on,
             policy=fact.policy,
             placer=fact.placer,
-            decided_at=found.recorded_at,
+            decided_at=adoption.recorded_at,
             cause=fact.cause,
             placement=placement,
             reasons=reasons,
         ),
-        position=found.position,
+        position=adoption.position,
         changed=tuple(sorted({*fact.placed, *fact.released})),
     )
 
 
 async def position_of(store: EventStore, plan: Plan) -> int:
-    """Return the position of the event that adopted a plan; 0 where there is none, or it was archived and is away."""
+    """Return the position of the event that adopted a plan; 0 where there is none, or its archive is out of reach."""
     if not plan.number:
         return 0
     try:
-        # As a rule it is the first plan after what it was based on: nobody else decides for the pool.
+        # As a rule it is the first plan after the position it was based on: nobody else decides for the pool.
         event = await _next_plan(store, plan.pool, plan.based_on)
         if event is None or not isinstance(event.data, PlanAdopted) or event.data.number != plan.number:
             event = await _adoption(store, plan.pool, plan.number)
@@ -83,15 +83,15 @@ async def position_of(store: EventStore, plan: Plan) -> int:
 
 
 async def _adoption(store: EventStore, pool: str, number: int) -> Event | None:
-    """Find the event by halving: numbers grow with positions."""
+    """Find the event by bisection: numbers grow with positions."""
     low, high = 0, await store.position()
     while low < high:
         middle = (low + high) // 2
         event = await _next_plan(store, pool, middle)
-        met = event.data.number if event is not None and isinstance(event.data, PlanAdopted) else None
-        if event is None or met is None or met > number:
+        there = event.data.number if event is not None and isinstance(event.data, PlanAdopted) else None
+        if event is None or there is None or there > number:
             high = middle
-        elif met == number:
+        elif there == number:
             return event
         else:
             low = event.position

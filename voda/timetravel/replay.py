@@ -1,6 +1,6 @@
-"""The past, folded again: the state at any position, and the events between any two.
+"""Replay: the state at any position of a log, and the events between two positions.
 
-Rule: what is read here is never written; a snapshot saves time and changes nothing.
+Rule: it only reads; a snapshot saves time and does not change the result.
 """
 
 from collections.abc import AsyncIterator
@@ -12,7 +12,7 @@ from voda.projections.live import Live
 
 _PAGE = 2_000
 _PAGE_FOLDED = 250
-"""A fold costs more than a read, and a server has others to serve meanwhile."""
+"""Smaller, because a fold costs more than a read and a server has other requests meanwhile."""
 
 
 async def live_at(store: EventStore, position: int) -> Live:
@@ -29,7 +29,7 @@ async def events_between(
 ) -> AsyncIterator[Event]:
     """Yield the events with `after` < position <= `until`, in order, page by page; of one stream where given."""
     while until is None or after < until:
-        # Not an event further than asked for: it may be the damaged one.
+        # Not one event more: the next one may be damaged.
         limit = page if until is None else min(page, until - after)
         events = await store.read(after, limit, stream=stream)
         for event in events:

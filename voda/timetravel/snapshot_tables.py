@@ -1,6 +1,6 @@
-"""One moment of a cluster as tables: nodes with those who hold their GPUs, and jobs with what they have.
+"""One moment of a cluster as tables: nodes with the holders of their GPUs, and jobs with their workers.
 
-Rule: pure; every figure is carried on to the instant of the scene.
+Rule: pure; every figure is of the same instant.
 """
 
 import math
@@ -22,7 +22,7 @@ class NodeRow(Struct, frozen=True, kw_only=True):
     gpus: int
     foreign_gpus: int
     free_gpus: int
-    """That a plan could hand out; 0 on a node that is not ready or cordoned."""
+    """Free for a plan; 0 on a node that is not ready or cordoned."""
     is_ready: bool
     is_schedulable: bool
     held_gpus: Mapping[str, int]
@@ -35,7 +35,7 @@ class JobRow(Struct, frozen=True, kw_only=True):
     job_id: str
     phase: Phase
     replicas: int
-    """Observed; `planned` is what the plan in force wants."""
+    """Observed; `planned` is the number in the plan in force."""
     planned: int
     min_replicas: int
     max_replicas: int
@@ -93,17 +93,17 @@ def cluster_snapshot(state: ClusterState, at: float) -> ClusterSnapshot:
     )
 
 
-def held_on(node: str, jobs: Mapping[str, Job]) -> Mapping[str, int]:
+def gpus_by_job(node: str, jobs: Mapping[str, Job]) -> Mapping[str, int]:
     """Return job id -> GPUs that the job's workers hold on the node."""
-    held = {
+    gpus = {
         job_id: sum(1 for there in job.workers.values() if there == node) * job.spec.gpus_per_replica
         for job_id, job in jobs.items()
     }
-    return {job_id: held[job_id] for job_id in sorted(held) if held[job_id]}
+    return {job_id: gpus[job_id] for job_id in sorted(gpus) if gpus[job_id]}
 
 
 def _node_row(node: Node, jobs: Mapping[str, Job]) -> NodeRow:
-    held = held_on(node.name, jobs)
+    held = gpus_by_job(node.name, jobs)
     return NodeRow(
         name=node.name,
         gpus=node.gpus,

@@ -8,17 +8,18 @@ import heapq
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from voda.controller.follower import catch_up
-from voda.domain.plugins import first_known
+from voda.domain.state import ClusterState
 from voda.events.envelope import Event
 from voda.events.event_text import per_node
-from voda.events.types import JobPriorityChanged, LeaderElected, PlanAdopted
+from voda.events.types import JobQueueLevelChanged, LeaderElected, PlanAdopted
 from voda.log.store import EventStore
-from voda.planner.decide import changes, decide
-from voda.policies.base import Queueing
+from voda.planner.priority import without_priorities
+from voda.planner.redecide import DEFAULT, Registries, redecide
+from voda.policies import has_queues
 from voda.projections.live import Live
-from voda.timetravel.registries import DEFAULT, Registries
 from voda.timetravel.replay import events_between
 
 _FAMILY = "decisions."
@@ -81,7 +82,7 @@ async def plans_again(
         event, fact = batch[0], batch[0].data
         if isinstance(fact, PlanAdopted):
             await catch_up(store, [live], after=live.position, until=_based_on(event))
-            yield event, _recomputed(live, event, fact, registries)
+            yield event, _again(live, live.state(fact.pool), event, fact, registries)
 
 
 async def _decisions(store: EventStore) -> AsyncIterator[Sequence[Event]]:
@@ -107,7 +108,7 @@ async def _batches(store: EventStore, stream: str) -> AsyncIterator[Sequence[Eve
         if moves and not _are_together(moves[0], event):
             yield moves
             moves = []
-        if isinstance(event.data, JobPriorityChanged):
+        if isinstance(event.data, JobQueueLevelChanged):
             moves.append(event)
         elif isinstance(event.data, PlanAdopted):
             yield [event]
@@ -117,7 +118,7 @@ async def _batches(store: EventStore, stream: str) -> AsyncIterator[Sequence[Eve
 
 def _are_together(first: Event, event: Event) -> bool:
     return (
-        isinstance(event.data, JobPriorityChanged)
+        isinstance(event.data, JobQueueLevelChanged)
         and event.recorded_at == first.recorded_at
         and _based_on(event) == _based_on(first)
     )
@@ -126,7 +127,7 @@ def _are_together(first: Event, event: Event) -> bool:
 def _based_on(event: Event) -> int:
     # A decision cannot rest on what came after it, whatever it says.
     fact = event.data
-    assert isinstance(fact, PlanAdopted | JobPriorityChanged)
+    assert isinstance(fact, PlanAdopted | JobQueueLevelChanged)
     return min(fact.based_on, event.position - 1)
 
 
@@ -139,11 +140,18 @@ def _difference(live: Live, batch: Sequence[Event], registries: Registries) -> D
 
 
 def _recomputed(live: Live, event: Event, fact: PlanAdopted, registries: Registries) -> PlanAdopted | None:
+    """Return what is decided in the plan's place, by the rule on priorities that the plan was decided by."""
     state = live.state(fact.pool)
-    policy = first_known(registries.policies, state.settings.policy, state.plan.policy)
-    placer = first_known(registries.placers, state.settings.placer, state.plan.placer)
-    plan = decide(state, policy, placer, event.recorded_at, cause=fact.cause)
-    return changes(state.plan, plan, live.cluster.undecided(fact.pool))
+    if fact.respects_priority:
+        return _again(live, state, event, fact, registries)
+    again = _again(live, without_priorities(state), event, fact, registries)
+    return replace(again, respects_priority=False) if again is not None else None
+
+
+def _again(
+    live: Live, state: ClusterState, event: Event, fact: PlanAdopted, registries: Registries
+) -> PlanAdopted | None:
+    return redecide(state, live.cluster.undecided(fact.pool), registries, event.recorded_at, cause=fact.cause)
 
 
 def _plan_difference(
@@ -190,12 +198,12 @@ def _assignment(fact: PlanAdopted, job_id: str, otherwise: str) -> str:
 
 
 def _queue_difference(live: Live, batch: Sequence[Event], registries: Registries) -> Difference | None:
-    facts = [event.data for event in batch if isinstance(event.data, JobPriorityChanged)]
+    facts = [event.data for event in batch if isinstance(event.data, JobQueueLevelChanged)]
     pool = facts[0].pool
     state = live.cluster.state(pool)
-    policy = first_known(registries.policies, state.settings.policy, state.plan.policy)
+    policy = registries.policy(state.settings, state.plan)
     moves: Mapping[str, tuple[int, str]] = {}
-    if isinstance(policy, Queueing):
+    if has_queues(policy):
         moves = policy.requeue(state, batch[0].recorded_at)
     recorded = {fact.job_id: (fact.queue_level, fact.reason) for fact in facts}
     for job_id in sorted({*recorded, *moves}):
@@ -211,7 +219,7 @@ def _queue_difference(live: Live, batch: Sequence[Event], registries: Registries
 
 
 def _is_of(event: Event, job_id: str) -> bool:
-    return isinstance(event.data, JobPriorityChanged) and event.data.job_id == job_id
+    return isinstance(event.data, JobQueueLevelChanged) and event.data.job_id == job_id
 
 
 def _move(move: tuple[int, str] | None) -> str:

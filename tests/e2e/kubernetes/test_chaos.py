@@ -27,9 +27,9 @@ from voda.events.envelope import Event
 from voda.events.types import JobCanceled, JobCompleted, JobFailed, JobSubmitted
 from voda.log.factory import open_log
 from voda.log.postgres.database import PostgresDatabase
+from voda.projections.job_record import JobRecord
 from voda.projections.job_registry import JobRegistry
 from voda.projections.live_cluster import LiveCluster
-from voda.projections.records import JobRecord
 
 _POOL = "v100"
 _STEPS = 60

@@ -30,12 +30,12 @@ async def test_job_when_a_dearer_one_is_served_less_is_preempted_and_resumes(wor
     ns = world.namespace
     tiresias = {**AT_ONCE, "policy": "elastic-tiresias"}
     async with voda(world, tmp_path, pools={"v100": tiresias}) as it:
-        await it.set("v100", tiresias_demote_gpu_s=2.0, tiresias_promote_knob=1e6)
+        await it.set("v100", parameters={"elastic-tiresias": {"demote_gpu_s": 2.0, "promote_knob": 1e6}})
         await world.submit(an_mpijob("rigid", ns, workers=4, least=4, most=4))
         await it.until_runs("rigid", 4)
         await world.until(lambda: (rigid := it.job(it.id("rigid"))) is not None and rigid.queue_level == LOW)
         # The other one stays where it is, however long it runs.
-        await it.set("v100", tiresias_demote_gpu_s=1e6)
+        await it.set("v100", parameters={"elastic-tiresias": {"demote_gpu_s": 1e6}})
         await world.submit(an_mpijob("urgent", ns, workers=4, least=4, most=4))
         await it.until_runs("urgent", 4)
         assert it.phase(it.id("rigid")) == "Waiting"

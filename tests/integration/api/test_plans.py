@@ -6,15 +6,17 @@ from voda.api.schemas import Plan, Problem
 from voda.clock import VirtualClock
 from voda.controller.controller import Controller
 from voda.events.types import JobCanceled, JobCompleted, JobSubmitted, RatelimitChanged, WorkerStarted
-from voda.placement.registry import placer
-from voda.policies.registry import policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES
 
 
 async def a_leader(service: Service) -> Controller:
     """Return a controller that decides at once."""
     backend = service.backend
     await service.happens(RatelimitChanged(pool="default", ratelimit_s=0.0))
-    leader = Controller(pool="default", store=backend.store, clock=backend.clock, policies=policy, placers=placer)
+    leader = Controller(
+        pool="default", store=backend.store, clock=backend.clock, policies=POLICIES.choose, placers=PLACERS.choose
+    )
     await leader.lead("test")
     return leader
 

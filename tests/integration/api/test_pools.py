@@ -57,6 +57,17 @@ async def test_settings_when_changed_then_are_in_force_and_in_the_log() -> None:
         ]
 
 
+async def test_parameters_of_a_policy_when_changed_then_only_what_differs_is_recorded() -> None:
+    async with a_service() as service:
+        change = {"parameters": {"tiresias": {"demote_gpu_s": 7200, "promote_knob": 8}, "elastic-tiresias": {}}}
+        settings = (await service.ask("PATCH", SETTINGS, body=change)).as_a(Settings)
+        assert settings.parameters["tiresias"] == {"demote_gpu_s": 7200.0, "promote_knob": 8.0}
+        assert settings.parameters["elastic-tiresias"]["demote_gpu_s"] == 3600.0
+        assert [event.data for event in await settings_events(service)] == [
+            PolicyChanged(pool="default", parameters={"tiresias": {"demote_gpu_s": 7200.0}})
+        ]
+
+
 async def test_settings_when_they_are_so_already_then_nothing_is_recorded() -> None:
     async with a_service() as service:
         answer = await service.ask("PATCH", SETTINGS, body={"policy": "elastic-fifo", "ratelimit_s": 30})
@@ -72,7 +83,18 @@ async def test_settings_when_they_are_so_already_then_nothing_is_recorded() -> N
         ({"ratelimit_s": 86_401}, "ratelimit_s", "86400"),
         ({"ratelimit_s": None}, "ratelimit_s", ""),
         ({"span_penalty": 1.5}, "span_penalty", "1"),
-        ({"tiresias_compact_pending": 1.5}, "tiresias_compact_pending", ""),
+        (
+            {"parameters": {"elastic-tiresias": {"compact_pending": 1.5}}},
+            "parameters.elastic-tiresias.compact_pending",
+            "1.5",
+        ),
+        (
+            {"parameters": {"tiresias": {"demote_gpu_s": -1}}},
+            "parameters.tiresias.demote_gpu_s",
+            "expected a number >= 0",
+        ),
+        ({"parameters": {"fifo": {"knob": 1}}}, "parameters.fifo.knob", "it has none"),
+        ({"parameters": {"tiresas": {"demote_gpu_s": 1}}}, "parameters.tiresas", "Did you mean 'tiresias'"),
         ({"polycy": "fifo"}, "polycy", "unknown"),
     ],
 )

@@ -22,9 +22,8 @@ from voda.domain.state import ClusterState
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobSubmitted, LeaderElected, PolicyChanged, RatelimitChanged, WorkerStarted
 from voda.log.memory import MemoryStore
-from voda.placement.registry import placer
-from voda.policies.base import Policy
-from voda.policies.registry import policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES, Policy
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
 from voda.simulator.cluster import SimulatedCluster
@@ -73,7 +72,7 @@ class Clumsy:
     def allocate(self, view: ClusterState, now: float) -> Allocation:
         if not self.is_mended:
             raise ZeroDivisionError("by nothing")
-        return policy("fifo").allocate(view, now)
+        return POLICIES.choose("fifo").allocate(view, now)
 
 
 class Stage:
@@ -91,8 +90,8 @@ class Stage:
                 pool="default",
                 store=self.store,
                 clock=self.clock,
-                policies=lambda name: policies.get(name) or policy(name),
-                placers=placer,
+                policies=lambda name: policies.get(name) or POLICIES.choose(name),
+                placers=PLACERS.choose,
             ),
             reconciler=WorkerReconciler(cluster=self.cluster, watcher=watcher, clock=self.clock),
             watcher=watcher,
@@ -132,7 +131,7 @@ async def a_stage(policies: Mapping[str, Policy] | None = None) -> AsyncIterator
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_of_a_pool, "_RETRY_S", 0.05)
-    monkeypatch.setattr(loop_of_a_pool, "_RETRY_UNFORESEEN_S", 0.05)
+    monkeypatch.setattr(loop_of_a_pool, "_RETRY_UNEXPECTED_S", 0.05)
 
 
 async def test_loop_when_the_disk_of_the_log_was_full_goes_on_once_there_is_room() -> None:

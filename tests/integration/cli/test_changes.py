@@ -148,6 +148,13 @@ def test_settings_are_shown_and_changed(server: Server) -> None:
     )
     assert server.voda("set-policy", "ffdl").stdout == "pool default: policy elastic-fifo -> ffdl\n"
     assert msgspec.json.decode(server.voda("settings", "default", "-o", "json").stdout)["policy"] == "ffdl"
+    assert server.voda("set-policy", "tiresias", "-P", "demote_gpu_s=60").stdout == (
+        "pool default: policy ffdl -> tiresias, tiresias.demote_gpu_s 3600 -> 60\n"
+    )
+    assert "  tiresias.demote_gpu_s     60" in server.voda("settings").stdout
+    assert "elastic-tiresias" not in server.voda("settings").stdout
+    with pytest.raises(InvalidInput, match="tiresias has no parameter 'demote': it has demote_gpu_s, promote_knob"):
+        server.voda("set-policy", "tiresias", "--parameter", "demote=1")
     with pytest.raises(InvalidInput, match=r"ratelimit_s: expected a number >= 0$"):
         server.voda("settings", "--ratelimit", "-1")
     with pytest.raises(InvalidInput, match="Did you mean 'elastic-fifo'"):

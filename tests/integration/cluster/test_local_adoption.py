@@ -97,7 +97,7 @@ async def an_owner(jobs: Path) -> AsyncIterator[Owner]:
 
 
 @asynccontextmanager
-async def taken_over(jobs: Path, *run_specs: RunSpec) -> AsyncIterator[Ground]:
+async def plan_copy(jobs: Path, *run_specs: RunSpec) -> AsyncIterator[Ground]:
     """Yield ground on the same folder, opened by this process."""
     ground = Ground(folder=jobs)
     for run_spec in run_specs:
@@ -118,7 +118,7 @@ async def test_job_when_its_owner_is_killed_goes_on_and_is_adopted(tmp_path: Pat
         await owner.kill()
     pid = int(log.read_text())
     assert is_alive(pid)
-    async with taken_over(tmp_path / "jobs", job) as ground:
+    async with plan_copy(tmp_path / "jobs", job) as ground:
         assert await ground.workers() == (0, 1)
         await ground.start(job, 2)
         await ground.resize("a", 3)
@@ -141,7 +141,7 @@ async def test_end_when_nobody_looked_is_learned(tmp_path: Path) -> None:
     (tmp_path / "go").touch()
     for job_id in "ab":
         await until((jobs / job_id / ".voda/replicas/launcher/exit.json").exists)
-    async with taken_over(jobs, well, badly) as ground:
+    async with plan_copy(jobs, well, badly) as ground:
         await ground.until_workers()
         await ground.until_workers(job_id="b")
         assert (await ground.cluster.observe()).ended == {
@@ -161,7 +161,7 @@ async def test_halt_when_its_owner_is_killed_meanwhile_is_finished(tmp_path: Pat
         await until(lambda: log.exists() and "up" in log.read_text())
         await owner.halt("a")
         await owner.kill()
-    async with taken_over(tmp_path / "jobs", job) as ground:
+    async with plan_copy(tmp_path / "jobs", job) as ground:
         await ground.until_workers()
         assert not any(isinstance(notice, JobFailed) for notice in ground.notices())
 
@@ -175,7 +175,7 @@ async def test_agents_when_one_died_meanwhile_are_told_apart(tmp_path: Path) -> 
         await owner.kill()
     os.kill(int(logs[1].read_text()), signal.SIGKILL)
     await until((tmp_path / "jobs/a/.voda/replicas/worker-1/exit.json").exists)
-    async with taken_over(tmp_path / "jobs", job) as ground:
+    async with plan_copy(tmp_path / "jobs", job) as ground:
         await ground.until_told(WorkerExited(job_id="a", workers=(1,), cause="failed", exit_code=137))
         assert await ground.workers() == (0,)
 
@@ -195,7 +195,7 @@ async def test_agent_when_its_owner_died_before_telling_it_to_go_is_told_by_the_
     process, aside = home / ".voda/replicas/worker-1/process.json", tmp_path / "process.json"
     if comes_late:
         process.rename(aside)
-    async with taken_over(tmp_path / "jobs", job) as ground:
+    async with plan_copy(tmp_path / "jobs", job) as ground:
         if comes_late:
             assert await ground.workers() == (0, 1)
             aside.rename(process)
@@ -210,7 +210,7 @@ async def test_job_that_ends_when_its_record_tells_nobody_to_go_is_ended_all_the
         await owner.start(an_mpi_job("a", FOREVER), 2)
         await owner.kill()
     _rewritten(jobs, state="halting")
-    async with taken_over(jobs, an_mpi_job("a", FOREVER)) as ground:
+    async with plan_copy(jobs, an_mpi_job("a", FOREVER)) as ground:
         await ground.until_told(WorkerExited(job_id="a", workers=(0, 1)))
 
 
@@ -227,7 +227,7 @@ async def test_launcher_when_a_worker_was_killed_under_it_by_the_former_owner_is
     (jobs / "a/go").touch()
     await until((jobs / "a/.voda/replicas/launcher/exit.json").exists)
     (jobs / "a/go").unlink()
-    async with taken_over(jobs, job) as ground:
+    async with plan_copy(jobs, job) as ground:
         await until(lambda: ground.log().count("up") == 2)
         assert (await ground.cluster.observe()).ended == {}
 
@@ -250,7 +250,7 @@ async def test_process_when_it_bears_a_dead_ones_id_is_not_taken_for_it(tmp_path
     await until(lambda: not is_alive(alive["pid"]) and not is_alive(int(log.read_text())))
     # The id is given to somebody else: this very process.
     process.write_text(json.dumps({**alive, "pid": os.getpid(), "start": (start_of(os.getpid()) or 0) - 1}))
-    async with taken_over(tmp_path / "jobs", job) as ground:
+    async with plan_copy(tmp_path / "jobs", job) as ground:
         await ground.until_workers()
         ended = (await ground.cluster.observe()).ended["a"]
         assert isinstance(ended, JobFailed)
@@ -269,7 +269,7 @@ async def test_program_when_its_owner_is_killed_at_any_moment_runs_once(tmp_path
         # What it started may hold the other end of its output.
         started.cancel()
         await asyncio.gather(started, return_exceptions=True)
-    async with taken_over(jobs, job) as ground:
+    async with plan_copy(jobs, job) as ground:
         if not await ground.workers():
             await ground.start(job)
         await until(lambda: ground.log().endswith("\n"))
@@ -309,7 +309,7 @@ async def test_program_when_the_shim_of_a_dead_owner_comes_very_late_runs_once_a
         grant(self, name, run, devices)
 
     monkeypatch.setattr(JobFolder, "grant", just_after_it_came)
-    async with taken_over(jobs, job) as ground:
+    async with plan_copy(jobs, job) as ground:
         assert not late
         await until(lambda: ground.log().endswith("\n"))
         assert ground.log().count("\n") == 1
@@ -328,7 +328,7 @@ async def test_assignment_when_adopted_is_the_same(tmp_path: Path) -> None:
         await owner.start(job, 2)
         await owner.kill()
     before = JobFolder(tmp_path / "jobs", "a").load()
-    async with taken_over(tmp_path / "jobs", job) as ground:
+    async with plan_copy(tmp_path / "jobs", job) as ground:
         other = an_mpi_job("b", f"echo up; {FOREVER}")
         await ground.start(other, 2)
         after, fresh = JobFolder(ground.folder, "a").load(), JobFolder(ground.folder, "b").load()
@@ -349,7 +349,7 @@ async def test_folder_when_somebody_copied_a_job_is_left_alone(tmp_path: Path) -
         for copied in ("a-copy", "z-copy", "b.bak"):
             shutil.copytree(jobs / "b", jobs / copied)
         await owner.kill()
-    async with taken_over(jobs, job) as ground:
+    async with plan_copy(jobs, job) as ground:
         await ground.resize("b", 2)
         assert await ground.workers("b") == (0, 1)
         assert json.loads((jobs / "z-copy/.voda/record.json").read_text())["devices"].keys() == {"0"}

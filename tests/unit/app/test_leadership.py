@@ -19,8 +19,8 @@ from voda.domain.errors import Fenced, LogDamaged, StoreUnavailable
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import LEADERSHIP, LeaderElected
 from voda.log.memory import MemoryStore
-from voda.placement.registry import placer
-from voda.policies.registry import policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/voda/leases/voda"
 STREAM = "decisions.default"
@@ -98,7 +98,7 @@ class Candidate:
         if self.raises is not None:
             raise self.raises
         controller = Controller(
-            pool="default", store=self.stage.store, clock=self.clock, policies=policy, placers=placer
+            pool="default", store=self.stage.store, clock=self.clock, policies=POLICIES.choose, placers=PLACERS.choose
         )
         await controller.lead(self.name, epoch)
         while True:

@@ -17,8 +17,8 @@ from voda.domain.plan import Action
 from voda.events.envelope import ANY_VERSION, Event, Fact, Head
 from voda.events.types import AnyFact, JobSubmitted, LeaderElected, PlanAdopted, PolicyChanged, RatelimitChanged
 from voda.log.memory import MemoryStore
-from voda.placement.registry import placer
-from voda.policies.registry import policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
 from voda.simulator.cluster import SimulatedCluster
@@ -101,7 +101,9 @@ class Stage:
 
     def a_loop(self) -> PoolLoop:
         watcher = Watcher(store=self.store, clock=self.clock)
-        controller = Controller(pool="default", store=self.store, clock=self.clock, policies=policy, placers=placer)
+        controller = Controller(
+            pool="default", store=self.store, clock=self.clock, policies=POLICIES.choose, placers=PLACERS.choose
+        )
         reconciler = WorkerReconciler(cluster=self.cluster, watcher=watcher, clock=self.clock)
         loop = PoolLoop(
             clock=self.clock, cluster=self.cluster, controller=controller, reconciler=reconciler, watcher=watcher

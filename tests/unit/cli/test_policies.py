@@ -1,5 +1,7 @@
 """`voda policies`: the list, for people and for programs."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from typer.testing import CliRunner
@@ -7,12 +9,12 @@ from typer.testing import CliRunner
 from voda.cli import build_app
 
 
-def test_policies_when_asked_for_json_are_name_title_and_paper() -> None:
+def test_policies_when_asked_for_json_are_name_title_paper_and_parameters() -> None:
     result = CliRunner().invoke(build_app(), ["policies", "-o", "json"])
     assert result.exit_code == 0
-    rows = msgspec.json.decode(result.stdout, type=list[dict[str, str]])
+    rows = msgspec.json.decode(result.stdout, type=list[dict[str, Any]])
     assert [row["name"] for row in rows][:2] == ["afs-l", "elastic-fifo"]
-    assert {key for row in rows for key in row} == {"name", "title", "paper"}
+    assert {key for row in rows for key in row} == {"name", "title", "paper", "parameters"}
 
 
 def test_policies_when_listed_fit_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from voda.app.snapshots import Snapshots
 from voda.application.read_model import View
 from voda.clock import VirtualClock
 from voda.controller.controller import Controller
-from voda.controller.follower import catch_up, restore, take_snapshot
+from voda.controller.follower import catch_up, restore, take_snapshots
 from voda.domain.errors import LogArchived
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobSubmitted, NodeJoined, PlanAdopted
@@ -19,8 +19,8 @@ from voda.log.durable_store import Base
 from voda.log.factory import open_store
 from voda.log.memory import MemoryStore
 from voda.log.store import EventStore, Snapshot
-from voda.placement.registry import placer
-from voda.policies.registry import policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES
 from voda.projections.live import Live
 
 CLOCK = VirtualClock(1000.0)
@@ -41,7 +41,9 @@ async def folded(store: EventStore) -> Live:
 
 
 def a_controller(store: EventStore, live: Live | None = None) -> Controller:
-    return Controller(pool="default", store=store, clock=CLOCK, policies=policy, placers=placer, folded=live)
+    return Controller(
+        pool="default", store=store, clock=CLOCK, policies=POLICIES.choose, placers=PLACERS.choose, initial=live
+    )
 
 
 async def keep_unreadable(store: EventStore, position: int) -> None:
@@ -55,7 +57,7 @@ async def keep_unreadable(store: EventStore, position: int) -> None:
 async def test_snapshot_that_cannot_be_read_is_passed_over_for_an_older_one() -> None:
     store = MemoryStore()
     at = await add(store, NodeJoined(node=a_node("n1", gpus=2)))
-    await take_snapshot(store, await folded(store), at)
+    await take_snapshots(store, [await folded(store)], at)
     await keep_unreadable(store, await add(store, JobSubmitted(spec=a_spec("a"))))
     live = Live()
     assert await restore(store, live) == at

@@ -8,7 +8,7 @@ import pytest
 from tests.builders import a_node, a_spec
 from voda.clock import VirtualClock
 from voda.controller.controller import Controller
-from voda.controller.follower import take_snapshot
+from voda.controller.follower import take_snapshots
 from voda.domain.errors import Fenced, InvalidInput, StoreUnavailable
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
@@ -17,8 +17,8 @@ from voda.events.types import (
     AnyFact,
     JobCanceled,
     JobCancelRequested,
-    JobPriorityChanged,
     JobProgressed,
+    JobQueueLevelChanged,
     JobSubmitted,
     LeaderElected,
     NodeJoined,
@@ -29,9 +29,8 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.log.memory import MemoryStore
-from voda.placement.registry import placer
-from voda.policies.base import Policy
-from voda.policies.registry import policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES, Policy
 
 
 class Stage:
@@ -51,8 +50,8 @@ class Stage:
             pool="default",
             store=self.store,
             clock=self.clock,
-            policies=lambda name: self.policies.get(name) or policy(name),
-            placers=placer,
+            policies=lambda name: self.policies.get(name) or POLICIES.choose(name),
+            placers=PLACERS.choose,
             observer=self,
         )
 
@@ -259,7 +258,7 @@ async def caught_up_hash(stage: Stage) -> str:
 async def test_nudge_makes_a_decision_due_without_an_event(stage: Stage) -> None:
     await stage.begin(ratelimit_s=0)
     before = len(stage.decisions)
-    stage.controller.nudge("tick")
+    stage.controller.request_decision("tick")
     await stage.step_at(1500)
     assert len(stage.decisions) == before + 1
 
@@ -289,8 +288,8 @@ async def test_policy_with_queues_is_asked_at_the_instant_it_named() -> None:
     assert await stage.step_at(1100) == 2000
     decisions = len(stage.decisions)
     assert await stage.step_at(2000) == float("inf")
-    (moved,) = await stage.recorded(JobPriorityChanged)
-    assert isinstance(moved.data, JobPriorityChanged)
+    (moved,) = await stage.recorded(JobQueueLevelChanged)
+    assert isinstance(moved.data, JobQueueLevelChanged)
     assert (moved.data.job_id, moved.data.queue_level, moved.data.reason) == ("a", 1, "it is late")
     assert len(stage.decisions) == decisions + 1
 
@@ -464,7 +463,7 @@ async def test_lead_when_it_followed_the_log_keeps_what_it_folded(stage: Stage) 
     standby = stage.a_controller()
     await standby.warm()
     live, cluster = standby.live, standby.live.cluster
-    await take_snapshot(stage.store, stage.controller.live, stage.controller.live.position)
+    await take_snapshots(stage.store, [stage.controller.live], stage.controller.live.position)
     await stage.add(JobCancelRequested(job_id="a"))
     await standby.lead("other", 2)
     assert (standby.live, standby.live.cluster) == (live, cluster)

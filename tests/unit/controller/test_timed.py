@@ -4,26 +4,25 @@ import pytest
 
 from tests.builders import a_job, a_node, a_state
 from voda.controller.instrumented import timed_placers, timed_policies
-from voda.placement.registry import placer
-from voda.policies.base import Queueing
-from voda.policies.registry import policies, policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES, Queueing
 
 
-@pytest.mark.parametrize("name", [*policies()])
+@pytest.mark.parametrize("name", [*POLICIES])
 def test_timed_policy_answers_as_the_one_behind_it(name: str) -> None:
     took: list[tuple[str, float]] = []
-    timed = timed_policies(policy, lambda *told: took.append(told))(name)
+    timed = timed_policies(POLICIES.choose, lambda *told: took.append(told))(name)
     view = a_state(jobs=[a_job("a", max_replicas=2)], nodes=[a_node()])
-    assert timed.allocate(view, 5.0) == policy(name).allocate(view, 5.0)
-    assert isinstance(timed, Queueing) == isinstance(policy(name), Queueing)
-    assert issubclass(type(timed), Queueing) == issubclass(type(policy(name)), Queueing)
-    assert (timed.name, timed.title) == (policy(name).name, policy(name).title)
+    assert timed.allocate(view, 5.0) == POLICIES.choose(name).allocate(view, 5.0)
+    assert isinstance(timed, Queueing) == isinstance(POLICIES.choose(name), Queueing)
+    assert issubclass(type(timed), Queueing) == issubclass(type(POLICIES.choose(name)), Queueing)
+    assert (timed.name, timed.title) == (POLICIES.choose(name).name, POLICIES.choose(name).title)
     assert [told for told, _ in took] == [name]
 
 
 def test_timed_placer_answers_as_the_one_behind_it() -> None:
     took: list[tuple[str, float]] = []
-    timed = timed_placers(placer, lambda *told: took.append(told))("steady")
+    timed = timed_placers(PLACERS.choose, lambda *told: took.append(told))("steady")
     view = a_state(jobs=[a_job("a", max_replicas=2)], nodes=[a_node()])
     assert timed.place(view, {"a": 2}, 5.0) == {"a": ("n1", "n1")}
     assert [told for told, _ in took] == ["steady"]

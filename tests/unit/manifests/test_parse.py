@@ -31,7 +31,7 @@ def test_job_when_only_its_replicas_are_said_is_rigid() -> None:
     manifest = an_mpi_job(replicas=3)
     spec = spec_of(manifest)
     assert (spec.job_id, spec.name, spec.namespace, spec.kind) == ("digits", "digits", "default", "MPIJob")
-    assert (spec.pool, spec.queue, spec.user, spec.priority, spec.epochs) == ("default", "", "", 0, 0)
+    assert (spec.pool, spec.user, spec.priority, spec.epochs) == ("default", "", 0, 0)
     assert sizes(manifest) == (3, 3, 3)
     assert not spec.is_elastic
     assert spec.manifest is manifest
@@ -138,19 +138,15 @@ def test_environment_when_it_names_epochs_priority_and_job_is_heeded() -> None:
 
 
 def test_annotations_when_the_environment_says_otherwise_win() -> None:
-    annotations = {"voda.dev/epochs": "3", "voda.dev/priority": "+7", "voda.dev/pool": "v100", "voda.dev/queue": "lab"}
+    annotations = {"voda.dev/epochs": "3", "voda.dev/priority": "+7", "voda.dev/pool": "v100"}
     env = {"EPOCHS": "150", "JOB_PRIORITY": "1"}
-    metadata = {"labels": {"kueue.x-k8s.io/queue-name": "other"}, "namespace": "team-a"}
+    metadata = {"namespace": "team-a"}
     spec = spec_of(an_mpi_job(env=env, annotations=annotations, metadata=metadata))
-    assert (spec.epochs, spec.priority, spec.pool, spec.queue, spec.namespace) == (3, 7, "v100", "lab", "team-a")
+    assert (spec.epochs, spec.priority, spec.pool, spec.namespace) == (3, 7, "v100", "team-a")
 
 
 def test_category_when_no_job_name_is_given_is_the_name_without_its_running_number() -> None:
     assert spec_of(an_mpi_job(metadata={"name": "mnist-20210714-035048"})).category == "mnist"
-
-
-def test_queue_when_kueue_labels_the_job_is_that_label() -> None:
-    assert spec_of(an_mpi_job(metadata={"labels": {"kueue.x-k8s.io/queue-name": "team-a"}})).queue == "team-a"
 
 
 @pytest.mark.parametrize("role", ["Worker", "Master"])
@@ -195,7 +191,6 @@ def test_pool_when_none_is_named_is_the_default_given() -> None:
         ({"annotations": {"voda.dev/epochs": "٣"}}, "metadata.annotations[voda.dev/epochs]", "whole number"),
         ({"annotations": {"voda.dev/priority": "2000000000"}}, "metadata.annotations[voda.dev/priority]", "1000000000"),
         ({"annotations": {"voda.dev/pool": "a.b"}}, "metadata.annotations[voda.dev/pool]", "letters, digits"),
-        ({"annotations": {"voda.dev/queue": "a/b"}}, "metadata.annotations[voda.dev/queue]", "letters, digits"),
         ({"annotations": "none"}, "metadata.annotations", "expected a mapping, got 'none'"),
         ({"env": {"MIN_NP": "4", "MAX_NP": "2"}}, f"{_ENV}[1].value", "no less than 4"),
         ({"env": {"NP": "9", "MIN_NP": "1", "MAX_NP": "2"}}, f"{_ENV}[0].value", "got 9"),

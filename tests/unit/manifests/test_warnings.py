@@ -102,6 +102,16 @@ def test_ways_to_meet_when_a_machine_has_its_own_are_told() -> None:
     assert unmet(without_images(torch)) == ["spec.elasticPolicy.standalone"]
 
 
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [("annotations", "voda.dev/queue"), ("labels", "voda.dev/queue"), ("labels", "kueue.x-k8s.io/queue-name")],
+)
+def test_queue_when_a_manifest_names_one_is_answered_with_a_warning(where: str, name: str) -> None:
+    (warning,) = parse(an_mpi_job(metadata={where: {name: "lab"}})).warnings
+    assert warning.field == f"metadata.{where}[{name}]"
+    assert warning.message.startswith("queue 'lab' is not used by voda; ")
+
+
 def test_priority_classes_when_named_are_told_on_any_cluster() -> None:
     policy = {"schedulingPolicy": {"priorityClass": "high"}}
     labels = {"kueue.x-k8s.io/priority-class": "high"}

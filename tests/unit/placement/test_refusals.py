@@ -6,12 +6,13 @@ import pytest
 
 from tests.builders import a_job, a_node, a_state
 from voda.domain.estimate import Estimate, linear_speedup
+from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Placement
-from voda.placement.base import Placer
+from voda.placement import Placer
 from voda.placement.packed import Packed
-from voda.placement.refusals import most_telling, room_for
+from voda.placement.refusals import largest_refusal, room_for
 from voda.placement.steady import Steady
 
 FULL = "2 CPUs free, 4 needed"
@@ -99,18 +100,18 @@ def test_packed_when_copies_are_mapped_then_no_copy_comes_to_a_node_that_refuses
 def test_room_when_nodes_refuse_a_job_then_it_is_that_of_the_others_and_of_workers_at_work() -> None:
     view = a_state(nodes=[a_node("n1"), a_node("n2"), a_node("n3", is_ready=False)])
     job = a_job("a", refusals={"n1": FULL, "n3": FULL, "gone": FULL}, workers={0: "n1"})
-    assert room_for(view, job, view.slots(1)) == 4 + 1
+    assert room_for(view, job, view.slots(Gpus(1))) == 4 + 1
 
 
 def test_refusal_that_is_told_is_that_of_the_node_with_most_gpus() -> None:
     view = a_state(nodes=[a_node("n1", gpus=2), a_node("n2", gpus=8), a_node("n3", gpus=8)])
     job = a_job("a", refusals={"n1": "a taint", "n3": "a selector", "n2": FULL})
-    assert most_telling(view, job) == f"n2: {FULL}; 2 more refuse it"
+    assert largest_refusal(view, job) == f"n2: {FULL}; 2 more refuse it"
 
 
 def test_refusal_that_names_its_node_is_told_as_it_is() -> None:
     job = a_job("a", refusals={"n1": "node n1 has 2 CPUs free, worker a-0 needs 4"})
-    assert most_telling(a_state(nodes=[a_node("n1")]), job) == "node n1 has 2 CPUs free, worker a-0 needs 4"
+    assert largest_refusal(a_state(nodes=[a_node("n1")]), job) == "node n1 has 2 CPUs free, worker a-0 needs 4"
 
 
 # ---- the anchor of a PyTorchJob

@@ -9,7 +9,7 @@ from types import FunctionType
 import pytest
 
 from voda import policies as package
-from voda.policies.registry import policies
+from voda.policies import POLICIES
 
 _CONTRIBUTING = Path(__file__).parents[3] / "CONTRIBUTING.md"
 
@@ -21,14 +21,14 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     (policy_path, policy_source), (_, test_source) = blocks
     (tmp_path / Path(policy_path).name).write_text(policy_source, encoding="utf-8")
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
-    policies.cache_clear()
+    POLICIES.search_again()
     yield test_source
     sys.modules.pop("voda.policies.elastic_las", None)
-    policies.cache_clear()
+    POLICIES.search_again()
 
 
 def test_example_when_its_file_is_added_is_a_policy_and_passes_its_test(example: str) -> None:
-    assert len(policies()["elastic-las"].title) <= 60
+    assert len(POLICIES["elastic-las"].title) <= 60
     scope: dict[str, object] = {}
     exec(compile(example, "CONTRIBUTING.md", "exec"), scope)
     tests = [found for name, found in scope.items() if name.startswith("test_")]

@@ -20,7 +20,7 @@ def literally(view: ClusterState) -> dict[str, int]:
         if job.spec.requested * job.spec.gpus_per_replica <= free:
             dealt[job.spec.job_id] = job.spec.requested
             free -= job.spec.requested * job.spec.gpus_per_replica
-    if list(dealt.values()).count(0) > view.settings.tiresias_compact_pending:
+    if list(dealt.values()).count(0) > int(view.settings.parameters["elastic-tiresias"]["compact_pending"]):
         for job in jobs:
             if job.queue_level == 1 and dealt[job.spec.job_id]:
                 free += (dealt[job.spec.job_id] - job.spec.min_replicas) * job.spec.gpus_per_replica
@@ -60,7 +60,7 @@ def test_elastic_tiresias_when_many_are_pending_compacts_the_lower_queue() -> No
         jobs=[low, *high],
         nodes=[a_node(gpus=8)],
         placement={"low": ("n1",) * 4, "high0": ("n1",) * 3},
-        settings=Settings(tiresias_compact_pending=0),
+        settings=Settings(parameters={"elastic-tiresias": {"compact_pending": 0}}),
     )
     answer = ElasticTiresias().allocate(view, 0.0)
     assert answer.replicas == {"high0": 3, "high1": 3, "high2": 0, "low": 2}

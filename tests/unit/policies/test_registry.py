@@ -3,21 +3,20 @@
 import pytest
 
 from voda.domain.errors import InvalidInput
-from voda.policies.base import Queueing
-from voda.policies.registry import policies, policy
+from voda.policies import POLICIES, Queueing
 
 
 def test_policies_when_listed_are_the_eight() -> None:
     eight = "afs-l elastic-fifo elastic-srjf elastic-tiresias ffdl fifo srjf tiresias"
-    assert list(policies()) == eight.split()
+    assert list(POLICIES) == eight.split()
 
 
 def test_policy_when_its_name_is_wrong_is_answered_with_the_closest_and_all() -> None:
     with pytest.raises(
         InvalidInput, match=r"'elastic-fido' is not known. Did you mean 'elastic-fifo'\? Known: afs-l, "
     ):
-        policy("elastic-fido")
+        POLICIES.choose("elastic-fido")
 
 
 def test_queueing_policies_when_looked_for_are_the_two_tiresias() -> None:
-    assert [name for name, one in policies().items() if isinstance(one, Queueing)] == ["elastic-tiresias", "tiresias"]
+    assert [name for name, one in POLICIES.items() if isinstance(one, Queueing)] == ["elastic-tiresias", "tiresias"]

@@ -89,9 +89,8 @@ def queues(draw: st.DrawFn) -> ClusterState:
                 queue_level=draw(st.integers(0, 1)),
             )
         )
-    return a_state(
-        jobs=jobs, settings=Settings(tiresias_demote_gpu_s=draw(seconds), tiresias_promote_knob=draw(st.floats(0, 20)))
-    )
+    parameters = {"demote_gpu_s": draw(seconds), "promote_knob": draw(st.floats(0, 20))}
+    return a_state(jobs=jobs, settings=Settings(parameters={"tiresias": parameters}))
 
 
 @given(queues(), seconds)

@@ -229,7 +229,7 @@ def test_memory_when_jobs_end_keeps_their_categories_alone() -> None:
     log.add(JobCompleted(job_id="a"), at=2000)
     log.add(JobFailed(job_id="b", reason="x"), at=2000)
     log.add(JobCanceled(job_id="c"), at=2000)
-    assert folded(log.events)._tracks == {}
+    assert folded(log.events)._jobs == {}
 
 
 job_ids = st.sampled_from(["a", "b", "c"])

@@ -7,7 +7,7 @@ from voda.events.types import AnyFact, JobCompleted, JobSubmitted, NodeJoined, W
 from voda.projections.live import Live
 from voda.projections.live_cluster import LivePool
 
-_KEPT = {"live-2": (("plan", "jobs", "nodes", "settings", "undecided", "outlived"), 21, 9)}
+_KEPT = {"live-3": (("plan", "jobs", "nodes", "settings", "undecided", "outlived"), 21, 7)}
 """Format -> what snapshots of it keep of a pool, and how many fields of a job and of the settings: whoever changes that
 has to count the format up, or older snapshots are misread.
 """

@@ -1,6 +1,7 @@
 """Who had which GPUs when, by hand."""
 
 from tests.builders import Log, a_node, a_spec
+from voda.domain.gpus import Gpus
 from voda.domain.node import Node
 from voda.events.types import JobCompleted, JobSubmitted, NodeChanged, NodeJoined, NodeLeft, WorkerExited, WorkerStarted
 from voda.projections.timeline import Segment, Timeline
@@ -72,7 +73,7 @@ def test_capacity_follows_nodes_that_fail_return_and_leave() -> None:
     log = Log()
     log.add(NodeJoined(node=a_node("n1", foreign_gpus=1)), at=0)
     log.add(NodeJoined(node=a_node("n2", is_schedulable=False)), at=1)
-    log.add(NodeChanged(node=Node(name="n1", gpus=4, is_ready=False)), at=2)
+    log.add(NodeChanged(node=Node(name="n1", gpus=Gpus(4), is_ready=False)), at=2)
     log.add(NodeLeft(name="n2"), at=3)
     log.add(NodeChanged(node=a_node("n1")), at=4)
     timeline = timeline_of(log)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tests.builders import a_job, a_node, a_state
 from voda.cluster.port import Observed
 from voda.domain.estimate import Estimate
+from voda.domain.gpus import Gpus
 from voda.domain.node import Node
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, Placement, ResizeJob, StartJob, StopJob
 from voda.domain.state import ClusterState
@@ -18,7 +19,7 @@ from voda.events.types import JobCompleted
 from voda.reconcilers.diff import diff
 
 Workers = Mapping[str, Mapping[int, str]]
-GPUS = {"a": 1, "b": 1, "c": 1, "d": 2, "e": 2, "ended": 1}
+GPUS = {name: Gpus(count) for name, count in {"a": 1, "b": 1, "c": 1, "d": 2, "e": 2, "ended": 1}.items()}
 """GPUs per worker of every job of these tests."""
 
 

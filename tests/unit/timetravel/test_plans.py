@@ -5,7 +5,7 @@ import pytest
 from voda.domain.plan import Plan
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.plan_diff import adopted
-from voda.events.types import AnyFact, JobPriorityChanged, JobProgressed, LeaderElected, PlanAdopted
+from voda.events.types import AnyFact, JobProgressed, JobQueueLevelChanged, LeaderElected, PlanAdopted
 from voda.log.memory import MemoryStore
 from voda.timetravel import plans
 from voda.timetravel.plans import plan_numbered, position_of
@@ -49,7 +49,7 @@ async def a_pool(count: int) -> Pool:
         for _ in range(number % 3):
             await pool.add(JobProgressed(job_id="j1", epochs_done=float(number), workers=1))
         if number % 4 == 0:
-            await pool.add(JobPriorityChanged(pool="default", job_id="j1", queue_level=1))
+            await pool.add(JobQueueLevelChanged(pool="default", job_id="j1", queue_level=1))
         await pool.adopt(placed={f"j{number % 5}": ("n1",) * (number % 2 + 1)}, released=(f"j{(number + 2) % 5}",))
     return pool
 
@@ -80,13 +80,13 @@ async def test_plan_numbered_when_asked_then_names_the_jobs_it_changed() -> None
 
 
 async def test_plan_numbered_when_begun_from_a_snapshot_then_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    from voda.controller.follower import catch_up, take_snapshot
+    from voda.controller.follower import catch_up, take_snapshots
     from voda.projections.live import Live
 
     pool = await a_pool(30)
     live = Live()
     until = await catch_up(pool.store, [live], after=0, until=pool.positions[20] + 1)
-    await take_snapshot(pool.store, live, until)
+    await take_snapshots(pool.store, [live], until)
     monkeypatch.setattr(plans, "_WORTH_A_SNAPSHOT", 3)
     for number in (20, 21, 25, 30):
         found = await plan_numbered(pool.store, "default", number)

@@ -17,6 +17,7 @@ from tests.torture.evidence import read_journal, read_log
 from tests.torture.run import _idle
 from tests.unit.torture.damages import DAMAGE, INVENTED, job_is_lost
 from tests.unit.torture.stories import MANIFEST, Story, a_fact, a_job, a_sound_story, asked, told
+from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events.envelope import ANY_VERSION, Fact
@@ -86,7 +87,7 @@ async def test_checker_when_voda_exports_a_log_can_read_it(tmp_path: Path) -> No
     spec = JobSpec(job_id="a", name="a", user="ann", manifest=MANIFEST)
     leader = LeaderElected(pool="default", leader="r1")
     facts: Sequence[AnyFact] = [
-        NodeJoined(node=Node(name="n1", gpus=2)),
+        NodeJoined(node=Node(name="n1", gpus=Gpus(2))),
         leader,
         JobSubmitted(spec=spec),
         JobCompleted(job_id="a"),

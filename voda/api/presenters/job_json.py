@@ -12,7 +12,7 @@ from msgspec import Struct
 from voda.api.presenters.jobs import job_of
 from voda.api.schemas import Warned
 from voda.application.read_model import View
-from voda.projections.records import JobRecord
+from voda.projections.job_record import JobRecord
 from voda.simulator.whatif.forecast import ExpectedTimes
 
 _encode: Final = msgspec.json.Encoder().encode

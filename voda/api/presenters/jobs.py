@@ -2,7 +2,7 @@
 
 from voda.api import schemas
 from voda.api.presenters.timestamps import instant
-from voda.projections.records import JobRecord, ProgressReport
+from voda.projections.job_record import JobRecord, ProgressReport
 from voda.simulator.whatif.forecast import ExpectedTimes
 
 _NOTHING_EXPECTED = schemas.Forecast()
@@ -23,7 +23,6 @@ def job_of(record: JobRecord, forecast: ExpectedTimes | None = None, forecast_at
         namespace=spec.namespace,
         user=spec.user,
         pool=spec.pool,
-        queue=spec.queue,
         kind=spec.kind,
         priority=spec.priority,
         phase=job.phase,

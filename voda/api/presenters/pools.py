@@ -11,13 +11,15 @@ from voda.api.schemas import Pool, Settings
 from voda.domain import state as domain
 from voda.domain.job import Phase
 from voda.domain.state import ClusterState
+from voda.policies.toolkit.parameters import in_force
 
 _DIGITS = 16
 
 
 def settings_of(settings: domain.Settings) -> Settings:
     """Return the settings in force."""
-    return msgspec.convert({name: getattr(settings, name) for name in Settings.__struct_fields__}, Settings)
+    fields = {name: getattr(settings, name) for name in Settings.__struct_fields__}
+    return msgspec.convert({**fields, "parameters": in_force(settings)}, Settings)
 
 
 def pool_of(view: ClusterState) -> Pool:

@@ -56,9 +56,9 @@ class Job(Wire, frozen=True, kw_only=True):
     namespace: str
     user: str
     pool: str
-    queue: str
     kind: str
     priority: int
+    """Jobs of higher priority go first, whatever the policy."""
     phase: Phase
     is_preempted: bool
     """Whether it ran before and waits again."""

@@ -7,6 +7,7 @@ from msgspec import UNSET, UnsetType
 
 from voda.api import fields
 from voda.api.schemas.base import Asked, Wire
+from voda.domain.state import ParameterValue
 
 
 class Node(Wire, frozen=True, kw_only=True):
@@ -38,9 +39,8 @@ class Settings(Wire, frozen=True, kw_only=True):
     policy: str
     placer: str
     ratelimit_s: float
-    tiresias_demote_gpu_s: float
-    tiresias_promote_knob: float
-    tiresias_compact_pending: int
+    parameters: Mapping[str, Mapping[str, ParameterValue]]
+    """Of the policies that have some: policy -> parameter -> value in force."""
     resize_cost_s: float
     span_penalty: float
     heeds_resize_cost: bool
@@ -52,9 +52,8 @@ class SettingsChange(Asked, frozen=True, kw_only=True, omit_defaults=True):
     policy: str | UnsetType = UNSET
     placer: str | UnsetType = UNSET
     ratelimit_s: fields.SpanOfADay | UnsetType = UNSET
-    tiresias_demote_gpu_s: fields.Service | UnsetType = UNSET
-    tiresias_promote_knob: fields.Knob | UnsetType = UNSET
-    tiresias_compact_pending: fields.Pending | UnsetType = UNSET
+    parameters: Mapping[str, Mapping[str, ParameterValue]] | UnsetType = UNSET
+    """Policy -> parameter -> value; what is not named stays."""
     resize_cost_s: fields.SpanOfADay | UnsetType = UNSET
     span_penalty: fields.Share | UnsetType = UNSET
     heeds_resize_cost: bool | UnsetType = UNSET

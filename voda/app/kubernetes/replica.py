@@ -20,7 +20,7 @@ from voda.app.runtime import last_at, spare_the_collector
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.client.api import Api
 from voda.log.factory import open_store
-from voda.placement.registry import placers
+from voda.placement import PLACERS
 from voda.telemetry.kubernetes import KubernetesMetrics
 
 _log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ async def _build(service: KubernetesService, stack: AsyncExitStack) -> None:
     """Start everything in an order that the stack can undo."""
     options, view = service.options, service.view
     # Their solvers are large: loaded now, and not while a new leader's first decision is waited for.
-    placers()
+    len(PLACERS)
     group = await stack.enter_async_context(asyncio.TaskGroup())
     forecaster = Forecaster(options.log or str(Path(options.home) / "voda.db"), view, service.clock, service.pools)
     for see in (service.see, forecaster.see):

@@ -16,8 +16,8 @@ from voda.app.kubernetes.options import KubernetesOptions, PoolSettings
 from voda.domain.errors import InvalidInput
 from voda.manifests import names
 from voda.manifests.yaml_text import read
-from voda.placement.registry import placer
-from voda.policies.registry import policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES
 
 _MOST_BYTES: Final = 1_000_000
 _LONGEST_S: Final = 86_400.0
@@ -104,7 +104,7 @@ def _check_pool(name: str, pool: PoolSettings) -> None:
     names.pool(name, "pools")
     if pool.ratelimit_seconds is not None and not 0 <= pool.ratelimit_seconds <= _LONGEST_S:
         raise InvalidInput(f"pools.{name}.ratelimitSeconds is {pool.ratelimit_seconds:g}, expected 0 to {_LONGEST_S:g}")
-    for what, chosen, find in (("policy", pool.policy, policy), ("placer", pool.placer, placer)):
+    for what, chosen, find in (("policy", pool.policy, POLICIES.choose), ("placer", pool.placer, PLACERS.choose)):
         if chosen is not None:
             try:
                 find(chosen)

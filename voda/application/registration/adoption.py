@@ -27,7 +27,7 @@ from voda.cluster.kubernetes.state.job_annotations import foreign_manager, manif
 from voda.cluster.kubernetes.state.paths import job_path
 from voda.domain.errors import AlreadyExists, InvalidInput
 from voda.domain.job import JobSpec
-from voda.projections.records import JobRecord
+from voda.projections.job_record import JobRecord
 
 _log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobObject
 from voda.cluster.kubernetes.state.job_annotations import fingerprint, has_finished, is_managed, spec_text
-from voda.projections.records import JobRecord
+from voda.projections.job_record import JobRecord
 
 Work = Callable[[], Awaitable[object]]
 Duty = tuple[str, Work]

@@ -20,7 +20,7 @@ from voda.cluster.kubernetes.resources.objects import JobObject
 from voda.cluster.kubernetes.state.job_annotations import RECORDED_SPEC, changed_fields, recorded_text, spec_text
 from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.domain.errors import InvalidInput
-from voda.projections.records import JobRecord
+from voda.projections.job_record import JobRecord
 
 
 @dataclass(frozen=True, kw_only=True)

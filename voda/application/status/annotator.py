@@ -25,7 +25,7 @@ from voda.cluster.kubernetes.resources.objects import JobObject
 from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable
-from voda.projections.records import JobRecord
+from voda.projections.job_record import JobRecord
 
 _log = logging.getLogger(__name__)
 

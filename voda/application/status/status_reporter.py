@@ -77,7 +77,7 @@ class StatusReporter:
         if isinstance(event.data, PlanAdopted):
             self._planned_at |= dict.fromkeys((*event.data.placed, *event.data.released), event.recorded_at)
         self._announce_all(self._messages, event)
-        for job_id in self._view.roster.touched:
+        for job_id in self._view.roster.changed_jobs:
             record = self._view.roster.job(job_id)
             if record is not None and record.job.uid:
                 self._annotator.mark(record.job.uid)

@@ -120,7 +120,7 @@ async def _archive(log: str, folder: Path, keep_s: float | None, before: int | N
 
 async def _snapshot(log: str, folder: Path | None) -> int:
     from voda import config
-    from voda.controller.follower import catch_up, take_snapshot
+    from voda.controller.follower import catch_up, take_snapshots
     from voda.log.archive.archive_backed_store import ArchiveBackedStore
     from voda.log.factory import open_store
     from voda.projections.job_registry import JobRegistry
@@ -132,9 +132,9 @@ async def _snapshot(log: str, folder: Path | None) -> int:
         store = ArchiveBackedStore(opened, folder or config.archive())
         end = await store.position()
         for projection in (Live(), JobRegistry()):
-            # From the first event on: whoever asks may not trust the snapshots that are there.
+            # From the first event on: the present snapshots may be wrong.
             await catch_up(store, [projection], after=0, until=end)
-            await take_snapshot(store, projection, end)
+            await take_snapshots(store, [projection], end)
         return end
     finally:
         await opened.close()

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from voda.simulator.report.units import counted, span
+from voda.text import counted, span
 from voda.timetravel.moment import rfc3339
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from rich.text import Text
 from voda.api.schemas import Decision, Explanation, Shortage, Story
 from voda.cli.render.stdout import plain
 from voda.events.event_text import per_node
-from voda.simulator.report.units import counted, span
+from voda.text import counted, span
 from voda.timetravel.moment import rfc3339
 
 FormatInstant = Callable[[datetime], str]

@@ -22,10 +22,10 @@ from voda.cli.render.stdout import plain
 from voda.cli.render.times import full, short, since
 from voda.domain.errors import PermanentError
 from voda.events.event_text import TYPES, per_node
-from voda.simulator.report.units import counted
+from voda.text import counted
 
 _EVENTS = 8
-_QUIET = {"job.progressed", "plan.adopted", "job.priority_changed"}
+_QUIET = {"job.progressed", "plan.adopted", "job.queue_level_changed"}
 """Event types that are frequent, or shown elsewhere in the description."""
 
 
@@ -120,8 +120,7 @@ def _state(job: Job, at: datetime) -> Text:
 
 def _origin(job: Job) -> str:
     user = f" by {job.user}" if job.user else ""
-    queue = f", queue {job.queue}" if job.queue else ""
-    return f"{job.kind}{user}, namespace {job.namespace}, pool {job.pool}{queue}, priority {job.priority}"
+    return f"{job.kind}{user}, namespace {job.namespace}, pool {job.pool}, priority {job.priority}"
 
 
 def _size(job: Job) -> str:

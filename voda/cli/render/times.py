@@ -6,7 +6,7 @@ Rule: `now` is a parameter, and its zone is the reader's.
 from datetime import datetime
 
 from voda.clock import SystemClock
-from voda.simulator.report.units import span as span
+from voda.text import span as span
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
 

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from voda.simulator.report.units import counted, number, percent, span
+from voda.text import counted, number, percent, span
 
 if TYPE_CHECKING:
     from voda.simulator.whatif.comparison import JobShift, RunFigures, WhatIfComparison

@@ -15,7 +15,7 @@ from voda.cli.render.stdout import plain
 from voda.cli.render.tables import Column, table
 from voda.cli.render.times import clock
 from voda.cli.top.plan_changes import PlanChange
-from voda.simulator.report.units import counted
+from voda.text import counted
 
 _SIGNS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _COLOURS = ("green", "cyan", "magenta", "yellow", "blue", "red", "bright_green", "bright_cyan", "bright_magenta")

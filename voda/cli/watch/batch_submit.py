@@ -16,7 +16,7 @@ from voda.cli.manifests import Document, with_working_dir
 from voda.cli.options import Output
 from voda.cli.render.stdout import note, plain, print_answer
 from voda.cli.watch.follow_jobs import follow
-from voda.simulator.report.units import counted
+from voda.text import counted
 
 _SEEN_BEFORE = 200
 _SHARED = re.compile(r"^spec\.(?:mpi|pytorch)ReplicaSpecs\.|(?<=\.)template\.spec\.")

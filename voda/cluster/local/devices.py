@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from voda.domain.errors import ActionRefused
+from voda.domain.gpus import Gpus
 
 
 class Device(Struct, frozen=True, kw_only=True):
@@ -39,14 +40,14 @@ class Slots:
             self._holders[name] = (job_id, index)
 
     def take(
-        self, job_id: str, indices: Iterable[int], per_worker: int, *, barred: Iterable[str], node: str
+        self, job_id: str, indices: Iterable[int], per_worker: Gpus, *, barred: Iterable[str], node: str
     ) -> dict[int, tuple[str, ...]]:
         """Give every one of some workers its devices, or none of them any.
 
         Args:
             job_id: of the workers.
             indices: of the workers.
-            per_worker: devices each of them needs.
+            per_worker: GPUs, or slots, each of them needs.
             barred: devices that are not to be given away: broken ones, and those that others use.
             node: its name, for the error.
 

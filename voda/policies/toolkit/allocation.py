@@ -1,6 +1,6 @@
 """Ways to hand out GPUs that several policies share: first come first served, round robin, by gain.
 
-Rule: capacity is charged `gpus_per_replica` for each replica; nobody is given what does not fit.
+Rule: capacity is charged `gpus_per_replica` for each replica; no job gets what does not fit.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,20 +8,20 @@ from heapq import heapify, heappop, heapreplace
 
 from msgspec import Struct
 
+from voda.domain.gpus import Gpus, total
 from voda.domain.job import Job, JobSpec
 
 
 class Shares(Struct):
-    """What was handed out so far; changed in place while a policy is at work."""
+    """The replicas handed out so far and the GPUs left; changed in place while a policy is at work."""
 
-    free: int
-    """GPUs."""
+    free: Gpus
     replicas: dict[str, int]
     """job id -> replicas, for every ready job."""
 
 
 def requested(spec: JobSpec) -> int:
-    """Return the replicas asked for."""
+    """Return the requested replicas."""
     return spec.requested
 
 
@@ -30,7 +30,7 @@ def least(spec: JobSpec) -> int:
     return spec.min_replicas
 
 
-def give_first(jobs: Iterable[Job], gpus: int, size: Callable[[JobSpec], int]) -> Shares:
+def give_first(jobs: Iterable[Job], gpus: Gpus, size: Callable[[JobSpec], int]) -> Shares:
     """Give each job its size if that still fits, in order; a small job may pass a large one that does not fit.
 
     Args:
@@ -57,11 +57,11 @@ def spread(jobs: Iterable[Job], shares: Shares) -> None:
     while growing := [
         spec for spec in growing if spec.gpus_per_replica <= shares.free and replicas[spec.job_id] < spec.max_replicas
     ]:
-        charge = sum([spec.gpus_per_replica for spec in growing])
+        charge = total([spec.gpus_per_replica for spec in growing])
         if charge > shares.free:
             _give_some(growing, shares)
             continue
-        # As many whole rounds as nobody drops out of, at once.
+        # As many whole rounds as no job drops out of, at once.
         rounds = min(shares.free // charge, min(spec.max_replicas - replicas[spec.job_id] for spec in growing))
         for spec in growing:
             replicas[spec.job_id] += rounds
@@ -87,7 +87,7 @@ def grow_by_gain(jobs: Sequence[Job], shares: Shares, speedup: Callable[[Job], S
         speedup: T(n) of a job, shape at least (max_replicas + 1,).
 
     Returns:
-        job id -> speedup gained by its last step, per replica; for the jobs that were given any.
+        job id -> speedup gained by its last step, per replica; for the jobs that got any.
     """
     curves = [speedup(job) for job in jobs] if shares.free else []
     counts = [shares.replicas[job.spec.job_id] for job in jobs]

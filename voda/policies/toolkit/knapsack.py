@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.policies.toolkit.allocation import Shares
 
@@ -36,11 +37,11 @@ class _Steps(Struct, frozen=True):
 class _Choice(Struct, frozen=True):
     """Up to len(worth) - 1 steps, `gpus` GPUs each."""
 
-    gpus: int
+    gpus: Gpus
     worth: Floats
     """Speedup added by the best s steps, s = 0, 1, ..."""
     owners: Ints
-    """Who takes step s + 1; shape (len(worth) - 1,)."""
+    """The job that takes step s + 1; shape (len(worth) - 1,)."""
 
 
 def add_best_steps(specs: Sequence[JobSpec], curves: Mapping[str, Sequence[float]], shares: Shares) -> None:
@@ -55,7 +56,7 @@ def add_best_steps(specs: Sequence[JobSpec], curves: Mapping[str, Sequence[float
     if not specs or not shares.free:
         return
     choices = _choices(specs, _steps(specs, curves))
-    unit = gcd(*(choice.gpus for choice in choices))
+    unit = Gpus(gcd(*(choice.gpus for choice in choices)))
     taken = _best(choices, shares.free // unit, unit) if choices else []
     for choice, steps in zip(choices, taken, strict=True):
         owners, counts = np.unique(choice.owners[:steps], return_counts=True)
@@ -81,21 +82,21 @@ def _choices(specs: Sequence[JobSpec], steps: _Steps) -> list[_Choice]:
     gpus = np.array([spec.gpus_per_replica for spec in specs])
     is_joint = ~is_rising[steps.owners] & (steps.gains > 0)
     joint = [
-        _joint(int(size), steps.gains[mask], steps.owners[mask])
+        _joint(Gpus(size), steps.gains[mask], steps.owners[mask])
         for size in np.unique(gpus[steps.owners[is_joint]])
         if (mask := is_joint & (gpus[steps.owners] == size)).any()
     ]
     joint.sort(key=lambda choice: -len(choice.worth))
     bounds = np.searchsorted(steps.owners, np.arange(len(specs) + 1)).tolist()
     single = [
-        _Choice(int(gpus[owner]), _summed(steps.gains[start:stop]), steps.owners[start:stop])
+        _Choice(Gpus(gpus[owner]), _summed(steps.gains[start:stop]), steps.owners[start:stop])
         for owner, (start, stop) in enumerate(pairwise(bounds))
         if is_rising[owner]
     ]
     return joint + single
 
 
-def _joint(gpus: int, gains: Floats, owners: Ints) -> _Choice:
+def _joint(gpus: Gpus, gains: Floats, owners: Ints) -> _Choice:
     best_first = np.argsort(-gains, kind="stable")
     return _Choice(gpus, _summed(gains[best_first]), owners[best_first])
 
@@ -104,7 +105,7 @@ def _summed(gains: Floats) -> Floats:
     return np.concatenate([[0.0], np.cumsum(gains)])
 
 
-def _best(choices: Sequence[_Choice], units: int, unit: int) -> list[int]:
+def _best(choices: Sequence[_Choice], units: int, unit: Gpus) -> list[int]:
     """Return how many steps of each choice are in the best total on `units` x `unit` GPUs."""
     tables = [np.zeros(units + 1)]
     for choice in choices[:-1]:

@@ -6,10 +6,12 @@ be. Gu et al., NSDI 2019: discretised two-dimensional LAS, and promotion against
 
 import math
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
 
 from voda.domain.job import Job
-from voda.domain.state import ClusterState, Settings
+from voda.domain.state import ClusterState
 
 HIGH: Final = 0
 LOW: Final = 1
@@ -17,54 +19,67 @@ _TICK_S: Final = 1e-6
 """Clocks move in whole microseconds."""
 
 
-def moves(view: ClusterState, now: float) -> Mapping[str, tuple[int, str]]:
+class QueueThresholds(Struct, frozen=True, kw_only=True):
+    """When jobs change their queue."""
+
+    demote_gpu_s: Annotated[
+        float,
+        Meta(ge=0, le=1e9, description="GPU-seconds since its last start after which a job falls to the lower queue."),
+    ] = 3600.0
+    promote_knob: Annotated[
+        float,
+        Meta(ge=0, le=1e6, description="A halted job rises again after waiting this many times its last running time."),
+    ] = 8.0
+
+
+def moves(view: ClusterState, now: float, thresholds: QueueThresholds) -> Mapping[str, tuple[int, str]]:
     """Return job id -> (level it belongs to by now, reason) for the jobs that are at another one."""
     return {
-        job_id: _move(job, view.settings, now)
+        job_id: _move(job, thresholds, now)
         for job_id, job in sorted(view.jobs.items())
-        if not job.is_canceling and _is_due(job, view.settings, now)
+        if not job.is_canceling and _is_due(job, thresholds, now)
     }
 
 
-def next_move_at(view: ClusterState, now: float) -> float:
+def next_move_at(view: ClusterState, now: float, thresholds: QueueThresholds) -> float:
     """Return the earliest whole microsecond > `now` at which `moves` will not be empty; infinite if it stays so."""
-    jobs, settings = [job for job in view.jobs.values() if not job.is_canceling], view.settings
-    first_due = min([_due_at(job, settings) for job in jobs], default=math.inf)
+    jobs = [job for job in view.jobs.values() if not job.is_canceling]
+    first_due = min([_due_at(job, thresholds) for job in jobs], default=math.inf)
     if first_due == math.inf:
         return math.inf
     instant = max(_tick_after(now, _TICK_S), _tick_after(first_due, 0.0))
     # The sum above and the predicate round differently, so the predicate has the last word.
     step_s = _TICK_S
-    while instant < math.inf and not any(_is_due(job, settings, instant) for job in jobs):
+    while instant < math.inf and not any(_is_due(job, thresholds, instant) for job in jobs):
         instant = _tick_after(instant, step_s)
         step_s *= 2
     return instant
 
 
-def _is_due(job: Job, settings: Settings, now: float) -> bool:
+def _is_due(job: Job, thresholds: QueueThresholds, now: float) -> bool:
     if job.workers:
-        return job.queue_level == HIGH and job.service_since_start_by(now) > settings.tiresias_demote_gpu_s
+        return job.queue_level == HIGH and job.service_since_start_by(now) > thresholds.demote_gpu_s
     if job.queue_level == HIGH or job.last_halted_at is None:
         return False
-    return now - job.last_halted_at >= settings.tiresias_promote_knob * job.last_run_s
+    return now - job.last_halted_at >= thresholds.promote_knob * job.last_run_s
 
 
-def _due_at(job: Job, settings: Settings) -> float:
+def _due_at(job: Job, thresholds: QueueThresholds) -> float:
     """Return about when the job is due, to within rounding; long ago when it has been for long."""
     if job.workers:
-        missing_gpu_s = settings.tiresias_demote_gpu_s - job.served_since_start_gpu_s
+        missing_gpu_s = thresholds.demote_gpu_s - job.served_since_start_gpu_s
         return job.counted_at + missing_gpu_s / job.gpus if job.queue_level == HIGH else math.inf
     if job.queue_level == HIGH or job.last_halted_at is None:
         return math.inf
-    return job.last_halted_at + settings.tiresias_promote_knob * job.last_run_s
+    return job.last_halted_at + thresholds.promote_knob * job.last_run_s
 
 
-def _move(job: Job, settings: Settings, now: float) -> tuple[int, str]:
+def _move(job: Job, thresholds: QueueThresholds, now: float) -> tuple[int, str]:
     if job.workers:
         served = job.service_since_start_by(now)
-        return LOW, f"demoted: served {served:,.0f} GPU-s since its start, limit {settings.tiresias_demote_gpu_s:,.0f}"
+        return LOW, f"demoted: served {served:,.0f} GPU-s since its start, limit {thresholds.demote_gpu_s:,.0f}"
     waited_s = now - (job.last_halted_at or 0.0)
-    knob = settings.tiresias_promote_knob
+    knob = thresholds.promote_knob
     return HIGH, f"promoted: waited {waited_s:,.0f} s, {knob:g} times its last run of {job.last_run_s:,.0f} s"
 
 

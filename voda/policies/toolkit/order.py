@@ -1,4 +1,4 @@
-"""Who stands where in the line.
+"""The orders in which policies serve jobs.
 
 Rule: every order is total; equals go by earlier submission, then by job id.
 """

@@ -6,6 +6,7 @@ Rule: every number in a sentence is one the decision was made with. `needs` and 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
+from voda.domain.gpus import Gpus
 from voda.domain.job import Job, JobSpec
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
@@ -23,11 +24,11 @@ def explained(
     """Return the answer with its reasons.
 
     Args:
-        view: the plan in force tells what each job had.
+        view: the plan in force says what each job had.
         jobs: all ready jobs.
         shares: what they get, and what stays free.
         why: words for a job whose size changes, put after it: `as requested`.
-        size: replicas that a waiting job would have been given, had they been free.
+        size: replicas that a waiting job would get, were they free.
     """
     had_nodes = view.plan.placement
     replicas, free = shares.replicas, shares.free
@@ -53,7 +54,7 @@ def sharing(view: ClusterState, shares: Shares, order: str) -> Callable[[JobSpec
 
 
 def as_requested(_spec: JobSpec) -> str:
-    """Return words for a job that gets exactly what was asked for."""
+    """Return words for a job that gets exactly what it requested."""
     return "as requested"
 
 
@@ -64,12 +65,12 @@ def _keeps(replicas: int) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _waits(needs: int, free: int) -> str:
+def _waits(needs: Gpus, free: Gpus) -> str:
     return f"waits: needs {needs}, {free} free"
 
 
 @lru_cache(maxsize=4096)
-def _preempted(needs: int, free: int) -> str:
+def _preempted(needs: Gpus, free: Gpus) -> str:
     return f"preempted: needs {needs}, {free} free"
 
 

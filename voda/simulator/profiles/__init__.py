@@ -1,1 +1,4 @@
-"""Ground truths: how fast the jobs of the workloads really are. See ../profile.py for what a profile is."""
+"""How fast the jobs of the workloads really are: `base` says what a profile is.
+
+`speedup` is a job with a given speedup, `pollux` one of the measured applications, with `step_times`.
+"""

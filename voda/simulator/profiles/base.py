@@ -1,4 +1,4 @@
-"""What a simulated job really does: the ground truth that the scheduler must find out by itself.
+"""How fast a simulated job really is: the truth that the scheduler has to learn.
 
 Rule: a profile is data and pure functions; it knows neither clock nor cluster.
 """
@@ -12,7 +12,7 @@ from voda.domain.node import Node
 
 
 class Costs(Struct, frozen=True, kw_only=True):
-    """Seconds that a job stands still, its GPUs held, after each kind of change."""
+    """Seconds for which a job pauses, with its GPUs, after each kind of change."""
 
     start_s: float = 0.0
     resize_s: float = 0.0

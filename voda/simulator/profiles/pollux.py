@@ -1,8 +1,8 @@
 """The six applications of the Pollux paper: how fast they step on a placement, and how far each step takes them.
 
 Source: Qiao et al., "Pollux", OSDI'21, and the measurements in its artifact; progress is counted in iterations at
-the smallest batch size. Rule: a batch split over replicas may come out larger or smaller than asked for, and it is
-the batch that comes out that everything else is computed from.
+the smallest batch size. Rule: a batch split over replicas may come out larger or smaller than requested; everything
+else is computed from the batch that comes out.
 """
 
 import functools
@@ -60,13 +60,7 @@ class Split(Struct, frozen=True, kw_only=True):
 
 
 def split(batch: int, replicas: int, limits: BatchLimits) -> Split:
-    """Spread a batch over replicas, accumulating gradients where it does not fit.
-
-    Args:
-        batch: samples asked for, >= 1.
-        replicas: >= 1.
-        limits: of the application.
-    """
+    """Spread a batch of samples over replicas, accumulating gradients where it does not fit."""
     share = math.ceil(batch / replicas - _SLACK)
     accumulation = math.ceil(share / limits.local_largest - _SLACK) - 1
     if replicas == 1 and batch > limits.initial:
@@ -91,7 +85,7 @@ class Epoch(Struct, frozen=True):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Application:
-    """One application as measured; it remembers what it was asked, because a run asks again and again."""
+    """One application as measured; it caches results, because a run asks for the same ones again and again."""
 
     name: str
     limits: BatchLimits
@@ -99,7 +93,7 @@ class Application:
     validation: Mapping[int, Sequence[Epoch]]
     """Batch size -> one row per epoch; batch sizes ascend."""
     _epochs_s: dict[tuple[int, tuple[int, ...]], tuple[float, ...]] = field(default_factory=dict, init=False)
-    _needed: dict[int, tuple[float, ...]] = field(default_factory=dict, init=False)
+    _iteration_counts: dict[int, tuple[float, ...]] = field(default_factory=dict, init=False)
 
     @property
     def epochs(self) -> int:
@@ -160,10 +154,10 @@ class Application:
 
     def _iterations(self, spread: int) -> tuple[float, ...]:
         """Return the iterations that every epoch takes at a batch that a split came out with."""
-        if (counts := self._needed.get(spread)) is None:
+        if (counts := self._iteration_counts.get(spread)) is None:
             work = (end - begin for begin, end in itertools.pairwise((0.0, *self.goals)))
             counts = tuple(progress / self.gain(spread, epoch) for epoch, progress in enumerate(work))
-            self._needed[spread] = counts
+            self._iteration_counts[spread] = counts
         return counts
 
     def _at(self, batch: int, epoch: int, column: Callable[[Epoch], float]) -> float:
@@ -202,12 +196,7 @@ class PolluxProfile(Struct, frozen=True, kw_only=True):
 
 @functools.lru_cache(maxsize=2 * len(EPOCHS))
 def load_application(name: str, traces: Path) -> Application:
-    """Read one application; read once per process.
-
-    Args:
-        name: one of `EPOCHS`.
-        traces: the folder that holds a folder of this name.
-    """
+    """Read one of `EPOCHS` from its folder below `traces`, once per process."""
     folder = traces / name
     # Beside the folder of the data set, where it was derived; a clone of the repository has none.
     table = load_interpolated(traces.parent.parent / "pollux-nd-times.csv")

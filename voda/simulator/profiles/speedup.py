@@ -1,6 +1,6 @@
-"""A job known by its work and its speedup: what voda-exp, Philly, the generator and a user's CSV are made of.
+"""A job given by its work and its speedup, as in voda-exp, Philly, the generator and CSV files.
 
-Rule: an epoch takes as long as any other; only the number of replicas and whether they span nodes matters.
+Rule: all epochs of a placement take the same time, which depends on the number of replicas and on spanning nodes.
 """
 
 from collections.abc import Sequence

@@ -17,7 +17,7 @@ GPUS_PER_NODE = 4
 LARGEST_LOOKED_UP = 4
 """Nodes; the table has every placement on up to so many."""
 MOST_NODES = 16
-"""Measured; more are taken as so many."""
+"""Measured; more nodes count as so many."""
 
 Times: TypeAlias = tuple[float, float]
 """Seconds of one step, and of the gradient synchronisation within it."""
@@ -38,15 +38,15 @@ class StepTimes:
 
         Args:
             placements: canonical placement -> (local batch size, times), ascending.
-            points: what larger placements are interpolated from. The points lie on a grid, so the triangulation is
-                not unique and depends on their order.
-            interpolated: what the interpolation gives at some points, where somebody has written it down.
+            points: to interpolate larger placements from. They lie on a grid, so the triangulation is not unique and
+                depends on their order.
+            interpolated: precomputed results of the interpolation at some points.
         """
         self._placements = placements
         self._points = points
         self._interpolated = interpolated or {}
         self._interpolate: Callable[[Point], Times] | None = None
-        self._seen: dict[tuple[tuple[int, ...], int], Times] = {}
+        self._cache: dict[tuple[tuple[int, ...], int], Times] = {}
 
     @property
     def local_batches(self) -> tuple[int, int]:
@@ -65,8 +65,8 @@ class StepTimes:
             ValueError: the placement or the local batch size is outside what was measured.
         """
         key = (per_node, local_batch)
-        if (times := self._seen.get(key)) is None:
-            times = self._seen[key] = self._look_up(per_node, local_batch)
+        if (times := self._cache.get(key)) is None:
+            times = self._cache[key] = self._look_up(per_node, local_batch)
         return times
 
     def _look_up(self, per_node: tuple[int, ...], local_batch: int) -> Times:
@@ -106,7 +106,7 @@ def load_step_times(folder: Path, interpolated: Mapping[Point, Times] | None = N
 def load_interpolated(path: Path) -> Mapping[str, Mapping[Point, Times]]:
     """Read application -> interpolated step times from a table; nothing where there is none.
 
-    With it a run spares itself the import of scipy and the triangulation; the figures are the same.
+    With it a run need not import scipy and triangulate; the figures are the same.
     """
     applications: dict[str, dict[Point, Times]] = {}
     for row in read_rows(path) if path.is_file() else ():
@@ -141,7 +141,7 @@ def _between(rows: Sequence[tuple[int, Times]], local_batch: int) -> Times:
 
 
 def _triangulated(points: Mapping[Point, Times]) -> Callable[[Point], Times]:
-    # Imported here: most runs on few nodes never come here, and scipy takes long to import.
+    # Imported here: scipy takes long to import, and most runs on few nodes do not need it.
     from scipy.interpolate import LinearNDInterpolator
 
     interpolator = LinearNDInterpolator(list(points), list(points.values()))

@@ -1,1 +1,6 @@
-"""What a person gets to see of a simulation: a table, results.json and a page with pictures."""
+"""Pages and tables that compare runs.
+
+`comparison_page` and `timeline_page` are the HTML pages, `comparison_table` is for the terminal; both read
+`run_summary`. `pictures` draws a run from `gantt` and `bins`, `distribution` draws completion times;
+`svg` and `colours` are shared.
+"""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from voda.projections.timeline import Floats, Segment, Steps
+from voda.projections.timeline import Floats, Segment, Steps, integral_until
 
 
 def edges(begin: float, end: float, count: int) -> Floats:
@@ -16,7 +16,7 @@ def mean_per_bin(at_s: Floats, values: Floats, bins: Floats) -> Floats:
     """Return the time-weighted mean of a step function in each bin.
 
     Args:
-        at_s: shape (n,), ascending; values[i] holds from at_s[i] until before at_s[i + 1], the last for ever.
+        at_s: shape (n,), as for `integral_until`, but may be empty.
         values: shape (n,); before at_s[0] the function is 0.
         bins: shape (m + 1,), edges.
 
@@ -25,9 +25,7 @@ def mean_per_bin(at_s: Floats, values: Floats, bins: Floats) -> Floats:
     """
     if not len(at_s):
         return np.zeros(len(bins) - 1)
-    until = np.append(at_s, max(at_s[-1], bins[-1]))
-    total = np.concatenate(([0.0], np.cumsum(values * np.diff(until))))
-    return np.diff(np.interp(bins, until, total)) / np.diff(bins)
+    return np.diff(integral_until(at_s, values, bins)) / np.diff(bins)
 
 
 def occupancy(segments: Iterable[Segment], sizes: Mapping[str, int], bins: Floats) -> Floats:
@@ -35,7 +33,7 @@ def occupancy(segments: Iterable[Segment], sizes: Mapping[str, int], bins: Float
     changes: dict[str, list[tuple[float, int]]] = {node: [] for node in sizes}
     for segment in segments:
         changes.setdefault(segment.node, []).extend(((segment.from_s, segment.gpus), (segment.to_s, -segment.gpus)))
-    rows = [_held_share(sorted(found), sizes.get(node, 0), bins) for node, found in changes.items()]
+    rows = [_held_share(sorted(node_changes), sizes.get(node, 0), bins) for node, node_changes in changes.items()]
     return np.array(rows).reshape(len(changes), len(bins) - 1)
 
 

@@ -19,10 +19,10 @@ LINES_DARK = ("#7db0ff", "#ff9c63", "#74d983", "#dd8af5", "#4fd0e3", "#ff8abb", 
 
 
 class JobColours:
-    """A class of the style sheet for every job: the hue tells its category, the shade tells neighbours apart.
+    """A class of the style sheet for every job: the hue is its category, the shade differs between neighbours.
 
-    The categories that took most GPU time get a hue each, the rest share grey. Where all jobs are of one
-    category, hues tell jobs apart.
+    The categories with the most GPU time get a hue each, the rest share grey. Where all jobs are of one category, each
+    job has its hue.
     """
 
     def __init__(self, runs: Sequence[RunOutcome]) -> None:
@@ -33,9 +33,9 @@ class JobColours:
             self._category.setdefault(job.job_id, job.category)
         names = [name for name, _ in gpu_s.most_common()]
         self.by_category = len(names) > 1
-        shown = names if len(names) <= len(_HUES) else names[:_OTHER]
-        self._hue: Mapping[str, int] = {name: hue for hue, name in enumerate(sorted(shown))}
-        self._has_others = len(names) > len(shown)
+        hue_names = names if len(names) <= len(_HUES) else names[:_OTHER]
+        self._hue: Mapping[str, int] = {name: hue for hue, name in enumerate(sorted(hue_names))}
+        self._has_others = len(names) > len(hue_names)
         members = Counter[str]()
         self._number: dict[str, int] = {}
         for job_id, category in self._category.items():
@@ -50,7 +50,7 @@ class JobColours:
         return shade_class(self._hue.get(self._category.get(job_id, ""), _OTHER), number)
 
     def legend(self) -> Sequence[tuple[str, str]]:
-        """Return (class, category) of what the hues mean; empty where they mean nothing."""
+        """Return (class, category) for each hue; empty where hues are not categories."""
         if not self.by_category:
             return ()
         entries = [(shade_class(hue, 0), name) for name, hue in self._hue.items()]

@@ -1,6 +1,6 @@
-"""The page: one HTML file that needs nothing beside it, runs no script, and reads well by day and night.
+"""The page that compares runs: one HTML file without script or outside resources, for light and dark screens.
 
-Rule: job, policy and workload names are hostile until they have passed through `text` or `element`.
+Rule: names of jobs, policies and workloads may be hostile; they pass through `text` or `element`.
 """
 
 import os
@@ -25,14 +25,14 @@ from voda.simulator.report.distribution import jct_picture
 from voda.simulator.report.pictures import RunPictures
 from voda.simulator.report.run_summary import RunOutcome, about, labels, warnings
 from voda.simulator.report.svg import element, text
-from voda.simulator.report.units import counted, percent, span
+from voda.text import counted, percent, span
 
-# No script and no request, whatever a name contains that should have been escaped.
+# No script and no request, even if a name were not escaped.
 _SECURITY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 class Provenance(Struct, frozen=True, kw_only=True):
-    """How the page came to be, so that somebody else can make it again."""
+    """How the page was made, so that somebody else can repeat it."""
 
     command: str
     seed: int
@@ -40,29 +40,26 @@ class Provenance(Struct, frozen=True, kw_only=True):
 
 
 def document(runs: Sequence[RunOutcome], origin: Provenance, logs: Sequence[str | None]) -> str:
-    """Return the whole page.
+    """Return the page of one or more runs of one workload.
 
-    Args:
-        runs: of one workload, at least one.
-        origin: how they were made.
-        logs: of each run, the path of its log relative to the page; None where it was not kept.
+    `logs` has the path of each run's log relative to the page; None where it was not kept.
     """
     title = f"{runs[0].result.workload}: {counted(len(runs), 'run')} compared"
-    head = head_of(title)
     body = (*_introduction(runs), _facts(runs, origin), _comparison(runs), *_distribution(runs), *_runs(runs, logs))
-    return "\n".join(
-        ("<!doctype html>", '<html lang="en">', "<head>", *head, "</head>", "<body>", *body, "</body></html>\n")
-    )
+    return page(title, body)
 
 
-def head_of(title: str) -> Sequence[str]:
-    """Return what stands in a page's head."""
-    return (
+def page(title: str, body: Iterable[str]) -> str:
+    """Return an HTML page without script or outside resources; `body` is markup."""
+    head = (
         '<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f'<meta http-equiv="Content-Security-Policy" content="{_SECURITY}">',
         element("title", text(title)),
         f"<style>{_style()}</style>",
+    )
+    return "\n".join(
+        ("<!doctype html>", '<html lang="en">', "<head>", *head, "</head>", "<body>", *body, "</body></html>\n")
     )
 
 
@@ -76,13 +73,13 @@ def _style() -> str:
 def _introduction(runs: Sequence[RunOutcome]) -> Iterable[str]:
     yield element("h1", text(runs[0].result.workload))
     yield element("p", f"{about(runs)}, simulated with voda", class_="soft")
-    yield element("p", _verdict(runs), class_="lead")
+    yield element("p", _headline(runs), class_="lead")
     for warning in warnings(runs):
         yield element("p", text(warning), class_="warn")
 
 
-def _verdict(runs: Sequence[RunOutcome]) -> str:
-    """Say in one or two sentences what a hurried reader wants to know."""
+def _headline(runs: Sequence[RunOutcome]) -> str:
+    """Return the result in one or two sentences."""
     names = dict(zip((id(run) for run in runs), labels(runs), strict=True))
     by_jct = sorted(runs, key=lambda run: run.result.avg_jct_s)
     first, last = by_jct[0], by_jct[-1]
@@ -118,12 +115,12 @@ def _facts(runs: Sequence[RunOutcome], origin: Provenance) -> str:
 
 def _comparison(runs: Sequence[RunOutcome]) -> str:
     results = [run.result for run in runs]
-    champions = [best(column, results) for column in ALL]
+    best_texts = [best(column, results) for column in ALL]
     heads = (element("th", text(c.head.replace("-\n", "").strip()), title=c.meaning, scope="col") for c in ALL)
     rows = []
     for number, (label, run) in enumerate(zip(labels(runs), runs, strict=True)):
         link = element("a", text(label), href=f"#run{number}")
-        cells = (_cell(column, runs, run, champion) for column, champion in zip(ALL, champions, strict=True))
+        cells = (_cell(column, runs, run, best_text) for column, best_text in zip(ALL, best_texts, strict=True))
         rows.append(element("tr", element("th", link, scope="row"), *cells))
     marked = "The best of each column is marked. " if len(runs) > 1 else ""
     caption = element("caption", f"{marked}JCT = job completion time. Point at a heading for its meaning.")
@@ -133,29 +130,29 @@ def _comparison(runs: Sequence[RunOutcome]) -> str:
     return element("h2", title) + element("div", table, class_="scroll", tabindex="0")
 
 
-def _cell(column: RunColumn, runs: Sequence[RunOutcome], run: RunOutcome, champion: str | None) -> str:
+def _cell(column: RunColumn, runs: Sequence[RunOutcome], run: RunOutcome, best_text: str | None) -> str:
     value = column.value(run.result)
     words = text(column.text(value))
     if column is TIMES[0]:
         most = max(column.value(other.result) for other in runs) or 1.0
         words += element("span", class_="bar", style=f"width:{value / most:.0%}")
-    return element("td", words, class_="best") if column.text(value) == champion else element("td", words)
+    return element("td", words, class_="best") if column.text(value) == best_text else element("td", words)
 
 
 def _distribution(runs: Sequence[RunOutcome]) -> Iterable[str]:
-    if drawn := jct_picture(runs):
+    if picture := jct_picture(runs):
         yield element("h2", "How long jobs took")
         yield element(
             "p",
-            "The further a line lies to the left, the sooner its jobs were done. Point at a line for its figures.",
+            "The further left a line, the sooner its jobs completed. Point at a line for its figures.",
             class_="soft",
         )
-        yield element("figure", drawn)
+        yield element("figure", picture)
 
 
 def _runs(runs: Sequence[RunOutcome], logs: Sequence[str | None]) -> Iterable[str]:
     pictures = RunPictures(runs)
-    yield element("h2", "Who had which GPU when")
+    yield element("h2", "Which job held which GPU")
     yield element("p", _how_to_read(pictures), class_="soft")
     if not pictures.is_map and (legend := pictures.colours.legend()):
         yield element("ul", *(_legend_entry(name, category) for name, category in legend), class_="key-list soft")
@@ -163,7 +160,7 @@ def _runs(runs: Sequence[RunOutcome], logs: Sequence[str | None]) -> Iterable[st
         yield element("h3", text(label), id=f"run{number}")
         yield element("p", _summary(run), class_="soft")
         yield element("figure", pictures.draw(run, label))
-        yield from links_below(run, log)
+        yield from commands_for(run, log)
 
 
 def _how_to_read(pictures: RunPictures) -> str:
@@ -171,11 +168,9 @@ def _how_to_read(pictures: RunPictures) -> str:
     if pictures.is_map:
         return f"One row per node. {same}"
     colours = (
-        "Hues are kinds of jobs, shades tell jobs apart."
-        if pictures.colours.by_category
-        else "Colours tell jobs apart."
+        "Each hue is a category of jobs, each shade a job." if pictures.colours.by_category else "Each colour is a job."
     )
-    return f"{colours} Point at a job to see all of it and what became of it. {same}"
+    return f"{colours} Point at a job to see its figures and all its GPUs. {same}"
 
 
 def _legend_entry(name: str, category: str) -> str:
@@ -186,7 +181,7 @@ def _legend_entry(name: str, category: str) -> str:
 def _summary(run: RunOutcome) -> str:
     result = run.result
     return (
-        f"Average JCT {span(result.avg_jct_s)}, of which {span(result.avg_queueing_s)} waiting; all done after"
+        f"Average JCT {span(result.avg_jct_s)}, of which {span(result.avg_queueing_s)} waiting; all jobs done after"
         f" {span(result.makespan_s)}; {percent(result.utilisation)} of the GPU time held;"
         f" {result.restarts_per_job:.1f} restarts and {result.migrations_per_job:.1f} moves per job."
     )
@@ -196,17 +191,12 @@ _LONGEST = 3
 _MOST_NAME = 60
 
 
-def links_below(run: RunOutcome, log: str | None) -> Iterable[str]:
-    """Yield what stands below a run's picture; nothing where its log was not kept.
-
-    Args:
-        run: whose log it is.
-        log: path relative to the page.
-    """
+def commands_for(run: RunOutcome, log: str | None) -> Iterable[str]:
+    """Yield the commands that explain a run; nothing where its log was not kept. `log` is relative to the page."""
     if log is None:
         return
     link = element("a", text(log), href=quote(log))
-    words = f"Every event of this run, decisions and reasons included: {link}. To be called in the folder of this page:"
+    words = f"Every event of this run, with decisions and reasons: {link}. Run in the folder of this page:"
     yield element("p", words, class_="soft")
     waited = [job for job in nlargest(_LONGEST, run.history.finished, key=attrgetter("queueing_s")) if job.queueing_s]
     commands = [*(_explain(log, job) for job in waited), f"voda replay {shlex.quote(log)} --verify"]
@@ -214,7 +204,7 @@ def links_below(run: RunOutcome, log: str | None) -> Iterable[str]:
 
 
 def _explain(log: str, job: FinishedJob) -> str:
-    # A name that breaks the line or hides its end would make another command of it.
+    # A name with line breaks or of great length would change the command.
     name = job.job_id if job.job_id.isprintable() and len(job.job_id) <= _MOST_NAME else "JOB"
     return f"voda explain {shlex.quote(log)} {shlex.quote(name)}  # waited {span(job.queueing_s)}"
 
@@ -227,12 +217,6 @@ def results_json(runs: Sequence[RunOutcome]) -> bytes:
 
 def write_report(directory: Path, runs: Sequence[RunOutcome], *, command: str, seed: int) -> Path:
     """Write results.json and index.html, over those of an earlier report, and return the page's path.
-
-    Args:
-        directory: made where it is missing.
-        runs: of one workload, at least one.
-        command: that a reader can repeat.
-        seed: of the runs.
 
     Raises:
         InvalidInput: the folder cannot be made or written to.

@@ -12,7 +12,7 @@ from rich.text import Text
 from voda.simulator.fairness import UNFAIR_ABOVE
 from voda.simulator.metrics import RunResult
 from voda.simulator.report.run_summary import RunOutcome, about, labels, warnings
-from voda.simulator.report.units import count, instant_span, number, percent, span
+from voda.text import count, instant_span, number, percent, span
 
 
 class RunColumn(Struct, frozen=True):
@@ -23,7 +23,7 @@ class RunColumn(Struct, frozen=True):
     value: Callable[[RunResult], float]
     text: Callable[[float], str]
     meaning: str
-    """One line for whoever asks."""
+    """One line."""
     better: Literal["low", "high"] | None = "low"
     """None = neither is."""
 
@@ -83,9 +83,7 @@ _LAYOUTS: Sequence[Sequence[Sequence[RunColumn]]] = (
 def comparison_table(runs: Sequence[RunOutcome], width: int) -> RenderableType:
     """Return the comparison for a terminal of `width` columns, >= 80; the best figures are green and bold.
 
-    Args:
-        runs: of one workload, at least one.
-        width: columns of the terminal; the columns are split over up to four tables until they fit.
+    The columns are split over up to four tables until they fit.
     """
     measure = Console(width=10_000).measure
     for layout in _LAYOUTS:
@@ -104,12 +102,12 @@ def _table(runs: Sequence[RunOutcome], columns: Sequence[RunColumn]) -> Table:
     for column in columns:
         table.add_column(column.head, justify="right", no_wrap=True)
     results = [run.result for run in runs]
-    champions = [best(column, results) for column in columns]
+    best_texts = [best(column, results) for column in columns]
     for label, result in zip(labels(runs), results, strict=True):
         texts = [column.text(column.value(result)) for column in columns]
         cells = [
-            Text(text, style="bold green" if text == champion else "")
-            for text, champion in zip(texts, champions, strict=True)
+            Text(text, style="bold green" if text == best_text else "")
+            for text, best_text in zip(texts, best_texts, strict=True)
         ]
         # A name in brackets is a name, not rich's markup.
         table.add_row(Text(label), *cells)

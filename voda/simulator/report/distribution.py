@@ -1,4 +1,4 @@
-"""The share of jobs that were done within a time, for all runs in one picture."""
+"""The share of jobs that completed within a time, for all runs in one picture."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,7 +8,7 @@ from voda.projections.timeline import Floats
 from voda.simulator.report.colours import line_class
 from voda.simulator.report.run_summary import RunOutcome, labels
 from voda.simulator.report.svg import Box, element, log_ticks, picture, px, text
-from voda.simulator.report.units import span
+from voda.text import span
 
 _WIDTH, _HEIGHT = 1080.0, 400.0
 _BOX = Box(56.0, 16.0, 1008.0, 330.0)
@@ -18,11 +18,7 @@ _MOST_INSIDE = 9
 
 
 def jct_picture(runs: Sequence[RunOutcome]) -> str:
-    """Return the distribution of the job completion times of each run; empty where no job completed.
-
-    Args:
-        runs: in the order of their line classes.
-    """
+    """Return the distribution of the job completion times of each run; empty where no job completed."""
     jcts = [_jcts(run) for run in runs]
     if not any(len(jct_s) for jct_s in jcts):
         return ""
@@ -68,7 +64,7 @@ def _axes(low: float, high: float) -> Iterable[str]:
     yield element("text", words, class_="axis", x=middle, y=_BOX.bottom + 38, text_anchor="middle")
 
 
-def _line(jct_s: Floats, number: int, told: str, limits: tuple[float, float]) -> str:
+def _line(jct_s: Floats, number: int, label: str, limits: tuple[float, float]) -> str:
     """Draw the steps of the distribution; of very many jobs, some hundred."""
     ranks = np.unique(np.linspace(0, len(jct_s) - 1, min(len(jct_s), _MOST_POINTS)).astype(int))
     path = [f"M{px(_x(float(jct_s[0]), limits))} {px(_BOX.bottom)}"]
@@ -78,7 +74,7 @@ def _line(jct_s: Floats, number: int, told: str, limits: tuple[float, float]) ->
     path.append(f"H{px(_BOX.right)}")
     d = "".join(path)
     wide = element("path", class_="touch", d=d)
-    return element("g", element("title", text(told)), wide, element("path", class_=f"line {line_class(number)}", d=d))
+    return element("g", element("title", text(label)), wide, element("path", class_=f"line {line_class(number)}", d=d))
 
 
 def _corner(runs: Sequence[RunOutcome]) -> Box:
@@ -93,7 +89,7 @@ def _across(corner: Box) -> int:
 
 
 def _is_free(corner: Box, jcts: Sequence[Floats], limits: tuple[float, float]) -> bool:
-    """Tell whether every distribution, which never falls, is above the corner where the corner begins."""
+    """Return whether every distribution is above the corner where the corner begins; none ever falls."""
     low, high = limits
     left_s = low * (high / low) ** ((corner.x - _BOX.x) / _BOX.width)
     least = (_BOX.bottom - corner.y) / _BOX.height

@@ -1,5 +1,7 @@
-"""Which job held which GPU over time: one row per GPU, one colour per job; or, for large clusters, how full
-each node was. One element per job, so that pointing at it shows all of it on all nodes.
+"""Which job held which GPU over time: one row per GPU, one colour per job; for large clusters a map of full nodes.
+
+Rule: one element per job, so that pointing at it shows all its GPUs on all nodes. The log says how many GPUs of a node
+a job held, not which: the chart gives it rows (lanes) of the node, and the job keeps them while it can.
 """
 
 import base64
@@ -7,6 +9,8 @@ import struct
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 
 import numpy as np
 from msgspec import Struct
@@ -15,10 +19,9 @@ from voda.projections.history import FinishedJob
 from voda.projections.timeline import Floats, Segment
 from voda.simulator.report.bins import edges, occupancy
 from voda.simulator.report.colours import OCCUPANCY, JobColours
-from voda.simulator.report.lanes import Bar, assign_lanes
 from voda.simulator.report.run_summary import RunOutcome
 from voda.simulator.report.svg import Box, element, px, rectangle_path, text
-from voda.simulator.report.units import span
+from voda.text import span
 
 _NODE_GAP = 5.0
 _LEAST_BAR = 0.4
@@ -29,8 +32,87 @@ _LABEL_EVERY = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _MOST_NAME = 60
 
 
+class Bar(Struct, frozen=True):
+    """A job on `height` neighbouring lanes of a node."""
+
+    job_id: str
+    node: str
+    lane: int
+    height: int
+    from_s: float
+    to_s: float
+
+
+class _Lanes:
+    """The lanes of one node; segments take them in the order of their begin."""
+
+    def __init__(self, gpus: int) -> None:
+        self._free_from = [float("-inf")] * gpus
+        self._job = [""] * gpus
+
+    def take(self, segment: Segment) -> Sequence[int]:
+        """Occupy lanes for a segment; where too few are free, the node gets more."""
+        while len(free := self._free_at(segment.from_s)) < segment.gpus:
+            self._free_from.append(float("-inf"))
+            self._job.append("")
+        chosen = _choose(free, self._lanes_of(segment), segment.gpus)
+        for lane in chosen:
+            self._free_from[lane], self._job[lane] = segment.to_s, segment.job_id
+        return chosen
+
+    def continues(self, segment: Segment) -> bool:
+        """Whether the job was here until the segment begins."""
+        return bool(self._lanes_of(segment))
+
+    def _lanes_of(self, segment: Segment) -> list[int]:
+        pairs = enumerate(zip(self._free_from, self._job, strict=True))
+        return [lane for lane, (until, job_id) in pairs if until == segment.from_s and job_id == segment.job_id]
+
+    def _free_at(self, instant: float) -> list[int]:
+        return [lane for lane, until in enumerate(self._free_from) if until <= instant]
+
+
+def assign_lanes(segments: Iterable[Segment], sizes: Mapping[str, int]) -> list[Bar]:
+    """Return the bars that draw the segments, node by node in the order of `sizes` (node -> GPUs); other nodes last."""
+    by_node: dict[str, list[Segment]] = {node: [] for node in sizes}
+    for segment in segments:
+        by_node.setdefault(segment.node, []).append(segment)
+    return [bar for node, held in by_node.items() for bar in _lay_node(held, sizes.get(node, 0))]
+
+
+def _lay_node(segments: list[Segment], gpus: int) -> Iterable[Bar]:
+    lanes = _Lanes(gpus)
+    for _, together in groupby(sorted(segments, key=attrgetter("from_s")), key=attrgetter("from_s")):
+        # Jobs that stay choose first, so that a new one does not take their lanes.
+        for segment in sorted(together, key=lanes.continues, reverse=True):
+            for lane, height in _runs(lanes.take(segment)):
+                yield Bar(segment.job_id, segment.node, lane, height, segment.from_s, segment.to_s)
+
+
+def _choose(free: Sequence[int], present: Sequence[int], count: int) -> Sequence[int]:
+    """Prefer the present lanes, then neighbouring ones, then the lowest."""
+    if not present:
+        for lane, height in _runs(free):
+            if height >= count:
+                return range(lane, lane + count)
+    chosen = list(present[:count])
+    chosen += [lane for lane in free if lane not in chosen][: count - len(chosen)]
+    return sorted(chosen)
+
+
+def _runs(lanes: Sequence[int]) -> list[tuple[int, int]]:
+    """Return ascending lanes as (first, number) of neighbours."""
+    runs: list[tuple[int, int]] = []
+    for lane in lanes:
+        if runs and sum(runs[-1]) == lane:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((lane, 1))
+    return runs
+
+
 class Frame(Struct, frozen=True):
-    """Where time runs in a picture: the same for all runs of a page, so that they can be compared."""
+    """The time axis of a picture, the same for all runs of a page so that they compare."""
 
     begin: float
     """Instant of the first submission."""
@@ -94,7 +176,7 @@ def _rows(bars: Sequence[Bar], sizes: Mapping[str, int], box: Box) -> tuple[Mapp
 
 
 def _node_labels(rows: Mapping[str, Box], box: Box) -> Iterable[str]:
-    """Name as many nodes as there is room for, and lay a ground under each."""
+    """Draw the ground of every node, and the names of as many as fit."""
     room = max(1, int(box.height / _LABEL_STEP))
     every = next((step for step in _LABEL_EVERY if len(rows) <= room * step), len(rows))
     for number, (node, row) in enumerate(rows.items()):
@@ -107,11 +189,11 @@ def _node_labels(rows: Mapping[str, Box], box: Box) -> Iterable[str]:
 
 def _name(job_id: str, boxes: Sequence[Box]) -> str:
     """Write a job's name on its largest bar, if it fits."""
-    roomiest = max(boxes, key=lambda shape: shape.width)
-    if roomiest.width < _LETTER * len(job_id) + 6:
+    widest = max(boxes, key=lambda shape: shape.width)
+    if widest.width < _LETTER * len(job_id) + 6:
         return ""
-    y = roomiest.y + roomiest.height / 2 + 3.5
-    return element("text", text(job_id), class_="name", x=roomiest.x + 4, y=y)
+    y = widest.y + widest.height / 2 + 3.5
+    return element("text", text(job_id), class_="name", x=widest.x + 4, y=y)
 
 
 def _tooltip(job_id: str, job: FinishedJob | None) -> str:
@@ -122,7 +204,7 @@ def _tooltip(job_id: str, job: FinishedJob | None) -> str:
     return (
         f"{name} ({job.category[:_MOST_NAME]}): {job.outcome} after {span(job.jct_s)}\n"
         f"waited {span(job.queueing_s)}, ran {span(job.running_s)}, {changes}\n"
-        f"asked for {job.requested} replicas ({job.min_replicas} to {job.max_replicas}), "
+        f"requested {job.requested} replicas ({job.min_replicas} to {job.max_replicas}), "
         f"held {job.gpu_s / 3600:.2f} GPU-hours"
     )
 

@@ -1,4 +1,4 @@
-"""The pictures of the page: one per run, with everything under one time axis, and one that compares JCTs."""
+"""The picture of one run: which job held which GPU, GPUs in use and the queue, over one time axis."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,7 +11,7 @@ from voda.simulator.report.colours import JobColours
 from voda.simulator.report.gantt import Frame, gantt, occupancy_map, segments_of
 from voda.simulator.report.run_summary import RunOutcome
 from voda.simulator.report.svg import Box, element, picture, px, text, time_ticks
-from voda.simulator.report.units import count, number, span
+from voda.text import count, number, span
 
 _WIDTH = 1080.0
 _LEFT = 96.0
@@ -28,7 +28,7 @@ class RunPictures:
     """Draws each run of a page, all to the same scales."""
 
     def __init__(self, runs: Sequence[RunOutcome]) -> None:
-        spans = [_shown_span(run) for run in runs]
+        spans = [_whole_span(run) for run in runs]
         begin, end = min(first for first, _ in spans), max(last for _, last in spans)
         self.frame = Frame(begin, max(end, begin + 1.0), _LEFT, _WIDTH - _LEFT - _RIGHT)
         self.colours = JobColours(runs)
@@ -41,51 +41,51 @@ class RunPictures:
 
     def draw(self, run: RunOutcome, label: str) -> str:
         """Return the picture of one run: GPUs by job, GPUs in use, jobs waiting."""
-        tenancy = Box(_LEFT, _CAPTION, self.frame.width, self._tenancy_height())
-        used_box = Box(_LEFT, tenancy.bottom + _CAPTION, tenancy.width, _CURVE)
-        queue_box = Box(_LEFT, used_box.bottom + _CAPTION, tenancy.width, _CURVE)
+        gpus_box = Box(_LEFT, _CAPTION, self.frame.width, self._gpus_height())
+        used_box = Box(_LEFT, gpus_box.bottom + _CAPTION, gpus_box.width, _CURVE)
+        queue_box = Box(_LEFT, used_box.bottom + _CAPTION, gpus_box.width, _CURVE)
         waiting, used = waiting_and_used(run.timeline.steps(), self._bins)
         parts = [
-            *_grid(self.frame, Box(_LEFT, tenancy.y, tenancy.width, queue_box.bottom - tenancy.y)),
-            _caption(tenancy, self._tenancy_caption()),
+            *_grid(self.frame, Box(_LEFT, gpus_box.y, gpus_box.width, queue_box.bottom - gpus_box.y)),
+            _caption(gpus_box, self._gpus_caption()),
             *(
-                occupancy_map(run, self.frame, tenancy)
+                occupancy_map(run, self.frame, gpus_box)
                 if self.is_map
-                else gantt(run, self.colours, self.frame, tenancy)
+                else gantt(run, self.colours, self.frame, gpus_box)
             ),
             _caption(used_box, f"GPUs in use, of {count(self._most_gpus)}"),
             *_curve(used, used_box, float(self._most_gpus), "used"),
             _caption(queue_box, "jobs waiting for GPUs"),
             *_curve(waiting, queue_box, self._most_waiting, "queue"),
-            *self._hover(waiting, used, Box(_LEFT, used_box.y, tenancy.width, queue_box.bottom - used_box.y)),
+            *self._hover(waiting, used, Box(_LEFT, used_box.y, gpus_box.width, queue_box.bottom - used_box.y)),
         ]
-        told = f"{label}: which job held which GPU, GPUs in use and jobs waiting, over {span(run.result.makespan_s)}"
-        return picture(_WIDTH, queue_box.bottom + _AXIS, told, parts)
+        words = f"{label}: which job held which GPU, GPUs in use and jobs waiting, over {span(run.result.makespan_s)}"
+        return picture(_WIDTH, queue_box.bottom + _AXIS, words, parts)
 
-    def _tenancy_height(self) -> float:
+    def _gpus_height(self) -> float:
         if self.is_map:
             return min(420.0, max(120.0, 3.0 * self._most_nodes))
         lane = min(15.0, max(5.0, 460.0 / self._most_gpus))
         return lane * self._most_gpus + 5.0 * (self._most_nodes - 1)
 
-    def _tenancy_caption(self) -> str:
+    def _gpus_caption(self) -> str:
         if self.is_map:
             return "nodes: the deeper the colour, the more of the node's GPUs are held"
         return "nodes: one row per GPU, one colour per job"
 
     def _hover(self, waiting: Floats, used: Floats, box: Box) -> Iterable[str]:
-        """Yield invisible strips that tell the figures of the instant one points at."""
+        """Yield invisible strips with the figures of their instant as tooltips."""
         per_strip = max(1, len(used) // _HOVER_BINS)
         step_s = (self.frame.end - self.frame.begin) / len(used)
         for i in range(0, len(used), per_strip):
             x = self.frame.at(self.frame.begin + i * step_s)
             width = min(per_strip * step_s * self.frame.width / (self.frame.end - self.frame.begin), box.right - x)
-            told = (
+            words = (
                 f"after {span(i * step_s)}: {number(used[i : i + per_strip].mean())} GPUs in use, "
                 f"{number(waiting[i : i + per_strip].mean())} jobs waiting"
             )
             yield element(
-                "rect", element("title", text(told)), class_="strip", x=x, y=box.y, width=width, height=box.height
+                "rect", element("title", text(words)), class_="strip", x=x, y=box.y, width=width, height=box.height
             )
 
 
@@ -129,7 +129,7 @@ def _curve(values: Floats, box: Box, top: float, name: str) -> Iterable[str]:
     yield element("text", "0", class_="tick", x=box.x - 8, y=box.bottom + 4, text_anchor="end")
 
 
-def _shown_span(run: RunOutcome) -> tuple[float, float]:
+def _whole_span(run: RunOutcome) -> tuple[float, float]:
     """Return the first submission and the last end; the log's end where jobs are still live."""
     history = run.history
     if not history.live:

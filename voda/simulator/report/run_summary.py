@@ -1,4 +1,4 @@
-"""All that the report knows of one run: its figures, and the projections of its log."""
+"""One run for the report: its figures, and the projections of its log."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ from msgspec import Struct
 from voda.projections.history import History
 from voda.projections.timeline import Timeline
 from voda.simulator.metrics import RunResult
-from voda.simulator.report.units import counted
+from voda.text import counted
 
 
 class RunOutcome(Struct, frozen=True, kw_only=True):
@@ -20,7 +20,7 @@ class RunOutcome(Struct, frozen=True, kw_only=True):
     source: str
     """Where the workload's figures come from, one line."""
     unfinished: Sequence[str] = ()
-    """Jobs that could never run to their end on this cluster."""
+    """Jobs that cannot run to their end on this cluster."""
     log: Path | None = None
     """The run's event log, where it was kept."""
 
@@ -33,7 +33,7 @@ def labels(runs: Sequence[RunOutcome]) -> tuple[str, ...]:
 
 
 def warnings(runs: Sequence[RunOutcome]) -> Sequence[str]:
-    """Return one sentence for each run that left jobs behind: its averages are over the others."""
+    """Return one sentence for each run with unfinished jobs: its averages are over the others."""
     return [
         f"{label}: {counted(len(run.unfinished), 'job')} could never run to their end on this cluster, e.g. "
         f"{run.unfinished[0][:60]}; the figures are of the others."

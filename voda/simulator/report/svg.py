@@ -1,6 +1,6 @@
-"""Scalable pictures, element by element: escaped text, rounded coordinates, axes with round figures.
+"""SVG and HTML, element by element: escaped text, rounded coordinates, axes with round figures.
 
-Rule: every string that comes from outside passes through `text` or an attribute of `element`.
+Rule: every string from outside passes through `text` or an attribute of `element`.
 """
 
 import html
@@ -77,7 +77,7 @@ def element(name: str, *inner: str, **attributes: object) -> str:
 
 
 def picture(width: float, height: float, label: str, inner: Iterable[str]) -> str:
-    """Return a whole picture that scales with the page; `label` tells those who cannot see it what it shows."""
+    """Return a whole picture that scales with the page; `label` describes it to screen readers."""
     return element("svg", *inner, viewBox=f"0 0 {px(width)} {px(height)}", role="img", aria_label=label)
 
 

@@ -1,6 +1,6 @@
-"""The page of a recorded log: who had which GPU when, what became of each job, and how to ask further.
+"""The page of a recorded log: which job held which GPU, how each job ended, and further commands.
 
-Rule: as in document.py, every name is hostile until it has passed through `text` or `element`.
+Rule: names may be hostile; they pass through `text` or `element`.
 """
 
 from collections.abc import Iterable
@@ -8,19 +8,19 @@ from collections.abc import Iterable
 from voda.projections.history import FinishedJob, History
 from voda.projections.timeline import Timeline
 from voda.simulator.metrics import Execution, measure
-from voda.simulator.report.comparison_page import head_of
+from voda.simulator.report.comparison_page import page
 from voda.simulator.report.pictures import RunPictures
 from voda.simulator.report.run_summary import RunOutcome, about
 from voda.simulator.report.svg import element, text
-from voda.simulator.report.units import counted, percent, span
+from voda.text import counted, percent, span
 
 _MOST_ROWS = 500
 
 
 def recorded_run(history: History, timeline: Timeline, *, policy: str, placer: str, source: str) -> RunOutcome:
-    """Return what the report knows of a log that was recorded, not simulated.
+    """Return the outcome of a recorded log.
 
-    Fairness is left out: it compares with the time on an own slice of the cluster, which nobody has measured.
+    It has no fairness, which compares with the time on an own slice of the cluster: nobody has measured that.
     """
     execution = Execution(workload=source.rpartition("/")[2], policy=policy, placer=placer, decisions_s=(), wall_s=0.0)
     running_s = {job.job_id: job.running_s for job in history.finished}
@@ -37,40 +37,29 @@ def recorded_run(history: History, timeline: Timeline, *, policy: str, placer: s
 def timeline_page(run: RunOutcome) -> str:
     """Return one HTML page without script or outside resources."""
     pictures = RunPictures([run])
-    title = f"{run.result.workload}: who had which GPU when"
+    title = f"{run.result.workload}: which job held which GPU"
     body = (
         element("h1", text(title)),
         element("p", f"{about([run])}; {_summary(run)}", class_="soft"),
         element("figure", pictures.draw(run, run.result.policy)),
         *_jobs(run),
-        element("p", f"Ask further: {_commands(run)}", class_="soft"),
+        element("p", f"See also: {_commands(run)}", class_="soft"),
     )
-    return "\n".join(
-        (
-            "<!doctype html>",
-            '<html lang="en">',
-            "<head>",
-            *head_of(title),
-            "</head>",
-            "<body>",
-            *body,
-            "</body></html>\n",
-        )
-    )
+    return page(title, body)
 
 
 def _summary(run: RunOutcome) -> str:
     live = f"; {counted(len(run.unfinished), 'job')} still live" if run.unfinished else ""
     return (
-        f"decided by {text(run.result.policy)}; {percent(run.result.utilisation)} of the GPU time held until the last"
-        f" job ended{live}."
+        f"decided by {text(run.result.policy)}; jobs held {percent(run.result.utilisation)} of the GPU time until"
+        f" the last one ended{live}."
     )
 
 
 def _jobs(run: RunOutcome) -> Iterable[str]:
     """Yield a table of the jobs that ended, the latest first."""
     jobs = sorted(run.history.finished, key=lambda job: job.finished_at, reverse=True)
-    heads = ("job", "outcome", "waited", "ran", "all in all", "GPU time", "resizes", "restarts")
+    heads = ("job", "outcome", "waited", "ran", "in total", "GPU time", "resizes", "restarts")
     head = element("thead", element("tr", *(element("th", name, scope="col") for name in heads)))
     rows = (element("tr", *_cells(job)) for job in jobs[:_MOST_ROWS])
     left = f" The latest {_MOST_ROWS} of {counted(len(jobs), 'job')}." if len(jobs) > _MOST_ROWS else ""

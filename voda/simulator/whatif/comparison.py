@@ -1,7 +1,7 @@
 """What-if in figures: the recorded run, the same policy simulated, and the other policy, over the same jobs.
 
-Rule: pure; all three are compared over the jobs that were open at the cut and completed in each of them. What the
-recorded and the re-simulated run differ in is the model's error, not the policy's merit.
+Rule: pure; it compares all three over the jobs that were open at the cut and completed in each of them. The difference
+between the recorded and the re-simulated run is the error of the model, not the merit of the policy.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -26,14 +26,14 @@ class FoldedRun(Struct, frozen=True, kw_only=True):
 class RunFigures(Struct, frozen=True, kw_only=True):
     """One run over the jobs compared; all are 0 when there are none."""
 
-    avg_jct_s: float
-    p50_jct_s: float
-    p90_jct_s: float
-    makespan_s: float
+    avg_jct_s: float = 0.0
+    p50_jct_s: float = 0.0
+    p90_jct_s: float = 0.0
+    makespan_s: float = 0.0
     """From the cut, or the first submission, to the last end."""
-    avg_queueing_s: float
-    restarts_per_job: float
-    utilisation: float
+    avg_queueing_s: float = 0.0
+    restarts_per_job: float = 0.0
+    utilisation: float = 0.0
     """GPU time held / GPU time there was, from the cut to the last end; 0 to 1."""
 
 
@@ -71,7 +71,7 @@ class WhatIfComparison(Struct, frozen=True, kw_only=True):
 
 
 class Cutoff(Struct, frozen=True, kw_only=True):
-    """Where the runs part, and what is asked."""
+    """Where the runs part, and what decides from there on."""
 
     position: int
     at: float
@@ -120,15 +120,7 @@ def _completed(history: History) -> Mapping[str, FinishedJob]:
 def _figures(run: FoldedRun, completed: Mapping[str, FinishedJob], common: Iterable[str], cut: Cutoff) -> RunFigures:
     jobs = [completed[job_id] for job_id in sorted(common)]
     if not jobs:
-        return RunFigures(
-            avg_jct_s=0.0,
-            p50_jct_s=0.0,
-            p90_jct_s=0.0,
-            makespan_s=0.0,
-            avg_queueing_s=0.0,
-            restarts_per_job=0.0,
-            utilisation=0.0,
-        )
+        return RunFigures()
     jct_s = np.array([job.jct_s for job in jobs])
     begin = cut.at if cut.ended else min(job.submitted_at for job in jobs)
     end = max(job.finished_at for job in jobs)

@@ -1,7 +1,7 @@
-"""What to expect of the live jobs if nobody submits anything more: the product's own controller, on simulated time.
+"""Expected starts and ends of the live jobs if nobody submits more: the real controller runs on simulated time.
 
-Rules: only the live state is read, and jobs are as fast as they are believed to be; nothing is promised that was not
-simulated, so a job whose end is unknown runs on, and who waits for its GPUs is told no start.
+Rules: it reads the live state only, and jobs are as fast as estimated. It states only what it simulated: a job without
+a known end runs on, and a job that waits for its GPUs gets no expected start.
 """
 
 import math
@@ -18,8 +18,8 @@ from voda.domain.state import ClusterState
 from voda.events.envelope import Event
 from voda.events.types import JobCanceled, JobCompleted, WorkerStarted
 from voda.log.store import EventStore
-from voda.placement.registry import placer
-from voda.policies.registry import policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES
 from voda.projections.live import Live
 from voda.projections.restarts import UndisturbedSpan
 from voda.simulator.engine import Simulation
@@ -33,7 +33,7 @@ _MOST_STEPS: Final = 16
 
 
 class ExpectedTimes(Struct, frozen=True, kw_only=True):
-    """What is expected of one live job."""
+    """Expected times of one live job."""
 
     position: int | None = None
     """In the queue, 1 = next; None: it does not wait."""
@@ -44,14 +44,14 @@ class ExpectedTimes(Struct, frozen=True, kw_only=True):
 
 
 class ForecastBudget(Struct, frozen=True, kw_only=True):
-    """When to stop simulating; what was not reached by then is not told."""
+    """When to stop simulating; what lies beyond has no expected time."""
 
     events: int = 50_000
     wall_s: float = 2.0
 
 
 class LearnedProfile(Struct, frozen=True, kw_only=True):
-    """A job that behaves as it is believed to; what is left of it, in equal steps."""
+    """A job at its estimated speed; the rest of it, in equal steps."""
 
     epochs: int
     """Steps."""
@@ -76,22 +76,20 @@ def relative_s(estimate: Estimate, workers: int, *, is_spanning: bool) -> float:
 async def forecast(
     live: Live, pool: str, now: float, *, budget: ForecastBudget | None = None
 ) -> Mapping[str, ExpectedTimes]:
-    """Return what is expected of every live job of a pool, by job id.
+    """Return the expected times of every live job of a pool, by job id.
 
-    Args:
-        live: the state; it is used up.
-        pool: its name.
-        now: seconds since the epoch, not before the last event.
-        budget: None = the default.
+    The simulation changes `live`; `now` is not before its last event.
     """
     state = live.state(pool)
-    trainings = tuple(_training(job, state, live.learning.stretch(job_id), now) for job_id, job in state.jobs.items())
+    trainings = tuple(
+        _training(job, state, live.learning.undisturbed_span(job_id), now) for job_id, job in state.jobs.items()
+    )
     live.cluster.rebase()
-    opening = InitialState(facts=(), state=live.dump(), trainings=trainings)
+    initial = InitialState(facts=(), state=live.dump(), trainings=trainings)
     starts: dict[str, float] = {}
     ends: dict[str, float] = {}
     if trainings and state.nodes:
-        for event in await _simulated(state, now, opening, budget or ForecastBudget()):
+        for event in await _simulated(state, now, initial, budget or ForecastBudget()):
             match event.data:
                 case WorkerStarted(job_id=job_id):
                     starts.setdefault(job_id, event.recorded_at)
@@ -100,14 +98,16 @@ async def forecast(
     return _expected_times(state, starts, ends)
 
 
-async def _simulated(state: ClusterState, now: float, opening: InitialState, budget: ForecastBudget) -> Sequence[Event]:
+async def _simulated(state: ClusterState, now: float, initial: InitialState, budget: ForecastBudget) -> Sequence[Event]:
     """Return what happens from now on, until all jobs have ended or the budget is spent."""
     workload = Workload(
         name="forecast", source="the live state", arrivals=(), nodes=tuple(state.nodes.values()), begins_at=now
     )
-    simulation = Simulation(workload, SimulationOptions(), policies=policy, placers=placer, initial=opening)
-    watch = SystemClock()
-    until = watch.now() + budget.wall_s
+    simulation = Simulation(
+        workload, SimulationOptions(), policies=POLICIES.choose, placers=PLACERS.choose, initial=initial
+    )
+    wall = SystemClock()
+    until = wall.now() + budget.wall_s
 
     endless = {
         job_id
@@ -115,16 +115,16 @@ async def _simulated(state: ClusterState, now: float, opening: InitialState, bud
         if not job.is_canceling and not math.isfinite(state.estimates[job_id].remaining_s)
     }
 
-    def is_enough(events: int, jobs: Mapping[str, Job]) -> bool:
-        if events >= budget.events or watch.now() >= until:
+    def stop_when(events: int, jobs: Mapping[str, Job]) -> bool:
+        if events >= budget.events or wall.now() >= until:
             return True
-        # Jobs without end may go on taking turns for ever; nothing about them is told but their starts.
+        # Jobs without a known end may take turns for ever; of them only the starts are of interest.
         return len(jobs) <= len(endless) and all(
             job_id in endless and (state.jobs[job_id].workers or (job.last_started_at or 0.0) >= now)
             for job_id, job in jobs.items()
         )
 
-    run = await simulation.run(is_enough=is_enough)
+    run = await simulation.run(stop_when=stop_when)
     return await run.store.read(0, await run.store.position())
 
 
@@ -132,7 +132,7 @@ def _expected_times(
     state: ClusterState, starts: Mapping[str, float], ends: Mapping[str, float]
 ) -> Mapping[str, ExpectedTimes]:
     waiting = [job for job in state.jobs.values() if not job.workers and not job.is_canceling]
-    # Those whose start was not reached stand behind the others, as they came.
+    # Jobs whose start the simulation did not reach follow the others, in the order of submission.
     waiting.sort(key=lambda job: (starts.get(job.spec.job_id, math.inf), *_by_submission(job)))
     position = {job.spec.job_id: place for place, job in enumerate(waiting, start=1)}
     return {
@@ -145,13 +145,13 @@ def _expected_times(
     }
 
 
-def _by_submission(job: Job) -> tuple[int, float, str]:
-    """Order jobs by their queue, then by submission."""
-    return job.queue_level, job.submitted_at, job.spec.job_id
+def _by_submission(job: Job) -> tuple[int, int, float, str]:
+    """Order jobs by their priority and queue, then by submission."""
+    return -job.spec.priority, job.queue_level, job.submitted_at, job.spec.job_id
 
 
-def _training(job: Job, state: ClusterState, stretch: UndisturbedSpan | None, now: float) -> Training:
-    """Return the job as it stands, from its last report and what it has worked since."""
+def _training(job: Job, state: ClusterState, span: UndisturbedSpan | None, now: float) -> Training:
+    """Return the job with its progress: its last report, and its work since then."""
     estimate = state.estimates[job.spec.job_id]
     # Of unknown length: one epoch, which never ends.
     left = max(0.0, job.spec.epochs - job.epochs_done) if job.spec.epochs else 1.0
@@ -170,14 +170,14 @@ def _training(job: Job, state: ClusterState, stretch: UndisturbedSpan | None, no
         workers=dict(job.workers),
         updated_at=now,
         resumes_at=now,
-        stretch_at=now,
+        training_since=now,
         epochs_before=job.epochs_done,
         epochs_each=left / steps if steps else 1.0,
     )
-    if stretch is not None and math.isfinite(profile.step_s):
-        training.fraction = min(1.0, sum(_share(profile, *piece) for piece in stretch.unreported(now, restart_s)))
-        if job.workers and stretch.changes:
-            training.resumes_at = max(now, stretch.changed_at + restart_s)
+    if span is not None and math.isfinite(profile.step_s):
+        training.fraction = min(1.0, sum(_share(profile, *piece) for piece in span.work_since_report(now, restart_s)))
+        if job.workers and span.changes:
+            training.resumes_at = max(now, span.changed_at + restart_s)
     training.respecify(job.spec, now)
     return training
 
@@ -190,17 +190,13 @@ def _share(profile: LearnedProfile, workers: int, is_spanning: bool, seconds: fl
 
 
 _BUDGET: Final = ForecastBudget(events=500_000, wall_s=20.0)
-"""Beyond that nobody wants to wait for the answer."""
+"""Nobody waits longer for an answer."""
 
 
 async def expected_start(store: EventStore, job_id: str, position: int, *, pool: str) -> float | None:
-    """Return the instant at which the job is expected to have workers again; None where it is not, or too dear to say.
+    """Return the instant at which the job is expected to have workers again; None where unknown.
 
-    Args:
-        store: the log.
-        job_id: of a live job without workers.
-        position: of the log, at which the question is asked, >= 1.
-        pool: the job's.
+    The simulation starts at `position` >= 1 of the log, where the job is live and has no workers.
     """
     live = Live()
     after = await restore(store, live, at_most=position)

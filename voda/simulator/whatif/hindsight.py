@@ -1,10 +1,11 @@
-"""What a whole log shows of its jobs: how fast each one really was, how long it was, what its restarts cost.
+"""The real speed of each job of a whole log: how fast it was, how long it was, what its restarts cost.
 
-Rule: pure; what was measured is taken as it was measured, epoch by epoch, and only what never happened is estimated:
-through the scheduler's own laws, but with all measurements instead of those up to some moment.
+Rule: pure; a measured epoch counts as it was measured. Only what never happened is estimated, by the scheduler's own
+laws, but from all measurements instead of those up to some moment.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -12,9 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.domain.state import Settings
-from voda.projections.estimates import CategoryHistory, estimate_scaling
 from voda.projections.running_means import EpochMeans, RunningMean
-from voda.projections.scaling import Scaling
+from voda.projections.scaling import CategoryHistory, Scaling, estimate_scaling
 from voda.simulator.profiles.base import Costs
 from voda.simulator.whatif.epoch_times import (
     ChangeCosts,
@@ -28,11 +28,11 @@ from voda.simulator.whatif.epoch_times import (
 from voda.simulator.whatif.measured_epochs import MeasuredJob, Size
 
 _UNKNOWN_WORK_S: Final = 3600.0
-"""On one replica: of a job that never ran, of a kind that never ran either."""
+"""On one replica: of a job that never ran and whose category never ran."""
 
 
 class HindsightProfile(Struct, frozen=True, kw_only=True):
-    """The speed of one job, as its log shows it."""
+    """The speed of one job according to its log."""
 
     epochs: int
     costs: Costs
@@ -62,11 +62,9 @@ class HindsightProfile(Struct, frozen=True, kw_only=True):
 
 
 class Hindsight:
-    """Answers how a job really was, from the stories of all of them.
+    """The real speed of every job, from the measurements of all jobs of a whole log.
 
-    Args:
-        jobs: every job of the log, by id; the whole log is folded.
-        settings: tell what is assumed where nothing was measured.
+    Where nothing was measured, the settings say what to assume.
     """
 
     def __init__(self, jobs: Mapping[str, MeasuredJob], settings: Settings) -> None:
@@ -75,67 +73,64 @@ class Hindsight:
         by_category: dict[str, list[MeasuredJob]] = {}
         for job in jobs.values():
             by_category.setdefault(job.spec.history_category, []).append(job)
-        self._paces = {category: fit_epoch_times(members) for category, members in by_category.items()}
+        self._epoch_times = {category: fit_epoch_times(members) for category, members in by_category.items()}
         self._histories = {
-            category: CategoryHistory(_epochs(members, self._paces[category]))
+            category: CategoryHistory(_epochs(members, self._epoch_times[category]))
             for category, members in by_category.items()
         }
-        self._prices = ChangeCosts()
+        self._change_costs = ChangeCosts()
         for job in jobs.values():
-            self._prices.judge(job, self._paces[job.spec.history_category])
+            self._change_costs.add(job, self._epoch_times[job.spec.history_category])
 
     def profile(self, job_id: str) -> HindsightProfile:
         """Return the speed of a job."""
         job = self._jobs[job_id]
         category = job.spec.history_category
-        pace, history = self._paces[category], self._histories[category]
+        times, history = self._epoch_times[category], self._histories[category]
         epochs = _total_epochs(job)
-        scaling = estimate_scaling(_epochs([job], pace), history, job.most_replicas)
+        scaling = estimate_scaling(_epochs([job], times), history, job.most_replicas)
         if not math.isfinite(scaling.e1):
             work_s = job.worker_s if job.worker_s > 0 else _UNKNOWN_WORK_S
             scaling = Scaling(work_s / epochs, scaling.speedup, is_assumed=True)
-        costs = self._prices.costs(category, self._settings.resize_cost_s)
+        costs = self._change_costs.costs(category, self._settings.resize_cost_s)
         penalty = history.span_penalty
         mean = HindsightProfile(
             epochs=epochs,
             costs=costs,
             scaling=scaling,
-            means=mean_epoch_times(job, pace, costs),
+            means=mean_epoch_times(job, times, costs),
             weights=(1.0,) * epochs,
             span_penalty=self._settings.span_penalty if penalty is None else penalty,
         )
-        return replace(mean, weights=_weights(job, pace, mean))
+        return replace(mean, weights=_weights(job, times, mean))
 
 
 def _total_epochs(job: MeasuredJob) -> int:
-    """Return the epochs that the job had when it ended, or is expected to have."""
+    """Return how many epochs the job had when it ended, or is expected to have."""
     done = math.ceil(job.epochs_done)
     if job.has_ended:
         return max(1, done or job.spec.epochs)
     return max(1, done, job.spec.epochs)
 
 
-def _weights(job: MeasuredJob, pace: EpochTimes, mean: HindsightProfile) -> Sequence[float]:
+def _weights(job: MeasuredJob, times: EpochTimes, mean: HindsightProfile) -> Sequence[float]:
     """Return each epoch's weight: as timed, else from its pieces, else as in other jobs, else as the one before."""
-    timed = timed_weights(job, pace.means[job.spec.job_id])
-    usual = timed[min(timed)] if timed else 1.0
+    timed_epochs = timed_weights(job, times.means[job.spec.job_id])
+    usual = timed_epochs[min(timed_epochs)] if timed_epochs else 1.0
     weights: list[float] = []
     for epoch in range(mean.epochs):
-        usual = timed.get(epoch, pace.trend.get(epoch, usual))
-        pieces = job.disturbed.get(epoch, ()) if epoch not in timed else ()
+        usual = timed_epochs.get(epoch, times.trend.get(epoch, usual))
+        pieces = job.disturbed_epochs.get(epoch, ()) if epoch not in timed_epochs else ()
         weights.append(weight_of(pieces, mean.mean_s, mean.costs) or usual)
     return weights
 
 
-def _epochs(jobs: Sequence[MeasuredJob], pace: EpochTimes) -> EpochMeans:
+def _epochs(jobs: Sequence[MeasuredJob], times: EpochTimes) -> EpochMeans:
     """Return the means of these jobs as the projections keep them, settled to the last digit."""
     epochs = EpochMeans()
     for job in jobs:
-        counts: dict[tuple[int, bool], int] = {}
-        for size, _ in job.timed.values():
-            counts[size] = counts.get(size, 0) + 1
-        for size, count in counts.items():
-            _add(epochs.spanning if size[1] else epochs.packed, size[0], pace.means[job.spec.job_id][size], count)
+        for size, count in Counter(size for size, _ in job.timed_epochs.values()).items():
+            _add(epochs.spanning if size[1] else epochs.packed, size[0], times.means[job.spec.job_id][size], count)
     return epochs
 
 

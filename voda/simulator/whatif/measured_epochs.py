@@ -1,26 +1,17 @@
-"""What a log tells of one job's speed: its timed epochs, and what the others were made of.
+"""What a log says about a job's speed: the epochs that the job timed, and the pieces of the others.
 
-Rule: pure; an epoch is either timed by the job itself, or known as the pieces between the changes of its workers.
+Rule: pure; either the job timed an epoch itself, or the epoch is known as the pieces between changes of workers.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
 from voda.domain.job import JobSpec
+from voda.events import types as facts
 from voda.events.envelope import Event
-from voda.events.types import (
-    JobCanceled,
-    JobChanged,
-    JobCompleted,
-    JobFailed,
-    JobProgressed,
-    JobSubmitted,
-    WorkerExited,
-    WorkerStarted,
-)
+from voda.projections.base import Projection
 
 Size = tuple[int, bool]
 """Replicas, and whether they span nodes."""
@@ -38,115 +29,106 @@ class EpochPiece(Struct, frozen=True):
 
 
 class MeasuredJob(Struct, kw_only=True):
-    """One job's story, as far as speed goes; changed in place."""
+    """One job's epochs; changed in place."""
 
     spec: JobSpec
     most_replicas: int
-    timed: dict[int, tuple[Size, float]] = {}
+    timed_epochs: dict[int, tuple[Size, float]] = {}
     """Undisturbed epoch (from 0) -> size, seconds as the job timed it."""
-    disturbed: dict[int, tuple[EpochPiece, ...]] = {}
+    disturbed_epochs: dict[int, tuple[EpochPiece, ...]] = {}
     """Epoch into which changes of the workers fell -> its pieces."""
     epochs_done: float = 0.0
     has_ended: bool = False
-    """Completed or failed. A canceled job would have gone on: its end says nothing about how long it was."""
+    """Completed or failed. A canceled job would have continued: its end says nothing about its length."""
     worker_s: float = 0.0
-    """Sum over its workers of the seconds they were there."""
+    """Seconds during which it had workers, times their number."""
     workers: dict[int, str] = {}
     counted_at: float = 0.0
     pieces: list[EpochPiece] = []
     change: WorkerChange | None = None
-    lasted: int = 0
+    workers_before: int = 0
     """Workers before the changes of this instant."""
 
     @property
     def size(self) -> Size:
-        """Its size by now."""
+        """Its present size."""
         return len(self.workers), len(set(self.workers.values())) > 1
 
-    def cut(self, now: float) -> None:
-        """End the piece that has been going on."""
+    def end_piece(self, now: float) -> None:
+        """End the present piece."""
         seconds = now - self.counted_at
         if seconds <= 0:
             return
         self.counted_at = now
-        self.lasted = len(self.workers)
+        self.workers_before = len(self.workers)
         if self.workers:
             self.worker_s += len(self.workers) * seconds
             self.pieces.append(EpochPiece(self.size, seconds, self.change))
             self.change = None
 
-    def have(self, workers: dict[int, str]) -> None:
-        """Go on with these workers."""
+    def set_workers(self, workers: dict[int, str]) -> None:
+        """Continue with these workers."""
         self.workers = workers
-        if not self.lasted:
+        if not self.workers_before:
             self.change = "start"
         else:
-            self.change = "migrate" if len(workers) == self.lasted else "resize"
+            self.change = "migrate" if len(workers) == self.workers_before else "resize"
 
 
-class EpochMeasurements:
-    """Projection of a log onto the stories of its jobs."""
+class EpochMeasurements(Projection):
+    """The timed and disturbed epochs of every job of a log."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, MeasuredJob] = {}
 
-    def apply(self, event: Event) -> None:
-        """Fold one event; events must come in the order of their positions."""
-        if (fold := _FOLDS.get(type(event.data))) is not None:
-            fold(self, event.data, event.recorded_at)
 
-
-def _submitted(watch: EpochMeasurements, fact: JobSubmitted, now: float) -> None:
+@EpochMeasurements.folds
+def _submitted(measurements: EpochMeasurements, fact: facts.JobSubmitted, event: Event) -> None:
     spec = fact.spec
-    watch.jobs.setdefault(spec.job_id, MeasuredJob(spec=spec, most_replicas=spec.max_replicas, counted_at=now))
+    measurements.jobs.setdefault(
+        spec.job_id, MeasuredJob(spec=spec, most_replicas=spec.max_replicas, counted_at=event.recorded_at)
+    )
 
 
-def _changed(watch: EpochMeasurements, fact: JobChanged, _now: float) -> None:
-    if (job := watch.jobs.get(fact.job_id)) is not None:
+@EpochMeasurements.folds
+def _changed(measurements: EpochMeasurements, fact: facts.JobChanged, event: Event) -> None:
+    if (job := measurements.jobs.get(fact.job_id)) is not None:
         job.most_replicas = max(job.most_replicas, fact.max_replicas or 0)
 
 
-def _started(watch: EpochMeasurements, fact: WorkerStarted, now: float) -> None:
-    if (job := watch.jobs.get(fact.job_id)) is not None:
-        job.cut(now)
-        job.have({**job.workers, **fact.workers})
+@EpochMeasurements.folds
+def _started(measurements: EpochMeasurements, fact: facts.WorkerStarted, event: Event) -> None:
+    if (job := measurements.jobs.get(fact.job_id)) is not None:
+        job.end_piece(event.recorded_at)
+        job.set_workers({**job.workers, **fact.workers})
 
 
-def _exited(watch: EpochMeasurements, fact: WorkerExited, now: float) -> None:
-    if (job := watch.jobs.get(fact.job_id)) is not None:
-        job.cut(now)
-        job.have({index: node for index, node in job.workers.items() if index not in fact.workers})
+@EpochMeasurements.folds
+def _exited(measurements: EpochMeasurements, fact: facts.WorkerExited, event: Event) -> None:
+    if (job := measurements.jobs.get(fact.job_id)) is not None:
+        job.end_piece(event.recorded_at)
+        job.set_workers({index: node for index, node in job.workers.items() if index not in fact.workers})
         if fact.cause in _LOSSES:
             # How much of the epoch a checkpoint saved is not in the log.
             job.pieces.clear()
 
 
-def _progressed(watch: EpochMeasurements, fact: JobProgressed, now: float) -> None:
-    if (job := watch.jobs.get(fact.job_id)) is None:
+@EpochMeasurements.folds
+def _progressed(measurements: EpochMeasurements, fact: facts.JobProgressed, event: Event) -> None:
+    if (job := measurements.jobs.get(fact.job_id)) is None:
         return
-    job.cut(now)
+    job.end_piece(event.recorded_at)
     epoch = math.ceil(fact.epochs_done) - 1
     if fact.epoch_s is not None and fact.epoch_s > 0 and fact.workers > 0:
-        job.timed[epoch] = ((fact.workers, job.size[1]), fact.epoch_s)
+        job.timed_epochs[epoch] = ((fact.workers, job.size[1]), fact.epoch_s)
     elif fact.epochs_done - job.epochs_done == 1.0 and any(piece.change for piece in job.pieces):
-        job.disturbed[epoch] = tuple(job.pieces)
+        job.disturbed_epochs[epoch] = tuple(job.pieces)
     job.pieces.clear()
     job.epochs_done = max(job.epochs_done, fact.epochs_done)
 
 
-def _ended(watch: EpochMeasurements, fact: JobCompleted | JobFailed | JobCanceled, now: float) -> None:
-    if (job := watch.jobs.get(fact.job_id)) is not None:
-        job.cut(now)
-        job.has_ended = job.has_ended or not isinstance(fact, JobCanceled)
-
-
-_FOLDS: Final[Mapping[type, Callable[[EpochMeasurements, Any, float], None]]] = {
-    JobSubmitted: _submitted,
-    JobChanged: _changed,
-    WorkerStarted: _started,
-    WorkerExited: _exited,
-    JobProgressed: _progressed,
-    JobCompleted: _ended,
-    JobFailed: _ended,
-    JobCanceled: _ended,
-}
+@EpochMeasurements.folds
+def _ended(measurements: EpochMeasurements, fact: facts.JobEnd, event: Event) -> None:
+    if (job := measurements.jobs.get(fact.job_id)) is not None:
+        job.end_piece(event.recorded_at)
+        job.has_ended = job.has_ended or not isinstance(fact, facts.JobCanceled)

@@ -1,35 +1,25 @@
-"""What if another policy had decided, from some position of a log on: the recorded input, simulated again.
+"""What if another policy had decided from some position of a log on: simulate the recorded input again.
 
-Rule: up to the position the new log is the old one, byte for byte; from there on only what people and nodes did is
-taken from it. Deaths of single workers are not: they happened to workers that need not exist now.
+Rule: up to the position the new log equals the old one, byte for byte; from there on only the actions of people and
+the changes of nodes come from it. Failures of single workers do not: those workers need not exist in the new run.
 """
 
 import dataclasses
 from collections.abc import Sequence
+from typing import get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.controller.follower import catch_up
+from voda.controller.follower import Foldable, catch_up
 from voda.domain.errors import InvalidInput
 from voda.domain.node import Node
 from voda.domain.state import Settings
+from voda.events import types as facts
 from voda.events.envelope import Event, Sealed
-from voda.events.types import (
-    AnyFact,
-    JobCancelRequested,
-    JobChanged,
-    JobSubmitted,
-    NodeChanged,
-    NodeJoined,
-    NodeLeft,
-    PolicyChanged,
-    RatelimitChanged,
-    WorkerExited,
-)
 from voda.log.store import EventStore
-from voda.placement.registry import placer as known_placer
-from voda.policies.registry import policy as known_policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES
 from voda.projections.history import History
 from voda.projections.live_cluster import LiveCluster
 from voda.projections.timeline import Timeline
@@ -46,14 +36,14 @@ _PAGE = 5_000
 
 
 class AlternativePolicy(Struct, frozen=True, kw_only=True):
-    """What is decided differently; None = as recorded."""
+    """What decides instead; None = as recorded."""
 
     policy: str | None = None
     placer: str | None = None
 
 
 class RecordedLog(Struct, frozen=True, kw_only=True):
-    """A log, cut at a position: how things stood there, and what people and nodes did afterwards."""
+    """A log, cut at a position: the state there, and what people and nodes did afterwards."""
 
     position: int
     at: float
@@ -62,51 +52,41 @@ class RecordedLog(Struct, frozen=True, kw_only=True):
     past: tuple[Sealed, ...]
     settings: Settings
     nodes: tuple[Node, ...]
-    strays: tuple[WorkerExited, ...]
-    """To be recorded first: workers that outlived their jobs."""
+    outlived_workers: tuple[facts.WorkerExited, ...]
+    """Exits of workers that outlived their jobs; the simulation records them first."""
     arrivals: tuple[Arrival, ...]
     scheduled: tuple[ScheduledFact, ...]
-    rehearsal: JobReplay
+    replay: JobReplay
     live: LiveCluster
 
     def trainings(self) -> tuple[Training, ...]:
         """Return the jobs that were live at the cut, anew for each simulation, which changes them."""
         specs = {job_id: job.spec for job_id, job in self.live.jobs(self.pool).items()}
-        return tuple(copy_log(training) for training in self.rehearsal.trainings(specs, self.at))
+        return tuple(dataclasses.replace(training) for training in self.replay.trainings(specs, self.at))
 
 
-def copy_log(training: Training) -> Training:
-    """Return a training that may be changed without changing this one."""
-    return dataclasses.replace(training)
-
-
-async def record(store: EventStore, position: int, *, pool: str | None = None) -> RecordedLog:
-    """Read a whole log for what-if simulations from `position` on.
-
-    Args:
-        store: the log.
-        position: 0 = from the beginning.
-        pool: where the log has more than one.
+async def read_recording(store: EventStore, position: int, *, pool: str | None = None) -> RecordedLog:
+    """Read a whole log for what-if simulations from `position` on, 0 = from the beginning.
 
     Raises:
         InvalidInput: the pool is not in the log, or there are several and none is named.
     """
-    watch = EpochMeasurements()
+    measurements = EpochMeasurements()
     whole, live = LiveCluster(), LiveCluster()
     tail: list[Event] = []
 
-    def see(event: Event) -> None:
-        watch.apply(event)
+    def divide(event: Event) -> None:
+        measurements.apply(event)
         if event.position <= position:
             live.apply(event)
         elif isinstance(event.data, _INPUTS):
             tail.append(event)
 
-    await catch_up(store, [whole], after=0, seen=see)
+    await catch_up(store, [whole], after=0, on_event=divide)
     pool = _pool_of(whole, pool)
-    hindsight = Hindsight(watch.jobs, whole.settings(pool))
-    rehearsal = JobReplay(hindsight.profile)
-    await catch_up(store, [], after=0, until=position, seen=rehearsal.apply)
+    hindsight = Hindsight(measurements.jobs, whole.settings(pool))
+    replay = JobReplay(hindsight.profile)
+    await catch_up(store, [], after=0, until=position, on_event=replay.apply)
     at = await _instant(store, position)
     return RecordedLog(
         position=position,
@@ -115,13 +95,13 @@ async def record(store: EventStore, position: int, *, pool: str | None = None) -
         past=await _sealed_until(store, position),
         settings=live.settings(pool),
         nodes=tuple(live.state(pool).nodes.values()),
-        strays=tuple(
-            WorkerExited(job_id=job_id, workers=workers, cause="finished")
-            for job_id, workers in rehearsal.strays().items()
+        outlived_workers=tuple(
+            facts.WorkerExited(job_id=job_id, workers=workers, cause="finished")
+            for job_id, workers in replay.outlived_workers().items()
         ),
         arrivals=tuple(_arrivals(tail, pool, at, hindsight)),
         scheduled=tuple(_scheduled(tail, pool, at)),
-        rehearsal=rehearsal,
+        replay=replay,
         live=live,
     )
 
@@ -132,16 +112,15 @@ async def what_if(recording: RecordedLog, choice: AlternativePolicy) -> Simulati
     Raises:
         InvalidInput: unknown policy or placer.
     """
-    differs = choice != AlternativePolicy()
-    facts: list[AnyFact] = [*recording.strays]
-    if differs:
-        facts.append(PolicyChanged(pool=recording.pool, policy=choice.policy, placer=choice.placer))
-    chosen = (_chosen(entry, choice) for entry in recording.scheduled)
-    opening = InitialState(
+    beginning: list[facts.AnyFact] = [*recording.outlived_workers]
+    if choice != AlternativePolicy():
+        beginning.append(facts.PolicyChanged(pool=recording.pool, policy=choice.policy, placer=choice.placer))
+    scheduled = (_without_choice(entry, choice) for entry in recording.scheduled)
+    initial = InitialState(
         log=recording.past,
-        facts=tuple(facts),
+        facts=tuple(beginning),
         trainings=recording.trainings(),
-        scheduled=tuple(entry for entry in chosen if entry is not None),
+        scheduled=tuple(entry for entry in scheduled if entry is not None),
     )
     workload = Workload(
         name=f"from position {recording.position}",
@@ -150,7 +129,9 @@ async def what_if(recording: RecordedLog, choice: AlternativePolicy) -> Simulati
         nodes=recording.nodes,
         begins_at=recording.at,
     )
-    simulation = Simulation(workload, SimulationOptions(), policies=known_policy, placers=known_placer, initial=opening)
+    simulation = Simulation(
+        workload, SimulationOptions(), policies=POLICIES.choose, placers=PLACERS.choose, initial=initial
+    )
     return await simulation.run()
 
 
@@ -160,14 +141,15 @@ async def compare_with(
     """Compare a log with what would have happened from `position` on, under the recorded policy and under another.
 
     Raises:
-        InvalidInput: see record and what_if.
+        InvalidInput: see read_recording and what_if.
     """
-    recording = await record(store, position, pool=pool)
+    recording = await read_recording(store, position, pool=pool)
     resimulated = await what_if(recording, AlternativePolicy())
     other = await what_if(recording, choice)
     recorded = await _fold(store)
-    settings = (await _final(other.store)).settings(recording.pool)
-    before = History()
+    end, before = LiveCluster(), History()
+    folded = await _fold(other.store, end)
+    settings = end.settings(recording.pool)
     await catch_up(store, [before], after=0, until=position)
     cut = Cutoff(
         position=position,
@@ -177,42 +159,25 @@ async def compare_with(
         ended={job.job_id for job in before.finished},
         submitted={*recorded.history.live, *(job.job_id for job in recorded.history.finished)},
     )
-    return compare_runs(
-        cut, recorded=recorded, resimulated=await _fold(resimulated.store), what_if=await _fold(other.store)
-    )
+    return compare_runs(cut, recorded=recorded, resimulated=await _fold(resimulated.store), what_if=folded)
 
 
-async def _fold(store: EventStore) -> FoldedRun:
-    told = FoldedRun(history=History(), timeline=Timeline())
-    await catch_up(store, [told.history, told.timeline], after=0)
-    return told
+async def _fold(store: EventStore, *others: Foldable) -> FoldedRun:
+    run = FoldedRun(history=History(), timeline=Timeline())
+    await catch_up(store, [run.history, run.timeline, *others], after=0)
+    return run
 
 
-async def _final(store: EventStore) -> LiveCluster:
-    live = LiveCluster()
-    await catch_up(store, [live], after=0)
-    return live
+_INPUTS = (*get_args(facts.Intent), *get_args(facts.NodeFact))
 
 
-_INPUTS = (
-    JobSubmitted,
-    JobCancelRequested,
-    JobChanged,
-    PolicyChanged,
-    RatelimitChanged,
-    NodeJoined,
-    NodeChanged,
-    NodeLeft,
-)
-
-
-def _pool_of(whole: LiveCluster, asked: str | None) -> str:
+def _pool_of(whole: LiveCluster, name: str | None) -> str:
     pools = whole.pools()
-    if asked is None and len(pools) > 1:
+    if name is None and len(pools) > 1:
         raise InvalidInput(f"the log has the pools {', '.join(pools)}: name one with --pool")
-    if asked is not None and asked not in pools:
-        raise InvalidInput(f"pool {asked[:80]!r} is not in the log: it has {', '.join(pools) or 'none'}")
-    return asked or (pools[0] if pools else "default")
+    if name is not None and name not in pools:
+        raise InvalidInput(f"pool {name[:80]!r} is not in the log: it has {', '.join(pools) or 'none'}")
+    return name or (pools[0] if pools else "default")
 
 
 async def _instant(store: EventStore, position: int) -> float:
@@ -236,7 +201,7 @@ def _arrivals(tail: Sequence[Event], pool: str, at: float, hindsight: Hindsight)
             profile=hindsight.profile(event.data.spec.job_id),
         )
         for event in tail
-        if isinstance(event.data, JobSubmitted) and event.data.spec.pool == pool
+        if isinstance(event.data, facts.JobSubmitted) and event.data.spec.pool == pool
     ]
 
 
@@ -244,25 +209,27 @@ def _scheduled(tail: Sequence[Event], pool: str, at: float) -> Sequence[Schedule
     return [
         ScheduledFact(at=max(at, event.recorded_at), fact=event.data)
         for event in tail
-        if isinstance(event.data, _INPUTS) and not isinstance(event.data, JobSubmitted) and _is_of(event.data, pool)
+        if isinstance(event.data, _INPUTS)
+        and not isinstance(event.data, facts.JobSubmitted)
+        and _is_about(event.data, pool)
     ]
 
 
-def _is_of(fact: AnyFact, pool: str) -> bool:
+def _is_about(fact: facts.AnyFact, pool: str) -> bool:
     match fact:
-        case PolicyChanged() | RatelimitChanged() | NodeLeft():
+        case facts.PolicyChanged() | facts.RatelimitChanged() | facts.NodeLeft():
             return fact.pool == pool
-        case NodeJoined() | NodeChanged():
+        case facts.NodeJoined() | facts.NodeChanged():
             return fact.node.pool == pool
         case _:
-            # Facts about jobs of other pools concern nobody in the simulation.
+            # Facts about jobs of other pools change nothing in the simulation.
             return True
 
 
-def _chosen(entry: ScheduledFact, choice: AlternativePolicy) -> ScheduledFact | None:
-    """Leave out of later changes of the policy what was chosen otherwise."""
+def _without_choice(entry: ScheduledFact, choice: AlternativePolicy) -> ScheduledFact | None:
+    """Remove from a later change of policy what the choice overrides."""
     fact = entry.fact
-    if not isinstance(fact, PolicyChanged):
+    if not isinstance(fact, facts.PolicyChanged):
         return entry
     policy = None if choice.policy else fact.policy
     placer = None if choice.placer else fact.placer

@@ -1,1 +1,5 @@
-"""What the simulator is given to schedule: jobs, when they come, and how they really behave."""
+"""Workloads by name: `catalogue` lists them, `request` is what a user can choose.
+
+Measured ones are `voda_exp`, `pollux` and `philly`; `poisson` generates jobs; `user_csv` reads a file. Jobs without a
+measured speedup get one from `synthetic`.
+"""

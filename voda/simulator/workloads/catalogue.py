@@ -19,12 +19,12 @@ class WorkloadFamily(Struct, frozen=True, kw_only=True):
     """One family of workloads."""
 
     load: Callable[[str, WorkloadRequest], Workload]
-    """(what stands behind the slash, request) -> workload."""
+    """(variant, request) -> workload."""
     variants: Sequence[str] = ()
-    """What may stand behind the slash; none = no slash."""
+    """The possible parts of a name after the slash; none = no slash."""
     about: str
     options: frozenset[str] = frozenset()
-    """Fields of `WorkloadOptions` that it heeds."""
+    """Fields of `WorkloadOptions` that it uses."""
 
 
 CATALOGUE: Mapping[str, WorkloadFamily] = {
@@ -56,7 +56,7 @@ CATALOGUE: Mapping[str, WorkloadFamily] = {
 }
 
 _SPELLED = {"begins": "from", "ends": "to", "rate_per_h": "rate"}
-"""Options that users call by another name than the field's, which is a word of the language or lacks its unit."""
+"""Options whose name for users differs from the field, which avoids a keyword or has its unit."""
 
 
 def load_workload(
@@ -72,9 +72,9 @@ def load_workload(
     Args:
         name: see `workload_names`.
         data: folder of the public data sets; None = VODA_DATA, ./data or ../shared/data.
-        nodes: the cluster; None = the one the workload was meant for.
-        seed: of whatever is drawn.
-        options: of the workloads that are cut or drawn.
+        nodes: the cluster; None = the workload's own.
+        seed: of the random draws.
+        options: see `WorkloadOptions`.
 
     Raises:
         InvalidInput: no such workload, an option it does not know, or a file that cannot be used.
@@ -89,7 +89,7 @@ def load_workload(
         raise InvalidInput(
             f"there is no workload {name[:60]!r}: expected {', '.join(workload_names())} or a path to a .csv file"
         )
-    _refuse_unheeded(name, entry, request.options)
+    _refuse_unused(name, entry, request.options)
     return entry.load(variant, request)
 
 
@@ -104,9 +104,9 @@ def _spelled(family: str, variants: Sequence[str]) -> str:
     return f"{family}/{variants[0]}" + (f"..{len(variants)}" if len(variants) > 1 else "")
 
 
-def _refuse_unheeded(name: str, entry: WorkloadFamily, options: WorkloadOptions) -> None:
+def _refuse_unused(name: str, entry: WorkloadFamily, options: WorkloadOptions) -> None:
     defaults = WorkloadOptions()
     for field in WorkloadOptions.__struct_fields__:
         if field not in entry.options and getattr(options, field) != getattr(defaults, field):
-            heeded = ", ".join(sorted(_SPELLED.get(option, option) for option in entry.options)) or "none"
-            raise InvalidInput(f"workload {name} has no option {_SPELLED.get(field, field)}: it has {heeded}")
+            used = ", ".join(sorted(_SPELLED.get(option, option) for option in entry.options)) or "none"
+            raise InvalidInput(f"workload {name} has no option {_SPELLED.get(field, field)}: it has {used}")

@@ -1,7 +1,7 @@
 """Microsoft's Philly cluster, September to December 2017: 82,247 jobs.
 
 Source: Jeon et al., ATC'19, reduced to submission, run time, GPUs and virtual cluster by the Pollux artifact. The trace
-does not say how jobs scale: that is drawn (drawn.py). Rule: a job's draws depend on the seed and its place in the
+does not say how jobs scale; synthetic.py draws that. Rule: a job's draws depend on the seed and its place in the
 whole trace, so that every window shows the same job.
 """
 
@@ -45,13 +45,13 @@ def load(variant: str, request: WorkloadRequest) -> Workload:
     """
     trace = read_trace(find_folder(PHILLY, request.data))
     begins_at, ends_at = _window(trace, request.options)
-    drawn = synthetic_jobs(nodes := request.nodes or parse_nodes(DEFAULT_NODES))
+    jobs = synthetic_jobs(nodes := request.nodes or parse_nodes(DEFAULT_NODES))
     rng = rng_at(request.seed, "philly")
     arrivals: list[Arrival] = []
     for number, row in enumerate(trace, start=1):
         scaling = draw_scaling(rng, row.gpus)
         if begins_at <= row.submitted_at < ends_at:
-            arrivals.append(drawn.arrival(_traced(row, number, begins_at), scaling))
+            arrivals.append(jobs.arrival(_traced(row, number, begins_at), scaling))
             if len(arrivals) == request.options.jobs:
                 break
     return Workload(name="philly", source=PHILLY.origin, arrivals=tuple(arrivals), nodes=nodes, begins_at=begins_at)
@@ -89,7 +89,7 @@ def _window(trace: Sequence[TraceRow], options: WorkloadOptions) -> tuple[float,
     begins_at = instant_of(options.begins) if options.begins else first
     ends_at = instant_of(options.ends) if options.ends else math.inf
     if options.jobs < 0:
-        raise InvalidInput(f"philly: {options.jobs} jobs asked for, expected 0 (all) or more")
+        raise InvalidInput(f"philly: {options.jobs} jobs requested, expected 0 (all) or more")
     if not any(begins_at <= row.submitted_at < ends_at for row in trace):
         raise InvalidInput(
             f"philly: no job was submitted from {options.begins or 'the beginning'} to before"
@@ -109,7 +109,7 @@ def _row(line: int, row: dict[str, str]) -> TraceRow:
 def _traced(row: TraceRow, number: int, begins_at: float) -> TracedJob:
     return TracedJob(
         job_id=f"philly-{number:05}",
-        queue=row.cluster,
+        virtual_cluster=row.cluster,
         submitted_s=row.submitted_at - begins_at,
         duration_s=row.duration_s,
         gpus=row.gpus,

@@ -1,7 +1,7 @@
 """Jobs drawn like those of Philly, arriving at random: no data set needed.
 
 Source: the quantiles below were computed from the reduced Philly trace (Jeon et al., ATC'19); between them run times
-are drawn evenly in their logarithm. Rule: job number i is the same whatever the rate and however many are asked for.
+are drawn evenly in their logarithm. Rule: job number i is the same for every rate and number of jobs.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from voda.simulator.workloads.request import WorkloadRequest, parse_nodes, total
 from voda.simulator.workloads.synthetic import TracedJob, draw_scaling, synthetic_jobs
 
 GPU_MIX: Mapping[int, float] = {1: 76_627, 2: 1_818, 4: 1_870, 8: 1_650, 16: 206, 32: 67, 64: 6, 128: 3}
-"""GPUs asked for -> jobs of the trace; its few 12s and 24s count as 8 and 16."""
+"""Requested GPUs -> jobs of the trace; its few 12s and 24s count as 8 and 16."""
 _AT = (0.0, 0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 1.0)
 DURATIONS_S: Mapping[int, Sequence[float]] = {
     1: (1, 52, 122, 1_117, 2_716, 8_512, 19_137, 68_252, 135_399, 266_914, 865_709, 3_256_045),
@@ -26,7 +26,7 @@ DURATIONS_S: Mapping[int, Sequence[float]] = {
     8: (1, 125, 1_737, 23_622, 172_980, 350_486, 525_573, 793_178, 1_059_432, 1_998_735, 2_656_454, 4_628_226),
     16: (1, 35, 610, 28_466, 109_991, 251_987, 445_765, 615_236, 940_905, 1_281_793, 1_614_887, 1_710_643),
 }
-"""GPUs asked for, up to the next size -> run time in seconds at the quantiles `_AT`."""
+"""Requested GPUs, up to the next size -> run time in seconds at the quantiles `_AT`."""
 DEFAULT_NODES = "16x4"
 DEFAULT_JOBS = 200
 MOST_JOBS = 1_000_000
@@ -42,7 +42,7 @@ def load(variant: str, request: WorkloadRequest) -> Workload:
     """
     count = request.options.jobs or DEFAULT_JOBS
     if not 1 <= count <= MOST_JOBS:
-        raise InvalidInput(f"poisson: {count} jobs asked for, expected 1 to {MOST_JOBS}")
+        raise InvalidInput(f"poisson: {count} jobs requested, expected 1 to {MOST_JOBS}")
     nodes = request.nodes or parse_nodes(DEFAULT_NODES)
     return Workload(
         name="poisson",
@@ -58,7 +58,7 @@ def mean_gpu_s(mix: Mapping[int, float]) -> float:
 
 
 def draw_duration_s(rng: random.Random, gpus: int) -> float:
-    """Draw a run time for a job that asks for so many GPUs."""
+    """Draw a run time for a job that requests so many GPUs."""
     at, quantiles = rng.random(), _durations(gpus)
     i = next(i for i, upper in enumerate(_AT[1:]) if at < upper)
     share = (at - _AT[i]) / (_AT[i + 1] - _AT[i])
@@ -68,7 +68,7 @@ def draw_duration_s(rng: random.Random, gpus: int) -> float:
 def _arrivals(request: WorkloadRequest, nodes: tuple[Node, ...]) -> Iterator[Arrival]:
     mix = _mix(request)
     rate_per_s = _rate_per_s(request, mix, total_gpus(nodes))
-    gaps, jobs, drawn = rng_at(request.seed, "gaps"), rng_at(request.seed, "jobs"), synthetic_jobs(nodes)
+    gaps, jobs, synthetic = rng_at(request.seed, "gaps"), rng_at(request.seed, "jobs"), synthetic_jobs(nodes)
     submitted_s = 0.0
     for number in itertools.count(1):
         gpus = jobs.choices(list(mix), list(mix.values()))[0]
@@ -78,7 +78,7 @@ def _arrivals(request: WorkloadRequest, nodes: tuple[Node, ...]) -> Iterator[Arr
             duration_s=draw_duration_s(jobs, gpus),
             gpus=gpus,
         )
-        yield drawn.arrival(job, draw_scaling(jobs, gpus))
+        yield synthetic.arrival(job, draw_scaling(jobs, gpus))
         submitted_s += gaps.expovariate(rate_per_s)
 
 
@@ -90,7 +90,7 @@ def _rate_per_s(request: WorkloadRequest, mix: Mapping[int, float], gpus: int) -
             raise InvalidInput(f"poisson: {name} is {value}, expected a number above 0")
     rate_per_s = options.rate_per_h / 3600.0 or options.load * gpus / mean_gpu_s(mix)
     if not rate_per_s:
-        raise InvalidInput("poisson: load and rate_per_h are both 0, so that no job would ever come")
+        raise InvalidInput("poisson: load and rate_per_h are both 0, so that no job would ever arrive")
     return rate_per_s
 
 
@@ -99,7 +99,7 @@ def _mix(request: WorkloadRequest) -> Mapping[int, float]:
     for gpus, weight in mix.items():
         if not (1 <= gpus <= MOST_GPUS and 0.0 < weight < math.inf):
             raise InvalidInput(
-                f"poisson: {weight} of the jobs asking for {gpus} GPUs, expected a weight above 0 and 1 to {MOST_GPUS}"
+                f"poisson: {weight} of the jobs with {gpus} GPUs, expected a weight above 0 and 1 to {MOST_GPUS}"
             )
     return dict(sorted(mix.items()))
 

@@ -1,4 +1,4 @@
-"""What a user can ask of a workload, beyond its name."""
+"""The options of a workload, beyond its name."""
 
 import re
 from collections.abc import Mapping
@@ -7,11 +7,12 @@ from pathlib import Path
 from msgspec import Struct
 
 from voda.domain.errors import InvalidInput
+from voda.domain.gpus import Gpus
 from voda.domain.node import Node
 
 
 class WorkloadOptions(Struct, frozen=True, kw_only=True):
-    """Options of the workloads that are cut or drawn; the others know none of them."""
+    """Options of windows and of generated workloads; the others have none."""
 
     begins: str = ""
     """Philly: first submission, a day or an instant of the trace's own clock; "" = as the trace."""
@@ -22,13 +23,13 @@ class WorkloadOptions(Struct, frozen=True, kw_only=True):
     rate_per_h: float = 0.0
     """Poisson: submissions per hour; 0 = as many as `load` needs."""
     load: float = 0.7
-    """Poisson: GPU time asked for on average, as a share of the GPU time there is."""
+    """Poisson: mean demand of GPU time as a share of the capacity."""
     gpu_mix: Mapping[int, float] = {}
-    """Poisson: GPUs asked for -> weight; empty = as Philly."""
+    """Poisson: requested GPUs -> weight; empty = as Philly."""
 
 
 class WorkloadRequest(Struct, frozen=True, kw_only=True):
-    """Everything a loader goes by."""
+    """The input of a loader."""
 
     data: Path | None = None
     """The data folder; None = found by `voda.simulator.data`."""
@@ -51,21 +52,21 @@ def parse_nodes(text: str) -> tuple[Node, ...]:
         text: parts "<nodes>x<GPUs on each>", joined by commas.
 
     Raises:
-        InvalidInput: it says nothing of the kind, or too much.
+        InvalidInput: it has another format, or too many nodes.
     """
     gpus: list[int] = []
     for part in text.split(","):
-        found = _PART.fullmatch(part.strip())
-        if found is None or not (1 <= int(found[1]) <= MOST_NODES and 1 <= int(found[2]) <= MOST_GPUS):
+        match = _PART.fullmatch(part.strip())
+        if match is None or not (1 <= int(match[1]) <= MOST_NODES and 1 <= int(match[2]) <= MOST_GPUS):
             raise InvalidInput(
                 f"nodes {text[:60]!r}: {part.strip()[:20]!r} is not <nodes>x<GPUs on each>, such as 16x4 or 2x8,4x4"
                 f" (at most {MOST_NODES} nodes of {MOST_GPUS} GPUs)"
             )
-        gpus += [int(found[2])] * int(found[1])
+        gpus += [int(match[2])] * int(match[1])
     if len(gpus) > MOST_NODES:
         raise InvalidInput(f"nodes {text[:60]!r}: {len(gpus)} nodes, expected at most {MOST_NODES}")
     width = max(2, len(str(len(gpus))))
-    return tuple(Node(name=f"node-{number:0{width}}", gpus=each) for number, each in enumerate(gpus, start=1))
+    return tuple(Node(name=f"node-{number:0{width}}", gpus=Gpus(each)) for number, each in enumerate(gpus, start=1))
 
 
 def total_gpus(nodes: tuple[Node, ...]) -> int:

@@ -1,6 +1,6 @@
-"""Jobs of which only size and run time are known: their bounds, and a speedup drawn for them.
+"""Jobs with a given size and run time: their bounds, and a random speedup.
 
-Rule: drawn from stated ranges by the run's generator; docs/workloads.md says the same in words.
+Rule: the run's generator draws from the ranges below, which docs/workloads.md describes.
 """
 
 import random
@@ -14,22 +14,23 @@ from voda.simulator.profiles.speedup import SpeedupProfile, speedup_law
 from voda.simulator.workloads.request import total_gpus
 
 EFFICIENCY = (0.6, 0.95)
-"""T(n)/n at the size asked for (at 2, where 1 was asked for)."""
+"""T(n)/n at the requested size (at 2, where 1 was requested)."""
 SPAN_PENALTY = (0.0, 0.3)
 RESTART = Costs(start_s=30.0, resize_s=30.0, migrate_s=30.0)
 EPOCH_S = 600.0
-"""Of run time at the size asked for; short and long jobs have shorter and longer ones."""
+"""Of run time at the requested size; short and long jobs have shorter and longer epochs."""
 MOST_EPOCHS = 10
 
 
 class TracedJob(Struct, frozen=True, kw_only=True):
-    """What a trace tells of a job."""
+    """A job of a trace."""
 
     job_id: str
-    queue: str = ""
+    virtual_cluster: str = ""
+    """Of the trace; a part of the job's category."""
     submitted_s: float
     duration_s: float
-    """On as many GPUs as were asked for."""
+    """On the requested GPUs."""
     gpus: int
 
 
@@ -42,10 +43,10 @@ class SpeedupParameters(Struct, frozen=True):
 
 
 def draw_scaling(rng: random.Random, gpus: int) -> SpeedupParameters:
-    """Draw how a job scales that was asked to run on so many GPUs.
+    """Draw how a job scales that requests so many GPUs.
 
-    Whoever asked for a size is taken to lose between 5 % and 40 % at it; what is lost is split at random between the
-    serial share and the communication.
+    A job loses between 5 % and 40 % at its requested size; the loss is split at random between the serial share and the
+    communication.
     """
     size = max(2, gpus)
     lost = 1.0 / rng.uniform(*EFFICIENCY) - 1.0
@@ -62,12 +63,11 @@ class SyntheticJobs(Struct, frozen=True):
     """Of the largest node."""
 
     def arrival(self, job: TracedJob, scaling: SpeedupParameters) -> Arrival:
-        """Return the job, elastic from 1 to twice what it asked for, or the whole cluster if that is less."""
+        """Return the job, elastic from 1 replica to twice its request, or to the whole cluster if that is less."""
         profile = self._profile(job, scaling)
         spec = JobSpec(
             job_id=job.job_id,
-            category=f"{job.queue or 'any'}-{job.gpus}gpu",
-            queue=job.queue,
+            category=f"{job.virtual_cluster or 'any'}-{job.gpus}gpu",
             requested_replicas=min(job.gpus, self.cluster_gpus),
             max_replicas=len(profile.speedup) - 1,
             epochs=profile.epochs,
@@ -88,5 +88,5 @@ class SyntheticJobs(Struct, frozen=True):
 
 
 def synthetic_jobs(nodes: tuple[Node, ...]) -> SyntheticJobs:
-    """Return what turns traced jobs into arrivals at these nodes."""
+    """Return the converter for a cluster of these nodes."""
     return SyntheticJobs(total_gpus(nodes), max(node.gpus for node in nodes))

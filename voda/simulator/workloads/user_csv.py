@@ -1,6 +1,6 @@
 """The user's own workload: a CSV file with one row per job.
 
-Rule: a bad row is refused with file, line, column and reason; nothing is guessed. Columns: docs/workloads.md.
+Rule: a bad row is an error with file, line, column and reason; nothing is guessed. Columns: docs/workloads.md.
 """
 
 import csv
@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from voda.domain.errors import InvalidInput
+from voda.domain.gpus import Gpus
 from voda.domain.job import MOST_REPLICAS, JobSpec, validated
 from voda.domain.node import Node
 from voda.simulator.profiles.base import Arrival, Costs, Workload
@@ -46,13 +47,13 @@ def load(name: str, request: WorkloadRequest) -> Workload:
     if request.options != WorkloadOptions():
         raise InvalidInput(f"workload {name}: a CSV file is run as it is, without options")
     nodes = request.nodes or parse_nodes(DEFAULT_NODES)
-    seen: dict[str, int] = {}
+    line_of: dict[str, int] = {}
     arrivals: list[Arrival] = []
     for row in read_rows(Path(name)):
         arrival = _arrival(row, nodes)
-        first = seen.setdefault(arrival.spec.job_id, row.line)
+        first = line_of.setdefault(arrival.spec.job_id, row.line)
         if first != row.line:
-            raise row.refused("name", f"{arrival.spec.job_id} is taken by line {first}")
+            raise row.error("name", f"{arrival.spec.job_id} is taken by line {first}")
         arrivals.append(arrival)
     if not arrivals:
         raise InvalidInput(f"{name}: has no jobs, expected one row per job below the header")
@@ -61,14 +62,14 @@ def load(name: str, request: WorkloadRequest) -> Workload:
 
 
 class CsvRow:
-    """One line of the file, and how to complain about it."""
+    """One line of the file, with errors that name it."""
 
     def __init__(self, path: Path, line: int, cells: Mapping[str, str]) -> None:
         self.path = path
         self.line = line
         self._cells = cells
 
-    def refused(self, column: str, reason: str) -> InvalidInput:
+    def error(self, column: str, reason: str) -> InvalidInput:
         """Return the error that names this line."""
         return InvalidInput(f"{self.path}, line {self.line}, column {column}: {reason}")
 
@@ -80,7 +81,7 @@ class CsvRow:
         """Return a whole number from a range; `default` where the cell is empty, None = it must not be."""
         value = self.number(column, default, least=least, most=most)
         if value != int(value):
-            raise self.refused(column, f"{self.text(column)[:40]!r} is no whole number")
+            raise self.error(column, f"{self.text(column)[:40]!r} is no whole number")
         return int(value)
 
     def number(self, column: str, default: float | None, *, least: float, most: float) -> float:
@@ -97,7 +98,7 @@ class CsvRow:
         except ValueError:
             value = math.nan
         if not least <= value <= most:
-            raise self.refused(column, f"{text[:40]!r} is no number from {least:g} to {most:g}")
+            raise self.error(column, f"{text[:40]!r} is no number from {least:g} to {most:g}")
         return value
 
 
@@ -144,7 +145,7 @@ def _arrival(row: CsvRow, nodes: tuple[Node, ...]) -> Arrival:
     spec = _spec(row)
     room = sum(node.gpus // spec.gpus_per_replica for node in nodes)
     if spec.min_replicas > room:
-        raise row.refused(
+        raise row.error(
             "min", f"{spec.min_replicas} replicas of {spec.gpus_per_replica} GPUs never fit: the nodes take {room}"
         )
     return Arrival(
@@ -163,14 +164,14 @@ def _spec(row: CsvRow) -> JobSpec:
         min_replicas=least,
         requested_replicas=requested,
         max_replicas=row.whole("max", requested, least=requested, most=MOST_REPLICAS),
-        gpus_per_replica=row.whole("gpus_per_replica", 1, least=1, most=1_024),
+        gpus_per_replica=Gpus(row.whole("gpus_per_replica", 1, least=1, most=1_024)),
         epochs=row.whole("epochs", None, least=1, most=MOST_EPOCHS),
         priority=row.whole("priority", 0, least=-1_000_000, most=1_000_000),
     )
     try:
         return validated(spec)
     except InvalidInput as error:
-        raise row.refused("name", str(error)) from error
+        raise row.error("name", str(error)) from error
 
 
 def _profile(row: CsvRow, spec: JobSpec) -> SpeedupProfile:
@@ -186,7 +187,7 @@ def _profile(row: CsvRow, spec: JobSpec) -> SpeedupProfile:
 
 def _work_s(row: CsvRow, epochs: int) -> float:
     if bool(row.text("epoch_s")) == bool(row.text("work_s")):
-        raise row.refused("epoch_s", "give either epoch_s (one epoch) or work_s (all of them), on one replica")
+        raise row.error("epoch_s", "give either epoch_s (one epoch) or work_s (all of them), on one replica")
     if row.text("work_s"):
         return row.number("work_s", None, least=1e-3, most=LONGEST_S)
     return epochs * row.number("epoch_s", None, least=1e-3, most=LONGEST_S)
@@ -198,8 +199,8 @@ def _speedup(row: CsvRow, most: int) -> Sequence[float]:
         a, b = (row.number(column, 0.0, least=0.0, most=100.0) for column in "ab")
         return speedup_law(a, b, most)
     if row.text("a") or row.text("b"):
-        raise row.refused("speedup", "give either speedup or a and b")
+        raise row.error("speedup", "give either speedup or a and b")
     if len(listed) != most:
-        raise row.refused("speedup", f"{len(listed)} figures, expected {most}: one for each size from 1 to max")
+        raise row.error("speedup", f"{len(listed)} figures, expected {most}: one for each size from 1 to max")
     figures = (row.parsed("speedup", figure, least=1e-3, most=1e6) for figure in listed)
     return (0.0, *figures)

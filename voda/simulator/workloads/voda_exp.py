@@ -1,4 +1,4 @@
-"""The ancestor's own experiment: 24 jobs on 3 nodes of 4 GPUs, July 2021.
+"""The experiment of vodascheduler: 24 jobs on 3 nodes of 4 GPUs, July 2021.
 
 Rule: the figures live in voda-exp-run-1.json beside this module; benchmarks/fidelity_voda.py derives them.
 """
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from voda.domain.job import JobSpec
 from voda.simulator.profiles.base import Arrival, Costs, Workload
@@ -26,14 +27,6 @@ class ReplicaBounds(Struct, frozen=True):
     max: int
 
 
-class TrainedModel(Struct, frozen=True):
-    """A neural network, as measured."""
-
-    epochs: int
-    work_s: float
-    speedup: tuple[float, ...]
-
-
 class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
     """The file's format."""
 
@@ -42,22 +35,20 @@ class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
     nodes: str
     bounds: ReplicaBounds
     costs: Costs
-    models: Mapping[str, TrainedModel]
+    models: Mapping[str, SpeedupProfile]
+    """Neural networks as measured, without costs."""
     arrivals: tuple[tuple[float, str], ...]
 
 
 def read_experiment() -> Experiment:
-    """Return the figures that are shipped."""
+    """Return the figures in the package."""
     return msgspec.json.decode(_FILE.read_bytes(), type=Experiment)
 
 
 def load(variant: str, request: WorkloadRequest) -> Workload:
     """Return the experiment as a workload; see the catalogue."""
     experiment = read_experiment()
-    profiles = {
-        name: SpeedupProfile(epochs=model.epochs, work_s=model.work_s, speedup=model.speedup, costs=experiment.costs)
-        for name, model in experiment.models.items()
-    }
+    profiles = {name: replace(model, costs=experiment.costs) for name, model in experiment.models.items()}
     arrivals = tuple(
         Arrival(
             spec=_spec(f"{name}-{number:02}", experiment.bounds, profiles[name].epochs),

@@ -16,6 +16,7 @@ from voda.cluster.local.processes.folder import JobFolder
 from voda.cluster.local.processes.record import Exit, LocalJobRecord
 from voda.cluster.local.run_spec import RunSpec, run_spec_of
 from voda.domain.errors import ActionRefused
+from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.kinds.pytorchjob import RdzvConf, TorchElasticPolicy
 from voda.manifests.programs import Program
@@ -27,24 +28,24 @@ _DONE = Exit(run=1)
 
 def test_devices_when_several_are_needed_per_worker_are_neighbours() -> None:
     slots = Slots(GPUS)
-    taken = slots.take("a", [0, 1], 2, barred=["1"], node="n1")
+    taken = slots.take("a", [0, 1], Gpus(2), barred=["1"], node="n1")
     assert taken == {0: ("0", "2"), 1: ("3", "4")}
     assert slots.held() == {"0", "2", "3", "4"}
 
 
 def test_devices_when_too_few_are_free_are_all_left() -> None:
     slots = Slots(GPUS)
-    slots.take("a", range(3), 2, barred=(), node="n1")
+    slots.take("a", range(3), Gpus(2), barred=(), node="n1")
     with pytest.raises(ActionRefused, match="job b: needs 4 more GPUs on node n1, 2 free"):
-        slots.take("b", [0, 1], 2, barred=(), node="n1")
+        slots.take("b", [0, 1], Gpus(2), barred=(), node="n1")
     assert len(slots.held()) == 6
 
 
 def test_devices_when_released_are_taken_again() -> None:
     slots = Slots(cpu_slots(2))
-    taken = slots.take("a", [0, 1], 1, barred=(), node="n1")
+    taken = slots.take("a", [0, 1], Gpus(1), barred=(), node="n1")
     slots.release("a", 0, taken[0])
-    assert slots.take("b", [0], 1, barred=(), node="n1") == {0: taken[0]}
+    assert slots.take("b", [0], Gpus(1), barred=(), node="n1") == {0: taken[0]}
     assert slots.visible(taken[0]) == ()
 
 

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from voda.projections.timeline import Segment
-from voda.simulator.report.lanes import Bar, assign_lanes
+from voda.simulator.report.gantt import Bar, assign_lanes
 
 
 def test_jobs_of_one_instant_lie_side_by_side() -> None:

@@ -9,6 +9,7 @@ from functools import cache
 import pytest
 
 from tests.builders import Log, a_node, a_spec
+from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.domain.rng import rng_at
@@ -23,8 +24,8 @@ from voda.events.types import (
     PolicyChanged,
     WorkerStarted,
 )
-from voda.placement.registry import placer
-from voda.policies.registry import policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES
 from voda.projections.live import Live
 from voda.simulator.engine import Simulation
 from voda.simulator.profiles.base import Arrival, Costs, Workload
@@ -32,7 +33,6 @@ from voda.simulator.profiles.speedup import SpeedupProfile
 from voda.simulator.run import SimulationOptions
 from voda.simulator.whatif.forecast import ExpectedTimes, ForecastBudget, forecast
 
-POLICIES = ("fifo", "elastic-fifo", "srjf", "elastic-srjf", "tiresias", "elastic-tiresias", "ffdl", "afs-l")
 COST_S = 20.0
 MANY = ForecastBudget(events=1_000_000, wall_s=600.0)
 
@@ -53,12 +53,12 @@ def a_workload(*, epochs: int, jobs: int = 16) -> Workload:
         spec = JobSpec(job_id=f"j{number:02}", category="c", max_replicas=most, epochs=count)
         arrivals.append(Arrival(spec=spec, submitted_s=at, profile=profile))
         at += rng.uniform(0.0, 30.0)
-    return Workload(name="test", source="drawn", arrivals=tuple(arrivals), nodes=(Node(name="n1", gpus=4),))
+    return Workload(name="test", source="drawn", arrivals=tuple(arrivals), nodes=(Node(name="n1", gpus=Gpus(4)),))
 
 
 def simulation(workload: Workload, name: str) -> Simulation:
     settings = Settings(policy=name, ratelimit_s=30.0, resize_cost_s=COST_S)
-    return Simulation(workload, SimulationOptions(settings=settings), policies=policy, placers=placer)
+    return Simulation(workload, SimulationOptions(settings=settings), policies=POLICIES.choose, placers=PLACERS.choose)
 
 
 def what_happens(workload: Workload, name: str, since: float) -> Mapping[str, tuple[float, float]]:
@@ -189,7 +189,7 @@ def test_forecast_without_nodes_or_jobs_is_made_all_the_same() -> None:
 
 def test_forecast_when_endless_jobs_take_turns_comes_to_an_end() -> None:
     log = a_log("tiresias")
-    log.add(PolicyChanged(pool="default", tiresias_demote_gpu_s=50.0, tiresias_promote_knob=1.0), at=3)
+    log.add(PolicyChanged(pool="default", parameters={"tiresias": {"demote_gpu_s": 50.0, "promote_knob": 1.0}}), at=3)
     expected = told(log, 50)
     assert expected["a"].finishes_at is expected["b"].finishes_at is None
     assert expected["b"].starts_at is not None

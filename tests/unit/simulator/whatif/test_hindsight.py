@@ -129,7 +129,7 @@ def test_profile_when_the_maximum_was_raised_answers_up_to_there() -> None:
     assert profile_of(log).epoch_s(0, (8, 8)) > 0
 
 
-# ---- rehearsal
+# ---- replay
 
 TRUTH = SpeedupProfile(
     epochs=5, work_s=500.0, speedup=speedup_law(0.0, 0.0, 4), costs=Costs(start_s=10.0, resize_s=20.0)
@@ -138,10 +138,10 @@ TRUTH = SpeedupProfile(
 
 def rehearsed(log: Log, now: float) -> tuple[int, float]:
     """Return (epochs finished, fraction of the next one) of job a."""
-    rehearsal = JobReplay(lambda _: TRUTH)
+    replay = JobReplay(lambda _: TRUTH)
     for event in log.events:
-        rehearsal.apply(event)
-    (training,) = rehearsal.trainings({"a": a_spec("a", max_replicas=4)}, now)
+        replay.apply(event)
+    (training,) = replay.trainings({"a": a_spec("a", max_replicas=4)}, now)
     return training.epoch, training.fraction
 
 
@@ -162,13 +162,13 @@ def test_resized_job_keeps_its_fraction_and_stands_still_for_the_cost() -> None:
     assert rehearsed(log, 90) == pytest.approx((0, 0.7))
 
 
-def test_workers_that_outlived_their_job_are_strays() -> None:
+def test_workers_that_outlive_their_job_are_returned() -> None:
     log = a_log()
     log.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1"}), at=0)
     log.add(JobCompleted(job_id="a"), at=50)
-    rehearsal = JobReplay(lambda _: TRUTH)
+    replay = JobReplay(lambda _: TRUTH)
     for event in log.events:
-        rehearsal.apply(event)
-    assert rehearsal.strays() == {"a": (0, 1)}
-    rehearsal.apply(log.add(WorkerExited(job_id="a", workers=(0, 1), cause="finished"), at=51))
-    assert rehearsal.strays() == {}
+        replay.apply(event)
+    assert replay.outlived_workers() == {"a": (0, 1)}
+    replay.apply(log.add(WorkerExited(job_id="a", workers=(0, 1), cause="finished"), at=51))
+    assert replay.outlived_workers() == {}

@@ -81,7 +81,7 @@ def test_speedups_stay_within_the_documented_ranges() -> None:
         (WorkloadOptions(rate_per_h=float("nan")), "rate_per_h is nan"),
         (WorkloadOptions(load=float("inf")), "load is inf"),
         (WorkloadOptions(load=0.0), "both 0"),
-        (WorkloadOptions(gpu_mix={0: 1.0}), "asking for 0 GPUs"),
+        (WorkloadOptions(gpu_mix={0: 1.0}), "with 0 GPUs"),
         (WorkloadOptions(gpu_mix={1: -1.0}), "-1.0 of the jobs"),
     ],
 )

@@ -49,7 +49,7 @@ def test_workload_when_its_file_is_damaged_says_where_to_get_it_again(tmp_path: 
     for name in (POLLUX.marker[0], "workloads/workload-6.csv"):
         (root / name).parent.mkdir(parents=True)
         (root / name).write_text("name,time\nx,1\n")
-    with pytest.raises(InvalidInput, match=r"damaged or not what it should be .* get it again from github\.com/petuum"):
+    with pytest.raises(InvalidInput, match=r"damaged or has another format .* get it again from github\.com/petuum"):
         load_workload("pollux/workload-6", data=tmp_path)
 
 

@@ -2,15 +2,15 @@
 
 import enum
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from voda.policies.base import Policy
+    from voda.policies import Policy
 
 _HELP = """
-List the policies with their papers.
+List the policies with their papers and parameters.
 
 A policy says how many replicas each job gets. One file in voda/policies/
 adds one.
@@ -40,19 +40,24 @@ def list_policies(
     ] = PolicyOutput.TABLE,
 ) -> None:
     """Print name, title and paper of every policy."""
-    from voda.policies.registry import policies
+    from voda.policies import POLICIES
 
-    known = policies()
     if output is PolicyOutput.JSON:
-        print(_as_json(known))
+        print(_as_json(POLICIES))
     else:
-        _show(known)
+        _show(POLICIES)
 
 
 def _as_json(known: "Mapping[str, Policy]") -> str:
     import msgspec
 
-    rows = [{"name": name, "title": policy.title, "paper": policy.paper} for name, policy in known.items()]
+    from voda.policies.toolkit.parameters import schemas
+
+    parameters = schemas()
+    rows = [
+        {"name": name, "title": policy.title, "paper": policy.paper, "parameters": parameters.get(name, {})}
+        for name, policy in known.items()
+    ]
     return msgspec.json.format(msgspec.json.encode(rows), indent=2).decode()
 
 
@@ -61,9 +66,19 @@ def _show(known: "Mapping[str, Policy]") -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from voda.policies.toolkit.parameters import schemas
+
+    parameters = schemas()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 1, 0))
     table.add_column("policy", no_wrap=True, style="bold")
-    table.add_column("what it does, and its paper")
+    table.add_column("what it does, its paper, and its parameters")
     for name, policy in known.items():
-        table.add_row(name, Text.assemble(policy.title, "\n", (policy.paper, "dim")))
+        lines = [_parameter(of, schema) for of, schema in parameters.get(name, {}).items()]
+        table.add_row(name, Text.assemble(policy.title, "\n", (policy.paper, "dim"), *(f"\n{line}" for line in lines)))
     Console().print(table)
+
+
+def _parameter(name: str, schema: "Mapping[str, Any]") -> str:
+    bounds = [f"{schema[bound]:g}" if bound in schema else "" for bound in ("minimum", "maximum")]
+    limits = f", {bounds[0]} to {bounds[1]}" if any(bounds) else ""
+    return f"{name} = {schema['default']}{limits}: {schema.get('description', '')}"

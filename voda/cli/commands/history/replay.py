@@ -101,7 +101,7 @@ async def _verify(log: str) -> "Verification":
 def _show_verification(found: "Verification", output: LogOutput) -> None:
     import msgspec
 
-    from voda.simulator.report.units import counted
+    from voda.text import counted
 
     if output is LogOutput.JSON:
         print(msgspec.json.encode(found).decode())
@@ -119,11 +119,13 @@ def _show_verification(found: "Verification", output: LogOutput) -> None:
 
 
 async def _what_if(log: str, *, policy: str, placer: str, begin: str, pool: str) -> "WhatIfComparison":
-    from voda.placement.registry import placer as known_placer
-    from voda.policies.registry import policy as known_policy
+    from voda.placement import PLACERS
+    from voda.policies import POLICIES
     from voda.simulator.whatif.what_if import AlternativePolicy, compare_with
 
-    choice = AlternativePolicy(policy=known_policy(policy).name, placer=known_placer(placer).name if placer else None)
+    choice = AlternativePolicy(
+        policy=POLICIES.choose(policy).name, placer=PLACERS.choose(placer).name if placer else None
+    )
     async with open_log(log) as store:
         return await compare_with(store, await _cut(store, begin), choice, pool=pool or None)
 

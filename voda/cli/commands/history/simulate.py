@@ -28,6 +28,7 @@ Examples:
   voda simulate --workload voda-exp/run_1 --all --out out/voda-exp
   voda simulate --workload pollux/workload-6 --policy afs-l --policy ffdl
   voda simulate --workload philly --jobs 2000 --nodes 32x8 --json
+  voda simulate --policy tiresias --policy tiresias:demote_gpu_s=600
   voda simulate --workload poisson --node-mtbf 20000 --seed 7
   voda simulate --workload my-jobs.csv --nodes 4x8
 
@@ -46,7 +47,10 @@ def register(app: typer.Typer) -> None:
 def simulate(  # noqa: PLR0913 - a command's options are its parameters
     workload: Annotated[str, typer.Option("--workload", "-w", help="Which jobs.")] = "voda-exp/run_1",
     policy: Annotated[
-        list[str] | None, typer.Option("--policy", "-p", help="Policy; repeatable; elastic-fifo if none is named.")
+        list[str] | None,
+        typer.Option(
+            "--policy", "-p", metavar="NAME[:PARAMETER=VALUE,...]", help="Repeatable; elastic-fifo if none is named."
+        ),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Every policy there is.")] = False,
     placer: Annotated[

@@ -51,7 +51,6 @@ def get(  # noqa: PLR0913 - a command's options are its parameters
     pool: Annotated[str, typer.Option("--pool", help="Only this pool.", autocompletion=complete_pools)] = "",
     user: Annotated[str, typer.Option("--user", "-u", help="Only jobs of this user.")] = "",
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Only jobs in this namespace.")] = "",
-    queue: Annotated[str, typer.Option("--queue", help="Jobs of this queue.")] = "",
     sort: Annotated[
         str, typer.Option("--sort", metavar="[-]FIELD", help="submitted_at, priority, name, phase or replicas.")
     ] = "",
@@ -67,7 +66,7 @@ def get(  # noqa: PLR0913 - a command's options are its parameters
     if watch and output is Output.YAML:
         raise InvalidInput("--watch prints a table, names, or JSON with a line for each change: choose another -o")
     kind, names = _asked_for(what or ())
-    filters = _given(pool=pool, user=user, namespace=namespace, queue=queue, sort=sort)
+    filters = _given(pool=pool, user=user, namespace=namespace, sort=sort)
     phases = [_phase(word) for word in phase or ()] or ([] if every or names else ["live"])
     is_ordered = bool(sort) or output in (Output.JSON, Output.YAML)
     source = _source(kind, names, {**filters, **({"phase": phases} if phases else {})}, limit, every and not is_ordered)

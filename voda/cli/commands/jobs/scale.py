@@ -41,7 +41,7 @@ def scale(  # noqa: PLR0913 - a command's options are its parameters
     requested: Annotated[
         int | None, typer.Option("--replicas", help="Requested replicas, between min and max.")
     ] = None,
-    priority: Annotated[int | None, typer.Option("--priority", help="Larger goes first.")] = None,
+    priority: Annotated[int | None, typer.Option("--priority", help="Higher goes first, whatever the policy.")] = None,
     epochs: Annotated[int | None, typer.Option("--epochs", help="Epochs to train; forecasts use it.")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:

@@ -40,7 +40,7 @@ def submit(  # noqa: PLR0913 - a command's options are its parameters
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace for manifests that name none.")] = "",
     least: Annotated[int | None, typer.Option("--min", min=1, help="Fewest replicas.")] = None,
     most: Annotated[int | None, typer.Option("--max", min=1, help="Most replicas.")] = None,
-    priority: Annotated[int | None, typer.Option("--priority", help="Larger goes first.")] = None,
+    priority: Annotated[int | None, typer.Option("--priority", help="Higher goes first, whatever the policy.")] = None,
     epochs: Annotated[int | None, typer.Option("--epochs", min=0, help="Epochs to train.")] = None,
     pool: Annotated[
         str | None, typer.Option("--pool", help="Pool: the type of accelerator.", autocompletion=complete_pools)

@@ -22,12 +22,12 @@ Examples:
   voda settings a100 --placer packed -o json
 """
 _POLICY_HELP = """
-Let another policy decide; `voda policies` lists them.
+Let another policy decide; `voda policies` lists them with their parameters.
 
 \b
 Example:
   voda set-policy elastic-tiresias
-  voda set-policy elastic-tiresias --pool a100
+  voda set-policy elastic-tiresias --pool a100 --parameter compact_pending=5
 """
 
 
@@ -59,15 +59,6 @@ def settings(  # noqa: PLR0913 - a command's options are its parameters
     span_penalty: Annotated[
         float | None, typer.Option("--span-penalty", help="Speed lost by workers on several nodes, 0 to 1.")
     ] = None,
-    demote: Annotated[
-        float | None, typer.Option("--tiresias-demote", metavar="GPU-SECONDS", help="Service until the low queue.")
-    ] = None,
-    promote: Annotated[
-        float | None, typer.Option("--tiresias-promote", help="Waiting over running time that leads back.")
-    ] = None,
-    compact: Annotated[
-        int | None, typer.Option("--tiresias-compact", help="Waiting jobs from which others shrink to their minimum.")
-    ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show or change the settings of a pool."""
@@ -78,9 +69,6 @@ def settings(  # noqa: PLR0913 - a command's options are its parameters
         resize_cost_s=resize_cost,
         heeds_resize_cost=heeds,
         span_penalty=span_penalty,
-        tiresias_demote_gpu_s=demote,
-        tiresias_promote_knob=promote,
-        tiresias_compact_pending=compact,
     )
     _run(where, pool or named, changes, output)
 
@@ -88,11 +76,17 @@ def settings(  # noqa: PLR0913 - a command's options are its parameters
 def set_policy(
     where: ServerOptions,
     policy: Annotated[str, typer.Argument(help="Its name.", autocompletion=complete_policies)],
+    parameter: Annotated[
+        list[str] | None, typer.Option("--parameter", "-P", metavar="NAME=VALUE", help="Of the policy; repeatable.")
+    ] = None,
     pool: Annotated[str, typer.Option("--pool", help="By default the only one.", autocompletion=complete_pools)] = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Change the policy of a pool."""
-    _run(where, pool, {"policy": policy}, output)
+    """Change the policy of a pool, and its parameters."""
+    from voda.policies.toolkit.parameters import parsed
+
+    values = parsed(policy, parameter or ())
+    _run(where, pool, {"policy": policy, **({"parameters": {policy: values}} if values else {})}, output)
 
 
 def _run(where: ServerOptions, pool: str, changes: dict[str, object], output: Output) -> None:
@@ -134,15 +128,26 @@ async def _pools(client: "Client", *, is_shown: bool) -> list[str]:
 
 
 def _text(pool: str, old: "Settings", new: "Settings", *, is_change: bool) -> str:
-    from msgspec.structs import asdict
-
-    before, after = asdict(old), asdict(new)
+    before, after = _by_name(old), _by_name(new)
     if not is_change:
-        return "\n".join([f"pool {pool}", *(f"  {name:<26}{_shown(value)}" for name, value in after.items())])
+        others = tuple(f"{policy}." for policy in new.parameters if policy != new.policy)
+        shown = {name: value for name, value in after.items() if not name.startswith(others)}
+        width = max(26, *(len(name) + 2 for name in shown))
+        return "\n".join([f"pool {pool}", *(f"  {name:<{width}}{_shown(value)}" for name, value in shown.items())])
     changes = [
         f"{name} {_shown(before[name])} -> {_shown(after[name])}" for name in after if before[name] != after[name]
     ]
     return f"pool {pool}: {', '.join(changes) or 'it is set so already'}"
+
+
+def _by_name(settings: "Settings") -> dict[str, object]:
+    """Return the settings by name, the parameters of a policy as POLICY.NAME."""
+    from msgspec.structs import asdict
+
+    values = {name: value for name, value in asdict(settings).items() if name != "parameters"}
+    for policy, parameters in settings.parameters.items():
+        values |= {f"{policy}.{name}": value for name, value in parameters.items()}
+    return values
 
 
 def _shown(value: object) -> str:

@@ -27,7 +27,7 @@ from voda.events.types import (
     WorkerRefused,
     WorkerStarted,
 )
-from voda.projections.records import JobRecord
+from voda.projections.job_record import JobRecord
 
 _MOST_MOVES: Final = 4
 _SIZES: Final = re.compile(r"(?:starts on \d+, |(?:grown|shrunk) \d+ -> \d+: )")

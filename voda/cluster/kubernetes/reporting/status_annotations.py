@@ -10,7 +10,7 @@ from typing import Final
 
 from voda.cluster.kubernetes.reporting.kube_events import rfc3339, shortened
 from voda.cluster.kubernetes.resources import well_known
-from voda.projections.records import JobRecord
+from voda.projections.job_record import JobRecord
 
 _MOST_LETTERS: Final = 512
 _MINUTE_S: Final = 60.0

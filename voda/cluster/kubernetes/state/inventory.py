@@ -15,6 +15,7 @@ from voda.cluster.kubernetes.state.node_stock import NodeStock, taken_milli
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.cluster.kubernetes.state.pod_owners import PodOwners, index, object_key, worker_of
 from voda.cluster.kubernetes.state.worker_pods import gpu_nodes, is_held
+from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 
 _NOWHERE: Final[Mapping[int, str]] = {}
@@ -140,12 +141,12 @@ class Inventory:
             return job.spec.pool
         return next(filter(None, map(self.stock.pool_of, self.gpu_nodes(job_id).values())), None)
 
-    def gpus_per_replica(self, job_id: str) -> int:
+    def gpus_per_replica(self, job_id: str) -> Gpus:
         """Return the GPUs of each worker of a job that has worker pods."""
         if (job := self.logged_job(job_id)) is not None:
             return job.spec.gpus_per_replica
         resource = self.stock.rule.resource
-        return max(1, *(-(-taken_milli(pod, resource) // 1000) for pod in self.workers(job_id).values()))
+        return Gpus(max(1, *(-(-taken_milli(pod, resource) // 1000) for pod in self.workers(job_id).values())))
 
     def _touch(self, job_ids: Iterable[str]) -> None:
         for job_id in job_ids:

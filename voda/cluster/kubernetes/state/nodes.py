@@ -12,6 +12,7 @@ from msgspec import Struct
 from voda.cluster.kubernetes.resources.objects import NodeObject
 from voda.cluster.kubernetes.resources.quantity import milli
 from voda.domain.errors import InvalidInput
+from voda.domain.gpus import Gpus
 from voda.domain.node import Node
 from voda.manifests import names
 
@@ -78,9 +79,9 @@ def as_node(node: NodeObject, rule: PoolRule, *, foreign_milli: int = 0) -> Node
     return Node(
         name=node.metadata.name,
         pool=pool,
-        gpus=gpus,
+        gpus=Gpus(gpus),
         # Only whole units count: 7.9 CPUs of which others take 0.5 are 7, of which they take none.
-        foreign_gpus=gpus - max(0, offered - foreign_milli) // 1000,
+        foreign_gpus=Gpus(gpus - max(0, offered - foreign_milli) // 1000),
         is_ready=is_ready(node),
         is_schedulable=not why_closed(node, rule),
         labels=_labels(node, rule),

@@ -8,6 +8,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from voda.domain.gpus import Gpus
 from voda.events.types import ExitCause
 
 RunState = Literal["running", "halting", "halted", "stopping"]
@@ -22,7 +23,7 @@ class LocalJobRecord(Struct, kw_only=True, omit_defaults=True):
     state: RunState = "halted"
     kind: Literal["mpi", "torch"] = "mpi"
     grace_s: float = 30.0
-    gpus_per_replica: int = 1
+    gpus_per_replica: Gpus = Gpus(1)
     size: int = 0
     """Workers that the last plan gave it; the next plan starts those that are missing."""
     devices: dict[int, tuple[str, ...]] = {}

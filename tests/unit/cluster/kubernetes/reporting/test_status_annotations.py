@@ -14,7 +14,7 @@ from voda.cluster.kubernetes.reporting.status_annotations import (
     wanted_annotations,
 )
 from voda.domain.job import Phase
-from voda.projections.records import JobRecord
+from voda.projections.job_record import JobRecord
 
 NOW = 1_700_000_000.0
 STATE, EXPLANATION, FINISH = "voda.dev/state", "voda.dev/explanation", "voda.dev/estimated-finish"

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.kube.trimmed import a_node_object
 from voda.cluster.kubernetes.state.nodes import MOST_GPUS, PoolRule, as_node, pool_name, pool_of, why_closed
+from voda.domain.gpus import Gpus
 from voda.domain.node import Node
 from voda.manifests import names
 
@@ -25,7 +26,7 @@ def seen(rule: PoolRule = RULE, *, foreign_milli: int = 0, **fields: Any) -> Nod
 def test_node_with_the_label_is_of_its_pool_with_its_allocatable_gpus() -> None:
     expected = {"kubernetes.io/hostname": "gpu-1", "vodascheduler/accelerator": "a100"}
     labels = expected | {"beta.kubernetes.io/os": "linux", "feature.node.kubernetes.io/cpu-hardware": "x" * 63}
-    assert seen(labels=labels) == Node(name="gpu-1", pool="a100", gpus=8, labels=expected)
+    assert seen(labels=labels) == Node(name="gpu-1", pool="a100", gpus=Gpus(8), labels=expected)
 
 
 def test_node_without_gpus_is_of_the_pool_its_label_names() -> None:

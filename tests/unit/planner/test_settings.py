@@ -8,7 +8,7 @@ from tests.builders import a_job, a_node, a_state
 from voda.domain.estimate import Estimate, linear_speedup
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState, Settings
-from voda.placement.registry import placer
+from voda.placement import PLACERS
 from voda.planner.decide import decide
 
 
@@ -34,5 +34,5 @@ def test_growth_that_does_not_pay_is_left_out_unless_the_policys_word_stands(
         estimates={"a": Estimate(speedup=linear_speedup(2), remaining_s=10.0, resize_cost_s=60.0)},
         settings=Settings(heeds_resize_cost=heeds_resize_cost),
     )
-    plan = decide(view, Two(), placer("steady"), 0.0, cause="tick")
+    plan = decide(view, Two(), PLACERS.choose("steady"), 0.0, cause="tick")
     assert len(plan.placement["a"]) == replicas

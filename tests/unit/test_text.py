@@ -3,7 +3,7 @@
 import pytest
 
 from voda.simulator.report.svg import log_ticks, time_ticks
-from voda.simulator.report.units import instant_span, number, percent, span
+from voda.text import instant_span, number, percent, span
 
 
 @pytest.mark.parametrize(

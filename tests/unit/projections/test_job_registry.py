@@ -14,8 +14,8 @@ from voda.events.types import (
     JobChanged,
     JobCompleted,
     JobFailed,
-    JobPriorityChanged,
     JobProgressed,
+    JobQueueLevelChanged,
     JobRegistered,
     JobStalled,
     JobSubmitted,
@@ -24,9 +24,9 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.projections.history import History
+from voda.projections.job_record import JobRecord
 from voda.projections.job_registry import JobRegistry
 from voda.projections.live_cluster import LiveCluster
-from voda.projections.records import JobRecord
 
 
 def folded(log: Log, roster: JobRegistry | None = None) -> JobRegistry:
@@ -117,11 +117,11 @@ def test_touched_names_the_jobs_of_the_last_event_alone() -> None:
     log = a_submitted_job("a")
     log.add(JobSubmitted(spec=a_spec("b")), at=1)
     roster = folded(log)
-    assert roster.touched == {"b"}
+    assert roster.changed_jobs == {"b"}
     roster.apply(log.add(a_plan(1, 2, placed={"a": ("n1",)}), at=2))
-    assert roster.touched == {"a", "b"}  # b waits from now on
+    assert roster.changed_jobs == {"a", "b"}  # b waits from now on
     roster.apply(log.add(JobProgressed(job_id="unknown", epochs_done=1, workers=1), at=3))
-    assert roster.touched == set()
+    assert roster.changed_jobs == set()
 
 
 def test_find_prefers_the_id_and_then_the_latest_of_that_name_in_its_namespace() -> None:
@@ -150,7 +150,7 @@ def test_live_jobs_are_counted_by_user() -> None:
     log.add(JobCompleted(job_id="a"), at=2)
     log.add(JobCompleted(job_id="a"), at=3)
     roster = folded(log)
-    assert (roster.live_of("ann"), roster.live_of("bob")) == (1, 0)
+    assert (roster.live_count("ann"), roster.live_count("bob")) == (1, 0)
 
 
 def test_manifest_is_left_in_the_event_and_found_by_its_position() -> None:
@@ -198,7 +198,7 @@ FACTS: st.SearchStrategy[AnyFact] = st.one_of(
     st.builds(WorkerExited, job_id=JOBS, workers=INDICES, cause=CAUSES),
     st.builds(JobProgressed, job_id=JOBS, epochs_done=st.floats(0, 100), workers=st.integers(0, 8)),
     st.builds(JobChanged, job_id=JOBS, min_replicas=st.integers(-1, 9), max_replicas=st.integers(-1, 9)),
-    st.builds(JobPriorityChanged, pool=st.just("default"), job_id=JOBS, queue_level=st.integers(0, 1)),
+    st.builds(JobQueueLevelChanged, pool=st.just("default"), job_id=JOBS, queue_level=st.integers(0, 1)),
     st.builds(JobCompleted, job_id=JOBS),
     st.builds(JobFailed, job_id=JOBS, reason=st.just("oom")),
     st.builds(JobCanceled, job_id=JOBS),
@@ -238,12 +238,12 @@ def test_roster_says_of_live_jobs_what_decisions_read(log: Log) -> None:
         roster.apply(event)
         jobs, plan = live.jobs("default"), live.plan("default")
         assert {job_id: record.job for job_id, record in roster.jobs().items() if record.is_live} == jobs
-        assert roster.live_of("u") == len(jobs)
+        assert roster.live_count("u") == len(jobs)
         for job_id in jobs:
             record = roster.job(job_id)
             assert record is not None
             if record.revision == event.position:
-                assert job_id in roster.touched
+                assert job_id in roster.changed_jobs
             # A plan may place a job before it is submitted, in logs like these: the roster cannot know it yet.
             if record.submitted_position < plan.based_on and all(
                 not isinstance(one.data, PlanAdopted) for one in log.events[: record.submitted_position]
@@ -281,6 +281,6 @@ def test_snapshot_and_tail_give_the_state_of_a_full_fold(log: Log, cut: int) -> 
     for event in log.events[cut:]:
         tail.apply(event)
     assert tail.dump() == whole.dump()
-    assert tail.live_of("u") == whole.live_of("u")
+    assert tail.live_count("u") == whole.live_count("u")
     assert tail.live_named("default", "n") == whole.live_named("default", "n")
     assert [tail.is_known(job_id) for job_id in "abc"] == [whole.is_known(job_id) for job_id in "abc"]

@@ -1,6 +1,6 @@
 """The live cluster: what each fact changes, and that a snapshot with its tail equals the whole log."""
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -16,10 +16,12 @@ from voda.events.types import (
     JobChanged,
     JobCompleted,
     JobFailed,
-    JobPriorityChanged,
     JobProgressed,
+    JobQueueLevelChanged,
     JobRegistered,
+    JobStalled,
     JobSubmitted,
+    LeaderElected,
     NodeChanged,
     NodeJoined,
     NodeLeft,
@@ -153,21 +155,17 @@ def test_node_when_it_changes_its_pool_leaves_the_old_one() -> None:
 
 def test_settings_when_changed_keep_what_was_not_named() -> None:
     log = Log()
-    log.add(PolicyChanged(pool="default", policy="tiresias", tiresias_demote_gpu_s=10.0), at=0)
+    log.add(PolicyChanged(pool="default", policy="tiresias", parameters={"tiresias": {"demote_gpu_s": 10.0}}), at=0)
     log.add(RatelimitChanged(pool="default", ratelimit_s=5.0), at=1)
-    log.add(PolicyChanged(pool="default", placer="packed"), at=2)
+    log.add(PolicyChanged(pool="default", placer="packed", parameters={"tiresias": {"promote_knob": 2.0}}), at=2)
     settings = folded(log).settings("default")
-    assert (settings.policy, settings.placer, settings.ratelimit_s, settings.tiresias_demote_gpu_s) == (
-        "tiresias",
-        "packed",
-        5.0,
-        10.0,
-    )
+    assert (settings.policy, settings.placer, settings.ratelimit_s) == ("tiresias", "packed", 5.0)
+    assert settings.parameters == {"tiresias": {"demote_gpu_s": 10.0, "promote_knob": 2.0}}
 
 
 def test_job_when_canceled_or_requeued_shows_it() -> None:
     log = a_running_job()
-    log.add(JobPriorityChanged(pool="default", job_id="a", queue_level=1), at=11)
+    log.add(JobQueueLevelChanged(pool="default", job_id="a", queue_level=1), at=11)
     log.add(JobCancelRequested(job_id="a"), at=12)
     job = folded(log).state("default").jobs["a"]
     assert (job.queue_level, job.queued_since, job.is_canceling) == (1, 11.0, True)
@@ -217,7 +215,7 @@ def test_refusal_when_told_or_lifted_makes_its_pool_touched() -> None:
     live = folded(log)
     for fact in (WorkerRefused(job_id="a", node="n3", reason="full"), NodeLeft(name="n3", pool="elsewhere")):
         live.apply(log.add(fact, at=20))
-        assert live.touched == {"default"}
+        assert live.changed_pools == {"default"}
 
 
 def test_object_of_a_job_when_registered_is_known_by_its_uid() -> None:
@@ -289,3 +287,8 @@ def test_snapshot_and_tail_give_the_same_state_as_the_whole_log(facts: list[AnyF
         tail.apply(event)
     assert tail.dump() == whole.dump()
     assert tail.state("default") == whole.state("default")
+
+
+def test_event_type_is_folded_or_changes_no_decision() -> None:
+    changes_nothing = {JobStalled, LeaderElected}
+    assert set(LiveCluster._folds) == set(get_args(AnyFact)) - changes_nothing

@@ -1,4 +1,4 @@
-"""What a loop makes of looks at its cluster: what it heals, what it counts, and what it does not believe at once."""
+"""What the pool loop records in a resync, what it counts, and what it waits to see twice."""
 
 import asyncio
 from collections.abc import Mapping
@@ -10,14 +10,14 @@ from tests.leases import ended
 from tests.virtual_time import now_s, virtually
 from voda.cluster.port import Observed
 from voda.controller.controller import Controller
-from voda.controller.pool_loop import RELIST_S, PoolLoop
+from voda.controller.pool_loop import RESYNC_S, PoolLoop
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.estimate import linear_speedup
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobCanceled, JobCancelRequested, JobRegistered, JobSubmitted
 from voda.log.memory import MemoryStore
-from voda.placement.registry import placer
-from voda.policies.registry import policy
+from voda.placement import PLACERS
+from voda.policies import POLICIES
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
 from voda.simulator.cluster import SimulatedCluster
@@ -67,10 +67,12 @@ class Stage:
         self._loop = PoolLoop(
             clock=clock,
             cluster=self.cluster,
-            controller=Controller(pool="default", store=self.store, clock=clock, policies=policy, placers=placer),
+            controller=Controller(
+                pool="default", store=self.store, clock=clock, policies=POLICIES.choose, placers=PLACERS.choose
+            ),
             reconciler=WorkerReconciler(cluster=self.cluster, watcher=watcher, clock=clock),
             watcher=watcher,
-            healed=self.healed.append,
+            on_resync=self.healed.append,
         )
 
     async def add(self, data: AnyFact) -> None:
@@ -93,7 +95,7 @@ def test_job_when_its_object_is_not_seen_at_an_election_but_soon_after_is_not_ca
         stage = Stage()
         leading = await stage.lead()
         stage.cluster.objects = {"a": "u1"}
-        await asyncio.sleep(3 * RELIST_S)
+        await asyncio.sleep(3 * RESYNC_S)
         assert await stage.facts(JobCancelRequested) == []
         assert set(stage.cluster.workers()) == {"a"}
         await ended(leading)
@@ -105,7 +107,7 @@ def test_job_when_its_object_is_gone_at_two_looks_is_canceled_and_ended() -> Non
     async def play() -> None:
         stage = Stage()
         leading = await stage.lead()
-        await asyncio.sleep(2 * RELIST_S)
+        await asyncio.sleep(2 * RESYNC_S)
         assert await stage.facts(JobCancelRequested, JobCanceled) == [
             JobCancelRequested(job_id="a", reason="its MPIJob was deleted"),
             JobCanceled(job_id="a"),
@@ -121,7 +123,7 @@ def test_relist_when_it_heals_the_log_tells_how_much_and_nothing_once_it_leads_n
         stage = Stage()
         leading = await stage.lead(uid="")
         stage.cluster.objects = {"a": "u1"}
-        await asyncio.sleep(2.5 * RELIST_S)
+        await asyncio.sleep(2.5 * RESYNC_S)
         assert await stage.facts(JobRegistered) == [
             JobRegistered(job_id="a", uid=""),
             JobRegistered(job_id="a", uid="u1", kind="MPIJob"),

@@ -1,4 +1,7 @@
-"""Figures as people read them: short, with their unit."""
+"""Figures as people read them: short, with their unit.
+
+Rule: pure; every room of voda writes figures with these functions.
+"""
 
 import math
 

@@ -15,7 +15,9 @@ from voda.domain.state import ClusterState
 from voda.events.plan_diff import adopted
 from voda.events.types import PlanAdopted
 from voda.placement.steady import Steady
-from voda.planner.decide import changes, decide, without_thrash
+from voda.planner.decide import decide
+from voda.planner.redecide import changes
+from voda.planner.resize_cost import without_thrash
 from voda.policies.elastic_fifo import ElasticFifo
 from voda.policies.fifo import Fifo
 

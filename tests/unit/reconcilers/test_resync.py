@@ -1,4 +1,4 @@
-"""The relist: facts that lead from what the log believes to what the cluster shows."""
+"""The resync: facts that lead from what the log believes to what the cluster shows."""
 
 from collections.abc import Mapping
 
@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tests.builders import Log, a_job, a_node, a_spec, a_state
 from voda.cluster.port import Observed
+from voda.domain.gpus import Gpus
 from voda.domain.state import ClusterState
 from voda.events.types import (
     ExitCause,
@@ -38,7 +39,7 @@ def showing(
     return Observed(
         nodes={name: a_node(name) for name in nodes},
         workers=workers,
-        gpus_per_replica=dict.fromkeys(workers, 1),
+        gpus_per_replica=dict.fromkeys(workers, Gpus(1)),
         ended={job_id: JobCompleted(job_id=job_id) for job_id in ended},
     )
 

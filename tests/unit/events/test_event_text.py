@@ -1,4 +1,4 @@
-"""Every kind of event has words, and knows whom it is about."""
+"""Every type of event has a sentence and a subject."""
 
 import pytest
 
@@ -12,8 +12,8 @@ from voda.events.types import (
     JobChanged,
     JobCompleted,
     JobFailed,
-    JobPriorityChanged,
     JobProgressed,
+    JobQueueLevelChanged,
     JobRegistered,
     JobStalled,
     JobSubmitted,
@@ -43,7 +43,7 @@ A_PLAN = PlanAdopted(
 TOLD: list[tuple[AnyFact, str]] = [
     (
         JobSubmitted(spec=a_spec("a", max_replicas=4, gpus_per_replica=2, epochs=9, user="eve")),
-        "submitted: 1-4 replicas of 2 GPUs, wishes 1, 9 epochs, by eve",
+        "submitted: 1-4 replicas of 2 GPUs, 1 requested, 9 epochs, by eve",
     ),
     (JobCancelRequested(job_id="a", reason="typo"), "cancellation requested: typo"),
     (JobChanged(job_id="a", max_replicas=2), "changed: max_replicas = 2"),
@@ -56,14 +56,14 @@ TOLD: list[tuple[AnyFact, str]] = [
     ),
     (NodeLeft(name="n1"), "left"),
     (JobRegistered(job_id="a", uid="6f-1", kind="MPIJob"), "its MPIJob is 6f-1"),
-    (JobRegistered(job_id="a", uid=""), "its object in the cluster is to be made anew"),
+    (JobRegistered(job_id="a", uid=""), "its object in the cluster is gone and will be created again"),
     (
         WorkerRefused(job_id="a", node="n1", reason="2 CPUs free, 4 needed"),
         "n1 cannot take a worker: 2 CPUs free, 4 needed",
     ),
     (WorkerRefused(job_id="a", node="n1"), "n1 can take a worker again"),
-    (JobStalled(job_id="a", reason="its image is missing"), "gets no further: its image is missing"),
-    (JobStalled(job_id="a"), "goes on"),
+    (JobStalled(job_id="a", reason="its image is missing"), "is stalled: its image is missing"),
+    (JobStalled(job_id="a"), "continues"),
     (WorkerStarted(job_id="a", workers={0: "n1", 1: "n1", 2: "n2"}), "3 workers started on n1 x2, n2"),
     (WorkerExited(job_id="a", workers=(1,), cause="failed", exit_code=137), "1 worker failed with exit code 137"),
     (JobProgressed(job_id="a", epochs_done=1, workers=2), "1 epoch done on 2 workers"),
@@ -81,7 +81,7 @@ TOLD: list[tuple[AnyFact, str]] = [
     (LeaderElected(pool="default", leader="voda-0"), "voda-0 leads"),
     (A_PLAN, "plan 7 after job.submitted (fifo, steady): a on n1 x2, n2; b released; c waits"),
     (
-        JobPriorityChanged(pool="default", job_id="a", queue_level=1, reason="served long"),
+        JobQueueLevelChanged(pool="default", job_id="a", queue_level=1, reason="served long"),
         "a moved to queue 1: served long",
     ),
 ]
@@ -109,7 +109,7 @@ def test_plan_when_it_changes_many_jobs_names_some_and_counts_the_rest() -> None
     [
         (A_PLAN, {"a", "b", "c"}, "decisions.default"),
         (JobSubmitted(spec=a_spec("a")), {"a"}, "a"),
-        (JobPriorityChanged(pool="default", job_id="a", queue_level=1), {"a"}, "decisions.default"),
+        (JobQueueLevelChanged(pool="default", job_id="a", queue_level=1), {"a"}, "decisions.default"),
         (NodeLeft(name="n1"), set(), "node n1"),
     ],
 )

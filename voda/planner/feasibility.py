@@ -1,0 +1,126 @@
+"""Finds the jobs for which the nodes have no room: a policy counts GPUs, not nodes, and would keep some for them.
+
+Rule: a job is left out for one decision only; the next one asks with it again.
+"""
+
+from collections.abc import Mapping, Set
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from voda.domain.gpus import Gpus
+from voda.domain.job import Job
+from voda.domain.plan import Placement
+from voda.domain.state import ClusterState
+from voda.placement.refusals import largest_refusal, room_for
+
+
+class Shortfall(Struct, frozen=True, kw_only=True):
+    """What a placement lacks of an allocation."""
+
+    reasons: Mapping[str, str] = {}
+    """Of the jobs that have less than they were allocated."""
+    left_out: Mapping[str, str] = {}
+    """Jobs to decide without -> why: they found no room, or wait and are no easier to place than such a job."""
+    caps: Mapping[str, tuple[int, str]] = {}
+    """Jobs that have less because nodes refuse them -> the size they have, and why."""
+
+
+def feasible(view: ClusterState) -> tuple[ClusterState, dict[str, str]]:
+    """Return the view without the jobs that the nodes could not hold if they were empty, and why not."""
+    # Of workers of one GPU that fit any node, a policy counts right.
+    doubtful = [job for job in view.jobs.values() if job.spec.gpus_per_replica > 1 or job.refusals]
+    slots = {gpus: view.slots(gpus) for gpus in {job.spec.gpus_per_replica for job in doubtful}}
+    impossible: dict[str, str] = {}
+    for job in doubtful:
+        room = slots[job.spec.gpus_per_replica]
+        if job.refusals:
+            room = room_for(view, job, room)
+        if room < job.spec.min_replicas and not job.is_canceling:
+            impossible[job.spec.job_id] = _impossible(view, job, room)
+    return (without(view, impossible.keys()) if impossible else view), impossible
+
+
+def shortfall(view: ClusterState, replicas: Mapping[str, int], placement: Placement) -> Shortfall:
+    """Return what the placement lacks of the allocation."""
+    reasons = {
+        job_id: _no_room(view, job_id, size, placed)
+        for job_id, size in replicas.items()
+        if (placed := len(placement.get(job_id, ()))) < size
+    }
+    waiting = _no_easier_to_place(view, reasons.keys() - placement.keys(), placement)
+    caps = {
+        job_id: (len(placement[job_id]), why)
+        for job_id, why in reasons.items()
+        if job_id in placement and view.jobs[job_id].refusals
+    }
+    return Shortfall(
+        reasons=reasons,
+        left_out={job_id: reasons.get(job_id) or _no_room(view, job_id) for job_id in waiting},
+        caps=caps,
+    )
+
+
+def without(view: ClusterState, job_ids: Set[str]) -> ClusterState:
+    """Return the view without these jobs."""
+    return replace(view, jobs={job_id: job for job_id, job in view.jobs.items() if job_id not in job_ids})
+
+
+def capped(view: ClusterState, caps: Mapping[str, tuple[int, str]]) -> ClusterState:
+    """Return the view in which these jobs want no more than that: the rest is for others."""
+    if not caps:
+        return view
+    jobs = dict(view.jobs)
+    for job_id, (size, _) in caps.items():
+        spec = jobs[job_id].spec
+        spec = replace(spec, max_replicas=size, requested_replicas=min(spec.requested, size))
+        jobs[job_id] = replace(jobs[job_id], spec=spec)
+    return replace(view, jobs=jobs)
+
+
+def _no_easier_to_place(view: ClusterState, roomless: Set[str], placement: Placement) -> Set[str]:
+    """Return the jobs that found no room, and those that wait behind one of them and are no easier to place."""
+    # What shuts out a job that nodes refuse need not shut out any other.
+    specs = [job.spec for job_id in roomless if not (job := view.jobs[job_id]).refusals]
+    shapes = {(spec.gpus_per_replica, spec.min_replicas, spec.priority) for spec in specs}
+    if not shapes:
+        return roomless
+    waiting = view.jobs.keys() - placement.keys() - view.plan.placement.keys()
+    return roomless | {job_id for job_id in waiting if _is_no_easier(view.jobs[job_id], shapes)}
+
+
+def _is_no_easier(job: Job, shapes: Set[tuple[Gpus, int, int]]) -> bool:
+    spec = job.spec
+    return not job.is_canceling and any(
+        spec.gpus_per_replica >= gpus and spec.min_replicas >= least and spec.priority <= priority
+        for gpus, least, priority in shapes
+    )
+
+
+def _impossible(view: ClusterState, job: Job, room: int) -> str:
+    if job.refusals and room == 0:
+        return f"waits: no node can take it: {largest_refusal(view, job)}"
+    workers = _workers(job.spec.min_replicas, job.spec.gpus_per_replica)
+    if job.refusals:
+        return (
+            f"waits: needs room for {workers}, the nodes that take it have it for {room} ({largest_refusal(view, job)})"
+        )
+    return f"waits: needs room for {workers}, the nodes have it for {room}"
+
+
+def _no_room(view: ClusterState, job_id: str, size: int = 0, placed: int = 0) -> str:
+    job = view.jobs[job_id]
+    workers = _workers(size or job.spec.min_replicas, job.spec.gpus_per_replica)
+    does = f"runs at {placed}" if placed else "waits"
+    if job.refusals:
+        return f"{does}: the nodes that take it have no GPUs free for {workers} ({largest_refusal(view, job)})"
+    return f"{does}: the free GPUs are too scattered for {workers}"
+
+
+def _workers(workers: int, gpus: Gpus) -> str:
+    return f"{counted(workers, 'worker')} of {counted(gpus, 'GPU')}"
+
+
+def counted(number: int, what: str) -> str:
+    """Return such as `1 GPU` or `3 jobs`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,0 +1,137 @@
+"""Higher priority first, whatever the policy: it serves one class of equal priority after the other.
+
+Rules: a class is served as if those below it were not there, up to its jobs' maximum; the next one gets the GPUs that
+are left. Where all priorities are equal, nothing of this shows. See docs/adr/0018.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from voda.domain.gpus import NO_GPUS, Gpus, total
+from voda.domain.job import Job
+from voda.domain.node import Node
+from voda.domain.plan import Allocation, Placement
+from voda.domain.state import ClusterState
+from voda.placement import Placer
+from voda.placement.order import per_node
+from voda.planner.feasibility import counted
+from voda.planner.resize_cost import without_thrash
+from voda.policies import Policy
+
+_MOST_SPLITS: Final = 8
+"""Of one placement: a bound on the time that a decision takes, where many priorities meet many scattered GPUs."""
+
+
+def allocate(view: ClusterState, policy: Policy, now: float) -> Allocation:
+    """Return the policy's answer for every ready job, less the growths that do not pay."""
+    classes = _classes(view)
+    if len(classes) <= 1:
+        return _allocate_class(view, policy, now)
+    replicas: dict[str, int] = {}
+    reasons: dict[str, str] = {}
+    served, used_gpus = 0, NO_GPUS
+    while classes:
+        free_gpus = view.capacity_gpus - used_gpus
+        # Where nothing is left, the order of those that get nothing does not matter.
+        jobs = classes.pop(0) if free_gpus else {job_id: job for jobs in classes for job_id, job in jobs.items()}
+        if not free_gpus:
+            classes.clear()
+        answer = _allocate_class(replace(view, jobs=jobs, capacity_limit_gpus=free_gpus), policy, now)
+        for job_id, size in answer.replicas.items():
+            lost = not size or size < len(view.plan.placement.get(job_id, ()))
+            reason = answer.reasons[job_id]
+            reasons[job_id] = _behind(reason, served, used_gpus) if lost and served else reason
+        replicas |= answer.replicas
+        served += sum(map(bool, answer.replicas.values()))
+        used_gpus += total(size * jobs[job_id].spec.gpus_per_replica for job_id, size in answer.replicas.items())
+    return Allocation(replicas=replicas, reasons=reasons)
+
+
+def place(view: ClusterState, replicas: Mapping[str, int], placer: Placer, now: float) -> Placement:
+    """Return where the placer puts the jobs; jobs of lower priority give way where one of higher priority lacks room.
+
+    All are placed together, so that no job moves without need. Only where that leaves a job short while one of lower
+    priority has GPUs, the jobs of at least that priority are placed first and the others on what is left of the nodes,
+    if higher classes have more by that.
+    """
+    return _place(view, replicas, placer, now, splits=_MOST_SPLITS)
+
+
+def _place(
+    view: ClusterState, replicas: Mapping[str, int], placer: Placer, now: float, *, splits: int
+) -> dict[str, tuple[str, ...]]:
+    together = dict(placer.place(view, replicas, now))
+    priority = _short_before_lower(view, replicas, together) if splits else None
+    if priority is None:
+        return together
+    upper = {job_id: size for job_id, size in replicas.items() if view.jobs[job_id].spec.priority >= priority}
+    lower = {job_id: size for job_id, size in replicas.items() if job_id not in upper}
+    apart = dict(placer.place(view, upper, now))
+    left = replace(view, nodes=_less(view, apart))
+    apart |= _place(left, lower, placer, now, splits=splits - 1)
+    return max(together, apart, key=lambda placement: _sizes(view, replicas, placement))
+
+
+def without_priorities(view: ClusterState) -> ClusterState:
+    """Return the view in which all jobs have the same priority: so plans were decided before priorities counted."""
+    if len(_classes(view)) <= 1:
+        return view
+    return replace(
+        view,
+        jobs={job_id: replace(job, spec=replace(job.spec, priority=0)) for job_id, job in view.jobs.items()},
+    )
+
+
+def _classes(view: ClusterState) -> list[Mapping[str, Job]]:
+    """Return the ready jobs by priority, highest first."""
+    if len({job.spec.priority for job in view.jobs.values() if not job.is_canceling}) <= 1:
+        return [view.jobs]
+    classes: dict[int, dict[str, Job]] = {}
+    for job_id, job in view.jobs.items():
+        if not job.is_canceling:
+            classes.setdefault(job.spec.priority, {})[job_id] = job
+    return [classes[priority] for priority in sorted(classes, reverse=True)]
+
+
+def _allocate_class(view: ClusterState, policy: Policy, now: float) -> Allocation:
+    answer = policy.allocate(view, now)
+    if not view.settings.heeds_resize_cost:
+        return answer
+    replicas, reasons = without_thrash(view, answer.replicas)
+    return Allocation(replicas=replicas, reasons={**answer.reasons, **reasons}) if reasons else answer
+
+
+def _behind(reason: str, served: int, used_gpus: Gpus) -> str:
+    """Return the reason with what jobs of higher priority have: `waits: 3 jobs of higher priority have 8 GPUs; ...`."""
+    have = f"{counted(served, 'job')} of higher priority {'has' if served == 1 else 'have'} {counted(used_gpus, 'GPU')}"
+    outcome, colon, why = reason.partition(": ")
+    return f"{outcome}: {have}; {why}" if colon else f"{reason}; {have}"
+
+
+def _short_before_lower(view: ClusterState, replicas: Mapping[str, int], placement: Placement) -> int | None:
+    """Return the highest priority of the jobs that lack replicas in the placement, if a lower job has some."""
+    short = [job_id for job_id, size in replicas.items() if len(placement.get(job_id, ())) < size]
+    if not short:
+        return None
+    highest = max(view.jobs[job_id].spec.priority for job_id in short)
+    return highest if any(view.jobs[job_id].spec.priority < highest for job_id in placement) else None
+
+
+def _less(view: ClusterState, placed: Placement) -> Mapping[str, Node]:
+    """Return the nodes without the GPUs of these jobs."""
+    nodes = dict(view.nodes)
+    for job_id, workers in placed.items():
+        gpus = view.jobs[job_id].spec.gpus_per_replica
+        for name, count in per_node(workers).items():
+            nodes[name] = replace(nodes[name], foreign_gpus=nodes[name].foreign_gpus + count * gpus)
+    return nodes
+
+
+def _sizes(view: ClusterState, replicas: Mapping[str, int], placement: Placement) -> list[int]:
+    """Return how many replicas each class has, the highest first."""
+    sizes = dict.fromkeys(sorted({view.jobs[job_id].spec.priority for job_id in replicas}, reverse=True), 0)
+    for job_id, nodes in placement.items():
+        sizes[view.jobs[job_id].spec.priority] += len(nodes)
+    return list(sizes.values())

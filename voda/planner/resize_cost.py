@@ -1,0 +1,131 @@
+"""No thrash: a growth that does not pay for its restart is left out, and what it would have taken from others stays.
+
+Rule: starts, and the shrinks and preemptions that make room for starts, stand; see docs/adr/0006.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from voda.domain.estimate import Estimate
+from voda.domain.gpus import NO_GPUS, Gpus
+from voda.domain.state import ClusterState
+
+_UNKNOWN: Final = Estimate(speedup=())
+
+
+def without_thrash(view: ClusterState, wanted: Mapping[str, int]) -> tuple[Mapping[str, int], Mapping[str, str]]:
+    """Leave out growths whose gain does not outweigh the cost, then what no job needs any more.
+
+    Starts, and shrinks and preemptions that make room for starts, stand: only the GPUs of the growths left out
+    are given back. They go to preempted jobs first, then to waiting ones, then to shrunk ones.
+
+    Args:
+        view: the plan in force, the jobs and their estimates.
+        wanted: job id -> replicas, from the policy.
+
+    Returns:
+        The corrected replicas, and a reason for each job that keeps what it had.
+    """
+    growths = _growths_that_do_not_pay(view, wanted)
+    if not growths:
+        return wanted, {}
+    replicas, reasons = dict(wanted), dict(growths)
+    freed = NO_GPUS
+    for job_id in growths:
+        size = len(view.plan.placement[job_id])
+        freed += (wanted[job_id] - size) * view.jobs[job_id].spec.gpus_per_replica
+        replicas[job_id] = size
+    served = _served_instead(view, wanted, freed)
+    replicas.update(served)
+    for job_id, size in served.items():
+        outcome = f"kept at {size}" if job_id in view.plan.placement else f"starts on {size}"
+        reasons[job_id] = f"{outcome}: to grow other jobs by these GPUs would not pay"
+        freed -= size * view.jobs[job_id].spec.gpus_per_replica
+    undone = _shrinks_undone(view, wanted, freed)
+    replicas.update(undone)
+    for job_id, size in undone.items():
+        is_as_before = size == len(view.plan.placement[job_id])
+        outcome = f"kept at {size}" if is_as_before else f"shrunk to {size} only"
+        reasons[job_id] = f"{outcome}: shrinking to {wanted[job_id]} would free GPUs that no other job needs now"
+    return replicas, reasons
+
+
+def _growths_that_do_not_pay(view: ClusterState, wanted: Mapping[str, int]) -> Mapping[str, str]:
+    """Return job id -> why it stays as it is."""
+    in_force = view.plan.placement
+    unpaid: dict[str, str] = {}
+    for job_id, size in wanted.items():
+        before = len(in_force.get(job_id, ()))
+        if 0 < before < size and _is_settled(view, job_id):
+            estimate = view.estimates.get(job_id, _UNKNOWN)
+            saved_s = _saved_s(estimate, before, size)
+            if saved_s is not None and saved_s <= estimate.resize_cost_s:
+                unpaid[job_id] = (
+                    f"kept at {before}: growing to {size} would save {max(saved_s, 0.0):.0f} s"
+                    f" and cost {estimate.resize_cost_s:.0f} s"
+                )
+    return unpaid
+
+
+def _is_settled(view: ClusterState, job_id: str) -> bool:
+    """Whether the job runs, has its minimum, and none of its planned nodes is lost."""
+    job = view.jobs[job_id]
+    planned = view.plan.placement[job_id]
+    if min(len(planned), len(job.workers)) < job.spec.min_replicas:
+        return False
+    return all(node in view.nodes and view.nodes[node].usable_gpus > 0 for node in planned)
+
+
+def _saved_s(estimate: Estimate, before: int, after: int) -> float | None:
+    """Return the seconds by which the job ends earlier; None when its remaining time is not known."""
+    if after >= len(estimate.speedup):
+        return None
+    left_s = estimate.time_left_s(before)
+    return left_s - estimate.time_left_s(after) if left_s < float("inf") else None
+
+
+def _served_instead(view: ClusterState, wanted: Mapping[str, int], freed: Gpus) -> Mapping[str, int]:
+    """Return job id -> replicas of jobs that were to have none: those in force first, then by submission."""
+    in_force = view.plan.placement
+
+    def rank(job_id: str) -> tuple[bool, float, str]:
+        return job_id not in in_force, view.jobs[job_id].submitted_at, job_id
+
+    served: dict[str, int] = {}
+    for job_id in sorted((job_id for job_id, size in wanted.items() if not size), key=rank):
+        spec = view.jobs[job_id].spec
+        had = min(len(in_force.get(job_id, ())), spec.max_replicas)
+        size = min(max(had, spec.min_replicas), freed // spec.gpus_per_replica)
+        if size >= spec.min_replicas:
+            served[job_id] = size
+            freed -= size * spec.gpus_per_replica
+    return served
+
+
+def _shrinks_undone(view: ClusterState, wanted: Mapping[str, int], freed: Gpus) -> Mapping[str, int]:
+    """Return job id -> replicas it keeps after all: whole shrinks first, then parts, earlier submission first."""
+    shrunk = sorted(
+        (job_id for job_id, size in wanted.items() if 0 < size < _size_to_keep(view, job_id, size)),
+        key=lambda job_id: (view.jobs[job_id].submitted_at, job_id),
+    )
+    undone: dict[str, int] = {}
+    for take_parts in (False, True):
+        for job_id in shrunk:
+            if job_id in undone:
+                continue
+            gpus = view.jobs[job_id].spec.gpus_per_replica
+            lacking = _size_to_keep(view, job_id, wanted[job_id]) - wanted[job_id]
+            restored = min(lacking, freed // gpus)
+            if restored == lacking or (take_parts and restored):
+                undone[job_id] = wanted[job_id] + restored
+                freed -= restored * gpus
+    return undone
+
+
+def _size_to_keep(view: ClusterState, job_id: str, size: int) -> int:
+    """Return the size in force, within the job's present bounds, unless the job is no slower at the new one."""
+    job = view.jobs[job_id]
+    before = min(len(view.plan.placement.get(job_id, ())), job.spec.max_replicas)
+    speedup = view.estimates.get(job_id, _UNKNOWN).speedup
+    is_no_slower = before < len(speedup) and speedup[size] >= speedup[before]
+    return size if is_no_slower else before

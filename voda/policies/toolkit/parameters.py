@@ -1,0 +1,94 @@
+"""Parameters of policies. A Struct beside a policy (`parameters`) says their names, defaults, bounds and meaning.
+
+Settings, API, command line and documentation follow from that Struct. Rule: the log holds only what somebody set, so a
+released parameter keeps its name, its default and its bounds, or an upcaster lifts what older logs say.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from voda.domain.errors import InvalidField, InvalidInput
+from voda.domain.state import ClusterState, ParameterValue, Settings
+from voda.policies import POLICIES
+
+P = TypeVar("P", bound=Struct)
+Parameters = Mapping[str, Mapping[str, ParameterValue]]
+"""policy -> parameter -> value."""
+FIELD: Final = "parameters"
+_WORDS: Final = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false"}
+
+
+def parameters(view: ClusterState, policy: str, kind: type[P]) -> P:
+    """Return the policy's parameters as the pool has them."""
+    return msgspec.convert(view.settings.parameters.get(policy, {}), kind)
+
+
+def in_force(settings: Settings) -> Parameters:
+    """Return every parameter of every policy: as set for the pool, or else its default."""
+    return {
+        policy: msgspec.to_builtins(msgspec.convert(settings.parameters.get(policy, {}), kind))
+        for policy, kind in _kinds().items()
+    }
+
+
+def schemas() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
+    """Return policy -> parameter -> its JSON schema: type, bounds, default and description."""
+    found = {policy: msgspec.json.schema(kind)["$defs"][kind.__name__] for policy, kind in _kinds().items()}
+    return {policy: schema["properties"] for policy, schema in found.items()}
+
+
+def checked(changes: Parameters) -> Parameters:
+    """Return the changes in the types of the policies' parameters.
+
+    Raises:
+        InvalidField: a policy or parameter is unknown, or a value is out of its bounds.
+    """
+    return {
+        policy: {name: _checked(policy, name, value) for name, value in values.items()}
+        for policy, values in changes.items()
+    }
+
+
+def parsed(policy: str, assignments: Sequence[str]) -> Mapping[str, ParameterValue]:
+    """Return the values of assignments such as `demote_gpu_s=7200`, unchecked.
+
+    Raises:
+        InvalidInput: one is no assignment.
+    """
+    values: dict[str, ParameterValue] = {}
+    for text in assignments:
+        name, separator, value = text.partition("=")
+        if not (name and separator):
+            raise InvalidInput(f"parameter {text[:80]!r} of {policy}: expected NAME=VALUE")
+        try:
+            values[name] = msgspec.json.decode(value, type=bool | int | float)
+        except msgspec.MsgspecError:
+            values[name] = value
+    return values
+
+
+def _kinds() -> Mapping[str, type[Struct]]:
+    return {name: kind for name, policy in POLICIES.items() if (kind := getattr(policy, FIELD, None)) is not None}
+
+
+def _checked(policy: str, name: str, value: ParameterValue) -> ParameterValue:
+    path = f"{FIELD}.{policy}.{name}"
+    try:
+        kind = getattr(POLICIES.choose(policy), FIELD, None)
+    except InvalidInput as error:
+        raise InvalidField(f"{FIELD}.{policy}", str(error)) from error
+    known = kind.__struct_fields__ if kind is not None else ()
+    if name not in known:
+        others = f"it has {', '.join(known)}" if known else "it has none"
+        raise InvalidField(path, f"{policy} has no parameter {name[:80]!r}: {others}")
+    try:
+        converted: ParameterValue = getattr(msgspec.convert({name: value}, kind), name)
+    except msgspec.ValidationError as error:
+        expected = str(error).removeprefix("Expected ").partition(", got ")[0].partition(" - at ")[0]
+        for word, plain in _WORDS.items():
+            expected = expected.replace(f"`{word}`", plain)
+        raise InvalidField(path, f"{path}: expected {expected}, got {value!r:.80}") from error
+    return converted

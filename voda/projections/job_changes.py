@@ -1,0 +1,168 @@
+"""How events change a job: its request, its phase, its charges, and counts of starts, resizes, migrations.
+
+Rule: all events of one instant are one change of the job; every projection of jobs uses these functions.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, assert_never
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from voda.domain.job import Job, Phase
+from voda.events import types as facts
+from voda.events.spec_changes import respecified
+
+END_PHASES: Final = {
+    facts.JobCompleted: Phase.COMPLETED,
+    facts.JobFailed: Phase.FAILED,
+    facts.JobCanceled: Phase.CANCELED,
+}
+JobChange = (
+    facts.JobProgressed
+    | facts.WorkerStarted
+    | facts.WorkerExited
+    | facts.ActionFailed
+    | facts.JobRegistered
+    | facts.JobChanged
+    | facts.JobCancelRequested
+    | facts.JobQueueLevelChanged
+)
+"""Facts that change a live job and nothing else."""
+
+
+def changed_job(job: Job, fact: JobChange, now: float) -> Job:
+    """Return a live job after a fact about it; the same object where the fact says nothing new."""
+    match fact:
+        case facts.JobProgressed():
+            return replace(job, epochs_done=fact.epochs_done) if fact.epochs_done > job.epochs_done else job
+        case facts.WorkerStarted():
+            return _start_workers(job, fact.workers, now)
+        case facts.WorkerExited():
+            return _exit_workers(job, fact.workers, fact.cause, now)
+        case facts.ActionFailed():
+            return replace(job, failures=job.failures + 1)
+        case facts.JobRegistered():
+            return replace(job, uid=fact.uid)
+        case facts.JobChanged():
+            return replace(job, spec=respecified(job.spec, fact), refusals={})
+        case facts.JobCancelRequested():
+            return replace(job, is_canceling=True)
+        case facts.JobQueueLevelChanged():
+            return replace(job, queue_level=fact.queue_level, queued_since=now)
+        case _:
+            assert_never(fact)
+
+
+class WorkerChanges(Struct, kw_only=True):
+    """The workers of one job, and counts of their changes; changed in place."""
+
+    workers: dict[int, str] = {}
+    moving: dict[int, str] = {}
+    """Workers under way to another node -> node they left; until they arrive they count as being there."""
+    before: dict[int, str] = msgspec.field(default_factory=dict, name="settled")
+    """Workers before the changes of the instant `changed_at`."""
+    changed_at: float = 0.0
+    first_started_at: float | None = None
+    starts: int = 0
+    resizes: int = 0
+    migrations: int = 0
+    workers_moved: int = 0
+    restarts: int = 0
+    was_spanning: bool = False
+
+    def begin(self, now: float) -> None:
+        """Begin a change at `now`: count the changes of the instant before."""
+        if now != self.changed_at:
+            self.settle()
+            self.changed_at = now
+
+    def start(self, workers: Mapping[int, str]) -> None:
+        """Add workers that have started; call `begin` first."""
+        for index in workers:
+            self.moving.pop(index, None)
+        self.workers.update(workers)
+
+    def exit(self, gone: Iterable[int], cause: facts.ExitCause) -> None:
+        """Remove workers that have exited; call `begin` first."""
+        for index in gone:
+            node = self.workers.pop(index, None)
+            if cause == "finished":
+                # A worker that finishes costs the others no restart.
+                self.before.pop(index, None)
+            if cause != "migrated":
+                self.moving.pop(index, None)
+            elif node is not None:
+                self.moving[index] = node
+
+    def settle(self) -> None:
+        """Count the net change of the last instant."""
+        before, after = self.before, self.moving | self.workers
+        if before == after:
+            return
+        self.before = after
+        if not after:
+            return
+        self.was_spanning = self.was_spanning or len(set(after.values())) > 1
+        if self.first_started_at is None:
+            self.first_started_at = self.changed_at
+        else:
+            self.restarts += 1
+        if not before:
+            self.starts += 1
+            return
+        moved = sum(1 for index, node in after.items() if before.get(index, node) != node)
+        self.resizes += len(before) != len(after)
+        self.migrations += moved > 0
+        self.workers_moved += moved
+
+    def totals(self) -> "WorkerChanges":
+        """Return the counts, with the net change of the last instant."""
+        counted = replace(self)
+        counted.settle()
+        return counted
+
+
+def charge(job: Job, now: float) -> Job:
+    """Return the job with its totals carried on to `now`, to be taken whenever its number of replicas changes."""
+    span_s = now - job.counted_at
+    if not job.workers:
+        return replace(job, counted_at=now, waiting_s=job.waiting_s + span_s)
+    service = job.gpus * span_s
+    return replace(
+        job,
+        counted_at=now,
+        running_s=job.running_s + span_s,
+        attained_service_gpu_s=job.attained_service_gpu_s + service,
+        served_since_start_gpu_s=job.served_since_start_gpu_s + service,
+    )
+
+
+def _start_workers(job: Job, workers: Mapping[int, str], now: float) -> Job:
+    """Return the job once these workers hold their GPUs."""
+    is_start = job.phase is not Phase.RUNNING
+    job = replace(charge(job, now), workers={**job.workers, **workers})
+    if not is_start:
+        return job
+    is_first = job.first_started_at is None
+    return replace(
+        job,
+        phase=Phase.RUNNING,
+        last_started_at=now,
+        served_since_start_gpu_s=0.0,
+        first_started_at=now if is_first else job.first_started_at,
+        restarts=job.restarts if is_first else job.restarts + 1,
+    )
+
+
+def _exit_workers(job: Job, gone: Collection[int], cause: facts.ExitCause, now: float) -> Job:
+    """Return the job once these workers hold no GPU any more."""
+    left = {index: node for index, node in job.workers.items() if index not in gone}
+    # A job whose workers all move is on its way, not halted: it keeps its start and its service.
+    is_halt = bool(job.workers) and not left and cause != "migrated"
+    job = replace(charge(job, now), workers=left)
+    if not is_halt:
+        return job
+    started_at = now if job.last_started_at is None else job.last_started_at
+    return replace(job, phase=Phase.WAITING, last_halted_at=now, last_run_s=now - started_at)

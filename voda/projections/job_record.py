@@ -1,0 +1,197 @@
+"""The record of one job, live or ended, as users see it.
+
+Rule: phase, totals and starts of a live job come from the same functions as in the live cluster.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from voda.domain.job import Job, JobSpec, Phase
+from voda.events import types as facts
+from voda.projections.job_changes import END_PHASES, JobChange, WorkerChanges, changed_job, charge
+
+_MOST_REPORTS: Final = 1_000
+"""Per job, the newest ones; some 75 bytes each, packed."""
+
+
+class ProgressReport(Struct, frozen=True, array_like=True, gc=False):
+    """One report of a job's progress."""
+
+    epochs_done: float
+    at: float
+    """Seconds since the epoch."""
+    workers: int
+    epoch_s: float | None
+    metrics: Mapping[str, float]
+
+
+class JobRecord(Struct, kw_only=True, omit_defaults=True):
+    """One job. The registry changes it in place: read it, and hold on to its frozen parts only."""
+
+    job: Job
+    """As decisions see it while it is live, but without the manifest and without refusals."""
+    submitted_position: int
+    """Of the event that submitted it, which holds the manifest: `store.read(submitted_position - 1, 1)`."""
+    revision: int
+    """Position of the last event that changed the record."""
+    finished_at: float | None = None
+    planned: tuple[str, ...] = ()
+    """Node of each worker, by the plan in force; empty once it has ended."""
+    reason: str = ""
+    """Of the last decision about it; once it has ended, why it failed or was canceled."""
+    cancel_reason: str = ""
+    """The reason given with the request to cancel it."""
+    resizes: int = 0
+    """Changes from some workers to another number."""
+    migrations: int = 0
+    """Changes that put a worker on another node."""
+    changes: WorkerChanges | None = msgspec.field(default=None, name="tenure")
+    """While it is live and had workers."""
+    epoch_s: float | None = None
+    """Seconds of the last epoch that it timed."""
+    metrics: Mapping[str, float] = {}
+    """The latest value of each."""
+    reported_at: float | None = None
+    packed: list[bytes] = []
+    """Encoded `ProgressReport`s."""
+    last_error: str = ""
+    """Of the last action on it that failed: which, and why."""
+    last_error_at: float | None = None
+    stall: str = ""
+    """What it waits for and no plan can give; empty once it waits no more or has ended."""
+
+    @property
+    def spec(self) -> JobSpec:
+        """The present request, without the manifest."""
+        return self.job.spec
+
+    @property
+    def phase(self) -> Phase:
+        """Its phase."""
+        return self.job.phase
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it has not ended."""
+        return self.finished_at is None
+
+    @property
+    def is_canceling(self) -> bool:
+        """Whether it is live and its cancellation was requested."""
+        return self.job.is_canceling and self.is_live
+
+    @property
+    def explanation(self) -> str:
+        """The reason of the last plan, and what keeps the job from running as planned."""
+        if self.is_canceling:
+            return self.cancel_reason or self.reason
+        obstacle = self.stall
+        if not obstacle and self.is_live and len(self.job.workers) != len(self.planned):
+            obstacle = self.last_error
+        return "; ".join(part for part in (self.reason, obstacle) if part)
+
+    @property
+    def is_preempted(self) -> bool:
+        """Whether it ran before and now waits."""
+        return self.job.phase is Phase.WAITING and self.job.first_started_at is not None
+
+    @property
+    def reports(self) -> tuple[ProgressReport, ...]:
+        """The newest reports, oldest first; unpacked anew at each call."""
+        return tuple(msgspec.msgpack.decode(one, type=ProgressReport) for one in self.packed)
+
+    @property
+    def reports_kept(self) -> int:
+        """The number of reports."""
+        return len(self.packed)
+
+    def change(self, fact: JobChange | facts.JobStalled, now: float) -> bool:
+        """Fold a fact about the job, and return whether it concerns the record."""
+        if not self.is_live:
+            return self._change_ended(fact, now)
+        if isinstance(fact, facts.JobStalled):
+            self.stall = fact.reason
+            return True
+        self.job = changed_job(self.job, fact, now)
+        match fact:
+            case facts.JobProgressed():
+                self._report(fact, now)
+            case facts.WorkerStarted():
+                self._changes_at(now).start(fact.workers)
+                self._count_changes()
+            case facts.WorkerExited():
+                self._changes_at(now).exit(fact.workers, fact.cause)
+                self._count_changes()
+            case facts.ActionFailed():
+                self.last_error, self.last_error_at = f"{fact.action}: {fact.error}", now
+            case facts.JobCancelRequested():
+                self.cancel_reason = fact.reason
+            case _:
+                pass
+        return True
+
+    def _change_ended(self, fact: facts.Data, now: float) -> bool:
+        """Charge an ended job for the GPUs that its last workers held until now."""
+        workers = dict(self.job.workers)
+        if not workers or not isinstance(fact, facts.WorkerStarted | facts.WorkerExited):
+            return False
+        if isinstance(fact, facts.WorkerStarted):
+            workers |= fact.workers
+        else:
+            workers = {index: node for index, node in workers.items() if index not in fact.workers}
+        gpu_s = self.job.attained_service_gpu_s + self.job.gpus * (now - self.job.counted_at)
+        self.job = replace(self.job, workers=workers, counted_at=now, attained_service_gpu_s=gpu_s)
+        return True
+
+    def _report(self, fact: facts.JobProgressed, now: float) -> None:
+        if fact.epoch_s is not None:
+            self.epoch_s = fact.epoch_s
+        if fact.metrics:
+            self.metrics = {**self.metrics, **fact.metrics}
+        self.reported_at = now
+        reported = ProgressReport(fact.epochs_done, now, fact.workers, fact.epoch_s, fact.metrics)
+        self.packed.append(msgspec.msgpack.encode(reported))
+        del self.packed[:-_MOST_REPORTS]
+
+    def plan(self, fact: facts.PlanAdopted) -> None:
+        """Take over what a plan says about the job."""
+        job_id = self.spec.job_id
+        self.reason = fact.reasons.get(job_id, "" if job_id in fact.released else self.reason)
+        if job_id in fact.placed:
+            self.planned = fact.placed[job_id]
+        elif job_id in fact.released:
+            self.planned = ()
+
+    def end(self, fact: facts.JobEnd, now: float) -> None:
+        """End the job."""
+        self.job = replace(charge(self.job, now), phase=END_PHASES[type(fact)])
+        self._count_changes()
+        self.finished_at, self.planned, self.changes, self.stall = now, (), None, ""
+        self.reason = self.cancel_reason
+        if not isinstance(fact, facts.JobCanceled):
+            self.reason = fact.reason if isinstance(fact, facts.JobFailed) else ""
+
+    def forget_reports(self) -> None:
+        """Drop the reports; what they say of the present stays."""
+        self.packed = []
+
+    def _changes_at(self, now: float) -> WorkerChanges:
+        if self.changes is None:
+            self.changes = WorkerChanges()
+        self.changes.begin(now)
+        return self.changes
+
+    def _count_changes(self) -> None:
+        if self.changes is not None:
+            totals = self.changes.totals()
+            self.resizes, self.migrations = totals.resizes, totals.migrations
+
+
+def new_record(spec: JobSpec, now: float, position: int) -> JobRecord:
+    """Return the record of a job that has just been submitted."""
+    job = Job(spec=replace(spec, manifest=None), submitted_at=now, counted_at=now)
+    return JobRecord(job=job, submitted_position=position, revision=position)
