@@ -16,7 +16,7 @@ from voda.domain.plan import Allocation, Placement
 from voda.domain.state import ClusterState
 from voda.placement import Placer
 from voda.placement.order import per_node
-from voda.planner.feasibility import counted
+from voda.planner.feasibility import count_of
 from voda.planner.resize_cost import without_thrash
 from voda.policies import Policy
 
@@ -42,7 +42,7 @@ def allocate(view: ClusterState, policy: Policy, now: float) -> Allocation:
         for job_id, size in answer.replicas.items():
             lost = not size or size < len(view.plan.placement.get(job_id, ()))
             reason = answer.reasons[job_id]
-            reasons[job_id] = _behind(reason, served, used_gpus) if lost and served else reason
+            reasons[job_id] = _behind_higher(reason, served, used_gpus) if lost and served else reason
         replicas |= answer.replicas
         served += sum(map(bool, answer.replicas.values()))
         used_gpus += total(size * jobs[job_id].spec.gpus_per_replica for job_id, size in answer.replicas.items())
@@ -103,9 +103,11 @@ def _allocate_class(view: ClusterState, policy: Policy, now: float) -> Allocatio
     return Allocation(replicas=replicas, reasons={**answer.reasons, **reasons}) if reasons else answer
 
 
-def _behind(reason: str, served: int, used_gpus: Gpus) -> str:
+def _behind_higher(reason: str, served: int, used_gpus: Gpus) -> str:
     """Return the reason with what jobs of higher priority have: `waits: 3 jobs of higher priority have 8 GPUs; ...`."""
-    have = f"{counted(served, 'job')} of higher priority {'has' if served == 1 else 'have'} {counted(used_gpus, 'GPU')}"
+    have = (
+        f"{count_of(served, 'job')} of higher priority {'has' if served == 1 else 'have'} {count_of(used_gpus, 'GPU')}"
+    )
     outcome, colon, why = reason.partition(": ")
     return f"{outcome}: {have}; {why}" if colon else f"{reason}; {have}"
 
