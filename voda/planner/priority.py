@@ -26,9 +26,9 @@ _MOST_SPLITS: Final = 8
 
 def allocate(view: ClusterState, policy: Policy, now: float) -> Allocation:
     """Return the policy's answer for every ready job, less the growths that do not pay."""
-    classes = _classes(view)
-    if len(classes) <= 1:
+    if len(view.priorities) <= 1:
         return _allocate_class(view, policy, now)
+    classes = _classes(view)
     replicas: dict[str, int] = {}
     reasons: dict[str, str] = {}
     served, used_gpus = 0, NO_GPUS
@@ -56,6 +56,8 @@ def place(view: ClusterState, replicas: Mapping[str, int], placer: Placer, now: 
     priority has GPUs, the jobs of at least that priority are placed first and the others on what is left of the nodes,
     if higher classes have more by that.
     """
+    if len(view.priorities) <= 1:
+        return placer.place(view, replicas, now)
     return _place(view, replicas, placer, now, splits=_MOST_SPLITS)
 
 
@@ -76,7 +78,7 @@ def _place(
 
 def without_priorities(view: ClusterState) -> ClusterState:
     """Return the view in which all jobs have the same priority: so plans were decided before priorities counted."""
-    if len(_classes(view)) <= 1:
+    if len(view.priorities) <= 1:
         return view
     return replace(
         view,
@@ -84,15 +86,13 @@ def without_priorities(view: ClusterState) -> ClusterState:
     )
 
 
-def _classes(view: ClusterState) -> list[Mapping[str, Job]]:
+def _classes(view: ClusterState) -> list[dict[str, Job]]:
     """Return the ready jobs by priority, highest first."""
-    if len({job.spec.priority for job in view.jobs.values() if not job.is_canceling}) <= 1:
-        return [view.jobs]
-    classes: dict[int, dict[str, Job]] = {}
+    classes: dict[int, dict[str, Job]] = {priority: {} for priority in view.priorities}
     for job_id, job in view.jobs.items():
         if not job.is_canceling:
-            classes.setdefault(job.spec.priority, {})[job_id] = job
-    return [classes[priority] for priority in sorted(classes, reverse=True)]
+            classes[job.spec.priority][job_id] = job
+    return list(classes.values())
 
 
 def _allocate_class(view: ClusterState, policy: Policy, now: float) -> Allocation:
