@@ -25,7 +25,7 @@ from voda.api.read_your_writes import AFTER, AFTER_MEANS, asks_for_level
 from voda.api.schemas import Problem
 from voda.placement import PLACERS
 from voda.policies import POLICIES
-from voda.policies.toolkit.parameters import schemas as parameter_schemas
+from voda.policies.toolkit.parameters import parameter_schemas
 
 Json = dict[str, Any]
 

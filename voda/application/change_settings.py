@@ -18,7 +18,7 @@ from voda.events.envelope import Fact
 from voda.events.types import AnyFact, PolicyChanged, RatelimitChanged
 from voda.placement import PLACERS
 from voda.policies import POLICIES
-from voda.policies.toolkit.parameters import Parameters, checked
+from voda.policies.toolkit.parameters import Parameters, check_parameters
 
 _ATTEMPTS = 5
 
@@ -46,7 +46,7 @@ async def changed(
     """
     _refuse_unknown(change)
     if change.parameters is not UNSET:
-        change = replace(change, parameters=checked(change.parameters))
+        change = replace(change, parameters=check_parameters(change.parameters))
     stream = f"settings.{pool}"
     for _ in range(_ATTEMPTS):
         head = await backend.store.head(stream)

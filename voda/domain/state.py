@@ -1,6 +1,6 @@
 """The frozen view that a decision reads, and the settings that steer it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from msgspec import Struct
@@ -54,6 +54,11 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
         if self.capacity_limit_gpus is not None:
             return self.capacity_limit_gpus
         return total(node.usable_gpus for node in self.nodes.values())
+
+    @cached_property
+    def priorities(self) -> Sequence[int]:
+        """The different priorities of jobs that are not being canceled, highest first."""
+        return sorted({job.spec.priority for job in self.jobs.values() if not job.is_canceling}, reverse=True)
 
     def free_gpus(self, placement: Placement) -> dict[str, Gpus]:
         """Return node -> GPUs that a placement leaves on it; below 0 where it does not fit. Costs O(workers)."""

@@ -9,7 +9,7 @@ from typing import Final
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState
 from voda.placement import Placer
-from voda.planner.feasibility import capped, feasible, shortfall, without
+from voda.planner.feasibility import feasible_view, shortfall, with_caps, without_jobs
 from voda.planner.priority import allocate, place
 from voda.policies import Policy
 
@@ -31,7 +31,7 @@ def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, ca
         The next plan, with one reason for every ready job.
     """
     # 1. Leave out the jobs that the nodes could not hold even if they were empty.
-    candidates, left_out = feasible(view)
+    candidates, left_out = feasible_view(view)
     caps: dict[str, tuple[int, str]] = {}
     for attempts_left in reversed(range(_MOST_ATTEMPTS)):
         # 2. The policy says how many replicas each job gets, jobs of higher priority first.
@@ -45,7 +45,7 @@ def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, ca
             break
         left_out |= short.left_out
         caps |= short.caps
-        candidates = capped(without(candidates, short.left_out.keys()), short.caps)
+        candidates = with_caps(without_jobs(candidates, short.left_out.keys()), short.caps)
     # 5. Every job gets one reason: the policy's, unless the nodes or a cap had the last word.
     at_cap = {job_id: why for job_id, (size, why) in caps.items() if len(placement.get(job_id, ())) == size}
     return Plan(

@@ -26,7 +26,7 @@ class Shortfall(Struct, frozen=True, kw_only=True):
     """Jobs that have less because nodes refuse them -> the size they have, and why."""
 
 
-def feasible(view: ClusterState) -> tuple[ClusterState, dict[str, str]]:
+def feasible_view(view: ClusterState) -> tuple[ClusterState, dict[str, str]]:
     """Return the view without the jobs that the nodes could not hold if they were empty, and why not."""
     # Of workers of one GPU that fit any node, a policy counts right.
     doubtful = [job for job in view.jobs.values() if job.spec.gpus_per_replica > 1 or job.refusals]
@@ -38,7 +38,7 @@ def feasible(view: ClusterState) -> tuple[ClusterState, dict[str, str]]:
             room = room_for(view, job, room)
         if room < job.spec.min_replicas and not job.is_canceling:
             impossible[job.spec.job_id] = _impossible(view, job, room)
-    return (without(view, impossible.keys()) if impossible else view), impossible
+    return (without_jobs(view, impossible.keys()) if impossible else view), impossible
 
 
 def shortfall(view: ClusterState, replicas: Mapping[str, int], placement: Placement) -> Shortfall:
@@ -61,12 +61,12 @@ def shortfall(view: ClusterState, replicas: Mapping[str, int], placement: Placem
     )
 
 
-def without(view: ClusterState, job_ids: Set[str]) -> ClusterState:
+def without_jobs(view: ClusterState, job_ids: Set[str]) -> ClusterState:
     """Return the view without these jobs."""
     return replace(view, jobs={job_id: job for job_id, job in view.jobs.items() if job_id not in job_ids})
 
 
-def capped(view: ClusterState, caps: Mapping[str, tuple[int, str]]) -> ClusterState:
+def with_caps(view: ClusterState, caps: Mapping[str, tuple[int, str]]) -> ClusterState:
     """Return the view in which these jobs want no more than that: the rest is for others."""
     if not caps:
         return view
@@ -118,9 +118,9 @@ def _no_room(view: ClusterState, job_id: str, size: int = 0, placed: int = 0) ->
 
 
 def _workers(workers: int, gpus: Gpus) -> str:
-    return f"{counted(workers, 'worker')} of {counted(gpus, 'GPU')}"
+    return f"{count_of(workers, 'worker')} of {count_of(gpus, 'GPU')}"
 
 
-def counted(number: int, what: str) -> str:
+def count_of(number: int, what: str) -> str:
     """Return such as `1 GPU` or `3 jobs`."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"

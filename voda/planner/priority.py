@@ -16,7 +16,7 @@ from voda.domain.plan import Allocation, Placement
 from voda.domain.state import ClusterState
 from voda.placement import Placer
 from voda.placement.order import per_node
-from voda.planner.feasibility import counted
+from voda.planner.feasibility import count_of
 from voda.planner.resize_cost import without_thrash
 from voda.policies import Policy
 
@@ -26,9 +26,9 @@ _MOST_SPLITS: Final = 8
 
 def allocate(view: ClusterState, policy: Policy, now: float) -> Allocation:
     """Return the policy's answer for every ready job, less the growths that do not pay."""
-    classes = _classes(view)
-    if len(classes) <= 1:
+    if len(view.priorities) <= 1:
         return _allocate_class(view, policy, now)
+    classes = _classes(view)
     replicas: dict[str, int] = {}
     reasons: dict[str, str] = {}
     served, used_gpus = 0, NO_GPUS
@@ -42,7 +42,7 @@ def allocate(view: ClusterState, policy: Policy, now: float) -> Allocation:
         for job_id, size in answer.replicas.items():
             lost = not size or size < len(view.plan.placement.get(job_id, ()))
             reason = answer.reasons[job_id]
-            reasons[job_id] = _behind(reason, served, used_gpus) if lost and served else reason
+            reasons[job_id] = _behind_higher(reason, served, used_gpus) if lost and served else reason
         replicas |= answer.replicas
         served += sum(map(bool, answer.replicas.values()))
         used_gpus += total(size * jobs[job_id].spec.gpus_per_replica for job_id, size in answer.replicas.items())
@@ -56,6 +56,8 @@ def place(view: ClusterState, replicas: Mapping[str, int], placer: Placer, now: 
     priority has GPUs, the jobs of at least that priority are placed first and the others on what is left of the nodes,
     if higher classes have more by that.
     """
+    if len(view.priorities) <= 1:
+        return placer.place(view, replicas, now)
     return _place(view, replicas, placer, now, splits=_MOST_SPLITS)
 
 
@@ -76,7 +78,7 @@ def _place(
 
 def without_priorities(view: ClusterState) -> ClusterState:
     """Return the view in which all jobs have the same priority: so plans were decided before priorities counted."""
-    if len(_classes(view)) <= 1:
+    if len(view.priorities) <= 1:
         return view
     return replace(
         view,
@@ -84,15 +86,13 @@ def without_priorities(view: ClusterState) -> ClusterState:
     )
 
 
-def _classes(view: ClusterState) -> list[Mapping[str, Job]]:
+def _classes(view: ClusterState) -> list[dict[str, Job]]:
     """Return the ready jobs by priority, highest first."""
-    if len({job.spec.priority for job in view.jobs.values() if not job.is_canceling}) <= 1:
-        return [view.jobs]
-    classes: dict[int, dict[str, Job]] = {}
+    classes: dict[int, dict[str, Job]] = {priority: {} for priority in view.priorities}
     for job_id, job in view.jobs.items():
         if not job.is_canceling:
-            classes.setdefault(job.spec.priority, {})[job_id] = job
-    return [classes[priority] for priority in sorted(classes, reverse=True)]
+            classes[job.spec.priority][job_id] = job
+    return list(classes.values())
 
 
 def _allocate_class(view: ClusterState, policy: Policy, now: float) -> Allocation:
@@ -103,9 +103,11 @@ def _allocate_class(view: ClusterState, policy: Policy, now: float) -> Allocatio
     return Allocation(replicas=replicas, reasons={**answer.reasons, **reasons}) if reasons else answer
 
 
-def _behind(reason: str, served: int, used_gpus: Gpus) -> str:
+def _behind_higher(reason: str, served: int, used_gpus: Gpus) -> str:
     """Return the reason with what jobs of higher priority have: `waits: 3 jobs of higher priority have 8 GPUs; ...`."""
-    have = f"{counted(served, 'job')} of higher priority {'has' if served == 1 else 'have'} {counted(used_gpus, 'GPU')}"
+    have = (
+        f"{count_of(served, 'job')} of higher priority {'has' if served == 1 else 'have'} {count_of(used_gpus, 'GPU')}"
+    )
     outcome, colon, why = reason.partition(": ")
     return f"{outcome}: {have}; {why}" if colon else f"{reason}; {have}"
 

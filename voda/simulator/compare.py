@@ -16,7 +16,7 @@ from voda.domain.state import ParameterValue
 from voda.log.archive.copy import export_log
 from voda.placement import PLACERS
 from voda.policies import POLICIES
-from voda.policies.toolkit.parameters import checked, parsed
+from voda.policies.toolkit.parameters import check_parameters, parse_assignments
 from voda.projections.history import History
 from voda.projections.timeline import Timeline
 from voda.simulator.engine import simulate
@@ -66,8 +66,8 @@ def _parse_policy(text: str) -> tuple[str, Mapping[str, ParameterValue]]:
     """Return a policy and its parameters: NAME or NAME:PARAMETER=VALUE,..."""
     name, _, assignments = text.partition(":")
     policy = POLICIES.choose(name).name
-    values = parsed(policy, assignments.split(",") if assignments else ())
-    return policy, checked({policy: values})[policy]
+    values = parse_assignments(policy, assignments.split(",") if assignments else ())
+    return policy, check_parameters({policy: values})[policy]
 
 
 async def compare(

@@ -15,7 +15,7 @@ from voda.cli import build_app
 from voda.domain.errors import InvalidField, InvalidInput
 from voda.domain.state import Settings
 from voda.policies import POLICIES
-from voda.policies.toolkit.parameters import checked, in_force, parsed
+from voda.policies.toolkit.parameters import check_parameters, parameters_in_force, parse_assignments
 from voda.simulator.compare import contestants
 
 _POLICY = '''
@@ -101,7 +101,7 @@ def test_policy_when_its_parameter_is_set_decides_by_it() -> None:
 
 def test_parameters_when_nobody_set_them_are_their_defaults() -> None:
     settings = Settings(parameters={"tiresias": {"demote_gpu_s": 1.0}})
-    assert in_force(settings) == {
+    assert parameters_in_force(settings) == {
         "elastic-tiresias": {"demote_gpu_s": 3600.0, "promote_knob": 8.0, "compact_pending": 10},
         "tiresias": {"demote_gpu_s": 1.0, "promote_knob": 8.0},
     }
@@ -119,12 +119,12 @@ def test_parameters_when_nobody_set_them_are_their_defaults() -> None:
 )
 def test_parameter_when_wrong_is_refused_with_its_path(policy: str, assignment: str, sentence: str) -> None:
     with pytest.raises(InvalidField) as refused:
-        checked({policy: parsed(policy, [assignment])})
+        check_parameters({policy: parse_assignments(policy, [assignment])})
     assert sentence in str(refused.value)
     assert refused.value.field.startswith(f"parameters.{policy}")
 
 
 def test_assignment_when_it_is_none_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"parameter 'knob' of tiresias: expected NAME=VALUE"):
-        parsed("tiresias", ["knob"])
-    assert parsed("p", ["a=1", "b=true", "c=x", "d=1.5"]) == {"a": 1, "b": True, "c": "x", "d": 1.5}
+        parse_assignments("tiresias", ["knob"])
+    assert parse_assignments("p", ["a=1", "b=true", "c=x", "d=1.5"]) == {"a": 1, "b": True, "c": "x", "d": 1.5}

@@ -11,7 +11,7 @@ from voda.api.schemas import Pool, Settings
 from voda.domain import state as domain
 from voda.domain.job import Phase
 from voda.domain.state import ClusterState
-from voda.policies.toolkit.parameters import in_force
+from voda.policies.toolkit.parameters import parameters_in_force
 
 _DIGITS = 16
 
@@ -19,7 +19,7 @@ _DIGITS = 16
 def settings_of(settings: domain.Settings) -> Settings:
     """Return the settings in force."""
     fields = {name: getattr(settings, name) for name in Settings.__struct_fields__}
-    return msgspec.convert({**fields, "parameters": in_force(settings)}, Settings)
+    return msgspec.convert({**fields, "parameters": parameters_in_force(settings)}, Settings)
 
 
 def pool_of(view: ClusterState) -> Pool:

@@ -26,7 +26,7 @@ def parameters(view: ClusterState, policy: str, kind: type[P]) -> P:
     return msgspec.convert(view.settings.parameters.get(policy, {}), kind)
 
 
-def in_force(settings: Settings) -> Parameters:
+def parameters_in_force(settings: Settings) -> Parameters:
     """Return every parameter of every policy: as set for the pool, or else its default."""
     return {
         policy: msgspec.to_builtins(msgspec.convert(settings.parameters.get(policy, {}), kind))
@@ -34,25 +34,25 @@ def in_force(settings: Settings) -> Parameters:
     }
 
 
-def schemas() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
+def parameter_schemas() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
     """Return policy -> parameter -> its JSON schema: type, bounds, default and description."""
     found = {policy: msgspec.json.schema(kind)["$defs"][kind.__name__] for policy, kind in _kinds().items()}
     return {policy: schema["properties"] for policy, schema in found.items()}
 
 
-def checked(changes: Parameters) -> Parameters:
+def check_parameters(changes: Parameters) -> Parameters:
     """Return the changes in the types of the policies' parameters.
 
     Raises:
         InvalidField: a policy or parameter is unknown, or a value is out of its bounds.
     """
     return {
-        policy: {name: _checked(policy, name, value) for name, value in values.items()}
+        policy: {name: _check(policy, name, value) for name, value in values.items()}
         for policy, values in changes.items()
     }
 
 
-def parsed(policy: str, assignments: Sequence[str]) -> Mapping[str, ParameterValue]:
+def parse_assignments(policy: str, assignments: Sequence[str]) -> Mapping[str, ParameterValue]:
     """Return the values of assignments such as `demote_gpu_s=7200`, unchecked.
 
     Raises:
@@ -74,7 +74,7 @@ def _kinds() -> Mapping[str, type[Struct]]:
     return {name: kind for name, policy in POLICIES.items() if (kind := getattr(policy, FIELD, None)) is not None}
 
 
-def _checked(policy: str, name: str, value: ParameterValue) -> ParameterValue:
+def _check(policy: str, name: str, value: ParameterValue) -> ParameterValue:
     path = f"{FIELD}.{policy}.{name}"
     try:
         kind = getattr(POLICIES.choose(policy), FIELD, None)

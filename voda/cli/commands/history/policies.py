@@ -51,9 +51,9 @@ def list_policies(
 def _as_json(known: "Mapping[str, Policy]") -> str:
     import msgspec
 
-    from voda.policies.toolkit.parameters import schemas
+    from voda.policies.toolkit.parameters import parameter_schemas
 
-    parameters = schemas()
+    parameters = parameter_schemas()
     rows = [
         {"name": name, "title": policy.title, "paper": policy.paper, "parameters": parameters.get(name, {})}
         for name, policy in known.items()
@@ -66,9 +66,9 @@ def _show(known: "Mapping[str, Policy]") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from voda.policies.toolkit.parameters import schemas
+    from voda.policies.toolkit.parameters import parameter_schemas
 
-    parameters = schemas()
+    parameters = parameter_schemas()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 1, 0))
     table.add_column("policy", no_wrap=True, style="bold")
     table.add_column("what it does, its paper, and its parameters")

@@ -83,9 +83,9 @@ def set_policy(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Change the policy of a pool, and its parameters."""
-    from voda.policies.toolkit.parameters import parsed
+    from voda.policies.toolkit.parameters import parse_assignments
 
-    values = parsed(policy, parameter or ())
+    values = parse_assignments(policy, parameter or ())
     _run(where, pool, {"policy": policy, **({"parameters": {policy: values}} if values else {})}, output)
 
 
