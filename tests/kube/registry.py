@@ -16,7 +16,7 @@ from tests.kube.client import Object
 from tests.kube.world import World
 from tests.service import a_backend
 from tests.waiting import until_it_is
-from voda.api.schemas import Who
+from voda.api.schemas.service import Caller
 from voda.application.backend import Backend
 from voda.application.registration.adoption import Fitting
 from voda.application.registration.ports import SeeJob, SeenJob
@@ -146,7 +146,7 @@ class Registry:
 
     async def submit(self, manifest: Object, user: str = "ann") -> JobRecord:
         """Submit a job to the API."""
-        return (await self.submits.submit(manifest, Who(user=user, role="user"))).record
+        return (await self.submits.submit(manifest, Caller(user=user, role="user"))).record
 
     async def happens(self, data: AnyFact) -> None:
         """Record a fact."""

@@ -22,7 +22,7 @@ from voda.api.examples import EXAMPLES
 from voda.api.operation import OPEN, PROBLEM, Answer, Body, Operation
 from voda.api.problems import HEADERS, MEANINGS
 from voda.api.read_your_writes import AFTER, AFTER_MEANS, asks_for_level
-from voda.api.schemas import Problem
+from voda.api.schemas.service import Problem
 from voda.placement.registry import placers
 from voda.policies.registry import policies
 
@@ -54,6 +54,16 @@ _CHOICES: Final[Mapping[tuple[str, str], Callable[[], Iterable[str]]]] = {
 }
 """Fields whose values are found by file."""
 _REF: Final = "#/components/schemas/{name}"
+_COMPONENTS: Final[Mapping[str, str]] = {
+    "Caller": "Who",
+    "EndedJobView": "Story",
+    "JobChange": "Change",
+    "ProgressReport": "Report",
+    "ReportView": "Reported",
+    "ServiceView": "Page",
+    "WarningView": "Warned",
+}
+"""Record -> its name in the document, which generated clients know; of all others it is that without `View`."""
 
 
 def document(operations: Iterable[Operation]) -> Json:
@@ -63,6 +73,7 @@ def document(operations: Iterable[Operation]) -> Json:
     schemas, components = msgspec.json.schema_components(records, ref_template=_REF)
     schema_of = dict(zip(records, schemas, strict=True))
     _describe(components, records)
+    components = {_component(name): {**schema, "title": _component(name)} for name, schema in components.items()}
     paths: dict[str, Json] = {}
     for operation in operations:
         path = _PARAMETER.sub(lambda match: f"{{{match['name']}}}", operation.path)
@@ -78,12 +89,26 @@ def document(operations: Iterable[Operation]) -> Json:
         },
         "servers": [{"url": "/"}],
         "tags": [{"name": tag, "description": _TAGS[tag]} for tag in used],
-        "paths": paths,
+        "paths": _with_component_names(paths),
         "components": {
-            "schemas": components,
+            "schemas": _with_component_names(components),
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def _component(record: str) -> str:
+    return _COMPONENTS.get(record) or record.removesuffix("View")
+
+
+def _with_component_names(value: Any) -> Any:
+    """Return a part of the document with every reference to a record by its component's name."""
+    if isinstance(value, dict):
+        return {
+            key: _REF.format(name=_component(item.rpartition("/")[2])) if key == "$ref" else _with_component_names(item)
+            for key, item in value.items()
+        }
+    return [_with_component_names(item) for item in value] if isinstance(value, list) else value
 
 
 def _records(operations: Sequence[Operation]) -> list[Any]:

@@ -11,9 +11,9 @@ from typing import Final, Literal
 from aiohttp import web
 from msgspec import Struct
 
-from voda.api.schemas import Who
+from voda.api.schemas.service import Caller
 
-Handler = Callable[[web.Request, Who], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.Request, Caller], Awaitable[web.StreamResponse]]
 Role = Literal["admin", "user", "viewer", "job"]
 Roles = frozenset[Role]
 
@@ -22,7 +22,7 @@ OPEN: Final[Roles] = frozenset()
 READERS: Final[Roles] = frozenset({"admin", "user", "viewer"})
 WRITERS: Final[Roles] = frozenset({"admin", "user"})
 ADMINS: Final[Roles] = frozenset({"admin"})
-NOBODY: Final = Who(user="", role="viewer")
+NOBODY: Final = Caller(user="", role="viewer")
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"

@@ -12,7 +12,8 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from voda.api.problems import PreconditionFailed, WrongState
-from voda.api.schemas import Change, Report, Who
+from voda.api.schemas.jobs import JobChange, ProgressReport
+from voda.api.schemas.service import Caller
 from voda.application.backend import Backend
 from voda.domain.errors import InvalidField, VersionConflict
 from voda.domain.job import MOST_REPLICAS, JobSpec
@@ -33,7 +34,7 @@ _MOST_LETTERS: Final = 200
 
 
 async def change(
-    backend: Backend, record: JobRecord, wishes: Change, who: Who, *, is_expected: Expected | None = None
+    backend: Backend, record: JobRecord, wishes: JobChange, who: Caller, *, is_expected: Expected | None = None
 ) -> JobRecord:
     """Record new wishes for a live job, and return it once they are seen.
 
@@ -67,7 +68,7 @@ async def change(
     return record
 
 
-def changed(spec: JobSpec, wishes: Change) -> JobSpec:
+def changed(spec: JobSpec, wishes: JobChange) -> JobSpec:
     """Return the spec after the change.
 
     Raises:
@@ -94,7 +95,7 @@ def changed(spec: JobSpec, wishes: Change) -> JobSpec:
 
 
 async def cancel(
-    backend: Backend, record: JobRecord, who: Who, *, reason: str = "", is_expected: Expected | None = None
+    backend: Backend, record: JobRecord, who: Caller, *, reason: str = "", is_expected: Expected | None = None
 ) -> None:
     """Have a live job canceled, and return once that is seen; one that ends or has ended is left alone.
 
@@ -111,7 +112,7 @@ async def cancel(
         raise _changed_meanwhile(record) from error
 
 
-async def report(backend: Backend, record: JobRecord, said: Report, who: Who) -> None:
+async def report(backend: Backend, record: JobRecord, said: ProgressReport, who: Caller) -> None:
     """Record what a job reports of itself, once per report id, and return once it is seen.
 
     Raises:
@@ -179,7 +180,7 @@ def _is_disturbed(backend: Backend, job_id: str, epoch_s: float, now: float) -> 
     return stretch is not None and stretch.changes > 0 and now - stretch.changed_at < epoch_s
 
 
-def _refuse_odd_metrics(said: Report) -> None:
+def _refuse_odd_metrics(said: ProgressReport) -> None:
     if len(said.metrics) > _MOST_METRICS:
         raise InvalidField("metrics", f"metrics: {len(said.metrics)} of them, expected {_MOST_METRICS} or fewer")
     for name, value in said.metrics.items():

@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from voda.api.presenters.pools import revision_of, settings_of
 from voda.api.problems import PreconditionFailed
-from voda.api.schemas import Settings, SettingsChange
+from voda.api.schemas.pools import SettingsChange, SettingsView
 from voda.application import pools
 from voda.application.backend import Backend
 from voda.domain.errors import InvalidField, InvalidInput, StoreUnavailable, VersionConflict
@@ -27,7 +27,7 @@ def _whatever(_revision: str) -> bool:
 
 async def changed(
     backend: Backend, pool: str, change: SettingsChange, *, actor: str, is_expected: Callable[[str], bool] = _whatever
-) -> Settings:
+) -> SettingsView:
     """Record a change of the pool's settings and return what is in force then.
 
     Args:
@@ -67,7 +67,7 @@ async def changed(
     raise StoreUnavailable(f"the settings of pool {pool} are being changed by others at this moment: try again")
 
 
-def _facts(pool: str, change: SettingsChange, current: Settings) -> list[AnyFact]:
+def _facts(pool: str, change: SettingsChange, current: SettingsView) -> list[AnyFact]:
     """Return what the change comes to; nothing where it is all in force already."""
     asked = {name: getattr(change, name) for name in SettingsChange.__struct_fields__}
     new = {name: value for name, value in asked.items() if value is not UNSET and value != getattr(current, name)}

@@ -5,7 +5,7 @@ Rule: whoever names something that is not there learns what that may be due to.
 
 from aiohttp import web
 
-from voda.api.schemas import Who
+from voda.api.schemas.service import Caller
 from voda.application.backend import Backend
 from voda.application.job_lookup import unknown
 from voda.domain.errors import NotAllowed, NotFound
@@ -28,12 +28,12 @@ def job_of(request: web.Request, backend: Backend) -> JobRecord:
     raise unknown(named, roster)
 
 
-def is_own(spec: JobSpec, who: Who) -> bool:
+def is_own(spec: JobSpec, who: Caller) -> bool:
     """Return whether what only a job's owner may do or see is for this caller."""
     return who.role == "admin" or (who.role == "user" and spec.user == who.user)
 
 
-def refuse_foreign(spec: JobSpec, who: Who, *, what: str) -> None:
+def refuse_foreign(spec: JobSpec, who: Caller, *, what: str) -> None:
     """Refuse what only the job's owner may do.
 
     Args:

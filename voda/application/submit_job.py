@@ -17,7 +17,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.api.problems import TooManyJobs
-from voda.api.schemas import Warned, Who
+from voda.api.schemas.jobs import WarningView
+from voda.api.schemas.service import Caller
 from voda.application.backend import Backend
 from voda.domain.errors import AlreadyExists, InvalidField, InvalidInput, VersionConflict
 from voda.domain.job import JobSpec, validated
@@ -38,7 +39,7 @@ class Submitted(Struct, frozen=True):
     record: JobRecord
     is_new: bool
     """Whether this very request submitted it; False: it was there, or it is a dry run."""
-    warnings: tuple[Warned, ...]
+    warnings: tuple[WarningView, ...]
 
 
 class Submits:
@@ -53,7 +54,7 @@ class Submits:
         """User -> jobs that are about to be recorded."""
 
     async def submit(
-        self, manifest: Mapping[str, Any], who: Who, *, key: str = "", is_dry_run: bool = False
+        self, manifest: Mapping[str, Any], who: Caller, *, key: str = "", is_dry_run: bool = False
     ) -> Submitted:
         """Submit a job.
 
@@ -83,7 +84,7 @@ class Submits:
         with self._alone(event_id, who):
             return Submitted(await self._record(spec, event_id), True, warnings)
 
-    def check(self, manifest: Mapping[str, Any], who: Who) -> Sequence[Warned]:
+    def check(self, manifest: Mapping[str, Any], who: Caller) -> Sequence[WarningView]:
         """Return what of a manifest would not be honoured, as `adopt` would find it.
 
         Raises:
@@ -94,7 +95,7 @@ class Submits:
         self._refuse_too_many(who)
         return warnings
 
-    async def adopt(self, manifest: Mapping[str, Any], who: Who, *, uid: str) -> Submitted:
+    async def adopt(self, manifest: Mapping[str, Any], who: Caller, *, uid: str) -> Submitted:
         """Submit the job of an object that is there, and register the object with it, in one append.
 
         Args:
@@ -120,7 +121,7 @@ class Submits:
         with self._alone(event_id, who):
             return Submitted(await self._record(spec, event_id, uid=uid), True, warnings)
 
-    def _checked(self, manifest: Mapping[str, Any], who: Who) -> tuple[JobSpec, tuple[Warned, ...]]:
+    def _checked(self, manifest: Mapping[str, Any], who: Caller) -> tuple[JobSpec, tuple[WarningView, ...]]:
         """Return the job that a manifest asks for, less its id, and what of it is not honoured."""
         parsed = parse(manifest, default_pool=self._backend.pools[0], pool_label=self._backend.pool_label)
         spec = replace(parsed.spec, user=who.user)
@@ -168,7 +169,7 @@ class Submits:
         return record
 
     @contextmanager
-    def _alone(self, event_id: str, who: Who) -> Iterator[None]:
+    def _alone(self, event_id: str, who: Caller) -> Iterator[None]:
         """Hold up others that come with the same event, and count the job as the user's meanwhile."""
         self._refuse_too_many(who)
         done = self._under_way[event_id] = asyncio.Event()
@@ -213,7 +214,7 @@ class Submits:
                 f" {', '.join(self._backend.pools)}",
             )
 
-    def _refuse_too_many(self, who: Who) -> None:
+    def _refuse_too_many(self, who: Caller) -> None:
         most = self._backend.limits.jobs_per_user
         live = self._roster.live_of(who.user) + self._coming[who.user]
         if who.role != "admin" and live >= most:
@@ -221,18 +222,20 @@ class Submits:
                 f"user {who.user} has {live} live jobs, and {most} is the most: wait until some have ended"
             )
 
-    def _warnings(self, spec: JobSpec, omissions: Iterable[Any]) -> Iterator[Warned]:
+    def _warnings(self, spec: JobSpec, omissions: Iterable[Any]) -> Iterator[WarningView]:
         """Yield what of the wish is not, or not now, honoured; each field once."""
         told: set[str] = set()
         for omission in omissions:
             if omission.field not in told:
                 told.add(omission.field)
-                yield Warned(field=omission.field, message=omission.message)
+                yield WarningView(field=omission.field, message=omission.message)
         # Sums over the nodes alone: a submit costs the same however many jobs there are.
         nodes = self._backend.view.live.cluster.nodes(spec.pool).values()
         room = sum(node.usable_gpus // spec.gpus_per_replica for node in nodes)
         if nodes and room < spec.min_replicas:
-            yield Warned(field=_wish_of(spec), message=_too_big(spec, room, sum(node.usable_gpus for node in nodes)))
+            yield WarningView(
+                field=_wish_of(spec), message=_too_big(spec, room, sum(node.usable_gpus for node in nodes))
+            )
 
 
 def adoption_id(uid: str) -> str:

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from voda.api.problems import Unauthorized
-from voda.api.schemas import Who
+from voda.api.schemas.service import Caller
 from voda.auth import secret_files
 from voda.clock import Clock
 from voda.domain.errors import AlreadyExists, InvalidInput, NotFound
@@ -58,7 +58,7 @@ class Access:
         self._secret = secret.encode()
         self._admin = sha256().digest()
         self._stamp = secret_files.ABSENT
-        self._known: Mapping[str, Who] = {}
+        self._known: Mapping[str, Caller] = {}
         self._is_mounted = False
         self._mounted_stamps: tuple[secret_files.Stamp, ...] = ()
 
@@ -114,7 +114,7 @@ class Access:
         """Whether callers are told apart."""
         return self._folder is not None
 
-    def identify(self, token: str | None) -> Who:
+    def identify(self, token: str | None) -> Caller:
         """Return whom the token stands for.
 
         Args:
@@ -124,7 +124,7 @@ class Access:
             Unauthorized: there is none, or it is unknown.
         """
         if self._folder is None:
-            return Who(user=ADMIN, role="admin")
+            return Caller(user=ADMIN, role="admin")
         self._heed_the_mount()
         if token and token.startswith(_JOB_PREFIX):
             return self._job(token)
@@ -133,7 +133,7 @@ class Access:
         # What is compared and looked up are hashes: how long it takes tells nothing about the token.
         digest = sha256(token.encode("utf-8", "replace"))
         if hmac.compare_digest(digest.digest(), self._admin):
-            return Who(user=ADMIN, role="admin")
+            return Caller(user=ADMIN, role="admin")
         if (who := self._tokens().get(digest.hexdigest())) is None:
             raise Unauthorized("this token is unknown or was revoked: ask for a new one (voda token create NAME)")
         return who
@@ -199,11 +199,11 @@ class Access:
         """Return what is kept of the tokens, oldest first; the admin's is not among them."""
         return _read(self._file())
 
-    def _job(self, token: str) -> Who:
+    def _job(self, token: str) -> Caller:
         job_id, _, seal = token.removeprefix(_JOB_PREFIX).rpartition(".")
         if not hmac.compare_digest(seal.encode("utf-8", "replace"), self._seal(job_id).encode()):
             raise Unauthorized("this job token is not from here: the job was started by another voda")
-        return Who(user="", role="job", job_id=job_id)
+        return Caller(user="", role="job", job_id=job_id)
 
     def _seal(self, job_id: str) -> str:
         return hmac.new(self._secret, job_id.encode("utf-8", "replace"), sha256).hexdigest()
@@ -238,7 +238,7 @@ class Access:
             )
         return self._file()
 
-    def _tokens(self) -> Mapping[str, Who]:
+    def _tokens(self) -> Mapping[str, Caller]:
         """Return the tokens as they are in the file now: one revoked by another process is so at once."""
         if secret_files.stamp_of(self._file()) != self._stamp:
             try:
@@ -253,7 +253,7 @@ class Access:
         file = self._file()
         # Taken before reading: who writes meanwhile is noticed next time.
         self._stamp = secret_files.stamp_of(file)
-        self._known = {token.sha256: Who(user=token.name, role=token.role) for token in _read(file)}
+        self._known = {token.sha256: Caller(user=token.name, role=token.role) for token in _read(file)}
 
 
 def _mounted(file: Path) -> str:

@@ -17,8 +17,8 @@ from tests.integration.api.test_plans import a_leader, decided
 from tests.service import START, Service, a_backend, a_service
 from tests.sse import Frame, watching
 from voda.api.listener import serving
-from voda.api.schemas import Event as ShownEvent
-from voda.api.schemas import EventList, Problem
+from voda.api.schemas.events import EventList, EventView
+from voda.api.schemas.service import Problem
 from voda.api.server import application
 from voda.application import event_history, event_hub
 from voda.application.backend import Limits
@@ -123,7 +123,7 @@ async def test_events_when_manifests_are_asked_for_then_show_those_of_own_jobs_a
                     while text.count(b"data: ") < 2 or not text.endswith(b"\n\n"):
                         text += await stream.content.readany()
                 lines = [line[6:] for line in text.splitlines() if line.startswith(b"data: ")]
-                events = [msgspec.json.decode(line, type=ShownEvent) for line in lines]
+                events = [msgspec.json.decode(line, type=EventView) for line in lines]
             else:
                 events = list((await service.ask("GET", asked, token=token)).as_a(EventList).items)
             shown[name] = [one.data["spec"]["job_id"] for one in events if "manifest" in one.data["spec"]]

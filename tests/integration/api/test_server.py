@@ -20,7 +20,7 @@ from voda.api.listener import serving
 from voda.api.operation import ENDING
 from voda.api.origin_check import LISTENS_AT, refuse_foreign_page
 from voda.api.problems import problems
-from voda.api.schemas import Problem
+from voda.api.schemas.service import Problem
 from voda.api.server import application, operations
 from voda.application.backend import Limits
 from voda.auth.tokens import Access

@@ -7,7 +7,7 @@ import pytest
 from tests.manifests import an_mpi_job
 from tests.service import a_backend
 from voda.api.problems import TooManyJobs
-from voda.api.schemas import Who
+from voda.api.schemas.service import Caller
 from voda.application.backend import Limits
 from voda.application.submit_job import Submits
 from voda.domain.errors import InvalidInput
@@ -15,7 +15,7 @@ from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import JobCompleted, JobRegistered, JobSubmitted
 from voda.log.memory import MemoryStore
 
-ANN = Who(user="ann", role="user")
+ANN = Caller(user="ann", role="user")
 
 
 async def test_adoption_submits_and_registers_in_one_append() -> None:
@@ -32,7 +32,7 @@ async def test_adoption_of_the_same_object_again_leads_to_the_same_job() -> None
     async with a_backend(nodes={}) as backend:
         submits = Submits(backend)
         adopted = await asyncio.gather(*(submits.adopt(an_mpi_job(), ANN, uid="u1") for _ in range(5)))
-        bob = await submits.adopt(an_mpi_job(), Who(user="bob", role="user"), uid="u1")
+        bob = await submits.adopt(an_mpi_job(), Caller(user="bob", role="user"), uid="u1")
         assert len(backend.view.roster.jobs()) == 1
     assert [one.is_new for one in (*adopted, bob)] == [True, False, False, False, False, False]
 

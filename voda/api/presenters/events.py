@@ -4,16 +4,16 @@ import msgspec
 from msgspec.structs import replace
 
 from voda.api.presenters.timestamps import instant
-from voda.api.schemas import Event as Shown
+from voda.api.schemas.events import EventView
 from voda.events.envelope import Event
 from voda.events.types import AnyFact, JobSubmitted
 
 _encode = msgspec.json.Encoder().encode
 
 
-def shown(event: Event, *, with_manifest: bool = False) -> Shown:
+def shown(event: Event, *, with_manifest: bool = False) -> EventView:
     """Return an event; a manifest, which may be long, only where it was asked for."""
-    return Shown(
+    return EventView(
         position=event.position,
         stream=event.stream,
         version=event.version,

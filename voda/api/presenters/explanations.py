@@ -1,19 +1,19 @@
 """Explanations as the API shows them."""
 
-from voda.api import schemas
 from voda.api.presenters.timestamps import instant
+from voda.api.schemas.explanations import DecisionView, EndedJobView, ExplanationView, ShortageView
 from voda.projections.history import FinishedJob
 from voda.timetravel.explanation import Decision, Explanation, Shortage
 
 
-def explanation_of(told: Explanation, *, expected_start_at: float | None = None) -> schemas.Explanation:
+def explanation_of(told: Explanation, *, expected_start_at: float | None = None) -> ExplanationView:
     """Return an explanation.
 
     Args:
         told: of one job at one moment.
         expected_start_at: where it waits; seconds since the epoch.
     """
-    return schemas.Explanation(
+    return ExplanationView(
         job_id=told.job_id,
         pool=told.pool,
         position=told.position,
@@ -42,8 +42,8 @@ def explanation_of(told: Explanation, *, expected_start_at: float | None = None)
     )
 
 
-def _decision(decision: Decision) -> schemas.Decision:
-    return schemas.Decision(
+def _decision(decision: Decision) -> DecisionView:
+    return DecisionView(
         position=decision.position,
         decided_at=instant(decision.at),
         plan=decision.plan,
@@ -56,8 +56,8 @@ def _decision(decision: Decision) -> schemas.Decision:
     )
 
 
-def _shortage(short: Shortage) -> schemas.Shortage:
-    return schemas.Shortage(
+def _shortage(short: Shortage) -> ShortageView:
+    return ShortageView(
         needs_gpus=short.needs_gpus,
         wishes_gpus=short.wishes_gpus,
         capacity_gpus=short.capacity_gpus,
@@ -67,8 +67,8 @@ def _shortage(short: Shortage) -> schemas.Shortage:
     )
 
 
-def _story(ended: FinishedJob) -> schemas.Story:
-    return schemas.Story(
+def _story(ended: FinishedJob) -> EndedJobView:
+    return EndedJobView(
         outcome=ended.outcome,
         submitted_at=instant(ended.submitted_at),
         started_at=instant(ended.first_started_at),

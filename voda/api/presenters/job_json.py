@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from voda.api.presenters.jobs import job_of
-from voda.api.schemas import Warned
+from voda.api.schemas.jobs import WarningView
 from voda.application.read_model import View
 from voda.projections.records import JobRecord
 from voda.simulator.whatif.forecast import Forecast
@@ -67,7 +67,7 @@ class Rendering:
         items = b",".join([self.job(record) for record in records])
         return b'{"items":[%b],"total":%d,"next":%b}' % (items, total, _encode(following))
 
-    def submission(self, job: bytes, *, is_dry_run: bool, warnings: Iterable[Warned]) -> bytes:
+    def submission(self, job: bytes, *, is_dry_run: bool, warnings: Iterable[WarningView]) -> bytes:
         """Return a Submission as JSON."""
         return b'{"job":%b,"is_dry_run":%b,"warnings":%b}' % (job, _encode(is_dry_run), _encode(tuple(warnings)))
 

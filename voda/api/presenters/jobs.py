@@ -1,14 +1,14 @@
 """Jobs as wire records."""
 
-from voda.api import schemas
 from voda.api.presenters.timestamps import instant
+from voda.api.schemas.jobs import ForecastView, JobView, ProgressView, ReportList, ReportView, WorkerView
 from voda.projections.records import JobRecord, Reported
 from voda.simulator.whatif.forecast import Forecast
 
-_NOTHING_EXPECTED = schemas.Forecast()
+_NOTHING_EXPECTED = ForecastView()
 
 
-def job_of(record: JobRecord, forecast: Forecast | None = None, forecast_at: float | None = None) -> schemas.Job:
+def job_of(record: JobRecord, forecast: Forecast | None = None, forecast_at: float | None = None) -> JobView:
     """Return a job as it is told.
 
     Args:
@@ -17,7 +17,7 @@ def job_of(record: JobRecord, forecast: Forecast | None = None, forecast_at: flo
         forecast_at: instant of the forecast, seconds since the epoch.
     """
     spec, job = record.spec, record.job
-    return schemas.Job(
+    return JobView(
         job_id=spec.job_id,
         name=spec.name or spec.job_id,
         namespace=spec.namespace,
@@ -36,7 +36,7 @@ def job_of(record: JobRecord, forecast: Forecast | None = None, forecast_at: flo
         replicas=job.replicas,
         planned_replicas=len(record.planned),
         reason=record.explanation,
-        workers=tuple(schemas.Worker(index=index, node=node) for index, node in sorted(job.workers.items())),
+        workers=tuple(WorkerView(index=index, node=node) for index, node in sorted(job.workers.items())),
         submitted_at=instant(job.submitted_at),
         started_at=instant(job.first_started_at),
         finished_at=instant(record.finished_at),
@@ -47,7 +47,7 @@ def job_of(record: JobRecord, forecast: Forecast | None = None, forecast_at: flo
         restarts=job.restarts,
         resizes=record.resizes,
         failures=job.failures,
-        progress=schemas.Progress(
+        progress=ProgressView(
             epochs_done=job.epochs_done,
             epochs=spec.epochs,
             epoch_s=record.epoch_s,
@@ -59,15 +59,15 @@ def job_of(record: JobRecord, forecast: Forecast | None = None, forecast_at: flo
     )
 
 
-def reports_of(record: JobRecord) -> schemas.ReportList:
+def reports_of(record: JobRecord) -> ReportList:
     """Return what a job reported, oldest first."""
-    return schemas.ReportList(items=tuple(_report(report) for report in record.reports))
+    return ReportList(items=tuple(_report(report) for report in record.reports))
 
 
-def _forecast(record: JobRecord, forecast: Forecast, made_at: float | None) -> schemas.Forecast:
+def _forecast(record: JobRecord, forecast: Forecast, made_at: float | None) -> ForecastView:
     # A forecast is older than what is observed: who was next a moment ago may run, or be canceled, by now.
     waits = record.is_live and not record.is_canceling and not record.job.replicas
-    return schemas.Forecast(
+    return ForecastView(
         position=forecast.position if waits else None,
         starts_at=instant(forecast.starts_at) if waits else None,
         finishes_at=instant(forecast.finishes_at) if record.is_live else None,
@@ -75,8 +75,8 @@ def _forecast(record: JobRecord, forecast: Forecast, made_at: float | None) -> s
     )
 
 
-def _report(report: Reported) -> schemas.Reported:
-    return schemas.Reported(
+def _report(report: Reported) -> ReportView:
+    return ReportView(
         epochs_done=report.epochs_done,
         reported_at=instant(report.at),
         workers=report.workers,

@@ -3,12 +3,12 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from voda.api.schemas import Node as Shown
+from voda.api.schemas.pools import NodeView
 from voda.domain.job import Job
 from voda.domain.node import Node
 
 
-def nodes_of(nodes: Iterable[Node], jobs: Iterable[Job]) -> tuple[Shown, ...]:
+def nodes_of(nodes: Iterable[Node], jobs: Iterable[Job]) -> tuple[NodeView, ...]:
     """Return the nodes by name.
 
     Args:
@@ -28,9 +28,9 @@ def _held(jobs: Iterable[Job]) -> Mapping[str, Mapping[str, int]]:
     return held
 
 
-def _shown(node: Node, jobs: Mapping[str, int]) -> Shown:
+def _shown(node: Node, jobs: Mapping[str, int]) -> NodeView:
     used = sum(jobs.values())
-    return Shown(
+    return NodeView(
         name=node.name,
         pool=node.pool,
         gpus=node.gpus,

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from voda.api.presenters.timestamps import instant
-from voda.api.schemas import Plan as Shown
+from voda.api.schemas.pools import PlanView
 from voda.domain.plan import Plan
 
 
-def plan_of(plan: Plan, *, position: int, changed: Sequence[str] = ()) -> Shown:
+def plan_of(plan: Plan, *, position: int, changed: Sequence[str] = ()) -> PlanView:
     """Return a plan.
 
     Args:
@@ -15,7 +15,7 @@ def plan_of(plan: Plan, *, position: int, changed: Sequence[str] = ()) -> Shown:
         position: of the event that adopted it; 0 = none did yet.
         changed: jobs that it placed otherwise than the plan before.
     """
-    return Shown(
+    return PlanView(
         pool=plan.pool,
         number=plan.number,
         position=position,

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 import msgspec
 
-from voda.api.schemas import Pool, Settings
+from voda.api.schemas.pools import PoolView, SettingsView
 from voda.domain import state as domain
 from voda.domain.job import Phase
 from voda.domain.state import ClusterState
@@ -15,15 +15,15 @@ from voda.domain.state import ClusterState
 _DIGITS = 16
 
 
-def settings_of(settings: domain.Settings) -> Settings:
+def settings_of(settings: domain.Settings) -> SettingsView:
     """Return the settings in force."""
-    return msgspec.convert({name: getattr(settings, name) for name in Settings.__struct_fields__}, Settings)
+    return msgspec.convert({name: getattr(settings, name) for name in SettingsView.__struct_fields__}, SettingsView)
 
 
-def pool_of(view: ClusterState) -> Pool:
+def pool_of(view: ClusterState) -> PoolView:
     """Return a pool at a glance."""
     running = sum(1 for job in view.jobs.values() if job.phase is Phase.RUNNING)
-    pool = Pool(
+    pool = PoolView(
         name=view.pool,
         nodes=len(view.nodes),
         gpus=view.capacity_gpus,

@@ -8,7 +8,7 @@ from aiohttp import web
 from voda import __version__
 from voda.api.operation import READERS, Answer, Operation
 from voda.api.requests import answered
-from voda.api.schemas import Page, Who
+from voda.api.schemas.service import Caller, ServiceView
 from voda.application import pools
 from voda.application.backend import Backend
 
@@ -18,11 +18,11 @@ _TAG: Final = "Service"
 def routes(backend: Backend) -> Sequence[Operation]:
     """Return the operations on the server itself."""
 
-    async def get_page(_request: web.Request, _who: Who) -> web.StreamResponse:
+    async def get_page(_request: web.Request, _who: Caller) -> web.StreamResponse:
         names = tuple(pools.names(backend))
-        return answered(Page(version=__version__, pools=names, position=backend.view.position))
+        return answered(ServiceView(version=__version__, pools=names, position=backend.view.position))
 
-    async def get_who(_request: web.Request, who: Who) -> web.StreamResponse:
+    async def get_who(_request: web.Request, who: Caller) -> web.StreamResponse:
         return answered(who)
 
     return [
@@ -33,7 +33,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             name="getPage",
             summary="Get the version, the pools, and how far the log is read",
             tag=_TAG,
-            answers=[Answer(of=Page)],
+            answers=[Answer(of=ServiceView)],
         ),
         Operation(
             method="GET",
@@ -43,6 +43,6 @@ def routes(backend: Backend) -> Sequence[Operation]:
             summary="Get whom the server takes you for",
             tag=_TAG,
             roles=READERS | {"job"},
-            answers=[Answer(of=Who)],
+            answers=[Answer(of=Caller)],
         ),
     ]

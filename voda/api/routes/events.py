@@ -14,7 +14,8 @@ from voda.api.operation import Answer, Operation
 from voda.api.presenters.events import framed, shown
 from voda.api.read_your_writes import refuse_beyond
 from voda.api.requests import answered, query_of
-from voda.api.schemas import EventList, Who
+from voda.api.schemas.events import EventList
+from voda.api.schemas.service import Caller
 from voda.api.streams import Stream
 from voda.application import event_history
 from voda.application.backend import Backend
@@ -66,7 +67,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
     """Return the operation on events."""
     hub = Hub(backend.view)
 
-    async def get_events(request: web.Request, who: Who) -> web.StreamResponse:
+    async def get_events(request: web.Request, who: Caller) -> web.StreamResponse:
         query = query_of(request, EventsQuery)
         has_manifest = _manifests_of(who) if query.manifests else _none
         wanted = await _wanted(backend, query)
@@ -111,7 +112,7 @@ async def _wanted(backend: Backend, query: EventsQuery) -> Wanted:
     return Wanted(types=frozenset(query.type), job_id=spec.job_id, pool=spec.pool)
 
 
-def _manifests_of(who: Who) -> Callable[[Event], bool]:
+def _manifests_of(who: Caller) -> Callable[[Event], bool]:
     """Return which events are shown with a manifest to who asks for manifests: they may hold secrets."""
     return lambda event: isinstance(event.data, JobSubmitted) and is_own(event.data.spec, who)
 

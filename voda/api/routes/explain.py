@@ -10,7 +10,8 @@ from msgspec import Meta, Struct
 from voda.api.operation import Answer, Operation
 from voda.api.presenters.explanations import explanation_of
 from voda.api.requests import answered, query_of
-from voda.api.schemas import Explanation, Who
+from voda.api.schemas.explanations import ExplanationView
+from voda.api.schemas.service import Caller
 from voda.application.backend import Backend
 from voda.application.job_lookup import spec_of
 from voda.domain.errors import InvalidField, InvalidInput
@@ -39,7 +40,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
     """Return the operation that explains."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def explain_job(request: web.Request, _who: Who) -> web.StreamResponse:
+    async def explain_job(request: web.Request, _who: Caller) -> web.StreamResponse:
         query = query_of(request, ExplainQuery)
         job_id = (await spec_of(backend, request.match_info["job_id"])).job_id
         place = await _place(backend, query.at) if query.at else None
@@ -60,7 +61,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             tag="Jobs",
             path_parameters={"job_id": "Id of the job, or its name: the latest job of that name."},
             query=ExplainQuery,
-            answers=[Answer(of=Explanation)],
+            answers=[Answer(of=ExplanationView)],
             problems=[404, 503],
         )
     ]

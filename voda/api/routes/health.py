@@ -12,7 +12,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
 
 from voda.api.operation import OPEN, TEXT, Answer, Operation
-from voda.api.schemas import Who
+from voda.api.schemas.service import Caller
 from voda.application.backend import Backend
 from voda.domain.errors import TransientError, VodaError
 from voda.telemetry.gauges import Gauges
@@ -34,17 +34,17 @@ class Health:
         self._registry.register(self._gauges)
         backend.view.each(self._trail.see)
 
-    async def live(self, _request: web.Request, _who: Who) -> web.StreamResponse:
+    async def live(self, _request: web.Request, _who: Caller) -> web.StreamResponse:
         """Say that the server answers."""
         return web.Response(text="ok\n")
 
-    async def ready(self, _request: web.Request, _who: Who) -> web.StreamResponse:
+    async def ready(self, _request: web.Request, _who: Caller) -> web.StreamResponse:
         """Say whether jobs are decided on, and why not."""
         if reason := self._backend.not_ready():
             raise TransientError(f"not ready: {reason}")
         return web.Response(text="ready\n")
 
-    async def metrics(self, _request: web.Request, _who: Who) -> web.StreamResponse:
+    async def metrics(self, _request: web.Request, _who: Caller) -> web.StreamResponse:
         """Return all figures."""
         self._trail.settle()
         with suppress(VodaError, TimeoutError):

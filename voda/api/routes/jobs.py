@@ -14,7 +14,8 @@ from voda.api.job_listing import JobsQuery, Listing
 from voda.api.operation import JSON, WRITERS, YAML, Answer, Body, Operation
 from voda.api.presenters.job_json import Rendering
 from voda.api.requests import as_json, body_of, is_expected, is_unchanged, manifest_of, query_of
-from voda.api.schemas import Change, Job, JobList, Submission, Who
+from voda.api.schemas.jobs import JobChange, JobList, JobView, SubmissionView
+from voda.api.schemas.service import Caller
 from voda.application.backend import Backend
 from voda.application.change_job import cancel, change
 from voda.application.resolve_job import job_of, refuse_foreign
@@ -55,7 +56,7 @@ class Jobs:
         self._lists_of: tuple[int, object] = (-1, None)
         """Position and forecasts that the kept lists show."""
 
-    async def submit(self, request: web.Request, who: Who) -> web.Response:
+    async def submit(self, request: web.Request, who: Caller) -> web.Response:
         """Take in a manifest."""
         query = query_of(request, SubmitQuery)
         manifest = await manifest_of(request, self._limits)
@@ -70,7 +71,7 @@ class Jobs:
         response.headers[hdrs.LOCATION] = f"/api/v1/jobs/{taken.record.spec.job_id}"
         return response
 
-    async def list(self, request: web.Request, _who: Who) -> web.Response:
+    async def list(self, request: web.Request, _who: Caller) -> web.Response:
         """Show a page of jobs; the same page again is answered with the same bytes while nothing happens."""
         state = (self._view.position, self._view.forecasts)
         if self._lists_of[0] != state[0] or self._lists_of[1] is not state[1]:
@@ -85,7 +86,7 @@ class Jobs:
                 self._lists.popitem(last=False)
         return as_json(body)
 
-    async def get(self, request: web.Request, _who: Who) -> web.Response:
+    async def get(self, request: web.Request, _who: Caller) -> web.Response:
         """Show a job."""
         record = job_of(request, self._backend)
         etag = str(record.revision)
@@ -93,15 +94,15 @@ class Jobs:
             return web.Response(status=304, headers={hdrs.ETAG: f'"{etag}"'})
         return as_json(self._rendering.job(record), etag=etag)
 
-    async def change(self, request: web.Request, who: Who) -> web.Response:
+    async def change(self, request: web.Request, who: Caller) -> web.Response:
         """Change a job's wishes."""
         record = job_of(request, self._backend)
         refuse_foreign(record.spec, who, what="change it")
-        wishes = await body_of(request, Change, self._limits)
+        wishes = await body_of(request, JobChange, self._limits)
         record = await change(self._backend, record, wishes, who, is_expected=_expected(request))
         return as_json(self._rendering.job(record), etag=str(record.revision))
 
-    async def delete(self, request: web.Request, who: Who) -> web.Response:
+    async def delete(self, request: web.Request, who: Caller) -> web.Response:
         """Have a job canceled."""
         query = query_of(request, DeleteQuery)
         record = job_of(request, self._backend)
@@ -134,8 +135,8 @@ def routes(backend: Backend) -> Sequence[Operation]:
             },
             body=Body(of=None, media_types=(YAML, JSON), description="The manifest."),
             answers=(
-                Answer(status=201, of=Submission, description="It is submitted.", headers=submitted),
-                Answer(status=200, of=Submission, description="It was submitted before, or this is a dry run."),
+                Answer(status=201, of=SubmissionView, description="It is submitted.", headers=submitted),
+                Answer(status=200, of=SubmissionView, description="It was submitted before, or this is a dry run."),
             ),
             problems=(400, 409, 413, 415, 429, 503, 507),
         ),
@@ -160,7 +161,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             path_parameters=JOB_ID,
             headers={"If-None-Match": "An ETag: 304 if no event was about the job since."},
             answers=(
-                Answer(of=Job, headers=_ETAG),
+                Answer(of=JobView, headers=_ETAG),
                 Answer(status=304, media_type="", description="As it was.", headers=_ETAG),
             ),
             problems=(404,),
@@ -176,8 +177,8 @@ def routes(backend: Backend) -> Sequence[Operation]:
             roles=WRITERS,
             path_parameters=JOB_ID,
             headers=_IF_MATCH,
-            body=Body(of=Change, media_types=(JSON, "application/merge-patch+json")),
-            answers=(Answer(of=Job, headers=_ETAG),),
+            body=Body(of=JobChange, media_types=(JSON, "application/merge-patch+json")),
+            answers=(Answer(of=JobView, headers=_ETAG),),
             problems=(400, 404, 409, 412, 413, 415, 503, 507),
         ),
         Operation(
@@ -192,7 +193,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             query=DeleteQuery,
             path_parameters=JOB_ID,
             headers=_IF_MATCH,
-            answers=(Answer(status=202, of=Job, headers=_ETAG),),
+            answers=(Answer(status=202, of=JobView, headers=_ETAG),),
             problems=(404, 412, 503, 507),
         ),
     ]

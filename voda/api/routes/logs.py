@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 
 from voda.api.operation import TEXT, WRITERS, Answer, Operation
 from voda.api.requests import answered, query_of
-from voda.api.schemas import Who
+from voda.api.schemas.service import Caller
 from voda.api.streams import Stream
 from voda.application.backend import Backend
 from voda.application.job_lookup import spec_of
@@ -37,7 +37,7 @@ class LogsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def routes(backend: Backend) -> Sequence[Operation]:
     """Return the operations on output."""
 
-    async def get_logs(request: web.Request, who: Who) -> web.StreamResponse:
+    async def get_logs(request: web.Request, who: Caller) -> web.StreamResponse:
         query = query_of(request, LogsQuery)
         spec, outputs = await _allowed(backend, request, who)
         replica = _chosen(backend, spec, query.replica, await outputs.replicas(spec.job_id))
@@ -49,7 +49,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
         )
         return await stream.run(lambda: _copied(printed, stream))
 
-    async def list_replicas(request: web.Request, who: Who) -> web.StreamResponse:
+    async def list_replicas(request: web.Request, who: Caller) -> web.StreamResponse:
         spec, outputs = await _allowed(backend, request, who)
         return answered(tuple(await outputs.replicas(spec.job_id)))
 
@@ -82,7 +82,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
     ]
 
 
-async def _allowed(backend: Backend, request: web.Request, who: Who) -> tuple[JobSpec, Outputs]:
+async def _allowed(backend: Backend, request: web.Request, who: Caller) -> tuple[JobSpec, Outputs]:
     spec = await spec_of(backend, request.match_info["job_id"])
     refuse_foreign(spec, who, what="read its output")
     if (outputs := backend.outputs.get(spec.pool)) is None:

@@ -9,7 +9,8 @@ from msgspec import Meta, Struct
 from voda.api.operation import Answer, Operation
 from voda.api.presenters.nodes import nodes_of
 from voda.api.requests import answered, query_of
-from voda.api.schemas import Node, NodeList, Who
+from voda.api.schemas.pools import NodeList, NodeView
+from voda.api.schemas.service import Caller
 from voda.application import pools
 from voda.application.backend import Backend
 from voda.domain.errors import NotFound
@@ -26,11 +27,11 @@ class NodesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def routes(backend: Backend) -> Sequence[Operation]:
     """Return the operations on nodes."""
 
-    async def list_nodes(request: web.Request, _who: Who) -> web.StreamResponse:
+    async def list_nodes(request: web.Request, _who: Caller) -> web.StreamResponse:
         pool = query_of(request, NodesQuery).pool
         return answered(NodeList(items=_nodes(backend, [pools.known(backend, pool)] if pool else None)))
 
-    async def get_node(request: web.Request, _who: Who) -> web.StreamResponse:
+    async def get_node(request: web.Request, _who: Caller) -> web.StreamResponse:
         name = request.match_info["name"]
         nodes = _nodes(backend)
         found = next((node for node in nodes if node.name == name), None)
@@ -59,15 +60,15 @@ def routes(backend: Backend) -> Sequence[Operation]:
             summary="Get one node",
             tag=_TAG,
             path_parameters={"name": "Of the node."},
-            answers=[Answer(of=Node)],
+            answers=[Answer(of=NodeView)],
             problems=[404],
         ),
     ]
 
 
-def _nodes(backend: Backend, of: Sequence[str] | None = None) -> tuple[Node, ...]:
+def _nodes(backend: Backend, of: Sequence[str] | None = None) -> tuple[NodeView, ...]:
     """Return the nodes of these pools, or of all, by name."""
-    found: list[Node] = []
+    found: list[NodeView] = []
     for pool in pools.names(backend) if of is None else of:
         state = pools.state(backend, pool)
         found += nodes_of(state.nodes.values(), state.jobs.values())

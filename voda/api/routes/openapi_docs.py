@@ -17,7 +17,7 @@ from aiohttp import web
 from voda.api.openapi import document
 from voda.api.operation import OPEN, OPERATIONS, Answer, Operation
 from voda.api.requests import as_json, is_unchanged
-from voda.api.schemas import Who
+from voda.api.schemas.service import Caller
 from voda.application.backend import Backend
 
 _HTML: Final = "text/html"
@@ -28,7 +28,7 @@ def routes(_backend: Backend) -> Sequence[Operation]:
     """Return the operations that describe the others."""
     made: dict[str, bytes] = {}
 
-    async def get_document(request: web.Request, _who: Who) -> web.StreamResponse:
+    async def get_document(request: web.Request, _who: Caller) -> web.StreamResponse:
         if not made:
             operations = request.app[OPERATIONS]
             made["json"] = msgspec.json.encode(document(operations))
@@ -37,7 +37,7 @@ def routes(_backend: Backend) -> Sequence[Operation]:
             return web.Response(status=304, headers={"ETag": f'"{etag}"'})
         return as_json(made["json"], etag=etag)
 
-    async def get_page(_request: web.Request, _who: Who) -> web.StreamResponse:
+    async def get_page(_request: web.Request, _who: Caller) -> web.StreamResponse:
         page, policy = _page()
         headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY"}
         return web.Response(body=page, content_type=_HTML, charset="utf-8", headers=headers)

@@ -8,7 +8,8 @@ from aiohttp import web
 from voda.api.operation import Answer, Operation
 from voda.api.presenters.plans import plan_of
 from voda.api.requests import answered
-from voda.api.schemas import Plan, Who
+from voda.api.schemas.pools import PlanView
+from voda.api.schemas.service import Caller
 from voda.application import pools
 from voda.application.backend import Backend
 from voda.domain import plan as domain
@@ -23,12 +24,12 @@ def routes(backend: Backend) -> Sequence[Operation]:
     # An old plan may be put together from a snapshot of all jobs: one of those in memory is enough.
     turns = asyncio.Semaphore()
 
-    async def get_plan(request: web.Request, _who: Who) -> web.StreamResponse:
+    async def get_plan(request: web.Request, _who: Caller) -> web.StreamResponse:
         pool = pools.known(backend, request.match_info["pool"])
         plan = pools.state(backend, pool).plan
         return answered(plan_of(plan, position=await position_of(backend.store, plan)))
 
-    async def get_past_plan(request: web.Request, _who: Who) -> web.StreamResponse:
+    async def get_past_plan(request: web.Request, _who: Caller) -> web.StreamResponse:
         pool = pools.known(backend, request.match_info["pool"])
         number = int(request.match_info["number"])
         last = pools.state(backend, pool).plan.number
@@ -49,7 +50,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             summary="Get the plan in force: who gets which nodes, and why",
             tag=_TAG,
             path_parameters={"pool": "Name of the pool."},
-            answers=[Answer(of=Plan)],
+            answers=[Answer(of=PlanView)],
             problems=[404, 503],
         ),
         Operation(
@@ -60,7 +61,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             summary="Get a plan of the past, and what it changed",
             tag=_TAG,
             path_parameters={"pool": "Name of the pool.", "number": "Of the plan; the first is 1."},
-            answers=[Answer(of=Plan)],
+            answers=[Answer(of=PlanView)],
             problems=[404, 503],
         ),
     ]

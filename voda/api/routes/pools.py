@@ -7,7 +7,8 @@ from aiohttp import web
 from voda.api.operation import ADMINS, JSON, Answer, Body, Operation
 from voda.api.presenters.pools import pool_of, revision_of, settings_of
 from voda.api.requests import answered, body_of, is_expected, is_unchanged
-from voda.api.schemas import Pool, PoolList, Settings, SettingsChange, Who
+from voda.api.schemas.pools import PoolList, PoolView, SettingsChange, SettingsView
+from voda.api.schemas.service import Caller
 from voda.application import pools
 from voda.application.backend import Backend
 from voda.application.change_settings import changed
@@ -21,18 +22,18 @@ _MERGE_PATCH = "application/merge-patch+json"
 def routes(backend: Backend) -> Sequence[Operation]:
     """Return the operations on pools."""
 
-    async def list_pools(_request: web.Request, _who: Who) -> web.StreamResponse:
+    async def list_pools(_request: web.Request, _who: Caller) -> web.StreamResponse:
         return answered(PoolList(items=tuple(pool_of(pools.state(backend, name)) for name in pools.names(backend))))
 
-    async def get_pool(request: web.Request, _who: Who) -> web.StreamResponse:
+    async def get_pool(request: web.Request, _who: Caller) -> web.StreamResponse:
         pool = pool_of(pools.state(backend, pools.known(backend, request.match_info["pool"])))
         return _answered(request, pool, pool.revision)
 
-    async def get_settings(request: web.Request, _who: Who) -> web.StreamResponse:
+    async def get_settings(request: web.Request, _who: Caller) -> web.StreamResponse:
         settings = settings_of(pools.state(backend, pools.known(backend, request.match_info["pool"])).settings)
         return _answered(request, settings, revision_of(settings))
 
-    async def change_settings(request: web.Request, who: Who) -> web.StreamResponse:
+    async def change_settings(request: web.Request, who: Caller) -> web.StreamResponse:
         pool = pools.known(backend, request.match_info["pool"])
         change = await body_of(request, SettingsChange, backend.limits)
         settings = await changed(
@@ -59,7 +60,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             tag=_TAG,
             path_parameters=_POOL,
             headers={"If-None-Match": "Answer 304 if the pool is still this one."},
-            answers=[Answer(of=Pool, headers=_ETAG), Answer(status=304, media_type="")],
+            answers=[Answer(of=PoolView, headers=_ETAG), Answer(status=304, media_type="")],
             problems=[404],
         ),
         Operation(
@@ -71,7 +72,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             tag=_TAG,
             path_parameters=_POOL,
             headers={"If-None-Match": "Answer 304 if the settings are still these."},
-            answers=[Answer(of=Settings, headers=_ETAG), Answer(status=304, media_type="")],
+            answers=[Answer(of=SettingsView, headers=_ETAG), Answer(status=304, media_type="")],
             problems=[404],
         ),
         Operation(
@@ -86,13 +87,13 @@ def routes(backend: Backend) -> Sequence[Operation]:
             path_parameters=_POOL,
             headers={"If-Match": "Change them only if they are still these (412 otherwise)."},
             body=Body(of=SettingsChange, media_types=(JSON, _MERGE_PATCH)),
-            answers=[Answer(of=Settings, headers=_ETAG)],
+            answers=[Answer(of=SettingsView, headers=_ETAG)],
             problems=[400, 404, 412, 413, 415, 503, 507],
         ),
     ]
 
 
-def _answered(request: web.Request, record: Pool | Settings, revision: str) -> web.Response:
+def _answered(request: web.Request, record: PoolView | SettingsView, revision: str) -> web.Response:
     if is_unchanged(request, revision):
         return web.Response(status=304, headers={"ETag": f'"{revision}"'})
     return answered(record, etag=revision)

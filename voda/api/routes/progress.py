@@ -14,7 +14,8 @@ from voda.api.operation import WRITERS, YAML, Answer, Body, Operation
 from voda.api.presenters.jobs import reports_of
 from voda.api.requests import answered, body_of
 from voda.api.routes.jobs import JOB_ID, JOB_PATH
-from voda.api.schemas import Report, ReportList, Who
+from voda.api.schemas.jobs import ProgressReport, ReportList
+from voda.api.schemas.service import Caller
 from voda.application.backend import Backend
 from voda.application.change_job import report
 from voda.application.resolve_job import job_of, refuse_foreign
@@ -28,21 +29,21 @@ class Progress:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    async def report(self, request: web.Request, who: Who) -> web.Response:
+    async def report(self, request: web.Request, who: Caller) -> web.Response:
         """Take down a report."""
         if who.role == "job" and who.job_id != request.match_info["job_id"]:
             raise NotAllowed(
                 f"this token is job {who.job_id}'s, which reports at /api/v1/jobs/{who.job_id}/progress alone"
             )
         record = job_of(request, self._backend)
-        await report(self._backend, record, await body_of(request, Report, self._backend.limits), who)
+        await report(self._backend, record, await body_of(request, ProgressReport, self._backend.limits), who)
         return web.Response(status=204)
 
-    async def list(self, request: web.Request, _who: Who) -> web.Response:
+    async def list(self, request: web.Request, _who: Caller) -> web.Response:
         """Show what was reported."""
         return answered(reports_of(job_of(request, self._backend)))
 
-    async def manifest(self, request: web.Request, who: Who) -> web.Response:
+    async def manifest(self, request: web.Request, who: Caller) -> web.Response:
         """Show what was submitted."""
         record = job_of(request, self._backend)
         refuse_foreign(record.spec, who, what="read its manifest")
@@ -71,7 +72,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             tag="Jobs",
             roles=frozenset({"admin", "job"}),
             path_parameters=JOB_ID,
-            body=Body(of=Report),
+            body=Body(of=ProgressReport),
             answers=(Answer(status=204, media_type="", description="It is recorded."),),
             problems=(400, 404, 409, 413, 415, 503, 507),
         ),

@@ -16,7 +16,8 @@ from msgspec import Meta, Struct
 from voda.api.operation import ADMINS, JSON, TEXT, WRITERS, YAML, Answer, Body, Operation
 from voda.api.presenters.vodascheduler import dated, head, policy_of, row, seconds_of, text_of
 from voda.api.requests import manifest_of, query_of, raw_body
-from voda.api.schemas import Settings, SettingsChange, Who
+from voda.api.schemas.pools import SettingsChange, SettingsView
+from voda.api.schemas.service import Caller
 from voda.application import pools
 from voda.application.backend import Backend
 from voda.application.change_job import cancel
@@ -44,7 +45,7 @@ class Ancestor:
         self._backend = backend
         self._submits = Submits(backend)
 
-    async def create(self, request: web.Request, who: Who) -> web.StreamResponse:
+    async def create(self, request: web.Request, who: Caller) -> web.StreamResponse:
         """Submit a manifest under its name and a timestamp."""
         pool = query_of(request, PoolQuery).pool
         backend = self._backend
@@ -58,7 +59,7 @@ class Ancestor:
             headers={"Location": f"/api/v1/jobs/{job_id}"},
         )
 
-    async def delete(self, request: web.Request, who: Who) -> web.StreamResponse:
+    async def delete(self, request: web.Request, who: Caller) -> web.StreamResponse:
         """Cancel a job."""
         named = text_of(await raw_body(request, self._backend.limits))
         if (record := self._backend.view.roster.find(named)) is None:
@@ -67,7 +68,7 @@ class Ancestor:
         await cancel(self._backend, record, who)
         return web.Response(text=f"Training job deleted: {record.spec.job_id}\n")
 
-    async def table(self, request: web.Request, _who: Who) -> web.StreamResponse:
+    async def table(self, request: web.Request, _who: Caller) -> web.StreamResponse:
         """List all jobs, in lines of text."""
         pool, now = query_of(request, PoolQuery).pool, self._backend.clock.now()
         if pool:
@@ -80,21 +81,21 @@ class Ancestor:
                 await asyncio.sleep(0)
         return web.Response(text=head() + "".join(sorted(rows)))
 
-    async def algorithm(self, request: web.Request, who: Who) -> web.StreamResponse:
+    async def algorithm(self, request: web.Request, who: Caller) -> web.StreamResponse:
         """Set the policy of a pool."""
         pool = self._pool(request)
         asked = text_of(await raw_body(request, self._backend.limits))
         settings = await self._change(pool, {"policy": policy_of(asked)}, who)
         return web.Response(text=f"Scheduler: {pool}\nScheduling Algorithm: {settings.policy}\n")
 
-    async def ratelimit(self, request: web.Request, who: Who) -> web.StreamResponse:
+    async def ratelimit(self, request: web.Request, who: Caller) -> web.StreamResponse:
         """Set the rate limit of a pool."""
         pool = self._pool(request)
         asked = seconds_of(await raw_body(request, self._backend.limits))
         settings = await self._change(pool, {"ratelimit_s": asked}, who)
         return web.Response(text=f"Scheduler: {pool}\nRe-scheduling ratelimit (sec): {settings.ratelimit_s:g}\n")
 
-    async def _change(self, pool: str, fields: Mapping[str, Any], who: Who) -> Settings:
+    async def _change(self, pool: str, fields: Mapping[str, Any], who: Caller) -> SettingsView:
         try:
             change = msgspec.convert(fields, SettingsChange)
         except msgspec.ValidationError as error:

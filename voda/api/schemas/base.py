@@ -6,9 +6,9 @@ Rule: times are RFC 3339 in UTC; spans end in `_s`; a field is never renamed wit
 from msgspec import Struct
 
 
-class Wire(Struct, frozen=True, kw_only=True):
+class View(Struct, frozen=True, kw_only=True):
     """Base of all that is answered."""
 
 
-class Asked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of all that is sent to us: a field we do not know is refused, not dropped."""

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from voda.api.schemas.base import Wire
+from voda.api.schemas.base import View
 
 
-class Event(Wire, frozen=True, kw_only=True):
+class EventView(View, frozen=True, kw_only=True):
     """One event of the log."""
 
     position: int
@@ -21,10 +21,10 @@ class Event(Wire, frozen=True, kw_only=True):
     """As in the log; manifests are left out unless asked for."""
 
 
-class EventList(Wire, frozen=True, kw_only=True):
+class EventList(View, frozen=True, kw_only=True):
     """A page of events."""
 
-    items: tuple[Event, ...]
+    items: tuple[EventView, ...]
     last_position: int
     """Ask with after=last_position for what follows."""
     end: int

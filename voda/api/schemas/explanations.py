@@ -3,11 +3,11 @@
 from datetime import datetime
 from typing import Literal
 
-from voda.api.schemas.base import Wire
+from voda.api.schemas.base import View
 from voda.domain.job import Phase
 
 
-class Decision(Wire, frozen=True, kw_only=True):
+class DecisionView(View, frozen=True, kw_only=True):
     """One plan that was about the job."""
 
     position: int
@@ -23,7 +23,7 @@ class Decision(Wire, frozen=True, kw_only=True):
     cause_position: int | None = None
 
 
-class Shortage(Wire, frozen=True, kw_only=True):
+class ShortageView(View, frozen=True, kw_only=True):
     """What a waiting job needs (minimum, wish), and what the next plan would leave to nobody, in GPUs."""
 
     needs_gpus: int
@@ -36,7 +36,7 @@ class Shortage(Wire, frozen=True, kw_only=True):
     """Among which the next plan shares the others."""
 
 
-class Story(Wire, frozen=True, kw_only=True):
+class EndedJobView(View, frozen=True, kw_only=True):
     """What became of a job that ended. queueing_s + running_s = jct_s."""
 
     outcome: Literal["completed", "failed", "canceled"]
@@ -56,7 +56,7 @@ class Story(Wire, frozen=True, kw_only=True):
     was_spanning: bool
 
 
-class Explanation(Wire, frozen=True, kw_only=True):
+class ExplanationView(View, frozen=True, kw_only=True):
     """Why a job has what it has, or waits, at one moment; of a job that ended, its story."""
 
     job_id: str
@@ -85,9 +85,9 @@ class Explanation(Wire, frozen=True, kw_only=True):
     queue_position: int
     """1 = first of those that wait; 0 = does not wait."""
     queue_length: int
-    shortage: Shortage | None
+    shortage: ShortageView | None
     suggestions: tuple[str, ...]
     expected_start_at: datetime | None
-    decisions: tuple[Decision, ...]
+    decisions: tuple[DecisionView, ...]
     """Oldest first."""
-    ended: Story | None
+    ended: EndedJobView | None

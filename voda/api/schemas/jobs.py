@@ -6,25 +6,25 @@ from datetime import datetime
 from msgspec import UNSET, UnsetType
 
 from voda.api import fields
-from voda.api.schemas.base import Asked, Wire
+from voda.api.schemas.base import Request, View
 from voda.domain.job import Phase
 
 
-class Warned(Wire, frozen=True, kw_only=True):
+class WarningView(View, frozen=True, kw_only=True):
     """A part of the manifest that this cluster does not honour."""
 
     field: str
     message: str
 
 
-class Worker(Wire, frozen=True, kw_only=True):
+class WorkerView(View, frozen=True, kw_only=True):
     """One worker as observed."""
 
     index: int
     node: str
 
 
-class Progress(Wire, frozen=True, kw_only=True):
+class ProgressView(View, frozen=True, kw_only=True):
     """How far a job is, as it reported itself."""
 
     epochs_done: float
@@ -36,7 +36,7 @@ class Progress(Wire, frozen=True, kw_only=True):
     reported_at: datetime | None = None
 
 
-class Forecast(Wire, frozen=True, kw_only=True):
+class ForecastView(View, frozen=True, kw_only=True):
     """What a simulation of the live state says, if nobody submits anything more."""
 
     position: int | None = None
@@ -48,7 +48,7 @@ class Forecast(Wire, frozen=True, kw_only=True):
     """What has happened since is not in it."""
 
 
-class Job(Wire, frozen=True, kw_only=True):
+class JobView(View, frozen=True, kw_only=True):
     """One job, live or ended."""
 
     job_id: str
@@ -73,7 +73,7 @@ class Job(Wire, frozen=True, kw_only=True):
     """By the plan in force."""
     reason: str
     """Why it has what it has, or waits, or how it ended."""
-    workers: tuple[Worker, ...]
+    workers: tuple[WorkerView, ...]
     submitted_at: datetime
     started_at: datetime | None
     """First start."""
@@ -91,31 +91,31 @@ class Job(Wire, frozen=True, kw_only=True):
     """Changes from some workers to another number."""
     failures: int
     """Actions that the cluster refused or missed."""
-    progress: Progress
-    forecast: Forecast
+    progress: ProgressView
+    forecast: ForecastView
     revision: str
     """Changes with every event about the job; the ETag of this resource without its quotes."""
 
 
-class JobList(Wire, frozen=True, kw_only=True):
+class JobList(View, frozen=True, kw_only=True):
     """A page of jobs."""
 
-    items: tuple[Job, ...]
+    items: tuple[JobView, ...]
     total: int
     """Jobs that match, on all pages."""
     next: str | None = None
     """Continue token of the next page; None on the last one."""
 
 
-class Submission(Wire, frozen=True, kw_only=True):
+class SubmissionView(View, frozen=True, kw_only=True):
     """What became of a submit."""
 
-    job: Job
+    job: JobView
     is_dry_run: bool = False
-    warnings: tuple[Warned, ...] = ()
+    warnings: tuple[WarningView, ...] = ()
 
 
-class Change(Asked, frozen=True, kw_only=True, omit_defaults=True):
+class JobChange(Request, frozen=True, kw_only=True, omit_defaults=True):
     """New wishes for a live job: a JSON merge patch; what is absent stays."""
 
     min_replicas: fields.Size | UnsetType = UNSET
@@ -125,7 +125,7 @@ class Change(Asked, frozen=True, kw_only=True, omit_defaults=True):
     epochs: fields.Count | UnsetType = UNSET
 
 
-class Report(Asked, frozen=True, kw_only=True, omit_defaults=True):
+class ProgressReport(Request, frozen=True, kw_only=True, omit_defaults=True):
     """A job's own report of an epoch or step; sent by voda.report."""
 
     epoch: fields.Epoch
@@ -139,7 +139,7 @@ class Report(Asked, frozen=True, kw_only=True, omit_defaults=True):
     """Chosen by the job; the same report sent again is recorded once."""
 
 
-class Reported(Wire, frozen=True, kw_only=True):
+class ReportView(View, frozen=True, kw_only=True):
     """One report of a job's progress, as recorded."""
 
     epochs_done: float
@@ -150,7 +150,7 @@ class Reported(Wire, frozen=True, kw_only=True):
     metrics: Mapping[str, float] = {}
 
 
-class ReportList(Wire, frozen=True, kw_only=True):
+class ReportList(View, frozen=True, kw_only=True):
     """What a job reported, oldest first; the newest 1,000."""
 
-    items: tuple[Reported, ...]
+    items: tuple[ReportView, ...]

@@ -6,10 +6,10 @@ from datetime import datetime
 from msgspec import UNSET, UnsetType
 
 from voda.api import fields
-from voda.api.schemas.base import Asked, Wire
+from voda.api.schemas.base import Request, View
 
 
-class Node(Wire, frozen=True, kw_only=True):
+class NodeView(View, frozen=True, kw_only=True):
     """One node."""
 
     name: str
@@ -26,13 +26,13 @@ class Node(Wire, frozen=True, kw_only=True):
     """job id -> GPUs it holds here."""
 
 
-class NodeList(Wire, frozen=True, kw_only=True):
+class NodeList(View, frozen=True, kw_only=True):
     """All nodes that were asked for, by name."""
 
-    items: tuple[Node, ...]
+    items: tuple[NodeView, ...]
 
 
-class Settings(Wire, frozen=True, kw_only=True):
+class SettingsView(View, frozen=True, kw_only=True):
     """How a pool is decided."""
 
     policy: str
@@ -46,7 +46,7 @@ class Settings(Wire, frozen=True, kw_only=True):
     heeds_resize_cost: bool
 
 
-class SettingsChange(Asked, frozen=True, kw_only=True, omit_defaults=True):
+class SettingsChange(Request, frozen=True, kw_only=True, omit_defaults=True):
     """New settings of a pool: a JSON merge patch."""
 
     policy: str | UnsetType = UNSET
@@ -60,7 +60,7 @@ class SettingsChange(Asked, frozen=True, kw_only=True, omit_defaults=True):
     heeds_resize_cost: bool | UnsetType = UNSET
 
 
-class Pool(Wire, frozen=True, kw_only=True):
+class PoolView(View, frozen=True, kw_only=True):
     """One pool at a glance."""
 
     name: str
@@ -72,17 +72,17 @@ class Pool(Wire, frozen=True, kw_only=True):
     running: int
     plan: int
     """Number of the plan in force."""
-    settings: Settings
+    settings: SettingsView
     revision: str
 
 
-class PoolList(Wire, frozen=True, kw_only=True):
+class PoolList(View, frozen=True, kw_only=True):
     """All pools, by name."""
 
-    items: tuple[Pool, ...]
+    items: tuple[PoolView, ...]
 
 
-class Plan(Wire, frozen=True, kw_only=True):
+class PlanView(View, frozen=True, kw_only=True):
     """A plan: who gets which nodes, and why."""
 
     pool: str

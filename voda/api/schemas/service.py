@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from voda.api.schemas.base import Wire
+from voda.api.schemas.base import View
 
 
-class Problem(Wire, frozen=True, kw_only=True, omit_defaults=True):
+class Problem(View, frozen=True, kw_only=True, omit_defaults=True):
     """RFC 9457, application/problem+json."""
 
     type: str = "about:blank"
@@ -18,7 +18,7 @@ class Problem(Wire, frozen=True, kw_only=True, omit_defaults=True):
     job_id: str = ""
 
 
-class Who(Wire, frozen=True, kw_only=True):
+class Caller(View, frozen=True, kw_only=True):
     """Whom the server takes the caller for."""
 
     user: str
@@ -26,7 +26,7 @@ class Who(Wire, frozen=True, kw_only=True):
     job_id: str = ""
 
 
-class Page(Wire, frozen=True, kw_only=True):
+class ServiceView(View, frozen=True, kw_only=True):
     """Version and health of the server; GET /api/v1."""
 
     version: str

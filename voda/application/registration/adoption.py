@@ -12,7 +12,8 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from voda.api.problems import TooManyJobs
-from voda.api.schemas import Warned, Who
+from voda.api.schemas.jobs import WarningView
+from voda.api.schemas.service import Caller
 from voda.application.backend import Backend
 from voda.application.registration.ports import JobSite
 from voda.application.submit_job import Submits
@@ -97,7 +98,7 @@ class Adoption:
         if found is None:
             return
         try:
-            who, manifest = Who(user=user_of(meta), role="user"), manifest_of(found, kind)
+            who, manifest = Caller(user=user_of(meta), role="user"), manifest_of(found, kind)
             self._refuse_namesake(kind, meta)
             warnings = self._submits.check(manifest, who)
             if not job.spec.run_policy.suspend:
@@ -235,7 +236,7 @@ class Adoption:
             self._adopted("refused")
             await self._patched(kind, meta, {}, {"uid": meta.uid}, annotations=changes)
 
-    def _warn(self, kind: JobKind, meta: Metadata, warnings: Sequence[Warned]) -> None:
+    def _warn(self, kind: JobKind, meta: Metadata, warnings: Sequence[WarningView]) -> None:
         if warnings:
             told = [f"{warned.field}: {warned.message}" for warned in warnings[:_MOST_WARNINGS]]
             more = [f"and {len(warnings) - _MOST_WARNINGS} more"] if len(warnings) > _MOST_WARNINGS else []

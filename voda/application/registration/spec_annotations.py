@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from voda.api.schemas import Change, Who
+from voda.api.schemas.jobs import JobChange
+from voda.api.schemas.service import Caller
 from voda.application import change_job
 from voda.application.backend import Backend
 from voda.application.registration.adoption import Announce, Refused
@@ -46,9 +47,9 @@ class WishesTaken:
         try:
             given = wishes_of(meta.annotations, self._taken(job, record))
             # Checked against the job as it is by now, so that impossible bounds are told and not recorded.
-            wishes = msgspec.convert(given, Change)
+            wishes = msgspec.convert(given, JobChange)
             if given:
-                await change_job.change(self._backend, record, wishes, Who(user=record.spec.user, role="user"))
+                await change_job.change(self._backend, record, wishes, Caller(user=record.spec.user, role="user"))
         except (InvalidInput, msgspec.ValidationError) as error:
             subject, now = subject_of(kind, meta), self._backend.clock.now()
             sentence = f"the changed wishes are not taken over: {error}"

@@ -10,7 +10,7 @@ from typing import cast
 import msgspec
 from msgspec import Raw, Struct
 
-from voda.api import schemas
+from voda.api.schemas.events import EventList, EventView
 from voda.cli.http.client import Client, Params, decoded
 from voda.cli.http.sse import followed
 from voda.cli.render.stdout import say
@@ -25,7 +25,7 @@ _PAGE = 500
 class Seen:
     """An event, and the bytes that it came in."""
 
-    event: schemas.Event
+    event: EventView
     raw: bytes
 
     @property
@@ -59,7 +59,7 @@ class ServerLog:
 
     async def read(self, after: int, limit: int) -> Sequence[Event]:
         """Return up to `limit` events with position > `after`, known to this version, unfiltered."""
-        page = decoded(await self._client.get("/events", {"after": after, "limit": limit}), schemas.EventList)
+        page = decoded(await self._client.get("/events", {"after": after, "limit": limit}), EventList)
         return [event for shown in page.items if (event := recorded(shown))]
 
     async def between(self, after: int, until: int) -> AsyncIterator[Seen]:
@@ -84,7 +84,7 @@ class ServerLog:
 
 async def end_of(client: Client) -> int:
     """Return the position of the last event of the server's log."""
-    return decoded(await client.get("/events", {"limit": 1}), schemas.EventList).end
+    return decoded(await client.get("/events", {"limit": 1}), EventList).end
 
 
 class _Page(Struct):
@@ -94,7 +94,7 @@ class _Page(Struct):
     last_position: int
 
 
-def recorded(shown: schemas.Event) -> Event | None:
+def recorded(shown: EventView) -> Event | None:
     """Return the event as the log's own record; None where this version does not know its type."""
     kind = TYPES.get(shown.type)
     if kind is None:
@@ -120,4 +120,4 @@ def recorded(shown: schemas.Event) -> Event | None:
 
 
 def _seen(raw: bytes) -> Seen:
-    return Seen(decoded(raw, schemas.Event), raw)
+    return Seen(decoded(raw, EventView), raw)

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from voda.api.schemas import Decision, Explanation, Shortage, Story
+from voda.api.schemas.explanations import DecisionView, EndedJobView, ExplanationView, ShortageView
 from voda.cli.render.stdout import plain
 from voda.events.event_text import per_node
 from voda.simulator.report.units import counted, span
@@ -24,7 +24,7 @@ def in_utc(instant: datetime) -> str:
     return rfc3339(instant.timestamp(), decimals=0)
 
 
-def explanation_text(told: Explanation, when: Told = in_utc) -> RenderableType:
+def explanation_text(told: ExplanationView, when: Told = in_utc) -> RenderableType:
     """Return the explanation in words, and the last decisions on the job as a table."""
     lines = _story(told.ended, told.reason, when) if told.ended else _present(told, when)
     parts: list[RenderableType] = [Text(_head(told, when), style="bold")]
@@ -34,7 +34,7 @@ def explanation_text(told: Explanation, when: Told = in_utc) -> RenderableType:
     return Group(*parts)
 
 
-def outlook(told: Explanation, when: Told = in_utc) -> Iterator[str]:
+def outlook(told: ExplanationView, when: Told = in_utc) -> Iterator[str]:
     """Yield what keeps the job waiting and what would help, a sentence each."""
     if told.queue_position:
         queue = f", queue {told.queue_level}" if told.queue_level else ""
@@ -48,7 +48,7 @@ def outlook(told: Explanation, when: Told = in_utc) -> Iterator[str]:
         yield f"-> {suggestion}"
 
 
-def decisions_table(decisions: Sequence[Decision], when: Told = in_utc) -> Table:
+def decisions_table(decisions: Sequence[DecisionView], when: Told = in_utc) -> Table:
     """Return the plans that were about a job, one a row."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for index, head in enumerate(("time", "pos.", "size", "reason", "after")):
@@ -65,13 +65,13 @@ def decisions_table(decisions: Sequence[Decision], when: Told = in_utc) -> Table
     return table
 
 
-def _head(told: Explanation, when: Told) -> str:
+def _head(told: ExplanationView, when: Told) -> str:
     phase = "Waiting (preempted)" if told.is_preempted else str(told.phase)
     since_s = max(0.0, (told.at - told.since).total_seconds())
     return f"{told.job_id}: {phase} since {when(told.since)} ({span(since_s)})"
 
 
-def _present(told: Explanation, when: Told) -> Iterator[str]:
+def _present(told: ExplanationView, when: Told) -> Iterator[str]:
     gpus = "" if told.gpus_per_replica == 1 else f" of {counted(told.gpus_per_replica, 'GPU')} each"
     yield f"at position {told.position}, {when(told.at)}; policy {told.policy}, placer {told.placer}"
     yield (
@@ -86,7 +86,7 @@ def _present(told: Explanation, when: Told) -> Iterator[str]:
     yield from outlook(told, when)
 
 
-def _shortage(short: Shortage) -> str:
+def _shortage(short: ShortageView) -> str:
     wishes = f" (wishes {short.wishes_gpus})" if short.wishes_gpus > short.needs_gpus else ""
     return (
         f"needs {counted(short.needs_gpus, 'GPU')}{wishes}; of {short.capacity_gpus}, {short.free_gpus} are left"
@@ -94,7 +94,7 @@ def _shortage(short: Shortage) -> str:
     )
 
 
-def _story(ended: Story, why: str, when: Told) -> Iterator[str]:
+def _story(ended: EndedJobView, why: str, when: Told) -> Iterator[str]:
     yield f"submitted {when(ended.submitted_at)}, {ended.outcome} after {span(ended.jct_s)}"
     if why:
         yield f"why: {why}"

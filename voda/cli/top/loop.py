@@ -10,7 +10,7 @@ import msgspec
 from rich.console import Console, Group
 from rich.live import Live
 
-from voda.api.schemas import Event
+from voda.api.schemas.events import EventView
 from voda.cli.http.client import Client, NoAnswer
 from voda.cli.http.remote_log import ServerLog
 from voda.cli.http.sse import Message
@@ -79,7 +79,7 @@ class Top:
             self._changes.add(seen.event)
 
     def _see(self, message: Message) -> None:
-        self._changes.add(msgspec.json.decode(message.data, type=Event))
+        self._changes.add(msgspec.json.decode(message.data, type=EventView))
 
     async def _look_again(self, client: Client) -> Scene:
         """Return what is there now, or what was, if the server does not answer."""

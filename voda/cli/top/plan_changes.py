@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from voda.api.schemas import Event
+from voda.api.schemas.events import EventView
 from voda.cli.http.remote_log import recorded
 from voda.events.types import PlanAdopted
 
@@ -42,7 +42,7 @@ class Changes:
     def __iter__(self) -> Iterator[Change]:
         return reversed(self._last)
 
-    def add(self, event: Event) -> None:
+    def add(self, event: EventView) -> None:
         """Take note of an event; those that are no plans are passed over."""
         known = recorded(event) if event.type == PLANS else None
         if known is None or not isinstance(plan := known.data, PlanAdopted):

@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from voda.api.schemas import Job
+from voda.api.schemas.jobs import JobView
 from voda.cli.http.client import Client, NoAnswer, decoded, path
 from voda.cli.render.job_text import has_ended, state, summary
 from voda.cli.render.stdout import console, plain, say
@@ -40,7 +40,7 @@ async def _followed(client: Client, job_ids: Sequence[str], shown: "Follower") -
     async with woken(client, every_s=_EVERY_S, params=params, lost=shown.tell) as wait:
         while True:
             try:
-                jobs = [decoded(await client.get(path("jobs", job_id)), Job) for job_id in job_ids]
+                jobs = [decoded(await client.get(path("jobs", job_id)), JobView) for job_id in job_ids]
             except (NoAnswer, StoreUnavailable) as error:
                 shown.tell(str(error))
             else:
@@ -58,7 +58,7 @@ class Follower:
         self.live = Live(console=self._console, auto_refresh=False, transient=True)
         self._marks: dict[str, object] = {}
 
-    def show(self, jobs: Sequence[Job]) -> None:
+    def show(self, jobs: Sequence[JobView]) -> None:
         """Print what changed, and draw a line for every job that goes on."""
         at = now()
         for job in jobs:
@@ -79,7 +79,7 @@ class Follower:
     def _print(self, line: str) -> None:
         self._console.print(plain(line), soft_wrap=True)
 
-    def _mark(self, job: Job) -> object:
+    def _mark(self, job: JobView) -> object:
         """Return what a line is printed for when it changes."""
         mark = (state(job), job.replicas)
         if self._console.is_terminal or not job.progress.epochs:

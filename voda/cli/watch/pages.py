@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from msgspec import Raw, Struct
 
-from voda.api.schemas import Job, Node, NodeList, Pool, PoolList
+from voda.api.schemas.jobs import JobView
+from voda.api.schemas.pools import NodeList, NodeView, PoolList, PoolView
 from voda.cli.http.client import Client, decoded, path
 from voda.domain.errors import InvalidInput
 
@@ -28,7 +29,7 @@ class _Page(Struct):
 class Jobs:
     """Jobs that were asked for."""
 
-    items: Sequence[Job]
+    items: Sequence[JobView]
     raw: Sequence[bytes]
     """Of each item."""
     total: int
@@ -58,20 +59,20 @@ async def named_jobs(client: Client, names: Sequence[str]) -> Jobs:
     return _jobs(raw, len(raw), raw[0] if len(raw) == 1 else None)
 
 
-async def nodes(client: Client, names: Sequence[str], pool: str = "") -> tuple[Sequence[Node], bytes]:
+async def nodes(client: Client, names: Sequence[str], pool: str = "") -> tuple[Sequence[NodeView], bytes]:
     """Return all nodes, or these, and the server's bytes."""
     if names:
         body = await client.get(path("nodes", _one(names, "node")))
-        return [decoded(body, Node)], body
+        return [decoded(body, NodeView)], body
     body = await client.get("/nodes", {"pool": pool} if pool else None)
     return decoded(body, NodeList).items, body
 
 
-async def pools(client: Client, names: Sequence[str]) -> tuple[Sequence[Pool], bytes]:
+async def pools(client: Client, names: Sequence[str]) -> tuple[Sequence[PoolView], bytes]:
     """Return all pools, or this one, and the server's bytes."""
     if names:
         body = await client.get(path("pools", _one(names, "pool")))
-        return [decoded(body, Pool)], body
+        return [decoded(body, PoolView)], body
     body = await client.get("/pools")
     return decoded(body, PoolList).items, body
 
@@ -84,4 +85,4 @@ def _one(names: Sequence[str], kind: str) -> str:
 
 def _jobs(raw: list[bytes], total: int, body: bytes | None) -> Jobs:
     merged = b'{"items":[%s],"total":%d,"next":null}' % (b",".join(raw), total)
-    return Jobs(items=[decoded(item, Job) for item in raw], raw=raw, total=total, body=body or merged)
+    return Jobs(items=[decoded(item, JobView) for item in raw], raw=raw, total=total, body=body or merged)

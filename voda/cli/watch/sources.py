@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 from rich.text import Text
 
-from voda.api.schemas import Job
+from voda.api.schemas.jobs import JobView
 from voda.cli.http.client import Client
 from voda.cli.render.job_text import ENDED, has_ended
 from voda.cli.render.tables import jobs_table, nodes_table, pools_table
@@ -70,7 +70,7 @@ class JobSource:
         raw = {job.job_id: item for job, item in zip(found.items, found.raw, strict=True)}
         ended = await self._gone(client, raw)
         self._listed = {**raw, **ended}
-        items = [*found.items, *(msgspec.json.decode(item, type=Job) for item in ended.values())]
+        items = [*found.items, *(msgspec.json.decode(item, type=JobView) for item in ended.values())]
         more = found.total - len(found.items)
         return Found(
             names=[job.job_id for job in items],
@@ -108,7 +108,7 @@ class JobSource:
         """Return the jobs of the last look that are not listed any more, as they are now."""
         missing = [job_id for job_id in self._listed if job_id not in listed]
         known = {job_id: self._listed[job_id] for job_id in missing}
-        live = [job_id for job_id, item in known.items() if not has_ended(msgspec.json.decode(item, type=Job))]
+        live = [job_id for job_id, item in known.items() if not has_ended(msgspec.json.decode(item, type=JobView))]
         fresh = await pages.named_jobs(client, live)
         return {**known, **dict(zip(live, fresh.raw, strict=True))}
 
@@ -153,7 +153,7 @@ class PoolSource:
         )
 
 
-def _note(items: Sequence[Job], filters: pages.Filters, more: int) -> str:
+def _note(items: Sequence[JobView], filters: pages.Filters, more: int) -> str:
     if more > 0:
         return f"{more:,} more match; --limit 0 lists them all"
     if items:

@@ -52,7 +52,7 @@ def delete(
 
 
 async def _delete(client: "Client", name: str, reason: str) -> str:
-    from voda.api.schemas import Job
+    from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import decoded, path
     from voda.cli.http.retry import persistently
     from voda.cli.render.job_text import has_ended, state
@@ -60,13 +60,13 @@ async def _delete(client: "Client", name: str, reason: str) -> str:
 
     query = {"reason": reason} if reason else None
     answer = await persistently(lambda: client.ask("DELETE", path("jobs", name), params=query))
-    job = decoded(answer.body, Job)
+    job = decoded(answer.body, JobView)
     print(plain(f"{job.job_id} is {state(job).lower()}" if has_ended(job) else f"{job.job_id} is being canceled"))
     return job.job_id
 
 
 async def _ended(client: "Client", job_ids: list[str]) -> None:
-    from voda.api.schemas import Job
+    from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import decoded, path
     from voda.cli.render.job_text import has_ended, state
     from voda.cli.watch.changes import woken
@@ -75,7 +75,7 @@ async def _ended(client: "Client", job_ids: list[str]) -> None:
     async with woken(client, every_s=_EVERY_S) as wait:
         while True:
             for job_id in tuple(left):
-                job = decoded(await client.get(path("jobs", job_id)), Job)
+                job = decoded(await client.get(path("jobs", job_id)), JobView)
                 if has_ended(job):
                     left.remove(job_id)
                     print(f"{job_id} is {state(job).lower()}", flush=True)

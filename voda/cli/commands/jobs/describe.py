@@ -38,14 +38,14 @@ def describe(
 
 
 async def _describe(client: "Client", name: str, output: Output) -> None:
-    from voda.api.schemas import Job
+    from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import decoded, path
     from voda.cli.render.job_details import description, told_of
     from voda.cli.render.stdout import console, print_answer
     from voda.cli.render.times import now
 
     body = await client.get(path("jobs", name))
-    job = decoded(body, Job)
+    job = decoded(body, JobView)
     if output in (Output.TABLE, Output.WIDE):
         console().print(description(job, await told_of(client, job), now()))
     else:

@@ -58,7 +58,7 @@ def explain(
 
 
 def _show_asked(where: Where, job: str, *, at: str, output: Output) -> None:
-    from voda.api.schemas import Explanation
+    from voda.api.schemas.explanations import ExplanationView
     from voda.cli.http.client import answered, decoded, path
     from voda.cli.render.explanation import explanation_text
     from voda.cli.render.stdout import console, print_bytes
@@ -69,7 +69,7 @@ def _show_asked(where: Where, job: str, *, at: str, output: Output) -> None:
         print_bytes(body)
     else:
         present = now()
-        console().print(explanation_text(decoded(body, Explanation), lambda instant: full(instant, present)))
+        console().print(explanation_text(decoded(body, ExplanationView), lambda instant: full(instant, present)))
 
 
 def _show_recorded(log: str, job: str, *, at: str, output: Output) -> None:

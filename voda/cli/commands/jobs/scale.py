@@ -8,7 +8,7 @@ from voda.cli.completion import live_jobs
 from voda.cli.options import Output, OutputOption, Where, asks_server, given
 
 if TYPE_CHECKING:
-    from voda.api.schemas import Job
+    from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import Client
 
 _WISHES = (
@@ -54,17 +54,17 @@ def scale(  # noqa: PLR0913 - a command's options are its parameters
 
 
 async def _scale(client: "Client", name: str, change: dict[str, object], output: Output) -> None:
-    from voda.api.schemas import Job
+    from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import decoded, path
     from voda.cli.http.retry import patched
     from voda.cli.render.stdout import plain, print_answer
 
     before, after = await patched(client, path("jobs", name), change)
-    old, new = decoded(before.body, Job), decoded(after.body, Job)
+    old, new = decoded(before.body, JobView), decoded(after.body, JobView)
     print_answer(after.body, output, name=new.job_id, text=lambda: plain(f"{new.job_id}: {_difference(old, new)}"))
 
 
-def _difference(old: "Job", new: "Job") -> str:
+def _difference(old: "JobView", new: "JobView") -> str:
     pairs = [(word, getattr(old, field), getattr(new, field)) for word, field in _WISHES]
     pairs.append(("epochs", old.progress.epochs, new.progress.epochs))
     changes = [f"{word} {before} -> {after}" for word, before, after in pairs if before != after]

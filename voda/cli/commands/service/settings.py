@@ -9,7 +9,7 @@ from voda.cli.completion import pools as complete_pools
 from voda.cli.options import Output, OutputOption, Where, asks_server, given
 
 if TYPE_CHECKING:
-    from voda.api.schemas import Settings
+    from voda.api.schemas.pools import SettingsView
     from voda.cli.http.client import Client
 
 _HELP = """
@@ -108,7 +108,7 @@ async def _show(client: "Client", pool: str, change: dict[str, object], output: 
 
 
 async def _show_pool(client: "Client", pool: str, change: dict[str, object], output: Output) -> None:
-    from voda.api.schemas import Settings
+    from voda.api.schemas.pools import SettingsView
     from voda.cli.http.client import decoded, path
     from voda.cli.http.retry import patched
     from voda.cli.render.stdout import print_answer
@@ -118,7 +118,7 @@ async def _show_pool(client: "Client", pool: str, change: dict[str, object], out
         before = after = await client.ask("GET", where)
     else:
         before, after = await patched(client, where, change)
-    old, new = decoded(before.body, Settings), decoded(after.body, Settings)
+    old, new = decoded(before.body, SettingsView), decoded(after.body, SettingsView)
     print_answer(after.body, output, name=pool, text=lambda: _text(pool, old, new, is_change=bool(change)))
 
 
@@ -133,7 +133,7 @@ async def _pools(client: "Client", *, is_shown: bool) -> list[str]:
     return [pool.name for pool in found]
 
 
-def _text(pool: str, old: "Settings", new: "Settings", *, is_change: bool) -> str:
+def _text(pool: str, old: "SettingsView", new: "SettingsView", *, is_change: bool) -> str:
     from msgspec.structs import asdict
 
     before, after = asdict(old), asdict(new)
