@@ -20,7 +20,7 @@ from benchmarks.log.options import Options
 from benchmarks.log.stores import STORES, place
 from benchmarks.table import Row
 from voda.app.runtime import last_at
-from voda.application.read_model import View
+from voda.application.read_model import ReadModel
 from voda.clock import SystemClock
 from voda.controller.controller import Controller
 from voda.log.factory import open_store
@@ -113,7 +113,7 @@ async def _start(location: str) -> None:
     store = await open_store(location)
     laps.append(perf_counter())
     clock = SystemClock(not_before=await last_at(store))
-    view = View(store)
+    view = ReadModel(store)
     await view.open()
     laps.append(perf_counter())
     for pool in POOLS:

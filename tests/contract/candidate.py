@@ -15,14 +15,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.waiting import DEADLINE_S, wait_until
-from voda.app.election import Terms
+from voda.app.election import ElectionTimeouts
 from voda.app.leadership import Leadership
 from voda.clock import SystemClock
 from voda.controller.leader_epochs import Epochs
 from voda.log.factory import open_store
 from voda.log.lease.factory import lease_of
 
-TERMS = Terms(duration_s=3.0, renew_deadline_s=2.0, retry_s=0.4)
+TERMS = ElectionTimeouts(duration_s=3.0, renew_deadline_s=2.0, retry_s=0.4)
 _BETWEEN_S = 0.01
 _STANDS_BY = "stands by"
 

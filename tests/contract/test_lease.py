@@ -18,7 +18,7 @@ from tests.nats import NatsServer
 from tests.postgres import Server, serving
 from tests.relay import relayed
 from tests.waiting import DEADLINE_S, until, until_it_is, wait_until
-from voda.app.election import Terms
+from voda.app.election import ElectionTimeouts
 from voda.app.leadership import Leadership
 from voda.clock import SystemClock
 from voda.controller.leader_epochs import Epochs
@@ -33,7 +33,7 @@ from voda.log.memory import MemoryStore
 from voda.log.postgres.database import PostgresDatabase
 
 CLOCK = SystemClock()
-PATIENT = Terms(duration_s=60.0, renew_deadline_s=40.0, retry_s=0.4)
+PATIENT = ElectionTimeouts(duration_s=60.0, renew_deadline_s=40.0, retry_s=0.4)
 """Where nobody is to be silent: a machine that is busy for some seconds ends no leadership."""
 
 

@@ -16,15 +16,15 @@ from tests.dst.loop import SeededLoop
 from tests.dst.sight import ClusterConnection
 from voda.api.origin_check import LISTENS_AT
 from voda.api.server import application
-from voda.app.election import Terms
-from voda.app.initial_settings import Beginning, Wish, settle
-from voda.app.kubernetes.log_liveness import Reach
+from voda.app.election import ElectionTimeouts
+from voda.app.initial_settings import FirstSettings, RequestedSettings, settle
+from voda.app.kubernetes.log_liveness import LogLiveness
 from voda.app.leadership import Leadership
 from voda.app.pool_loop_factory import AT_ONCE, pool_loop
 from voda.app.snapshots import Snapshots
-from voda.application.backend import Backend, Limits
-from voda.application.read_model import View
-from voda.auth.tokens import Access
+from voda.application.backend import Backend, CallerLimits
+from voda.application.read_model import ReadModel
+from voda.auth.tokens import Authenticator
 from voda.clock import Clock
 from voda.controller.leader_epochs import Epochs
 from voda.controller.pool_loop import PoolLoop
@@ -51,15 +51,15 @@ class Service:
         clusters: Mapping[str, Callable[[Callable[[str], JobSpec | None]], ClusterConnection]],
         clock: Clock,
         metrics: Metrics,
-        terms: Terms,
+        terms: ElectionTimeouts,
     ) -> None:
         self.me = me
         self.log = log
         self.lease = lease
         self.clock = clock
         self.store: EventStore = TimedStore(log, self._appended)
-        self.reach = Reach(self.store, patience_s=terms.renew_deadline_s)
-        self.view = View(self.store)
+        self.reach = LogLiveness(self.store, patience_s=terms.renew_deadline_s)
+        self.view = ReadModel(self.store)
         self.clusters = {pool: connect(self.spec) for pool, connect in clusters.items()}
         self.loops: Mapping[str, PoolLoop] = {
             pool: pool_loop(
@@ -74,12 +74,12 @@ class Service:
             for pool, cluster in self.clusters.items()
         }
         self.leadership = Leadership(lease, Epochs(self.store, clock), me, terms=terms)
-        self.limits = Limits()
+        self.limits = CallerLimits()
         self.backend = Backend(
             store=self.store,
             clock=clock,
             view=self.view,
-            access=Access.none(),
+            access=Authenticator.none(),
             pools=tuple(self.clusters),
             limits=self.limits,
             metrics=metrics,
@@ -159,7 +159,9 @@ class Service:
         while True:
             try:
                 live = self.view.live.cluster
-                position = await settle(self.store, self.clock, live, pool, Wish(), Beginning(), actor="serve")
+                position = await settle(
+                    self.store, self.clock, live, pool, RequestedSettings(), FirstSettings(), actor="serve"
+                )
                 await self.view.reached(position)
             except (TransientError, StoreNotWritable):
                 await asyncio.sleep(1.0)

@@ -28,7 +28,7 @@ from tests.dst.sight import ClusterConnection
 from tests.dst.training import Training, training_of
 from tests.dst.wire import Trouble
 from tests.service import Answer
-from voda.app.election import Terms
+from voda.app.election import ElectionTimeouts
 from voda.domain.errors import VodaError
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
@@ -39,10 +39,10 @@ __all__ = ["Answer", "Outcome", "Setup", "Unanswered", "Watch", "World", "simula
 
 _TRAVEL_S: Final = 0.01
 _TERMS: Final = (
-    Terms(),
-    Terms(duration_s=30.0, renew_deadline_s=20.0, retry_s=5.0),
-    Terms(duration_s=60.0, renew_deadline_s=40.0, retry_s=10.0),
-    Terms(duration_s=60.0, renew_deadline_s=40.0, retry_s=10.0),
+    ElectionTimeouts(),
+    ElectionTimeouts(duration_s=30.0, renew_deadline_s=20.0, retry_s=5.0),
+    ElectionTimeouts(duration_s=60.0, renew_deadline_s=40.0, retry_s=10.0),
+    ElectionTimeouts(duration_s=60.0, renew_deadline_s=40.0, retry_s=10.0),
 )
 """Of an election, one of them by seed: the longer they are, the less a quiet hour costs."""
 _POOLS: Final[Mapping[str, Mapping[str, int]]] = {"default": {"n1": 4, "n2": 4, "n3": 2}, "big": {"n4": 8, "n5": 4}}

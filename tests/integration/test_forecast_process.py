@@ -11,7 +11,7 @@ from tests.builders import a_node, a_spec
 from tests.waiting import until
 from voda.app.forecast_process import Question, framed
 from voda.app.forecaster import Forecaster
-from voda.application.read_model import View
+from voda.application.read_model import ReadModel
 from voda.clock import SystemClock
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobSubmitted, NodeJoined
@@ -25,7 +25,7 @@ async def test_forecasts_made_by_the_other_process_reach_the_view(tmp_path: Path
     for data in (NodeJoined(node=a_node("n1", gpus=1)), *facts):
         fact = Fact(data=data, event_id=clock.new_id(), recorded_at=clock.now())
         await store.append(data.stream, ANY_VERSION, [fact])
-    view = View(store)
+    view = ReadModel(store)
     await view.open()
     forecaster = Forecaster(path, view, clock, ("default",))
     async with asyncio.TaskGroup() as group:

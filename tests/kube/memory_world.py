@@ -23,7 +23,7 @@ from tests.kube.operators.base import Operator
 from tests.kube.world import World
 from tests.virtual_time import now_s
 from voda.app.kubernetes.options import KubernetesOptions, Surroundings
-from voda.app.kubernetes.service import Service
+from voda.app.kubernetes.service import KubernetesService
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.resources.well_known import JOB_ID, SCHEDULER
 from voda.domain.rng import rng_at
@@ -160,7 +160,7 @@ class Replica:
             "pools": pools,
         }
         self.wire = wire
-        self.service = Service(
+        self.service = KubernetesService(
             msgspec.convert(fields, KubernetesOptions),
             Surroundings(identity=name, namespace=world.namespace, has_tokens=False),
             store=world.store,

@@ -22,7 +22,7 @@ from voda.application.registration.adoption import Fitting
 from voda.application.registration.ports import SeeJob, SeenJob
 from voda.application.registration.registrar import Registrar
 from voda.application.status.status_reporter import Telling
-from voda.application.submit_job import Submits
+from voda.application.submit_job import JobSubmitter
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.paths import collection
@@ -125,7 +125,7 @@ class Registry:
     site: MirroredJobs
     api: Mortal
     registrar: Registrar
-    submits: Submits
+    submits: JobSubmitter
     telling: Telling
     announced: list[Announcement] = field(default_factory=list)
 
@@ -213,7 +213,7 @@ async def a_registry(
     announced: list[Announcement] = []
     clock = SystemClock()
     async with a_backend(cast("MemoryStore", log), nodes={}, clock=clock, pools=tuple(pools), **fields) as backend:
-        submits = Submits(backend)
+        submits = JobSubmitter(backend)
         telling = Telling(site=site, view=backend.view, clock=clock, store=backend.store, settled_s=0.0)
         registrar = Registrar(
             site=site,

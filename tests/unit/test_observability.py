@@ -10,7 +10,7 @@ import yaml
 
 from tests.service import a_backend
 from tests.unit.api.metrics.test_leadership import Candidate
-from voda.telemetry.gauges import Gauges
+from voda.telemetry.gauges import StateGauges
 from voda.telemetry.kubernetes import KubernetesMetrics, Shown
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +30,7 @@ async def families() -> dict[str, tuple[str, frozenset[str]]]:
     metrics.show(Shown(mirrored=lambda: one, unadopted=lambda: one))
     metrics.leadership.show(Candidate(is_leading=True, epoch=1))
     async with a_backend(metrics=metrics) as backend:
-        own = [*backend.metrics.registry.collect(), *Gauges(backend).collect()]
+        own = [*backend.metrics.registry.collect(), *StateGauges(backend).collect()]
         known = {}
         collectors = backend.metrics.registry._collector_to_names
         labels = {getattr(one, "_name", ""): frozenset(getattr(one, "_labelnames", ())) for one in collectors}

@@ -14,7 +14,7 @@ from aiohttp.typedefs import Handler
 from aiohttp.web_protocol import RequestHandler
 
 from voda.api.problems import told
-from voda.application.backend import Limits
+from voda.application.backend import CallerLimits
 
 _log = logging.getLogger(__name__)
 
@@ -34,12 +34,12 @@ _TOO_MANY: Final = (
 """Said before the request is read."""
 
 
-class Connection(RequestHandler):
+class TimedConnection(RequestHandler):
     """One connection that keeps the time."""
 
     __slots__ = ("_asking_since", "_is_busy", "_most", "_stuck_since")
 
-    def __init__(self, server: web.Server, loop: asyncio.AbstractEventLoop, limits: Limits) -> None:
+    def __init__(self, server: web.Server, loop: asyncio.AbstractEventLoop, limits: CallerLimits) -> None:
         super().__init__(
             server,
             loop=loop,
@@ -122,7 +122,7 @@ class Connection(RequestHandler):
 async def in_progress(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Tell the connection that a request is here; the outermost middleware."""
     connection = request.protocol
-    if not isinstance(connection, Connection):
+    if not isinstance(connection, TimedConnection):
         return await handler(request)
     connection.begin()
     try:
@@ -131,10 +131,10 @@ async def in_progress(request: web.Request, handler: Handler) -> web.StreamRespo
         connection.end()
 
 
-class Sweeper:
+class SlowConnectionReaper:
     """Looks at all connections again and again."""
 
-    def __init__(self, server: web.Server, loop: asyncio.AbstractEventLoop, limits: Limits) -> None:
+    def __init__(self, server: web.Server, loop: asyncio.AbstractEventLoop, limits: CallerLimits) -> None:
         self._server = server
         self._loop = loop
         self._limit_s = limits.request_s
@@ -143,7 +143,7 @@ class Sweeper:
     def begin(self) -> None:
         """Look now and from now on."""
         for connection in self._server.connections:
-            if isinstance(connection, Connection):
+            if isinstance(connection, TimedConnection):
                 connection.cut_off_if_slow(self._limit_s)
         self._next = self._loop.call_later(self._limit_s / _LOOKS, self.begin)
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from voda.application.read_model import View
+from voda.application.read_model import ReadModel
 from voda.domain.errors import InvalidField
 from voda.projections.records import JobRecord
 
@@ -35,7 +35,7 @@ Sort = Literal[
 ]
 
 
-class Which(StrEnum):
+class PhaseFilter(StrEnum):
     """Phases to ask for."""
 
     SUBMITTED = "Submitted"
@@ -52,7 +52,7 @@ class JobsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, r
 
     pool: Annotated[tuple[str, ...], Meta(description="Jobs of these pools.")] = ()
     phase: Annotated[
-        tuple[Which, ...], Meta(description="Jobs in these phases; `live` stands for all that have not ended.")
+        tuple[PhaseFilter, ...], Meta(description="Jobs in these phases; `live` stands for all that have not ended.")
     ] = ()
     user: Annotated[str, Meta(description="Jobs of this user.")] = ""
     namespace: Annotated[str, Meta(description="Jobs of this namespace.")] = ""
@@ -65,7 +65,7 @@ class JobsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, r
     after: Annotated[str, Meta(max_length=1_000, description="`next` of the page before.")] = ""
 
 
-class Slice(Struct, frozen=True):
+class JobPage(Struct, frozen=True):
     """One page."""
 
     records: Sequence[JobRecord]
@@ -83,7 +83,7 @@ class _Token(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     submitted_position: int
 
 
-_PHASES: Final = {phase.value: number for number, phase in enumerate(Which)}
+_PHASES: Final = {phase.value: number for number, phase in enumerate(PhaseFilter)}
 _KEYS: Final[dict[str, Key]] = {
     # The submission's position, of which no two jobs have the same.
     "submitted_at": attrgetter("submitted_position"),
@@ -94,16 +94,16 @@ _KEYS: Final[dict[str, Key]] = {
 }
 
 
-class Listing:
+class JobListing:
     """Pages of the jobs that the view shows."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: ReadModel) -> None:
         self._view = view
         self._at = -1
         self._records: Sequence[JobRecord] = ()
         """All, as submitted, at position `_at`."""
 
-    def page(self, query: JobsQuery) -> Slice:
+    def page(self, query: JobsQuery) -> JobPage:
         """Return the page that was asked for.
 
         Raises:
@@ -120,7 +120,7 @@ class Listing:
         begin = _behind(_read(query), matching, key, is_descending) if query.after else 0
         shown = matching[begin : begin + query.limit]
         has_more = begin + query.limit < len(matching)
-        return Slice(shown, len(matching), _written(query.sort, key, shown[-1]) if has_more else None)
+        return JobPage(shown, len(matching), _written(query.sort, key, shown[-1]) if has_more else None)
 
     def _matching(self, query: JobsQuery) -> Sequence[JobRecord]:
         records = self._all()
@@ -142,7 +142,7 @@ def _filters(query: JobsQuery) -> Iterable[Callable[[JobRecord], bool]]:
         yield lambda record: record.spec.user == query.user
     if query.phase:
         phases = {phase.value for phase in query.phase}
-        takes_live = Which.LIVE in query.phase
+        takes_live = PhaseFilter.LIVE in query.phase
         yield lambda record: record.phase.value in phases or (takes_live and record.is_live)
     if query.pool:
         yield lambda record: record.spec.pool in query.pool

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from voda import __version__
 from voda.api.examples import EXAMPLES
-from voda.api.operation import OPEN, PROBLEM, Answer, Body, Operation
+from voda.api.operation import OPEN, PROBLEM, Operation, RequestBody, Response
 from voda.api.problems import HEADERS, MEANINGS
 from voda.api.read_your_writes import AFTER, AFTER_MEANS, asks_for_level
 from voda.api.schemas.service import Problem
@@ -189,7 +189,7 @@ def _not_null(schema: Json) -> Json:
     return {**kinds[0], **rest} if len(kinds) == 1 else {**rest, "anyOf": kinds}
 
 
-def _body(name: str, body: Body, schema_of: Mapping[Any, Json]) -> Json:
+def _body(name: str, body: RequestBody, schema_of: Mapping[Any, Json]) -> Json:
     content = {}
     for media_type in body.media_types:
         content[media_type] = {"schema": _content(body.of, media_type, schema_of)}
@@ -225,7 +225,7 @@ def _problem(status: int, schema_of: Mapping[Any, Json]) -> Json:
     return shown
 
 
-def _media(answer: Answer, schema_of: Mapping[Any, Json]) -> Json:
+def _media(answer: Response, schema_of: Mapping[Any, Json]) -> Json:
     return {"schema": _content(answer.of, answer.media_type, schema_of)}
 
 

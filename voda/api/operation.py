@@ -31,7 +31,7 @@ TEXT: Final = "text/plain"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Body:
+class RequestBody:
     """What is sent along."""
 
     of: type | None
@@ -42,7 +42,7 @@ class Body:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Response:
     """One way in which it ends well."""
 
     status: int = 200
@@ -78,8 +78,8 @@ class Operation:
     """name -> description."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Headers of the request that it heeds: name -> description."""
-    body: Body | None = None
-    answers: Sequence[Answer] = (Answer(),)
+    body: RequestBody | None = None
+    answers: Sequence[Response] = (Response(),)
     problems: Sequence[int] = ()
     """Statuses of its problems, beside 401, 403 and 422, which every operation with a token may have."""
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from voda.api.operation import JSON, YAML
 from voda.api.problems import UnreadableBody, WrongMediaType
-from voda.application.backend import Limits
+from voda.application.backend import CallerLimits
 from voda.domain.errors import InvalidField, InvalidInput
 from voda.manifests.read.text import read
 
@@ -73,7 +73,7 @@ def query_of(request: web.Request, query: type[S]) -> S:
         raise _wrong(error, "the query", query) from error
 
 
-async def raw_body(request: web.Request, limits: Limits) -> bytes:
+async def raw_body(request: web.Request, limits: CallerLimits) -> bytes:
     """Return the body as sent.
 
     Raises:
@@ -92,7 +92,7 @@ async def raw_body(request: web.Request, limits: Limits) -> bytes:
         raise web.HTTPRequestTimeout from error
 
 
-async def body_of(request: web.Request, record: type[S], limits: Limits) -> S:
+async def body_of(request: web.Request, record: type[S], limits: CallerLimits) -> S:
     """Return the JSON body as a record.
 
     Raises:
@@ -110,7 +110,7 @@ async def body_of(request: web.Request, record: type[S], limits: Limits) -> S:
         raise UnreadableBody(f"the body is not JSON: {error}") from error
 
 
-async def manifest_of(request: web.Request, limits: Limits) -> dict[str, Any]:
+async def manifest_of(request: web.Request, limits: CallerLimits) -> dict[str, Any]:
     """Return the body as a manifest: YAML or JSON, whichever it is.
 
     Raises:

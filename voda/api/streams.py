@@ -10,16 +10,16 @@ from collections.abc import Callable, Coroutine, Mapping
 from aiohttp import hdrs, web
 
 from voda.api.operation import ENDING
-from voda.application.backend import Limits
+from voda.application.backend import CallerLimits
 from voda.domain.errors import VodaError
 
 _log = logging.getLogger(__name__)
 
 
-class Stream:
+class StreamedResponse:
     """One answer that goes on."""
 
-    def __init__(self, request: web.Request, limits: Limits, headers: Mapping[str, str]) -> None:
+    def __init__(self, request: web.Request, limits: CallerLimits, headers: Mapping[str, str]) -> None:
         self._request = request
         self._limits = limits
         self._response = web.StreamResponse(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", **headers})

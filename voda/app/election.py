@@ -19,7 +19,7 @@ _FARTHEST: Final = 1_000_000
 """Transitions that are farther ahead of the log were edited by hand: following them would use the numbers up."""
 
 
-class Terms(Struct, frozen=True, kw_only=True):
+class ElectionTimeouts(Struct, frozen=True, kw_only=True):
     """The spans of an election, seconds."""
 
     duration_s: float = 15.0
@@ -37,11 +37,11 @@ class Terms(Struct, frozen=True, kw_only=True):
             )
 
 
-LOG_TERMS: Final = Terms(duration_s=8.0, renew_deadline_s=5.0, retry_s=1.0)
+LOG_TIMEOUTS: Final = ElectionTimeouts(duration_s=8.0, renew_deadline_s=5.0, retry_s=1.0)
 """Where the log's own store elects: it is nearer than a cluster's API server, and judges silence itself."""
 
 
-class Sight(Struct, frozen=True, kw_only=True):
+class ObservedLease(Struct, frozen=True, kw_only=True):
     """What is known of the Lease; instants are of our own steady clock."""
 
     lease: Lease | None = None
@@ -64,11 +64,11 @@ class Term(Struct, frozen=True, kw_only=True):
     """When the last renewal that succeeded was begun, on our own steady clock."""
 
 
-class Standing(Struct, frozen=True, kw_only=True):
+class Candidacy(Struct, frozen=True, kw_only=True):
     """All that the next step depends on."""
 
     me: str
-    sight: Sight
+    sight: ObservedLease
     term: Term | None = None
     retry_at: float = -math.inf
     """Not to ask the server again before then, because it failed to answer."""
@@ -76,21 +76,21 @@ class Standing(Struct, frozen=True, kw_only=True):
     """Whether a watch told something that does not go with what is known; watches may come late."""
 
 
-class Wait(Struct, frozen=True):
+class WaitUntil(Struct, frozen=True):
     """Nothing is due before this instant, unless something is heard."""
 
     until: float
 
 
-class Look(Struct, frozen=True):
+class ReadLease(Struct, frozen=True):
     """Read the Lease."""
 
 
-class Take(Struct, frozen=True):
+class TakeLease(Struct, frozen=True):
     """Try to become the leader."""
 
 
-class Renew(Struct, frozen=True):
+class RenewLease(Struct, frozen=True):
     """Show that the leader is alive."""
 
 
@@ -100,11 +100,11 @@ class StepDown(Struct, frozen=True):
     reason: str
 
 
-def seen(sight: Sight, lease: Lease | None, now: float) -> Sight:
+def seen(sight: ObservedLease, lease: Lease | None, now: float) -> ObservedLease:
     """Return what is known once the server said that the Lease is as given."""
     if sight.heard_at > -math.inf and _signs(sight.lease) == _signs(lease):
         return replace(sight, lease=lease, heard_at=now)
-    return Sight(
+    return ObservedLease(
         lease=lease,
         since=now,
         heard_at=now,
@@ -113,14 +113,16 @@ def seen(sight: Sight, lease: Lease | None, now: float) -> Sight:
     )
 
 
-def judge(standing: Standing, now: float, terms: Terms) -> Wait | Look | Take | Renew | StepDown:
+def next_step(
+    standing: Candidacy, now: float, terms: ElectionTimeouts
+) -> WaitUntil | ReadLease | TakeLease | RenewLease | StepDown:
     """Return what is to be done now."""
     if standing.term is not None:
         return _as_leader(standing, standing.term, now, terms)
     return _as_candidate(standing, now, terms)
 
 
-def next_epoch(sight: Sight, highest: int) -> int:
+def next_epoch(sight: ObservedLease, highest: int) -> int:
     """Return the epoch to lead in: higher than any that the Lease or the log knows.
 
     Args:
@@ -130,18 +132,20 @@ def next_epoch(sight: Sight, highest: int) -> int:
     return max(known for known in (sight.reached, highest) if known <= highest + _FARTHEST) + 1
 
 
-def _as_leader(standing: Standing, term: Term, now: float, terms: Terms) -> Wait | Look | Renew | StepDown:
+def _as_leader(
+    standing: Candidacy, term: Term, now: float, terms: ElectionTimeouts
+) -> WaitUntil | ReadLease | RenewLease | StepDown:
     ends_at = term.renewed_at + terms.renew_deadline_s
     if now >= ends_at:
         return StepDown(f"it could not be renewed for {terms.renew_deadline_s:g} s")
     if reason := lost(standing.sight.lease, standing.me, term.epoch):
         return StepDown(reason)
     if now < standing.retry_at:
-        return Wait(min(standing.retry_at, ends_at))
+        return WaitUntil(min(standing.retry_at, ends_at))
     if standing.is_in_doubt:
-        return Look()
+        return ReadLease()
     due_at = term.renewed_at + terms.retry_s
-    return Renew() if now >= due_at else Wait(due_at)
+    return RenewLease() if now >= due_at else WaitUntil(due_at)
 
 
 def lost(lease: Lease | None, me: str, epoch: int) -> str:
@@ -153,21 +157,21 @@ def lost(lease: Lease | None, me: str, epoch: int) -> str:
     return "" if lease.transitions == epoch else f"its transitions were changed from {epoch} to {lease.transitions}"
 
 
-def _as_candidate(standing: Standing, now: float, terms: Terms) -> Wait | Look | Take:
+def _as_candidate(standing: Candidacy, now: float, terms: ElectionTimeouts) -> WaitUntil | ReadLease | TakeLease:
     sight = standing.sight
     if now < standing.retry_at:
-        return Wait(standing.retry_at)
+        return WaitUntil(standing.retry_at)
     # The leader shows itself every `retry_s`: who has heard nothing for longer may have a watch that hangs.
     look_at = sight.heard_at + 2 * terms.retry_s
     if standing.is_in_doubt or sight.heard_at == -math.inf:
-        return Look()
+        return ReadLease()
     free_at = _free_at(sight, standing.me, terms)
     if now >= free_at:
-        return Take()
-    return Look() if now >= look_at else Wait(min(free_at, look_at))
+        return TakeLease()
+    return ReadLease() if now >= look_at else WaitUntil(min(free_at, look_at))
 
 
-def _free_at(sight: Sight, me: str, terms: Terms) -> float:
+def _free_at(sight: ObservedLease, me: str, terms: ElectionTimeouts) -> float:
     """Return when the Lease may be taken."""
     # A leader whose Lease was deleted may not know yet: it is given the time to find out.
     holder = sight.lease.holder if sight.lease else sight.former

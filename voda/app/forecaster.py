@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from voda.app.forecast_process import HEADER, Question, framed
-from voda.application.read_model import View
+from voda.application.read_model import ReadModel
 from voda.clock import Clock, stopwatch
 from voda.events.envelope import Event
 from voda.simulator.whatif.forecast import Forecast
@@ -37,7 +37,7 @@ _decode = msgspec.msgpack.Decoder(dict[str, Forecast]).decode
 class Forecaster:
     """Fills `View.forecasts`."""
 
-    def __init__(self, log: str, view: View, clock: Clock, pools: Sequence[str]) -> None:
+    def __init__(self, log: str, view: ReadModel, clock: Clock, pools: Sequence[str]) -> None:
         self._log = log
         self._view = view
         self._clock = clock

@@ -18,7 +18,7 @@ from voda.policies.registry import policy
 from voda.projections.live_cluster import LiveCluster
 
 
-class Wish(Struct, frozen=True, kw_only=True):
+class RequestedSettings(Struct, frozen=True, kw_only=True):
     """Settings of one pool that were asked for at the start; None = as the log has them."""
 
     policy: str | None = None
@@ -26,21 +26,28 @@ class Wish(Struct, frozen=True, kw_only=True):
     ratelimit_s: float | None = None
 
 
-class Beginning(Struct, frozen=True, kw_only=True):
+class FirstSettings(Struct, frozen=True, kw_only=True):
     """Settings of a pool that the log has never heard of; None = the log's defaults."""
 
     resize_cost_s: float | None = None
     ratelimit_s: float | None = None
 
 
-ON_ONE_MACHINE: Final = Beginning(resize_cost_s=5.0, ratelimit_s=5.0)
+ON_ONE_MACHINE: Final = FirstSettings(resize_cost_s=5.0, ratelimit_s=5.0)
 """Processes of one machine restart in seconds, where pods take a minute; assumed until it is measured. For the same
 reason a plan may follow the last one sooner.
 """
 
 
 async def settle(  # noqa: PLR0913 - where, for whom, and what
-    store: EventStore, clock: Clock, live: LiveCluster, pool: str, wish: Wish, beginning: Beginning, *, actor: str
+    store: EventStore,
+    clock: Clock,
+    live: LiveCluster,
+    pool: str,
+    wish: RequestedSettings,
+    beginning: FirstSettings,
+    *,
+    actor: str,
 ) -> int:
     """Record the settings that `pool` does not have yet, and return the log's position.
 
@@ -57,7 +64,7 @@ async def settle(  # noqa: PLR0913 - where, for whom, and what
 
 
 def _changes(
-    live: LiveCluster, pool: str, wish: Wish, beginning: Beginning
+    live: LiveCluster, pool: str, wish: RequestedSettings, beginning: FirstSettings
 ) -> Iterator[PolicyChanged | RatelimitChanged]:
     is_new = pool not in live.pools()
     now = Settings() if is_new else live.settings(pool)

@@ -14,18 +14,18 @@ from typing import Any, Final, Protocol
 from msgspec.structs import replace
 
 from voda.app.election import (
-    Look,
-    Renew,
-    Sight,
-    Standing,
+    Candidacy,
+    ElectionTimeouts,
+    ObservedLease,
+    ReadLease,
+    RenewLease,
     StepDown,
-    Take,
+    TakeLease,
     Term,
-    Terms,
-    Wait,
-    judge,
+    WaitUntil,
     lost,
     next_epoch,
+    next_step,
     seen,
 )
 from voda.app.exception_groups import single
@@ -85,7 +85,7 @@ class Leadership:
         epochs: Epochs,
         me: str,
         *,
-        terms: Terms | None = None,
+        terms: ElectionTimeouts | None = None,
         observer: Observer | None = None,
     ) -> None:
         self.me = me
@@ -93,10 +93,10 @@ class Leadership:
         """Why the Lease is not known or not renewed, one sentence; empty while it is, whoever holds it."""
         self._keeper = lease
         self._epochs = epochs
-        self._terms = terms or Terms()
+        self._terms = terms or ElectionTimeouts()
         self._observer = observer
         self._wake = asyncio.Event()
-        self._sight = Sight()
+        self._sight = ObservedLease()
         self._term: Term | None = None
         self._retry_at = -math.inf
         self._is_in_doubt = False
@@ -189,17 +189,17 @@ class Leadership:
     async def _step(self) -> str:
         """Do what is due, or wait; return why the leadership is over, empty while it is not."""
         self._wake.clear()
-        standing = Standing(
+        standing = Candidacy(
             me=self.me, sight=self._sight, term=self._term, retry_at=self._retry_at, is_in_doubt=self._is_in_doubt
         )
-        match judge(standing, _now(), self._terms):
-            case Wait(until=until):
+        match next_step(standing, _now(), self._terms):
+            case WaitUntil(until=until):
                 await self._sleep_until(until)
-            case Look():
+            case ReadLease():
                 await self._ask(self._keeper.read)
-            case Take():
+            case TakeLease():
                 await self._take()
-            case Renew():
+            case RenewLease():
                 await self._renew()
             case StepDown(reason=reason):
                 # At once: whoever asks must not hear that it leads while its tasks are being stopped.

@@ -7,7 +7,7 @@ import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 
-from voda.app.options import Options
+from voda.app.options import MachineOptions
 from voda.clock import Clock
 from voda.cluster.local import gpus
 from voda.cluster.local.cluster import LocalCluster
@@ -24,7 +24,7 @@ Specs = Callable[[str, str], JobSpec | None]
 class Machine:
     """The devices of this machine, divided into pools."""
 
-    def __init__(self, options: Options, nvml: gpus.Nvml | None = None) -> None:
+    def __init__(self, options: MachineOptions, nvml: gpus.Nvml | None = None) -> None:
         self._options = options
         self._nvml = nvml or gpus.opened()
         found = gpus.found(self._nvml, visible=options.environment.get("CUDA_VISIBLE_DEVICES"))

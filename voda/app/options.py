@@ -14,7 +14,7 @@ from voda.domain.errors import InvalidInput
 DEFAULT_PORT = 8470
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class MachineOptions(Struct, frozen=True, kw_only=True):
     """How the service is run."""
 
     home: Path
@@ -46,7 +46,7 @@ class Options(Struct, frozen=True, kw_only=True):
     """Whether the jobs are halted when the service is told to end; otherwise they train on and are taken over later."""
 
 
-def refuse_contradictions(options: Options) -> None:
+def refuse_contradictions(options: MachineOptions) -> None:
     """Raise where the options cannot be meant.
 
     Raises:

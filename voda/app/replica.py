@@ -9,12 +9,12 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from voda.app.election import LOG_TERMS
+from voda.app.election import LOG_TIMEOUTS
 from voda.app.home import Home
 from voda.app.leadership import Leadership
-from voda.app.options import Options, refuse_contradictions
+from voda.app.options import MachineOptions, refuse_contradictions
 from voda.app.runtime import ended
-from voda.app.service import Service, serving_from
+from voda.app.service import MachineService, serving_from
 from voda.controller.leader_epochs import Epochs
 from voda.domain.errors import StoreNotWritable, TransientError
 from voda.log.lease.factory import lease_of
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def replica(options: Options, me: str) -> AsyncIterator[Service]:
+async def replica(options: MachineOptions, me: str) -> AsyncIterator[MachineService]:
     """Run one replica for the length of the block; leading, it hands over at its end.
 
     Args:
@@ -65,12 +65,12 @@ async def replica(options: Options, me: str) -> AsyncIterator[Service]:
                 await ended(leading)
 
 
-def _leadership(service: Service, me: str) -> Leadership:
+def _leadership(service: MachineService, me: str) -> Leadership:
     async def machine() -> str:
         return service.home.identity(service.clock.new_id)
 
     epochs = Epochs(service.store, service.clock, machine)
     lease, metrics = lease_of(service.durable, clock=service.clock), LeadershipMetrics(service.metrics.registry)
-    leadership = Leadership(lease, epochs, me, terms=LOG_TERMS, observer=metrics)
+    leadership = Leadership(lease, epochs, me, terms=LOG_TIMEOUTS, observer=metrics)
     metrics.show(leadership)
     return leadership

@@ -15,18 +15,18 @@ from voda import __version__, config
 from voda.api.listener import serving
 from voda.api.server import application
 from voda.app.forecaster import Forecaster
-from voda.app.home import Home, Server
-from voda.app.initial_settings import ON_ONE_MACHINE, Wish, settle
+from voda.app.home import Home, ServerFile
+from voda.app.initial_settings import ON_ONE_MACHINE, RequestedSettings, settle
 from voda.app.leadership import Leadership
 from voda.app.machine import Machine
-from voda.app.options import Options, refuse_contradictions
+from voda.app.options import MachineOptions, refuse_contradictions
 from voda.app.pool_loop_factory import pool_loop, pool_watcher
 from voda.app.runtime import ended, last_at, spare_the_collector
 from voda.app.snapshots import Snapshots
-from voda.application.backend import Backend, Limits
+from voda.application.backend import Backend, CallerLimits
 from voda.application.halt_all import halt_all
-from voda.application.read_model import View
-from voda.auth.tokens import Access
+from voda.application.read_model import ReadModel
+from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.outputs import LocalOutputs
@@ -47,10 +47,10 @@ from voda.telemetry.instruments import Metrics
 _log = logging.getLogger(__name__)
 
 
-class Service:
+class MachineService:
     """What a running voda is made of."""
 
-    def __init__(self, options: Options, home: Home, store: DurableStore, clock: SystemClock) -> None:
+    def __init__(self, options: MachineOptions, home: Home, store: DurableStore, clock: SystemClock) -> None:
         self.url = ""
         self.options = options
         self.home = home
@@ -60,8 +60,8 @@ class Service:
         self.metrics = Metrics()
         self.store: EventStore = TimedStore(ArchivedStore(store, config.archive()), self.metrics.appended)
         self.clock = clock
-        self.view = View(self.store)
-        self.access = Access.open(home.folder, clock) if options.has_tokens else Access.none()
+        self.view = ReadModel(self.store)
+        self.access = Authenticator.open(home.folder, clock) if options.has_tokens else Authenticator.none()
         self.machine = Machine(options)
         self.pools = tuple(self.machine.pools)
         self.loops: Sequence[PoolLoop] = ()
@@ -123,7 +123,7 @@ class Service:
             outputs=dict.fromkeys(self.pools, LocalOutputs(self.home.jobs.absolute())),
             omissions=_honoured,
             not_ready=self.trouble,
-            limits=Limits(jobs_per_user=self.options.jobs_per_user),
+            limits=CallerLimits(jobs_per_user=self.options.jobs_per_user),
             metrics=self.metrics,
         )
 
@@ -136,7 +136,7 @@ class Service:
         """Let the command line find this process."""
         tls = self.options.tls
         certificate = str(tls[0].absolute()) if tls else ""
-        self.home.publish(Server(url=self.url, pid=os.getpid(), version=__version__, certificate=certificate))
+        self.home.publish(ServerFile(url=self.url, pid=os.getpid(), version=__version__, certificate=certificate))
 
     async def lead(self, leader: str, epoch: int | None = None) -> None:
         """Decide, and act on this machine, until cancelled; in one process at a time, and settled before.
@@ -174,7 +174,7 @@ class Service:
         """
         await self.view.reached(await self.store.position())
         asked = self.options
-        wish = Wish(policy=asked.policy, placer=asked.placer, ratelimit_s=asked.ratelimit_s)
+        wish = RequestedSettings(policy=asked.policy, placer=asked.placer, ratelimit_s=asked.ratelimit_s)
         for pool in self.pools:
             live = self.view.live.cluster
             position = await settle(self.store, self.clock, live, pool, wish, ON_ONE_MACHINE, actor="up")
@@ -199,7 +199,7 @@ class Service:
 
 
 @asynccontextmanager
-async def running(options: Options) -> AsyncIterator[Service]:
+async def running(options: MachineOptions) -> AsyncIterator[MachineService]:
     """Run the service for the length of the block, alone on its folder.
 
     Raises:
@@ -224,7 +224,7 @@ async def running(options: Options) -> AsyncIterator[Service]:
 
 
 @asynccontextmanager
-async def serving_from(options: Options, home: Home) -> AsyncIterator[tuple[Service, asyncio.TaskGroup]]:
+async def serving_from(options: MachineOptions, home: Home) -> AsyncIterator[tuple[MachineService, asyncio.TaskGroup]]:
     """Serve the API and follow the log for the length of the block; the group is for what else shall run."""
     async with AsyncExitStack() as stack:
         home.bind(shown(options.log or home.log.name))
@@ -232,7 +232,7 @@ async def serving_from(options: Options, home: Home) -> AsyncIterator[tuple[Serv
         with home.private_files():
             store = await open_store(options.log or home.log)
         stack.push_async_callback(store.close)
-        service = Service(options, home, store, SystemClock(not_before=await last_at(store)))
+        service = MachineService(options, home, store, SystemClock(not_before=await last_at(store)))
         await service.view.open()
         group = await stack.enter_async_context(asyncio.TaskGroup())
         forecaster = Forecaster(str(options.log or home.log), service.view, service.clock, service.pools)

@@ -7,7 +7,7 @@ import asyncio
 import logging
 from typing import Final
 
-from voda.application.read_model import View
+from voda.application.read_model import ReadModel
 from voda.controller.follower import take_snapshots
 from voda.domain.errors import VodaError
 from voda.log.store import EventStore
@@ -22,7 +22,7 @@ _LOOK_S: Final = 20.0
 class Snapshots:
     """Takes a snapshot now and then, and one at the end."""
 
-    def __init__(self, store: EventStore, view: View) -> None:
+    def __init__(self, store: EventStore, view: ReadModel) -> None:
         self._store = store
         self._view = view
         # What was folded since then was folded at this start already, and must not be at every later one.

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from voda.application.read_model import View
-from voda.auth.tokens import Access
+from voda.application.read_model import ReadModel
+from voda.auth.tokens import Authenticator
 from voda.clock import Clock
 from voda.cluster.port import Outputs
 from voda.log.store import EventStore
@@ -19,7 +19,7 @@ from voda.telemetry.instruments import Metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class CallerLimits:
     """What one caller may ask for."""
 
     body_bytes: int = MOST_BYTES
@@ -46,8 +46,8 @@ class Backend:
 
     store: EventStore
     clock: Clock
-    view: View
-    access: Access
+    view: ReadModel
+    access: Authenticator
     pools: Sequence[str]
     """To which jobs can be submitted; the first is the default."""
     pool_label: str = ACCELERATOR
@@ -58,6 +58,6 @@ class Backend:
     """What of a manifest the cluster behind does not honour."""
     not_ready: Callable[[], str] = str
     """Why the service is not ready, one sentence; empty when it is."""
-    limits: Limits = Limits()
+    limits: CallerLimits = CallerLimits()
     metrics: Metrics = field(default_factory=Metrics)
     """What is counted and timed; the composition root has the ports feed it, too."""

@@ -16,7 +16,7 @@ _CHUNK = 250
 _MOST_READ = 10_000
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class EventFilter(Struct, frozen=True, kw_only=True):
     """Which events are asked for."""
 
     job_id: str = ""
@@ -36,7 +36,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
         return (f"job.{self.job_id}", f"decisions.{self.pool}") if self.job_id else (None,)
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class EventPage(Struct, frozen=True, kw_only=True):
     """A page."""
 
     events: tuple[Event, ...]
@@ -46,14 +46,14 @@ class Found(Struct, frozen=True, kw_only=True):
     """Position of the log's last event."""
 
 
-async def page(store: EventStore, wanted: Wanted, *, after: int, limit: int) -> Found:
+async def page(store: EventStore, wanted: EventFilter, *, after: int, limit: int) -> EventPage:
     """Return up to `limit` of the wanted events with position > `after`, in order.
 
     The page may be short, even empty, before the end of the log: what is rare is not looked for for ever.
     """
     end = await store.position()
     found: list[Event] = []
-    is_plain = wanted == Wanted()
+    is_plain = wanted == EventFilter()
     chunk = limit if is_plain else _CHUNK
     left = _MOST_READ
     while after < end and len(found) < limit and left > 0:
@@ -65,7 +65,7 @@ async def page(store: EventStore, wanted: Wanted, *, after: int, limit: int) -> 
                 if len(found) == limit:
                     after = event.position
                     break
-    return Found(events=tuple(found), last_position=after, end=end)
+    return EventPage(events=tuple(found), last_position=after, end=end)
 
 
 async def _next(

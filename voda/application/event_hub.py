@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 
 from voda.api.presenters.events import framed
-from voda.application.event_history import Wanted
-from voda.application.read_model import View
+from voda.application.event_history import EventFilter
+from voda.application.read_model import ReadModel
 from voda.events.envelope import Event
 
 MOST_WAITING = 10_000
@@ -38,7 +38,7 @@ class Shown:
 class Watcher:
     """One stream's share of what happens."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: EventFilter) -> None:
         self.is_late = False
         """Whether it missed events, because too many waited for it."""
         self._wanted = wanted
@@ -75,7 +75,7 @@ class Watcher:
 class Hub:
     """Hands every event of the view to all who watch."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: ReadModel) -> None:
         self._view = view
         self._watchers: dict[Watcher, None] = {}
         view.each(self._publish)
@@ -86,7 +86,7 @@ class Hub:
         return self._view.position
 
     @contextmanager
-    def watcher(self, wanted: Wanted) -> Iterator[Watcher]:
+    def watcher(self, wanted: EventFilter) -> Iterator[Watcher]:
         """Yield a watcher that is given every event after `position`."""
         watcher = Watcher(wanted)
         self._watchers[watcher] = None

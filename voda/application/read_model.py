@@ -19,7 +19,7 @@ from voda.projections.live import Live
 from voda.simulator.whatif.forecast import Forecast
 
 
-class View:
+class ReadModel:
     """The projections behind the API, moved by one task."""
 
     def __init__(self, store: EventStore) -> None:

@@ -33,7 +33,7 @@ _MOST_KEY: Final = 256
 _DEFAULT_NAMESPACE: Final = "default"
 
 
-class Submitted(Struct, frozen=True):
+class SubmitOutcome(Struct, frozen=True):
     """What became of a submit."""
 
     record: JobRecord
@@ -42,7 +42,7 @@ class Submitted(Struct, frozen=True):
     warnings: tuple[WarningView, ...]
 
 
-class Submits:
+class JobSubmitter:
     """Takes in jobs."""
 
     def __init__(self, backend: Backend) -> None:
@@ -55,7 +55,7 @@ class Submits:
 
     async def submit(
         self, manifest: Mapping[str, Any], who: Caller, *, key: str = "", is_dry_run: bool = False
-    ) -> Submitted:
+    ) -> SubmitOutcome:
         """Submit a job.
 
         Args:
@@ -75,14 +75,14 @@ class Submits:
         if is_dry_run:
             self._refuse_too_many(who)
             record = submitted(self._identified(spec), self._backend.clock.now(), 0)
-            return Submitted(record, False, warnings)
+            return SubmitOutcome(record, False, warnings)
         event_id = _event_id(who.user, key) if key else self._backend.clock.new_id()
         while (first := self._under_way.get(event_id)) is not None:
             await first.wait()
         if key and (job_id := self._roster.submission(event_id)) is not None:
-            return Submitted(await self._same(job_id, spec, key), False, warnings)
+            return SubmitOutcome(await self._same(job_id, spec, key), False, warnings)
         with self._alone(event_id, who):
-            return Submitted(await self._record(spec, event_id), True, warnings)
+            return SubmitOutcome(await self._record(spec, event_id), True, warnings)
 
     def check(self, manifest: Mapping[str, Any], who: Caller) -> Sequence[WarningView]:
         """Return what of a manifest would not be honoured, as `adopt` would find it.
@@ -95,7 +95,7 @@ class Submits:
         self._refuse_too_many(who)
         return warnings
 
-    async def adopt(self, manifest: Mapping[str, Any], who: Caller, *, uid: str) -> Submitted:
+    async def adopt(self, manifest: Mapping[str, Any], who: Caller, *, uid: str) -> SubmitOutcome:
         """Submit the job of an object that is there, and register the object with it, in one append.
 
         Args:
@@ -117,9 +117,9 @@ class Submits:
         if (job_id := self._roster.submission(event_id)) is not None:
             if (record := self._roster.job(job_id)) is None:
                 raise AlreadyExists(f"object {uid} was that of job {job_id}, which ended long ago")
-            return Submitted(record, False, warnings)
+            return SubmitOutcome(record, False, warnings)
         with self._alone(event_id, who):
-            return Submitted(await self._record(spec, event_id, uid=uid), True, warnings)
+            return SubmitOutcome(await self._record(spec, event_id, uid=uid), True, warnings)
 
     def _checked(self, manifest: Mapping[str, Any], who: Caller) -> tuple[JobSpec, tuple[WarningView, ...]]:
         """Return the job that a manifest asks for, less its id, and what of it is not honoured."""

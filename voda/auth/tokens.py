@@ -49,7 +49,7 @@ class Token(Struct, frozen=True, kw_only=True):
     created_at: datetime
 
 
-class Access:
+class Authenticator:
     """Tells callers by their tokens; `open` for those of a folder, `mounted` for several replicas', `none` for none."""
 
     def __init__(self, folder: Path | None, clock: Clock | None, secret: str) -> None:

@@ -18,7 +18,7 @@ from voda.domain.plan import Plan
 _LIVE = (Phase.SUBMITTED, Phase.WAITING, Phase.RUNNING)
 
 
-class Gauges(Collector):
+class StateGauges(Collector):
     """Reads the gauges off a backend.
 
     Args:

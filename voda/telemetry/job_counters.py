@@ -50,7 +50,7 @@ class _Change(Struct, frozen=True, kw_only=True):
     is_canceling: bool
 
 
-class Trail:
+class JobCounters:
     """Feeds the metrics from the events that the roster has folded.
 
     Args:

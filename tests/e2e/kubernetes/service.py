@@ -12,7 +12,7 @@ import msgspec
 
 from tests.kube.world import World
 from voda.app.kubernetes.options import KubernetesOptions, Surroundings
-from voda.app.kubernetes.service import Service, running
+from voda.app.kubernetes.service import KubernetesService, running
 from voda.domain.job import Job
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.types import AnyFact, PolicyChanged, WorkerExited
@@ -26,7 +26,7 @@ AT_ONCE: Mapping[str, Any] = {"ratelimitSeconds": 0.0}
 class Voda:
     """A replica that runs in this process, and what a test asks of it."""
 
-    def __init__(self, service: Service, world: World, log: Path) -> None:
+    def __init__(self, service: KubernetesService, world: World, log: Path) -> None:
         self.service = service
         self.world = world
         self.log = log

@@ -6,7 +6,7 @@ from tests.builders import a_spec
 from tests.service import a_service
 from voda import __version__
 from voda.api.schemas.service import Caller, ServiceView
-from voda.auth.tokens import Access
+from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.events.types import JobSubmitted
 
@@ -19,7 +19,7 @@ async def test_page_when_asked_for_then_tells_version_pools_and_position() -> No
 
 
 async def test_whoami_when_asked_with_a_token_then_tells_whose_it_is(tmp_path: Path) -> None:
-    access = Access.open(tmp_path, VirtualClock(0.0))
+    access = Authenticator.open(tmp_path, VirtualClock(0.0))
     tokens = {
         (tmp_path / "admin.token").read_text().strip(): Caller(user="admin", role="admin"),
         access.add("ann", "user"): Caller(user="ann", role="user"),

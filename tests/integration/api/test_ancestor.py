@@ -10,7 +10,7 @@ from tests.integration.api.test_plans import pass_time
 from tests.service import a_manifest, a_service
 from voda.api.schemas.pools import SettingsView
 from voda.api.schemas.service import Problem
-from voda.auth.tokens import Access
+from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.domain.job import Phase
 from voda.events.types import JobCompleted, JobSubmitted, WorkerExited, WorkerStarted
@@ -142,7 +142,7 @@ async def test_ratelimit_when_set_then_is_the_pools() -> None:
 
 
 async def test_ancestor_when_asked_without_the_right_then_is_refused(tmp_path: Path) -> None:
-    access = Access.open(tmp_path, VirtualClock(0.0))
+    access = Authenticator.open(tmp_path, VirtualClock(0.0))
     ann, eve = access.add("ann", "user"), access.add("eve", "viewer")
     async with a_service(access=access) as service:
         assert (await service.ask("GET", "/training")).status == 401

@@ -21,8 +21,8 @@ from voda.api.schemas.events import EventList, EventView
 from voda.api.schemas.service import Problem
 from voda.api.server import application
 from voda.application import event_history, event_hub
-from voda.application.backend import Limits
-from voda.auth.tokens import Access
+from voda.application.backend import CallerLimits
+from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.types import JobChanged, JobProgressed, JobSubmitted
@@ -106,7 +106,7 @@ async def test_events_when_rare_then_are_looked_for_page_by_page(monkeypatch: py
 async def test_events_when_manifests_are_asked_for_then_show_those_of_own_jobs_alone(
     watch: bool, tmp_path: Path
 ) -> None:
-    access = Access.open(tmp_path, VirtualClock(START))
+    access = Authenticator.open(tmp_path, VirtualClock(START))
     tokens = {"anna": access.add("anna", "user"), "vera": access.add("vera", "viewer")}
     tokens["admin"] = (tmp_path / "admin.token").read_text().strip()
     shown = {}
@@ -188,7 +188,7 @@ async def test_stream_when_begun_at_a_position_then_shows_the_past_and_goes_on()
 
 
 async def test_stream_when_filtered_then_shows_only_what_is_wanted_but_marks_the_rest() -> None:
-    limits = Limits(heartbeat_s=0.05)
+    limits = CallerLimits(heartbeat_s=0.05)
     async with a_service(limits=limits) as service:
         await service.happens(JobSubmitted(spec=a_spec("a")))
         await service.happens(JobSubmitted(spec=a_spec("b")))
@@ -253,7 +253,7 @@ async def test_stream_when_its_reader_takes_nothing_then_is_cut_off_and_can_be_r
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, logger="voda.api")
-    async with a_service(limits=Limits(request_s=3.0)) as service, watching(service) as healthy:
+    async with a_service(limits=CallerLimits(request_s=3.0)) as service, watching(service) as healthy:
         reader = await a_lazy_reader(service)
         # More than the kernel keeps for a socket: the server is left with the rest.
         last = 1

@@ -12,8 +12,8 @@ import pytest
 from tests.service import START, Service, a_manifest, a_service
 from voda.api.schemas.jobs import ForecastView, JobList, JobView, ReportList, SubmissionView
 from voda.api.schemas.service import Problem
-from voda.application.backend import Limits
-from voda.auth.tokens import Access
+from voda.application.backend import CallerLimits
+from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.domain.job import Phase
 from voda.events.types import JobCancelRequested, JobCompleted, JobProgressed, JobSubmitted, WorkerStarted
@@ -48,9 +48,9 @@ async def forecast_of(service: Service, job: str) -> ForecastView:
     return (await service.ask("GET", f"{JOBS}/{job}")).as_a(JobView).forecast
 
 
-def tokens(folder: Path) -> tuple[Access, str, str, str]:
+def tokens(folder: Path) -> tuple[Authenticator, str, str, str]:
     """Return an access with an admin, users anna and bob, and the tokens of anna, bob and a viewer."""
-    access = Access.open(folder, VirtualClock(START))
+    access = Authenticator.open(folder, VirtualClock(START))
     return access, access.add("anna", "user"), access.add("bob", "user"), access.add("vera", "viewer")
 
 
@@ -175,7 +175,7 @@ async def test_submit_when_the_key_is_another_users_is_a_job_of_its_own(tmp_path
 async def test_submit_when_the_user_has_enough_jobs_is_refused_unless_admin(tmp_path: Path) -> None:
     access, anna, _, _ = tokens(tmp_path)
     admin = (tmp_path / "admin.token").read_text().strip()
-    async with a_service(access=access, limits=Limits(jobs_per_user=2)) as service:
+    async with a_service(access=access, limits=CallerLimits(jobs_per_user=2)) as service:
         asked = [service.ask("POST", JOBS, token=anna, body=a_manifest(f"a{number}")) for number in range(5)]
         statuses = sorted(answer.status for answer in await asyncio.gather(*asked))
         assert statuses == [201, 201, 429, 429, 429]

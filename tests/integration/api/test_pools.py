@@ -9,7 +9,7 @@ from tests.builders import a_spec
 from tests.service import Service, a_service
 from voda.api.schemas.pools import PoolList, PoolView, SettingsView
 from voda.api.schemas.service import Problem
-from voda.auth.tokens import Access
+from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.events.envelope import Event
 from voda.events.types import JobSubmitted, PolicyChanged, RatelimitChanged, WorkerStarted
@@ -124,7 +124,7 @@ async def test_settings_when_many_change_them_at_once_then_every_change_is_kept(
 
 
 async def test_settings_when_changed_by_no_admin_then_are_refused(tmp_path: Path) -> None:
-    access = Access.open(tmp_path, VirtualClock(0.0))
+    access = Authenticator.open(tmp_path, VirtualClock(0.0))
     async with a_service(access=access) as service:
         for role in ("user", "viewer"):
             token = access.add(role, role)

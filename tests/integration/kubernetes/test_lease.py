@@ -10,7 +10,7 @@ from tests.kube import deployed
 from tests.kube.client import LEASES, NAMESPACES, Client, Refused
 from tests.kube.control_plane import ControlPlane, running
 from tests.waiting import until
-from voda.app.election import Terms
+from voda.app.election import ElectionTimeouts
 from voda.app.leadership import Leadership
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.client.api import Api
@@ -20,10 +20,10 @@ from voda.controller.leader_epochs import Epochs
 from voda.events.types import LEADERSHIP
 from voda.log.memory import MemoryStore
 
-SHORT = Terms(duration_s=3.0, renew_deadline_s=2.0, retry_s=0.4)
-STEADY = Terms(duration_s=9.0, renew_deadline_s=7.0, retry_s=0.4)
+SHORT = ElectionTimeouts(duration_s=3.0, renew_deadline_s=2.0, retry_s=0.4)
+STEADY = ElectionTimeouts(duration_s=9.0, renew_deadline_s=7.0, retry_s=0.4)
 """Of who waits for one to lapse, while a machine that stands still for some seconds ends no leadership."""
-PATIENT = Terms(duration_s=600.0, renew_deadline_s=400.0, retry_s=0.4)
+PATIENT = ElectionTimeouts(duration_s=600.0, renew_deadline_s=400.0, retry_s=0.4)
 """Of who waits for none to lapse within a test."""
 NAMESPACE = "leases"
 _names = (f"lease-{number}" for number in itertools.count())
@@ -40,7 +40,7 @@ class Replica:
         me: str,
         *,
         namespace: str = NAMESPACE,
-        terms: Terms = SHORT,
+        terms: ElectionTimeouts = SHORT,
     ) -> None:
         self.api = api
         self.epochs: list[int] = []
@@ -79,7 +79,7 @@ def a_client(api: Api, name: str = "") -> LeaseClient:
     return LeaseClient(api, NAMESPACE, name or next(_names), clock=SystemClock())
 
 
-async def two(plane: ControlPlane, lease: str, terms: Terms = SHORT) -> tuple[Replica, Replica, MemoryStore]:
+async def two(plane: ControlPlane, lease: str, terms: ElectionTimeouts = SHORT) -> tuple[Replica, Replica, MemoryStore]:
     """Return a leader and a standby."""
     store = MemoryStore()
     first = Replica(await Api.open(plane.kubeconfig()), store, lease, "first", terms=terms)

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from voda.api.presenters.jobs import job_of
 from voda.api.schemas.jobs import WarningView
-from voda.application.read_model import View
+from voda.application.read_model import ReadModel
 from voda.projections.records import JobRecord
 from voda.simulator.whatif.forecast import Forecast
 
@@ -29,10 +29,10 @@ class _Rendered(Struct, frozen=True, gc=False):
     body: bytes
 
 
-class Rendering:
+class JobJsonCache:
     """JSON of jobs."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: ReadModel) -> None:
         self._view = view
         self._kept: dict[str, _Rendered] = {}
 

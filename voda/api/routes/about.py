@@ -6,7 +6,7 @@ from typing import Final
 from aiohttp import web
 
 from voda import __version__
-from voda.api.operation import READERS, Answer, Operation
+from voda.api.operation import READERS, Operation, Response
 from voda.api.requests import answered
 from voda.api.schemas.service import Caller, ServiceView
 from voda.application import pools
@@ -33,7 +33,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             name="getPage",
             summary="Get the version, the pools, and how far the log is read",
             tag=_TAG,
-            answers=[Answer(of=ServiceView)],
+            answers=[Response(of=ServiceView)],
         ),
         Operation(
             method="GET",
@@ -43,6 +43,6 @@ def routes(backend: Backend) -> Sequence[Operation]:
             summary="Get whom the server takes you for",
             tag=_TAG,
             roles=READERS | {"job"},
-            answers=[Answer(of=Caller)],
+            answers=[Response(of=Caller)],
         ),
     ]

@@ -10,16 +10,16 @@ from typing import Annotated, Final
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from voda.api.operation import Answer, Operation
+from voda.api.operation import Operation, Response
 from voda.api.presenters.events import framed, shown
 from voda.api.read_your_writes import refuse_beyond
 from voda.api.requests import answered, query_of
 from voda.api.schemas.events import EventList
 from voda.api.schemas.service import Caller
-from voda.api.streams import Stream
+from voda.api.streams import StreamedResponse
 from voda.application import event_history
 from voda.application.backend import Backend
-from voda.application.event_history import Wanted
+from voda.application.event_history import EventFilter
 from voda.application.event_hub import Hub
 from voda.application.job_lookup import spec_of
 from voda.application.resolve_job import is_own
@@ -73,7 +73,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
         wanted = await _wanted(backend, query)
         if query.watch or SSE in request.headers.get("Accept", ""):
             after = await _begin(backend, request, query)
-            stream = Stream(request, backend.limits, {"Content-Type": f"{SSE}; charset=utf-8"})
+            stream = StreamedResponse(request, backend.limits, {"Content-Type": f"{SSE}; charset=utf-8"})
             watch = Watch(backend, hub, stream, wanted, has_manifest)
             return await stream.run(lambda: watch.run(after))
         found = await event_history.page(backend.store, wanted, after=query.after or 0, limit=query.limit)
@@ -96,20 +96,20 @@ def routes(backend: Backend) -> Sequence[Operation]:
             tag="Events",
             query=EventsQuery,
             headers={_RESUME: "Position of the last event seen; wins over `after`. When watching."},
-            answers=[Answer(of=EventList), Answer(media_type=SSE, description="When watching.")],
+            answers=[Response(of=EventList), Response(media_type=SSE, description="When watching.")],
             problems=[404, 503],
         )
     ]
 
 
-async def _wanted(backend: Backend, query: EventsQuery) -> Wanted:
+async def _wanted(backend: Backend, query: EventsQuery) -> EventFilter:
     for kind in query.type:
         if kind not in TYPES:
             raise InvalidField("type", f"type {kind[:80]!r} is not known; expected one of {', '.join(TYPES)}")
     if not query.job:
-        return Wanted(types=frozenset(query.type))
+        return EventFilter(types=frozenset(query.type))
     spec = await spec_of(backend, query.job)
-    return Wanted(types=frozenset(query.type), job_id=spec.job_id, pool=spec.pool)
+    return EventFilter(types=frozenset(query.type), job_id=spec.job_id, pool=spec.pool)
 
 
 def _manifests_of(who: Caller) -> Callable[[Event], bool]:
@@ -139,7 +139,12 @@ class Watch:
     """One watcher's way along the log: from its beginning to the end by pages, from then on with everybody."""
 
     def __init__(
-        self, backend: Backend, hub: Hub, stream: Stream, wanted: Wanted, has_manifest: Callable[[Event], bool]
+        self,
+        backend: Backend,
+        hub: Hub,
+        stream: StreamedResponse,
+        wanted: EventFilter,
+        has_manifest: Callable[[Event], bool],
     ) -> None:
         self._backend = backend
         self._hub = hub

@@ -7,7 +7,7 @@ from typing import Annotated
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from voda.api.operation import Answer, Operation
+from voda.api.operation import Operation, Response
 from voda.api.presenters.explanations import explanation_of
 from voda.api.requests import answered, query_of
 from voda.api.schemas.explanations import ExplanationView
@@ -61,7 +61,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             tag="Jobs",
             path_parameters={"job_id": "Id of the job, or its name: the latest job of that name."},
             query=ExplainQuery,
-            answers=[Answer(of=ExplanationView)],
+            answers=[Response(of=ExplanationView)],
             problems=[404, 503],
         )
     ]

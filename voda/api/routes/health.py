@@ -11,25 +11,25 @@ from typing import Final
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
 
-from voda.api.operation import OPEN, TEXT, Answer, Operation
+from voda.api.operation import OPEN, TEXT, Operation, Response
 from voda.api.schemas.service import Caller
 from voda.application.backend import Backend
 from voda.domain.errors import TransientError, VodaError
-from voda.telemetry.gauges import Gauges
-from voda.telemetry.job_counters import Trail
+from voda.telemetry.gauges import StateGauges
+from voda.telemetry.job_counters import JobCounters
 
 _TAG: Final = "Service"
 _STORE_S: Final = 2.0
 """How long a look at the log may take."""
 
 
-class Health:
+class HealthHandlers:
     """The handlers."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._trail = Trail(backend.metrics, backend.view.roster)
-        self._gauges = Gauges(backend)
+        self._trail = JobCounters(backend.metrics, backend.view.roster)
+        self._gauges = StateGauges(backend)
         self._registry = CollectorRegistry()
         self._registry.register(self._gauges)
         backend.view.each(self._trail.see)
@@ -64,8 +64,8 @@ class Health:
 
 def routes(backend: Backend) -> Sequence[Operation]:
     """Return the operations."""
-    health = Health(backend)
-    plain = (Answer(media_type=TEXT),)
+    health = HealthHandlers(backend)
+    plain = (Response(media_type=TEXT),)
     return [
         Operation(
             method="GET",

@@ -10,16 +10,16 @@ from typing import Annotated, Final
 from aiohttp import hdrs, web
 from msgspec import Meta, Struct
 
-from voda.api.job_listing import JobsQuery, Listing
-from voda.api.operation import JSON, WRITERS, YAML, Answer, Body, Operation
-from voda.api.presenters.job_json import Rendering
+from voda.api.job_listing import JobListing, JobsQuery
+from voda.api.operation import JSON, WRITERS, YAML, Operation, RequestBody, Response
+from voda.api.presenters.job_json import JobJsonCache
 from voda.api.requests import as_json, body_of, is_expected, is_unchanged, manifest_of, query_of
 from voda.api.schemas.jobs import JobChange, JobList, JobView, SubmissionView
 from voda.api.schemas.service import Caller
 from voda.application.backend import Backend
 from voda.application.change_job import cancel, change
 from voda.application.resolve_job import job_of, refuse_foreign
-from voda.application.submit_job import Submits
+from voda.application.submit_job import JobSubmitter
 from voda.domain.errors import InvalidField
 
 _LISTS_KEPT: Final = 16
@@ -42,16 +42,16 @@ class DeleteQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     reason: Annotated[str, Meta(max_length=500, description="Told to whoever looks at the job later.")] = ""
 
 
-class Jobs:
+class JobHandlers:
     """The handlers."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._limits = backend.limits
         self._view = backend.view
-        self._rendering = Rendering(backend.view)
-        self._listing = Listing(backend.view)
-        self._submits = Submits(backend)
+        self._rendering = JobJsonCache(backend.view)
+        self._listing = JobListing(backend.view)
+        self._submits = JobSubmitter(backend)
         self._lists: OrderedDict[str, bytes] = OrderedDict()
         self._lists_of: tuple[int, object] = (-1, None)
         """Position and forecasts that the kept lists show."""
@@ -115,7 +115,7 @@ class Jobs:
 
 def routes(backend: Backend) -> Sequence[Operation]:
     """Return the operations on jobs."""
-    jobs = Jobs(backend)
+    jobs = JobHandlers(backend)
     submitted = {**_ETAG, "Location": "Path of the job."}
     return [
         Operation(
@@ -133,10 +133,10 @@ def routes(backend: Backend) -> Sequence[Operation]:
                 "Idempotency-Key": "Chosen by you for this one job: if the answer is lost, send the same again, and"
                 " the job is submitted once."
             },
-            body=Body(of=None, media_types=(YAML, JSON), description="The manifest."),
+            body=RequestBody(of=None, media_types=(YAML, JSON), description="The manifest."),
             answers=(
-                Answer(status=201, of=SubmissionView, description="It is submitted.", headers=submitted),
-                Answer(status=200, of=SubmissionView, description="It was submitted before, or this is a dry run."),
+                Response(status=201, of=SubmissionView, description="It is submitted.", headers=submitted),
+                Response(status=200, of=SubmissionView, description="It was submitted before, or this is a dry run."),
             ),
             problems=(400, 409, 413, 415, 429, 503, 507),
         ),
@@ -149,7 +149,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             description="Live and ended ones, as they were submitted. Ask for the next page with continue=`next`.",
             tag="Jobs",
             query=JobsQuery,
-            answers=(Answer(of=JobList),),
+            answers=(Response(of=JobList),),
         ),
         Operation(
             method="GET",
@@ -161,8 +161,8 @@ def routes(backend: Backend) -> Sequence[Operation]:
             path_parameters=JOB_ID,
             headers={"If-None-Match": "An ETag: 304 if no event was about the job since."},
             answers=(
-                Answer(of=JobView, headers=_ETAG),
-                Answer(status=304, media_type="", description="As it was.", headers=_ETAG),
+                Response(of=JobView, headers=_ETAG),
+                Response(status=304, media_type="", description="As it was.", headers=_ETAG),
             ),
             problems=(404,),
         ),
@@ -177,8 +177,8 @@ def routes(backend: Backend) -> Sequence[Operation]:
             roles=WRITERS,
             path_parameters=JOB_ID,
             headers=_IF_MATCH,
-            body=Body(of=JobChange, media_types=(JSON, "application/merge-patch+json")),
-            answers=(Answer(of=JobView, headers=_ETAG),),
+            body=RequestBody(of=JobChange, media_types=(JSON, "application/merge-patch+json")),
+            answers=(Response(of=JobView, headers=_ETAG),),
             problems=(400, 404, 409, 412, 413, 415, 503, 507),
         ),
         Operation(
@@ -193,7 +193,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             query=DeleteQuery,
             path_parameters=JOB_ID,
             headers=_IF_MATCH,
-            answers=(Answer(status=202, of=JobView, headers=_ETAG),),
+            answers=(Response(status=202, of=JobView, headers=_ETAG),),
             problems=(404, 412, 503, 507),
         ),
     ]

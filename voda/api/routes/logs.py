@@ -9,10 +9,10 @@ from typing import Annotated
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from voda.api.operation import TEXT, WRITERS, Answer, Operation
+from voda.api.operation import TEXT, WRITERS, Operation, Response
 from voda.api.requests import answered, query_of
 from voda.api.schemas.service import Caller
-from voda.api.streams import Stream
+from voda.api.streams import StreamedResponse
 from voda.application.backend import Backend
 from voda.application.job_lookup import spec_of
 from voda.application.resolve_job import refuse_foreign
@@ -42,7 +42,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
         spec, outputs = await _allowed(backend, request, who)
         replica = _chosen(backend, spec, query.replica, await outputs.replicas(spec.job_id))
         printed = outputs.read(spec.job_id, replica, tail_bytes=query.tail_bytes, follow=query.follow)
-        stream = Stream(
+        stream = StreamedResponse(
             request,
             backend.limits,
             {"Content-Type": f"{TEXT}; charset=utf-8", "X-Voda-Replica": replica, "X-Content-Type-Options": "nosniff"},
@@ -64,7 +64,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             roles=WRITERS,
             path_parameters=_JOB,
             query=LogsQuery,
-            answers=[Answer(media_type=TEXT, headers={"X-Voda-Replica": "Whose output it is."})],
+            answers=[Response(media_type=TEXT, headers={"X-Voda-Replica": "Whose output it is."})],
             problems=[404],
         ),
         Operation(
@@ -76,7 +76,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             tag=_TAG,
             roles=WRITERS,
             path_parameters=_JOB,
-            answers=[Answer(of=tuple[str, ...])],
+            answers=[Response(of=tuple[str, ...])],
             problems=[404],
         ),
     ]
@@ -112,6 +112,6 @@ def _silence(backend: Backend, job_id: str) -> str:
     return "has printed nothing yet: no replica of it has started"
 
 
-async def _copied(printed: AsyncIterator[bytes], stream: Stream) -> None:
+async def _copied(printed: AsyncIterator[bytes], stream: StreamedResponse) -> None:
     async for piece in printed:
         await stream.write(piece)

@@ -6,7 +6,7 @@ from typing import Annotated
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from voda.api.operation import Answer, Operation
+from voda.api.operation import Operation, Response
 from voda.api.presenters.nodes import nodes_of
 from voda.api.requests import answered, query_of
 from voda.api.schemas.pools import NodeList, NodeView
@@ -49,7 +49,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             summary="List nodes with their GPUs and who holds them",
             tag=_TAG,
             query=NodesQuery,
-            answers=[Answer(of=NodeList)],
+            answers=[Response(of=NodeList)],
             problems=[404],
         ),
         Operation(
@@ -60,7 +60,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             summary="Get one node",
             tag=_TAG,
             path_parameters={"name": "Of the node."},
-            answers=[Answer(of=NodeView)],
+            answers=[Response(of=NodeView)],
             problems=[404],
         ),
     ]

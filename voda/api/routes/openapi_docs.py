@@ -15,7 +15,7 @@ import msgspec
 from aiohttp import web
 
 from voda.api.openapi import document
-from voda.api.operation import OPEN, OPERATIONS, Answer, Operation
+from voda.api.operation import OPEN, OPERATIONS, Operation, Response
 from voda.api.requests import as_json, is_unchanged
 from voda.api.schemas.service import Caller
 from voda.application.backend import Backend
@@ -52,7 +52,7 @@ def routes(_backend: Backend) -> Sequence[Operation]:
             tag=_TAG,
             roles=OPEN,
             headers={"If-None-Match": "Answer 304 if the document is still this one."},
-            answers=[Answer(), Answer(status=304, media_type="")],
+            answers=[Response(), Response(status=304, media_type="")],
         ),
         Operation(
             method="GET",
@@ -62,7 +62,7 @@ def routes(_backend: Backend) -> Sequence[Operation]:
             summary="Read and try this document in a browser",
             tag=_TAG,
             roles=OPEN,
-            answers=[Answer(media_type=_HTML)],
+            answers=[Response(media_type=_HTML)],
         ),
     ]
 

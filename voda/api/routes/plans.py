@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
-from voda.api.operation import Answer, Operation
+from voda.api.operation import Operation, Response
 from voda.api.presenters.plans import plan_of
 from voda.api.requests import answered
 from voda.api.schemas.pools import PlanView
@@ -50,7 +50,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             summary="Get the plan in force: who gets which nodes, and why",
             tag=_TAG,
             path_parameters={"pool": "Name of the pool."},
-            answers=[Answer(of=PlanView)],
+            answers=[Response(of=PlanView)],
             problems=[404, 503],
         ),
         Operation(
@@ -61,7 +61,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             summary="Get a plan of the past, and what it changed",
             tag=_TAG,
             path_parameters={"pool": "Name of the pool.", "number": "Of the plan; the first is 1."},
-            answers=[Answer(of=PlanView)],
+            answers=[Response(of=PlanView)],
             problems=[404, 503],
         ),
     ]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
-from voda.api.operation import ADMINS, JSON, Answer, Body, Operation
+from voda.api.operation import ADMINS, JSON, Operation, RequestBody, Response
 from voda.api.presenters.pools import pool_of, revision_of, settings_of
 from voda.api.requests import answered, body_of, is_expected, is_unchanged
 from voda.api.schemas.pools import PoolList, PoolView, SettingsChange, SettingsView
@@ -49,7 +49,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             name="listPools",
             summary="List pools with their GPUs, jobs and settings",
             tag=_TAG,
-            answers=[Answer(of=PoolList)],
+            answers=[Response(of=PoolList)],
         ),
         Operation(
             method="GET",
@@ -60,7 +60,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             tag=_TAG,
             path_parameters=_POOL,
             headers={"If-None-Match": "Answer 304 if the pool is still this one."},
-            answers=[Answer(of=PoolView, headers=_ETAG), Answer(status=304, media_type="")],
+            answers=[Response(of=PoolView, headers=_ETAG), Response(status=304, media_type="")],
             problems=[404],
         ),
         Operation(
@@ -72,7 +72,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             tag=_TAG,
             path_parameters=_POOL,
             headers={"If-None-Match": "Answer 304 if the settings are still these."},
-            answers=[Answer(of=SettingsView, headers=_ETAG), Answer(status=304, media_type="")],
+            answers=[Response(of=SettingsView, headers=_ETAG), Response(status=304, media_type="")],
             problems=[404],
         ),
         Operation(
@@ -86,8 +86,8 @@ def routes(backend: Backend) -> Sequence[Operation]:
             roles=ADMINS,
             path_parameters=_POOL,
             headers={"If-Match": "Change them only if they are still these (412 otherwise)."},
-            body=Body(of=SettingsChange, media_types=(JSON, _MERGE_PATCH)),
-            answers=[Answer(of=SettingsView, headers=_ETAG)],
+            body=RequestBody(of=SettingsChange, media_types=(JSON, _MERGE_PATCH)),
+            answers=[Response(of=SettingsView, headers=_ETAG)],
             problems=[400, 404, 412, 413, 415, 503, 507],
         ),
     ]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 from aiohttp import hdrs, web
 
-from voda.api.operation import WRITERS, YAML, Answer, Body, Operation
+from voda.api.operation import WRITERS, YAML, Operation, RequestBody, Response
 from voda.api.presenters.jobs import reports_of
 from voda.api.requests import answered, body_of
 from voda.api.routes.jobs import JOB_ID, JOB_PATH
@@ -23,7 +23,7 @@ from voda.domain.errors import NotAllowed, NotFound
 from voda.events.types import JobSubmitted
 
 
-class Progress:
+class ProgressHandlers:
     """The handlers."""
 
     def __init__(self, backend: Backend) -> None:
@@ -60,7 +60,7 @@ class Progress:
 
 def routes(backend: Backend) -> Sequence[Operation]:
     """Return the operations on progress and manifests."""
-    progress = Progress(backend)
+    progress = ProgressHandlers(backend)
     return [
         Operation(
             method="POST",
@@ -72,8 +72,8 @@ def routes(backend: Backend) -> Sequence[Operation]:
             tag="Jobs",
             roles=frozenset({"admin", "job"}),
             path_parameters=JOB_ID,
-            body=Body(of=ProgressReport),
-            answers=(Answer(status=204, media_type="", description="It is recorded."),),
+            body=RequestBody(of=ProgressReport),
+            answers=(Response(status=204, media_type="", description="It is recorded."),),
             problems=(400, 404, 409, 413, 415, 503, 507),
         ),
         Operation(
@@ -84,7 +84,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             summary="List what a job reported",
             tag="Jobs",
             path_parameters=JOB_ID,
-            answers=(Answer(of=ReportList),),
+            answers=(Response(of=ReportList),),
             problems=(404,),
         ),
         Operation(
@@ -97,7 +97,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             tag="Jobs",
             roles=WRITERS,
             path_parameters=JOB_ID,
-            answers=(Answer(description="The manifest."), Answer(media_type=YAML, description="The manifest.")),
+            answers=(Response(description="The manifest."), Response(media_type=YAML, description="The manifest.")),
             problems=(404,),
         ),
     ]

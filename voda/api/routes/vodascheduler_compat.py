@@ -13,7 +13,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from voda.api.operation import ADMINS, JSON, TEXT, WRITERS, YAML, Answer, Body, Operation
+from voda.api.operation import ADMINS, JSON, TEXT, WRITERS, YAML, Operation, RequestBody, Response
 from voda.api.presenters.vodascheduler import dated, head, policy_of, row, seconds_of, text_of
 from voda.api.requests import manifest_of, query_of, raw_body
 from voda.api.schemas.pools import SettingsChange, SettingsView
@@ -23,11 +23,11 @@ from voda.application.backend import Backend
 from voda.application.change_job import cancel
 from voda.application.change_settings import changed
 from voda.application.resolve_job import refuse_foreign
-from voda.application.submit_job import Submits
+from voda.application.submit_job import JobSubmitter
 from voda.domain.errors import InvalidField, NotFound
 
 _TAG: Final = "Ancestor"
-_ANSWER: Final = (Answer(media_type=TEXT),)
+_ANSWER: Final = (Response(media_type=TEXT),)
 _ROWS_AT_ONCE: Final = 500
 """Lines of the table that are made before others get a turn."""
 
@@ -38,12 +38,12 @@ class PoolQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pool: Annotated[str, Meta(description="Type of GPU, as the ancestor said; by default the first pool.")] = ""
 
 
-class Ancestor:
+class CompatHandlers:
     """The handlers."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._submits = Submits(backend)
+        self._submits = JobSubmitter(backend)
 
     async def create(self, request: web.Request, who: Caller) -> web.StreamResponse:
         """Submit a manifest under its name and a timestamp."""
@@ -109,7 +109,7 @@ class Ancestor:
 
 def routes(backend: Backend) -> Sequence[Operation]:
     """Return the operations of the ancestor."""
-    ancestor = Ancestor(backend)
+    ancestor = CompatHandlers(backend)
     return [
         Operation(
             method="POST",
@@ -120,7 +120,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             tag=_TAG,
             roles=WRITERS,
             query=PoolQuery,
-            body=Body(of=None, media_types=(YAML, JSON), description="The manifest of an MPIJob."),
+            body=RequestBody(of=None, media_types=(YAML, JSON), description="The manifest of an MPIJob."),
             answers=_ANSWER,
             problems=[400, 404, 409, 413, 415, 429, 503, 507],
         ),
@@ -132,7 +132,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             summary="Cancel a job",
             tag=_TAG,
             roles=WRITERS,
-            body=Body(of=str, media_types=(JSON, TEXT), description="Name of the job, with or without quotes."),
+            body=RequestBody(of=str, media_types=(JSON, TEXT), description="Name of the job, with or without quotes."),
             answers=_ANSWER,
             problems=[400, 404, 413, 415, 503, 507],
         ),
@@ -156,7 +156,9 @@ def routes(backend: Backend) -> Sequence[Operation]:
             tag=_TAG,
             roles=ADMINS,
             query=PoolQuery,
-            body=Body(of=str, media_types=(JSON, TEXT), description="ElasticFIFO and the like, or a name of ours."),
+            body=RequestBody(
+                of=str, media_types=(JSON, TEXT), description="ElasticFIFO and the like, or a name of ours."
+            ),
             answers=_ANSWER,
             problems=[400, 404, 413, 415, 503, 507],
         ),
@@ -169,7 +171,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             tag=_TAG,
             roles=ADMINS,
             query=PoolQuery,
-            body=Body(of=float, media_types=(JSON, TEXT), description="Seconds, 0 to 86400."),
+            body=RequestBody(of=float, media_types=(JSON, TEXT), description="Seconds, 0 to 86400."),
             answers=_ANSWER,
             problems=[400, 404, 413, 415, 503, 507],
         ),

@@ -5,7 +5,7 @@ Rule: read when somebody looks, in O(objects), and never kept.
 
 from collections.abc import Iterable, Mapping
 
-from voda.application.read_model import View
+from voda.application.read_model import ReadModel
 from voda.application.registration.ports import SeenJob
 from voda.application.submit_job import adoption_id
 from voda.cluster.kubernetes.pools import KubernetesSite
@@ -17,7 +17,7 @@ from voda.projections.job_registry import Roster
 from voda.telemetry.kubernetes import Shown
 
 
-def figures(site: KubernetesSite, view: View) -> Shown:
+def figures(site: KubernetesSite, view: ReadModel) -> Shown:
     """Return where the gauges of a replica are read."""
     return Shown(mirrored=site.mirrored, unadopted=lambda: unadopted(site.jobs(), view.roster))
 

@@ -17,7 +17,7 @@ _ANSWERS: Final = frozenset({"ok", "conflict", "fenced"})
 """What only a log that is reached says; of an append that was broken off nothing is known."""
 
 
-class Reach:
+class LogLiveness:
     """Watches reads and appends of a log.
 
     Args:

@@ -17,10 +17,10 @@ from voda.api.listener import serving
 from voda.api.server import application
 from voda.app.forecaster import Forecaster
 from voda.app.home import Home
-from voda.app.initial_settings import Beginning, Wish, settle
+from voda.app.initial_settings import FirstSettings, RequestedSettings, settle
 from voda.app.kubernetes.event_logging import note
 from voda.app.kubernetes.gauge_sources import figures
-from voda.app.kubernetes.log_liveness import Reach
+from voda.app.kubernetes.log_liveness import LogLiveness
 from voda.app.kubernetes.options import KubernetesOptions, PoolSettings, Surroundings
 from voda.app.kubernetes.pool_outputs import Everywhere
 from voda.app.kubernetes.pools import Pools
@@ -29,13 +29,13 @@ from voda.app.leadership import Leadership
 from voda.app.pool_loop_factory import AT_ONCE, pool_loop
 from voda.app.runtime import last_at, spare_the_collector
 from voda.app.snapshots import Snapshots
-from voda.application.backend import Backend, Limits
-from voda.application.read_model import View
+from voda.application.backend import Backend, CallerLimits
+from voda.application.read_model import ReadModel
 from voda.application.registration.adoption import Fitting
 from voda.application.registration.registrar import Registrar
 from voda.application.status.status_reporter import Telling
-from voda.application.submit_job import Submits
-from voda.auth.tokens import Access
+from voda.application.submit_job import JobSubmitter
+from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.lease import LeaseClient
@@ -71,7 +71,7 @@ _SYNC_S: Final = 90.0
 """Who cannot read the cluster in that time lets another replica try."""
 
 
-class Service:
+class KubernetesService:
     """One replica."""
 
     def __init__(  # noqa: PLR0913 - its ports
@@ -90,9 +90,9 @@ class Service:
         self.metrics = metrics
         self.store: EventStore = TimedStore(ArchivedStore(store, config.archive()), self._appended)
         spans = terms(options.leader)
-        self.reach = Reach(self.store, patience_s=spans.renew_deadline_s)
+        self.reach = LogLiveness(self.store, patience_s=spans.renew_deadline_s)
         self.clock = clock
-        self.view = View(self.store)
+        self.view = ReadModel(self.store)
         self.access = self._access()
         self.pools = Pools(self._found_pools, options.cluster.default_pool, self._loop, self._settle)
         self.site = KubernetesSite(api, self._setup())
@@ -109,7 +109,7 @@ class Service:
         self.registrar = Registrar(
             site=self.site,
             backend=self.backend,
-            submits=Submits(self.backend),
+            submits=JobSubmitter(self.backend),
             fitting=fitting,
             announce=self.telling.announce,
             adopted=metrics.adopted,
@@ -212,11 +212,13 @@ class Service:
         self.metrics.appended(outcome, facts, seconds)
         self.reach.appended(outcome)
 
-    def _access(self) -> Access:
+    def _access(self) -> Authenticator:
         if not self.around.has_tokens:
-            return Access.none()
+            return Authenticator.none()
         folder = self.options.access.folder
-        return Access.mounted(Path(folder)) if folder else Access.open(Path(self.options.home), self.clock)
+        return (
+            Authenticator.mounted(Path(folder)) if folder else Authenticator.open(Path(self.options.home), self.clock)
+        )
 
     def _backend(self) -> Backend:
         outputs = KubernetesOutputs(self.site.api, pods=self.site.pods_of, has_ended=self._has_ended)
@@ -230,7 +232,7 @@ class Service:
             outputs=Everywhere(self.pools, outputs),
             omissions=self._omissions,
             not_ready=self.trouble,
-            limits=Limits(jobs_per_user=self.options.jobs_per_user),
+            limits=CallerLimits(jobs_per_user=self.options.jobs_per_user),
             metrics=self.metrics,
         )
 
@@ -294,14 +296,14 @@ class Service:
     async def _settle(self, pool: str) -> None:
         """Record the settings that the settings file asks for and the log does not have."""
         asked = self.options.pools.get(pool, PoolSettings())
-        wish = Wish(policy=asked.policy, placer=asked.placer, ratelimit_s=asked.ratelimit_seconds)
+        wish = RequestedSettings(policy=asked.policy, placer=asked.placer, ratelimit_s=asked.ratelimit_seconds)
         live = self.view.live.cluster
-        position = await settle(self.store, self.clock, live, pool, wish, Beginning(), actor="serve")
+        position = await settle(self.store, self.clock, live, pool, wish, FirstSettings(), actor="serve")
         await self.view.reached(position)
 
 
 @asynccontextmanager
-async def running(options: KubernetesOptions, around: Surroundings) -> AsyncIterator[Service]:
+async def running(options: KubernetesOptions, around: Surroundings) -> AsyncIterator[KubernetesService]:
     """Run one replica for the length of the block.
 
     Raises:
@@ -320,14 +322,14 @@ async def running(options: KubernetesOptions, around: Surroundings) -> AsyncIter
         api = await Api.open(around.kubeconfig, around.context, asked=metrics.asked)
         stack.push_async_callback(api.close)
         clock = SystemClock(not_before=await last_at(store))
-        service = Service(options, around, store=store, api=api, clock=clock, metrics=metrics)
+        service = KubernetesService(options, around, store=store, api=api, clock=clock, metrics=metrics)
         await service.view.open()
         await _build(service, stack)
         spare_the_collector()
         yield service
 
 
-async def _build(service: Service, stack: AsyncExitStack) -> None:
+async def _build(service: KubernetesService, stack: AsyncExitStack) -> None:
     """Start everything, each after what it needs, so that the stack ends it before."""
     options, view = service.options, service.view
     # Their solvers are large: loaded now, and not while a new leader's first decision is waited for.

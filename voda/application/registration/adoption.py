@@ -16,7 +16,7 @@ from voda.api.schemas.jobs import WarningView
 from voda.api.schemas.service import Caller
 from voda.application.backend import Backend
 from voda.application.registration.ports import JobSite
-from voda.application.submit_job import Submits
+from voda.application.submit_job import JobSubmitter
 from voda.cluster.kubernetes.client.errors import Conflict
 from voda.cluster.kubernetes.client.paths import object_path
 from voda.cluster.kubernetes.kinds.base import JobKind, Site
@@ -71,7 +71,7 @@ class Adoption:
         *,
         site: JobSite,
         backend: Backend,
-        submits: Submits,
+        submits: JobSubmitter,
         fitting: Fitting,
         announce: Announce,
         adopted: Adopted | None = None,

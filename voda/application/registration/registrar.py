@@ -17,7 +17,7 @@ from voda.application.registration.adoption import Adopted, Adoption, Announce, 
 from voda.application.registration.creation import ACTOR, Busy, Creation
 from voda.application.registration.ports import JobSite, SeenJob
 from voda.application.registration.spec_annotations import WishesTaken
-from voda.application.submit_job import Submits, adoption_id
+from voda.application.submit_job import JobSubmitter, adoption_id
 from voda.backoff import Pauses
 from voda.cluster.kubernetes.client.errors import Conflict
 from voda.cluster.kubernetes.kinds.base import JobKind
@@ -73,7 +73,7 @@ class Registrar:
         *,
         site: JobSite,
         backend: Backend,
-        submits: Submits,
+        submits: JobSubmitter,
         fitting: Fitting,
         announce: Announce,
         adopted: Adopted | None = None,

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from voda.application.read_model import View
+from voda.application.read_model import ReadModel
 from voda.application.registration.ports import JobSite, SeenJob
-from voda.application.status.rate_limiter import Pace
+from voda.application.status.rate_limiter import RateLimiter
 from voda.application.submit_job import adoption_id
 from voda.backoff import Pauses
 from voda.clock import Clock
@@ -41,11 +41,11 @@ _RETRY_S: Final = 2.0
 class Annotator:
     """Compares objects with the log, and patches them."""
 
-    def __init__(self, site: JobSite, view: View, clock: Clock, *, per_s: float) -> None:
+    def __init__(self, site: JobSite, view: ReadModel, clock: Clock, *, per_s: float) -> None:
         self._site = site
         self._view = view
         self._clock = clock
-        self._pace = Pace(per_s, clock)
+        self._pace = RateLimiter(per_s, clock)
         self._objects: dict[str, SeenJob] = {}
         """uid -> the object as it was last seen, or as the last patch left it."""
         self._stale: OrderedDict[str, None] = OrderedDict()

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple
 
-from voda.application.status.rate_limiter import Pace
+from voda.application.status.rate_limiter import RateLimiter
 from voda.clock import Clock
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.errors import Conflict
@@ -69,7 +69,7 @@ class Announcer:
         self._announced = announced or (lambda outcome: None)
         self._clock = clock
         self._retry_s = retry_s
-        self._pace = Pace(per_s, clock)
+        self._pace = RateLimiter(per_s, clock)
         self._queue: OrderedDict[_Key, Announcement] = OrderedDict()
         self._left: dict[str, _Told] = {}
         """uid -> how much may still be told."""

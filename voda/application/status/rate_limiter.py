@@ -8,7 +8,7 @@ import asyncio
 from voda.clock import Clock
 
 
-class Pace:
+class RateLimiter:
     """Turns at a rate.
 
     Args:

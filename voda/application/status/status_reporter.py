@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from voda.application.read_model import View
+from voda.application.read_model import ReadModel
 from voda.application.registration.ports import JobSite
 from voda.application.status.annotator import Annotator
 from voda.application.status.announcer import RECENT_S, Announcer, Outcome
@@ -47,7 +47,7 @@ class Telling:
         self,
         *,
         site: JobSite,
-        view: View,
+        view: ReadModel,
         clock: Clock,
         store: EventStore | None = None,
         per_s: float = 20.0,

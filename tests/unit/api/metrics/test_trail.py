@@ -13,7 +13,7 @@ from voda.events.types import (
 )
 from voda.projections.job_registry import Roster
 from voda.telemetry.instruments import Metrics
-from voda.telemetry.job_counters import Trail
+from voda.telemetry.job_counters import JobCounters
 
 
 class Told:
@@ -21,7 +21,7 @@ class Told:
 
     def __init__(self) -> None:
         self.log, self.roster, self.metrics = Log(), Roster(), Metrics()
-        self.trail = Trail(self.metrics, self.roster)
+        self.trail = JobCounters(self.metrics, self.roster)
 
     def add(self, fact: AnyFact, at: float) -> None:
         event = self.log.add(fact, at=at)
@@ -151,7 +151,7 @@ def test_canceled_job_is_neither_preempted_nor_interrupted() -> None:
 
 def test_trail_that_begins_late_knows_the_sizes_of_running_jobs() -> None:
     told = a_running_job()
-    later = Trail(told.metrics, told.roster)
+    later = JobCounters(told.metrics, told.roster)
     told.trail = later
     told.plan(30, 3)
     told.start(31, 2)

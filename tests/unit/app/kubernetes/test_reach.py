@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.virtual_time import now_s, virtually
-from voda.app.kubernetes.log_liveness import Reach
+from voda.app.kubernetes.log_liveness import LogLiveness
 from voda.domain.errors import StoreUnavailable
 from voda.log.memory import MemoryStore
 
@@ -31,7 +31,7 @@ class Distant(MemoryStore):
         return await super().position()
 
 
-async def given_up_after(reach: Reach, *, within_s: float = 300.0) -> float | None:
+async def given_up_after(reach: LogLiveness, *, within_s: float = 300.0) -> float | None:
     """Return after how many seconds the log was given up; None: it was not."""
     began = now_s()
     try:
@@ -47,7 +47,7 @@ def test_log_that_cannot_be_read_is_given_up_after_a_while(*, hangs: bool) -> No
     async def story() -> float | None:
         store = Distant()
         store.away, store.hangs = [(20.0, 1_000.0)], hangs
-        return await given_up_after(Reach(store, patience_s=PATIENCE_S))
+        return await given_up_after(LogLiveness(store, patience_s=PATIENCE_S))
 
     after_s = virtually(story())
     assert after_s is not None
@@ -58,7 +58,7 @@ def test_log_that_is_away_for_moments_is_not_given_up() -> None:
     async def story() -> float | None:
         store = Distant()
         store.away = [(begin, begin + 7.0) for begin in range(0, 300, 15)]
-        return await given_up_after(Reach(store, patience_s=PATIENCE_S))
+        return await given_up_after(LogLiveness(store, patience_s=PATIENCE_S))
 
     assert virtually(story()) is None
 
@@ -67,7 +67,7 @@ def given_up_with(*appends: tuple[float, str]) -> float | None:
     """Return when a log is given up whose appends come to this, again and again: (seconds later, outcome)."""
 
     async def story() -> float | None:
-        reach = Reach(Distant(), patience_s=PATIENCE_S)
+        reach = LogLiveness(Distant(), patience_s=PATIENCE_S)
 
         async def write() -> None:
             while True:

@@ -168,11 +168,11 @@ def _settings(shared: Shared, config: Path | None) -> "KubernetesOptions":
 
 def _on_this_machine(shared: Shared, slots: int | None, pool: str, api_url: str) -> None:
     from voda import config as environment
-    from voda.app.options import DEFAULT_PORT, Options
+    from voda.app.options import DEFAULT_PORT, MachineOptions
     from voda.app.replica import replica
     from voda.cli.signals import with_programs
 
-    options = Options(
+    options = MachineOptions(
         home=shared.home or environment.home_folder(),
         environment=with_programs(environment.environment()),
         log=shared.log or environment.log(),

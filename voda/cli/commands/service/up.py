@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from voda.app.options import Options
-    from voda.app.service import Service
+    from voda.app.options import MachineOptions
+    from voda.app.service import MachineService
 
 _HELP = """
 Turn this machine into an elastic training cluster.
@@ -71,14 +71,14 @@ def up(  # noqa: PLR0913 - a command's options are its parameters
     import uvloop
 
     from voda import config
-    from voda.app.options import Options
+    from voda.app.options import MachineOptions
     from voda.cli.signals import tell, with_programs
     from voda.domain.errors import InvalidInput
 
     if (tls_cert is None) != (tls_key is None):
         raise InvalidInput("--tls-cert and --tls-key go together: give both, or neither")
     tell(verbose=verbose)
-    options = Options(
+    options = MachineOptions(
         home=home or config.home_folder(),
         environment=with_programs(config.environment()),
         log=log,
@@ -100,13 +100,13 @@ def up(  # noqa: PLR0913 - a command's options are its parameters
     uvloop.run(_run(options))
 
 
-async def _run(options: "Options") -> None:
+async def _run(options: "MachineOptions") -> None:
     from voda.app.service import running
     from voda.cli.signals import until_told
 
     left = 0
 
-    def ending(service: "Service") -> None:
+    def ending(service: "MachineService") -> None:
         nonlocal left
         left = len(service.live_jobs())
         more = ", halting the jobs; once more ends it at once" if options.halts_on_exit else ""
@@ -119,7 +119,7 @@ async def _run(options: "Options") -> None:
         print(f"voda: {words}; what is at work trains on, and the next `voda up` takes it over", file=sys.stderr)
 
 
-def _greet(service: "Service") -> None:
+def _greet(service: "MachineService") -> None:
     from rich.console import Console
 
     from voda import __version__
