@@ -16,13 +16,13 @@ from tests.kube.client import Object
 from tests.kube.world import World
 from tests.service import a_backend
 from tests.waiting import until_it_is
-from voda.api.schemas.service import Caller
 from voda.application.backend import Backend
 from voda.application.registration.adoption import Fitting
 from voda.application.registration.ports import SeeJob, SeenJob
 from voda.application.registration.registrar import Registrar
 from voda.application.status.status_reporter import Telling
 from voda.application.submit_job import JobSubmitter
+from voda.auth.callers import Caller
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.paths import collection

@@ -16,8 +16,8 @@ from tests.kube.operators.base import JOB_NAME
 from tests.kube.operators.status import has_condition
 from tests.kube.world import is_launcher, is_leaving
 from tests.virtual_time import now_s
-from voda.api.schemas.service import Caller
 from voda.application.submit_job import JobSubmitter
+from voda.auth.callers import Caller
 from voda.domain.errors import VodaError
 from voda.domain.job import Job
 from voda.domain.rng import rng_at

@@ -1,18 +1,12 @@
-"""The OpenAPI 3.1 document, made from the operations and the records they name.
+"""Makes the OpenAPI 3.1 document from the operations and the types of their bodies and answers.
 
-Rule: nothing is written down twice: bounds come from the records' `Meta`, descriptions from their docstrings.
+Rule: nothing is written twice: bounds and the descriptions of fields come from the types' `Meta`.
 """
 
-import ast
-import inspect
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
-from functools import cache
 from http import HTTPStatus
-from itertools import pairwise
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -72,7 +66,7 @@ def document(operations: Iterable[Operation]) -> Json:
     records = _records(operations)
     schemas, components = msgspec.json.schema_components(records, ref_template=_REF)
     schema_of = dict(zip(records, schemas, strict=True))
-    _describe(components, records)
+    _complete(components)
     components = {_component(name): {**schema, "title": _component(name)} for name, schema in components.items()}
     paths: dict[str, Json] = {}
     for operation in operations:
@@ -240,37 +234,8 @@ def _phrase(status: int) -> str:
     return HTTPStatus(status).phrase
 
 
-def _describe(components: Mapping[str, Json], records: Iterable[Any]) -> None:
-    """Add what msgspec leaves out: the words below a field in its class, which strings are times, what is known."""
-    modules = {record.__module__ for record in records if isinstance(record, type)}
-    classes = {name: kind for module in modules for name, kind in vars(sys.modules[module]).items()}
-    for name, schema in components.items():
-        kind, properties = classes.get(name), schema.get("properties", {})
-        if not (isinstance(kind, type) and issubclass(kind, Struct)):
-            continue
-        for field, words in _words(kind).items():
-            properties[field].setdefault("description", words)
-        for told in msgspec.structs.fields(kind):
-            if datetime in (told.type, *get_args(told.type)):
-                for shape in (properties[told.name], *properties[told.name].get("anyOf", ())):
-                    if shape.get("type") == "string":
-                        shape["format"] = "date-time"
+def _complete(components: Mapping[str, Json]) -> None:
+    """Add what the types do not say: the names of the policies and placers that there are."""
     for (name, field_name), known in _CHOICES.items():
         if name in components:
             components[name]["properties"][field_name]["enum"] = list(known())
-
-
-@cache
-def _words(kind: type) -> Mapping[str, str]:
-    """Return field -> the string below it in the source of its class."""
-    try:
-        (tree,) = ast.parse(inspect.getsource(kind)).body
-    except (OSError, TypeError, SyntaxError):
-        return {}
-    body = tree.body if isinstance(tree, ast.ClassDef) else []
-    found = {}
-    for node, below in pairwise(body):
-        match node, below:
-            case ast.AnnAssign(target=ast.Name(id=field)), ast.Expr(value=ast.Constant(value=str(words))):
-                found[field] = inspect.cleandoc(words)
-    return found

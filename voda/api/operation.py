@@ -11,7 +11,7 @@ from typing import Final, Literal
 from aiohttp import web
 from msgspec import Struct
 
-from voda.api.schemas.service import Caller
+from voda.auth.callers import Caller
 
 Handler = Callable[[web.Request, Caller], Awaitable[web.StreamResponse]]
 Role = Literal["admin", "user", "viewer", "job"]

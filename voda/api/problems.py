@@ -23,29 +23,17 @@ from voda.domain.errors import (
     NotAllowed,
     NotFound,
     PermanentError,
+    PreconditionFailed,
     StoreNotWritable,
+    TooManyJobs,
     TransientError,
+    Unauthorized,
     VersionConflict,
     VodaError,
+    WrongState,
 )
 
 _log = logging.getLogger(__name__)
-
-
-class Unauthorized(PermanentError):
-    """The caller showed no token, or one that is unknown."""
-
-
-class PreconditionFailed(PermanentError):
-    """The resource is not what the caller believed it to be (If-Match)."""
-
-
-class WrongState(PermanentError):
-    """The resource is in a state in which this cannot be done, such as a job that has ended."""
-
-
-class TooManyJobs(PermanentError):
-    """The user has as many live jobs as one may have."""
 
 
 class UnreadableBody(PermanentError):

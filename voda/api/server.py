@@ -15,10 +15,10 @@ from voda.api import routes
 from voda.api.connections import in_progress
 from voda.api.operation import ENDING, NOBODY, OPEN, OPERATIONS, Operation
 from voda.api.origin_check import refuse_foreign_page
-from voda.api.problems import Unauthorized, problems
+from voda.api.problems import problems
 from voda.api.read_your_writes import asks_for_level, levelled, tell
 from voda.application.backend import Backend
-from voda.domain.errors import InvalidField, NotAllowed
+from voda.domain.errors import InvalidField, NotAllowed, Unauthorized
 from voda.telemetry.http_middleware import metered
 
 

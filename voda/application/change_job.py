@@ -1,40 +1,69 @@
-"""What is asked of a job that is there: new wishes, its end, its own reports.
+"""Changes a live job: its bounds, priority and epochs; cancels it; records the progress that it reports of itself.
 
-Rule: only what would take effect is recorded; a request that finds the job as it wants it changes nothing.
+Rules: only what would take effect is recorded: a change to what the job has already records nothing. A bound that
+this module checks with a sentence of its own is `extra_json_schema`, for the OpenAPI document alone.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import sha256
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
-from voda.api.problems import PreconditionFailed, WrongState
-from voda.api.schemas.jobs import JobChange, ProgressReport
-from voda.api.schemas.service import Caller
 from voda.application.backend import Backend
-from voda.domain.errors import InvalidField, VersionConflict
+from voda.auth.callers import Caller
+from voda.domain.errors import InvalidField, PreconditionFailed, VersionConflict, WrongState
 from voda.domain.job import MOST_REPLICAS, JobSpec
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobCancelRequested, JobChanged, JobProgressed
 from voda.projections.records import JobRecord
 
 Figure = TypeVar("Figure", int, float)
-Expected = Callable[[str], bool]
-"""Told a revision, whether it is what the caller has seen."""
+IsExpected = Callable[[int], bool]
+"""revision -> whether the caller has seen the job as it is at that revision."""
 _MOST_FIGURE: Final = 1_000_000_000
 """Of a priority or of epochs."""
-_MOST_S: Final = 1e9
+_MOST_S: Final = 1_000_000_000
 _MOST_RATE: Final = 1e15
 _MOST_METRICS: Final = 100
 _MOST_LETTERS: Final = 200
 """Of a metric's name."""
 
+_Replicas = Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": MOST_REPLICAS})]
+_Workers = Annotated[int, Meta(extra_json_schema={"minimum": 0, "maximum": MOST_REPLICAS})]
+_Priority = Annotated[int, Meta(extra_json_schema={"minimum": -_MOST_FIGURE, "maximum": _MOST_FIGURE})]
+_Epochs = Annotated[int, Meta(extra_json_schema={"minimum": 0, "maximum": _MOST_FIGURE})]
+_EpochsDone = Annotated[float, Meta(extra_json_schema={"minimum": 0, "maximum": _MOST_FIGURE})]
+_Seconds = Annotated[float, Meta(extra_json_schema={"exclusiveMinimum": 0, "maximum": _MOST_S})]
+_Rate = Annotated[float, Meta(extra_json_schema={"exclusiveMinimum": 0, "maximum": _MOST_RATE})]
+
+
+class JobChange(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """New wishes for a live job: a JSON merge patch; what is absent stays."""
+
+    min_replicas: _Replicas | UnsetType = UNSET
+    max_replicas: _Replicas | UnsetType = UNSET
+    requested_replicas: _Replicas | UnsetType = UNSET
+    priority: _Priority | UnsetType = UNSET
+    epochs: _Epochs | UnsetType = UNSET
+
+
+class ProgressReport(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A job's own report of an epoch or step; sent by voda.report."""
+
+    epoch: Annotated[_EpochsDone, Meta(description="Epochs done, the one just finished included.")]
+    workers: _Workers | None = None
+    epoch_time_s: _Seconds | None = None
+    step_time_s: _Seconds | None = None
+    samples_per_s: _Rate | None = None
+    metrics: Mapping[str, float] = {}
+    report_id: Annotated[str, Meta(description="Chosen by the job; the same report sent again is recorded once.")] = ""
+
 
 async def change(
-    backend: Backend, record: JobRecord, wishes: JobChange, who: Caller, *, is_expected: Expected | None = None
+    backend: Backend, record: JobRecord, wishes: JobChange, who: Caller, *, is_expected: IsExpected | None = None
 ) -> JobRecord:
     """Record new wishes for a live job, and return it once they are seen.
 
@@ -95,7 +124,7 @@ def changed(spec: JobSpec, wishes: JobChange) -> JobSpec:
 
 
 async def cancel(
-    backend: Backend, record: JobRecord, who: Caller, *, reason: str = "", is_expected: Expected | None = None
+    backend: Backend, record: JobRecord, who: Caller, *, reason: str = "", is_expected: IsExpected | None = None
 ) -> None:
     """Have a live job canceled, and return once that is seen; one that ends or has ended is left alone.
 
@@ -149,7 +178,7 @@ async def _append(
     return position
 
 
-async def _version_if(is_expected: Expected | None, backend: Backend, record: JobRecord) -> int:
+async def _version_if(is_expected: IsExpected | None, backend: Backend, record: JobRecord) -> int:
     """Return the version at which the job's stream must still be when something is recorded."""
     if is_expected is None:
         return ANY_VERSION
@@ -157,7 +186,7 @@ async def _version_if(is_expected: Expected | None, backend: Backend, record: Jo
     # The head first: whatever it counts is at or before the position, and so in the view that is compared.
     head = await store.head(f"job.{record.spec.job_id}")
     await backend.view.reached(await store.position())
-    if not is_expected(str(record.revision)):
+    if not is_expected(record.revision):
         raise _changed_meanwhile(record)
     return head.version
 

@@ -1,18 +1,17 @@
-"""Changes of a pool's settings.
+"""Changes the settings of a pool.
 
-Rule: a change is made to the settings the caller saw, or refused; what is set already is not recorded again.
+Rule: a change is made to the settings that the caller saw, or refused; a setting that stays as it is, is not recorded.
 """
 
 from collections.abc import Callable, Mapping
+from typing import Annotated
 
-from msgspec import UNSET
+from msgspec import UNSET, Meta, Struct, UnsetType
 
-from voda.api.presenters.pools import revision_of, settings_of
-from voda.api.problems import PreconditionFailed
-from voda.api.schemas.pools import SettingsChange, SettingsView
 from voda.application import pools
 from voda.application.backend import Backend
-from voda.domain.errors import InvalidField, InvalidInput, StoreUnavailable, VersionConflict
+from voda.domain.errors import InvalidField, InvalidInput, PreconditionFailed, StoreUnavailable, VersionConflict
+from voda.domain.state import Settings
 from voda.events.envelope import Fact
 from voda.events.types import AnyFact, PolicyChanged, RatelimitChanged
 from voda.placement.registry import placer
@@ -21,13 +20,39 @@ from voda.policies.registry import policy
 _ATTEMPTS = 5
 
 
-def _whatever(_revision: str) -> bool:
+_SpanOfADay = Annotated[float, Meta(ge=0, le=86_400)]
+_GpuSeconds = Annotated[float, Meta(ge=0, le=1e9)]
+_Knob = Annotated[float, Meta(ge=0, le=1e6)]
+_Pending = Annotated[int, Meta(ge=0, le=1_000_000)]
+_Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+class SettingsChange(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """New settings of a pool: a JSON merge patch."""
+
+    policy: str | UnsetType = UNSET
+    placer: str | UnsetType = UNSET
+    ratelimit_s: _SpanOfADay | UnsetType = UNSET
+    tiresias_demote_gpu_s: _GpuSeconds | UnsetType = UNSET
+    tiresias_promote_knob: _Knob | UnsetType = UNSET
+    tiresias_compact_pending: _Pending | UnsetType = UNSET
+    resize_cost_s: _SpanOfADay | UnsetType = UNSET
+    span_penalty: _Share | UnsetType = UNSET
+    heeds_resize_cost: bool | UnsetType = UNSET
+
+
+def _any_settings(_settings: Settings) -> bool:
     return True
 
 
 async def changed(
-    backend: Backend, pool: str, change: SettingsChange, *, actor: str, is_expected: Callable[[str], bool] = _whatever
-) -> SettingsView:
+    backend: Backend,
+    pool: str,
+    change: SettingsChange,
+    *,
+    actor: str,
+    is_expected: Callable[[Settings], bool] = _any_settings,
+) -> Settings:
     """Record a change of the pool's settings and return what is in force then.
 
     Args:
@@ -35,7 +60,7 @@ async def changed(
         pool: known.
         change: what is to be different.
         actor: who wants it.
-        is_expected: told the revision of the settings that are to be changed, whether they are what the caller saw.
+        is_expected: returns whether the settings that would be changed are those that the caller saw.
 
     Raises:
         InvalidField: a policy or placer is unknown.
@@ -48,8 +73,8 @@ async def changed(
         head = await backend.store.head(stream)
         # From here on the view is at least as new as the head; were it newer, the append would be refused.
         await backend.view.reached(await backend.store.position())
-        current = settings_of(pools.state(backend, pool).settings)
-        if not is_expected(revision_of(current)):
+        current = pools.state(backend, pool).settings
+        if not is_expected(current):
             raise PreconditionFailed(
                 f"the settings of pool {pool} are not those that were to be changed: somebody else changed them."
                 " Get them again, and decide again"
@@ -63,11 +88,11 @@ async def changed(
         except VersionConflict:
             continue
         await backend.view.reached(position)
-        return settings_of(pools.state(backend, pool).settings)
+        return pools.state(backend, pool).settings
     raise StoreUnavailable(f"the settings of pool {pool} are being changed by others at this moment: try again")
 
 
-def _facts(pool: str, change: SettingsChange, current: SettingsView) -> list[AnyFact]:
+def _facts(pool: str, change: SettingsChange, current: Settings) -> list[AnyFact]:
     """Return what the change comes to; nothing where it is all in force already."""
     asked = {name: getattr(change, name) for name in SettingsChange.__struct_fields__}
     new = {name: value for name, value in asked.items() if value is not UNSET and value != getattr(current, name)}

@@ -16,15 +16,14 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.api.problems import TooManyJobs
-from voda.api.schemas.jobs import WarningView
-from voda.api.schemas.service import Caller
 from voda.application.backend import Backend
-from voda.domain.errors import AlreadyExists, InvalidField, InvalidInput, VersionConflict
+from voda.auth.callers import Caller
+from voda.domain.errors import AlreadyExists, InvalidField, InvalidInput, TooManyJobs, VersionConflict
 from voda.domain.job import JobSpec, validated
 from voda.events.envelope import Fact
 from voda.events.types import JobRegistered, JobSubmitted
 from voda.manifests.parse import parse
+from voda.manifests.parsed import Omission
 from voda.projections.records import JobRecord, submitted
 
 _MOST_TRIES: Final = 20
@@ -39,7 +38,7 @@ class SubmitOutcome(Struct, frozen=True):
     record: JobRecord
     is_new: bool
     """Whether this very request submitted it; False: it was there, or it is a dry run."""
-    warnings: tuple[WarningView, ...]
+    warnings: tuple[Omission, ...]
 
 
 class JobSubmitter:
@@ -84,7 +83,7 @@ class JobSubmitter:
         with self._alone(event_id, who):
             return SubmitOutcome(await self._record(spec, event_id), True, warnings)
 
-    def check(self, manifest: Mapping[str, Any], who: Caller) -> Sequence[WarningView]:
+    def check(self, manifest: Mapping[str, Any], who: Caller) -> Sequence[Omission]:
         """Return what of a manifest would not be honoured, as `adopt` would find it.
 
         Raises:
@@ -121,7 +120,7 @@ class JobSubmitter:
         with self._alone(event_id, who):
             return SubmitOutcome(await self._record(spec, event_id, uid=uid), True, warnings)
 
-    def _checked(self, manifest: Mapping[str, Any], who: Caller) -> tuple[JobSpec, tuple[WarningView, ...]]:
+    def _checked(self, manifest: Mapping[str, Any], who: Caller) -> tuple[JobSpec, tuple[Omission, ...]]:
         """Return the job that a manifest asks for, less its id, and what of it is not honoured."""
         parsed = parse(manifest, default_pool=self._backend.pools[0], pool_label=self._backend.pool_label)
         spec = replace(parsed.spec, user=who.user)
@@ -222,20 +221,18 @@ class JobSubmitter:
                 f"user {who.user} has {live} live jobs, and {most} is the most: wait until some have ended"
             )
 
-    def _warnings(self, spec: JobSpec, omissions: Iterable[Any]) -> Iterator[WarningView]:
+    def _warnings(self, spec: JobSpec, omissions: Iterable[Any]) -> Iterator[Omission]:
         """Yield what of the wish is not, or not now, honoured; each field once."""
         told: set[str] = set()
         for omission in omissions:
             if omission.field not in told:
                 told.add(omission.field)
-                yield WarningView(field=omission.field, message=omission.message)
+                yield Omission(field=omission.field, message=omission.message)
         # Sums over the nodes alone: a submit costs the same however many jobs there are.
         nodes = self._backend.view.live.cluster.nodes(spec.pool).values()
         room = sum(node.usable_gpus // spec.gpus_per_replica for node in nodes)
         if nodes and room < spec.min_replicas:
-            yield WarningView(
-                field=_wish_of(spec), message=_too_big(spec, room, sum(node.usable_gpus for node in nodes))
-            )
+            yield Omission(field=_wish_of(spec), message=_too_big(spec, room, sum(node.usable_gpus for node in nodes)))
 
 
 def adoption_id(uid: str) -> str:

@@ -17,11 +17,10 @@ from typing import Literal, Self, get_args
 import msgspec
 from msgspec import Struct
 
-from voda.api.problems import Unauthorized
-from voda.api.schemas.service import Caller
 from voda.auth import secret_files
+from voda.auth.callers import Caller
 from voda.clock import Clock
-from voda.domain.errors import AlreadyExists, InvalidInput, NotFound
+from voda.domain.errors import AlreadyExists, InvalidInput, NotFound, Unauthorized
 
 _log = logging.getLogger(__name__)
 

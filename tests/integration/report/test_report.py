@@ -18,7 +18,7 @@ import pytest
 import voda.report
 from tests.ports import free_port
 from tests.waiting import DEADLINE_S, wait_until
-from voda.api.schemas.jobs import ProgressReport
+from voda.application.change_job import ProgressReport
 
 
 class Api:

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from voda.api.problems import Unauthorized
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
-from voda.domain.errors import AlreadyExists, InvalidInput, NotFound
+from voda.domain.errors import AlreadyExists, InvalidInput, NotFound, Unauthorized
 
 CLOCK = VirtualClock(1_700_000_000.0)
 

@@ -6,11 +6,10 @@ import pytest
 
 from tests.manifests import an_mpi_job
 from tests.service import a_backend
-from voda.api.problems import TooManyJobs
-from voda.api.schemas.service import Caller
 from voda.application.backend import CallerLimits
 from voda.application.submit_job import JobSubmitter
-from voda.domain.errors import InvalidInput
+from voda.auth.callers import Caller
+from voda.domain.errors import InvalidInput, TooManyJobs
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import JobCompleted, JobRegistered, JobSubmitted
 from voda.log.memory import MemoryStore

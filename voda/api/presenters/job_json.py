@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from voda.api.presenters.jobs import job_of
-from voda.api.schemas.jobs import WarningView
 from voda.application.read_model import ReadModel
+from voda.manifests.parsed import Omission
 from voda.projections.records import JobRecord
 from voda.simulator.whatif.forecast import Forecast
 
@@ -67,7 +67,7 @@ class JobJsonCache:
         items = b",".join([self.job(record) for record in records])
         return b'{"items":[%b],"total":%d,"next":%b}' % (items, total, _encode(following))
 
-    def submission(self, job: bytes, *, is_dry_run: bool, warnings: Iterable[WarningView]) -> bytes:
+    def submission(self, job: bytes, *, is_dry_run: bool, warnings: Iterable[Omission]) -> bytes:
         """Return a Submission as JSON."""
         return b'{"job":%b,"is_dry_run":%b,"warnings":%b}' % (job, _encode(is_dry_run), _encode(tuple(warnings)))
 

@@ -8,14 +8,13 @@ from hashlib import sha256
 import msgspec
 
 from voda.api.schemas.pools import PoolView, SettingsView
-from voda.domain import state as domain
 from voda.domain.job import Phase
-from voda.domain.state import ClusterState
+from voda.domain.state import ClusterState, Settings
 
 _DIGITS = 16
 
 
-def settings_of(settings: domain.Settings) -> SettingsView:
+def settings_of(settings: Settings) -> SettingsView:
     """Return the settings in force."""
     return msgspec.convert({name: getattr(settings, name) for name in SettingsView.__struct_fields__}, SettingsView)
 

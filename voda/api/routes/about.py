@@ -8,9 +8,10 @@ from aiohttp import web
 from voda import __version__
 from voda.api.operation import READERS, Operation, Response
 from voda.api.requests import answered
-from voda.api.schemas.service import Caller, ServiceView
+from voda.api.schemas.service import ServiceView
 from voda.application import pools
 from voda.application.backend import Backend
+from voda.auth.callers import Caller
 
 _TAG: Final = "Service"
 

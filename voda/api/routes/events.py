@@ -11,18 +11,17 @@ from aiohttp import web
 from msgspec import Meta, Struct
 
 from voda.api.operation import Operation, Response
-from voda.api.presenters.events import framed, shown
+from voda.api.presenters.events import EventFrames, event_of, frame_of
 from voda.api.read_your_writes import refuse_beyond
 from voda.api.requests import answered, query_of
 from voda.api.schemas.events import EventList
-from voda.api.schemas.service import Caller
 from voda.api.streams import StreamedResponse
 from voda.application import event_history
 from voda.application.backend import Backend
 from voda.application.event_history import EventFilter
-from voda.application.event_hub import Hub
+from voda.application.event_hub import EventHub
 from voda.application.job_lookup import spec_of
-from voda.application.resolve_job import is_own
+from voda.auth.callers import Caller, is_owner
 from voda.domain.errors import InvalidField
 from voda.events.envelope import Event
 from voda.events.event_text import TYPES
@@ -65,7 +64,7 @@ class EventsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 def routes(backend: Backend) -> Sequence[Operation]:
     """Return the operation on events."""
-    hub = Hub(backend.view)
+    hub = EventHub(backend.view, EventFrames)
 
     async def get_events(request: web.Request, who: Caller) -> web.StreamResponse:
         query = query_of(request, EventsQuery)
@@ -78,7 +77,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             return await stream.run(lambda: watch.run(after))
         found = await event_history.page(backend.store, wanted, after=query.after or 0, limit=query.limit)
         refuse_beyond(query.after or 0, found.end)
-        items = tuple(shown(event, with_manifest=has_manifest(event)) for event in found.events)
+        items = tuple(event_of(event, with_manifest=has_manifest(event)) for event in found.events)
         return answered(EventList(items=items, last_position=found.last_position, end=found.end))
 
     return [
@@ -114,7 +113,7 @@ async def _wanted(backend: Backend, query: EventsQuery) -> EventFilter:
 
 def _manifests_of(who: Caller) -> Callable[[Event], bool]:
     """Return which events are shown with a manifest to who asks for manifests: they may hold secrets."""
-    return lambda event: isinstance(event.data, JobSubmitted) and is_own(event.data.spec, who)
+    return lambda event: isinstance(event.data, JobSubmitted) and is_owner(event.data.spec, who)
 
 
 def _none(_event: Event) -> bool:
@@ -141,7 +140,7 @@ class Watch:
     def __init__(
         self,
         backend: Backend,
-        hub: Hub,
+        hub: EventHub[EventFrames],
         stream: StreamedResponse,
         wanted: EventFilter,
         has_manifest: Callable[[Event], bool],
@@ -163,7 +162,7 @@ class Watch:
         """Send what is in the log, and return the position reached."""
         while after < self._hub.position:
             found = await event_history.page(self._backend.store, self._wanted, after=after, limit=_PAGE)
-            frames = [framed(event, with_manifest=self._has_manifest(event)) for event in found.events]
+            frames = [frame_of(event, with_manifest=self._has_manifest(event)) for event in found.events]
             after = found.last_position
             await self._stream.write(b"".join(frames) or _mark(after))
         return after
@@ -171,9 +170,9 @@ class Watch:
     async def _live(self, after: int) -> int:
         """Send what happens, until there is too much of it; return the position reached."""
         # Nothing is awaited between the last look at the hub's position and this.
-        with self._hub.watcher(self._wanted) as watcher:
-            while not watcher.is_late:
-                events = await watcher.next(self._backend.limits.heartbeat_s)
+        with self._hub.subscription(self._wanted) as subscription:
+            while not subscription.is_late:
+                events = await subscription.next(self._backend.limits.heartbeat_s)
                 if events:
                     await self._send(
                         one.full_frame if self._has_manifest(one.event) else one.frame
@@ -181,7 +180,7 @@ class Watch:
                         if one.event.position > after
                     )
                     after = max(after, events[-1].event.position)
-                elif not watcher.is_late:
+                elif not subscription.is_late:
                     after = max(after, self._hub.position)
                     await self._stream.write(b": nothing new\n" + _mark(after))
         return after

@@ -11,9 +11,9 @@ from voda.api.operation import Operation, Response
 from voda.api.presenters.explanations import explanation_of
 from voda.api.requests import answered, query_of
 from voda.api.schemas.explanations import ExplanationView
-from voda.api.schemas.service import Caller
 from voda.application.backend import Backend
 from voda.application.job_lookup import spec_of
+from voda.auth.callers import Caller
 from voda.domain.errors import InvalidField, InvalidInput
 from voda.timetravel.explanation import Explanation as Told
 from voda.timetravel.job_explanation import explain, explain_in

@@ -12,8 +12,8 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
 
 from voda.api.operation import OPEN, TEXT, Operation, Response
-from voda.api.schemas.service import Caller
 from voda.application.backend import Backend
+from voda.auth.callers import Caller
 from voda.domain.errors import TransientError, VodaError
 from voda.telemetry.gauges import StateGauges
 from voda.telemetry.job_counters import JobCounters

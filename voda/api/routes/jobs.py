@@ -14,12 +14,12 @@ from voda.api.job_listing import JobListing, JobsQuery
 from voda.api.operation import JSON, WRITERS, YAML, Operation, RequestBody, Response
 from voda.api.presenters.job_json import JobJsonCache
 from voda.api.requests import as_json, body_of, is_expected, is_unchanged, manifest_of, query_of
-from voda.api.schemas.jobs import JobChange, JobList, JobView, SubmissionView
-from voda.api.schemas.service import Caller
+from voda.api.schemas.jobs import JobList, JobView, SubmissionView
 from voda.application.backend import Backend
-from voda.application.change_job import cancel, change
-from voda.application.resolve_job import job_of, refuse_foreign
+from voda.application.change_job import JobChange, cancel, change
+from voda.application.job_lookup import job_of
 from voda.application.submit_job import JobSubmitter
+from voda.auth.callers import Caller, require_owner
 from voda.domain.errors import InvalidField
 
 _LISTS_KEPT: Final = 16
@@ -88,7 +88,7 @@ class JobHandlers:
 
     async def get(self, request: web.Request, _who: Caller) -> web.Response:
         """Show a job."""
-        record = job_of(request, self._backend)
+        record = job_of(self._backend, request.match_info["job_id"])
         etag = str(record.revision)
         if is_unchanged(request, etag):
             return web.Response(status=304, headers={hdrs.ETAG: f'"{etag}"'})
@@ -96,8 +96,8 @@ class JobHandlers:
 
     async def change(self, request: web.Request, who: Caller) -> web.Response:
         """Change a job's wishes."""
-        record = job_of(request, self._backend)
-        refuse_foreign(record.spec, who, what="change it")
+        record = job_of(self._backend, request.match_info["job_id"])
+        require_owner(record.spec, who, what="change it")
         wishes = await body_of(request, JobChange, self._limits)
         record = await change(self._backend, record, wishes, who, is_expected=_expected(request))
         return as_json(self._rendering.job(record), etag=str(record.revision))
@@ -105,8 +105,8 @@ class JobHandlers:
     async def delete(self, request: web.Request, who: Caller) -> web.Response:
         """Have a job canceled."""
         query = query_of(request, DeleteQuery)
-        record = job_of(request, self._backend)
-        refuse_foreign(record.spec, who, what="delete it")
+        record = job_of(self._backend, request.match_info["job_id"])
+        require_owner(record.spec, who, what="delete it")
         if not query.reason.isprintable():
             raise InvalidField("reason", "reason: expected one line of printable characters")
         await cancel(self._backend, record, who, reason=query.reason, is_expected=_expected(request))
@@ -199,8 +199,8 @@ def routes(backend: Backend) -> Sequence[Operation]:
     ]
 
 
-def _expected(request: web.Request) -> Callable[[str], bool] | None:
+def _expected(request: web.Request) -> Callable[[int], bool] | None:
     """Return whether a revision is what the caller has seen (If-Match); None where any will do."""
     if request.headers.get(hdrs.IF_MATCH, "*").strip() == "*":
         return None
-    return lambda revision: is_expected(request, revision)
+    return lambda revision: is_expected(request, str(revision))

@@ -11,11 +11,10 @@ from msgspec import Meta, Struct
 
 from voda.api.operation import TEXT, WRITERS, Operation, Response
 from voda.api.requests import answered, query_of
-from voda.api.schemas.service import Caller
 from voda.api.streams import StreamedResponse
 from voda.application.backend import Backend
 from voda.application.job_lookup import spec_of
-from voda.application.resolve_job import refuse_foreign
+from voda.auth.callers import Caller, require_owner
 from voda.cluster.port import Outputs
 from voda.domain.errors import NotFound
 from voda.domain.job import JobSpec
@@ -84,7 +83,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
 
 async def _allowed(backend: Backend, request: web.Request, who: Caller) -> tuple[JobSpec, Outputs]:
     spec = await spec_of(backend, request.match_info["job_id"])
-    refuse_foreign(spec, who, what="read its output")
+    require_owner(spec, who, what="read its output")
     if (outputs := backend.outputs.get(spec.pool)) is None:
         raise NotFound(f"the cluster behind pool {spec.pool} keeps no output; ask it for that of job {spec.job_id}")
     return spec, outputs

@@ -10,9 +10,9 @@ from voda.api.operation import Operation, Response
 from voda.api.presenters.nodes import nodes_of
 from voda.api.requests import answered, query_of
 from voda.api.schemas.pools import NodeList, NodeView
-from voda.api.schemas.service import Caller
 from voda.application import pools
 from voda.application.backend import Backend
+from voda.auth.callers import Caller
 from voda.domain.errors import NotFound
 
 _TAG = "Nodes"

@@ -17,8 +17,8 @@ from aiohttp import web
 from voda.api.openapi import document
 from voda.api.operation import OPEN, OPERATIONS, Operation, Response
 from voda.api.requests import as_json, is_unchanged
-from voda.api.schemas.service import Caller
 from voda.application.backend import Backend
+from voda.auth.callers import Caller
 
 _HTML: Final = "text/html"
 _TAG: Final = "Service"

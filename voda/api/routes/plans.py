@@ -9,9 +9,9 @@ from voda.api.operation import Operation, Response
 from voda.api.presenters.plans import plan_of
 from voda.api.requests import answered
 from voda.api.schemas.pools import PlanView
-from voda.api.schemas.service import Caller
 from voda.application import pools
 from voda.application.backend import Backend
+from voda.auth.callers import Caller
 from voda.domain import plan as domain
 from voda.domain.errors import NotFound
 from voda.timetravel.plans import plan_numbered, position_of

@@ -7,11 +7,11 @@ from aiohttp import web
 from voda.api.operation import ADMINS, JSON, Operation, RequestBody, Response
 from voda.api.presenters.pools import pool_of, revision_of, settings_of
 from voda.api.requests import answered, body_of, is_expected, is_unchanged
-from voda.api.schemas.pools import PoolList, PoolView, SettingsChange, SettingsView
-from voda.api.schemas.service import Caller
+from voda.api.schemas.pools import PoolList, PoolView, SettingsView
 from voda.application import pools
 from voda.application.backend import Backend
-from voda.application.change_settings import changed
+from voda.application.change_settings import SettingsChange, changed
+from voda.auth.callers import Caller
 
 _TAG = "Pools"
 _POOL = {"pool": "Name of the pool."}
@@ -36,8 +36,14 @@ def routes(backend: Backend) -> Sequence[Operation]:
     async def change_settings(request: web.Request, who: Caller) -> web.StreamResponse:
         pool = pools.known(backend, request.match_info["pool"])
         change = await body_of(request, SettingsChange, backend.limits)
-        settings = await changed(
-            backend, pool, change, actor=who.user, is_expected=lambda revision: is_expected(request, revision)
+        settings = settings_of(
+            await changed(
+                backend,
+                pool,
+                change,
+                actor=who.user,
+                is_expected=lambda now: is_expected(request, revision_of(settings_of(now))),
+            )
         )
         return answered(settings, etag=revision_of(settings))
 

@@ -14,11 +14,11 @@ from voda.api.operation import WRITERS, YAML, Operation, RequestBody, Response
 from voda.api.presenters.jobs import reports_of
 from voda.api.requests import answered, body_of
 from voda.api.routes.jobs import JOB_ID, JOB_PATH
-from voda.api.schemas.jobs import ProgressReport, ReportList
-from voda.api.schemas.service import Caller
+from voda.api.schemas.jobs import ReportList
 from voda.application.backend import Backend
-from voda.application.change_job import report
-from voda.application.resolve_job import job_of, refuse_foreign
+from voda.application.change_job import ProgressReport, report
+from voda.application.job_lookup import job_of
+from voda.auth.callers import Caller, require_owner
 from voda.domain.errors import NotAllowed, NotFound
 from voda.events.types import JobSubmitted
 
@@ -35,18 +35,18 @@ class ProgressHandlers:
             raise NotAllowed(
                 f"this token is job {who.job_id}'s, which reports at /api/v1/jobs/{who.job_id}/progress alone"
             )
-        record = job_of(request, self._backend)
+        record = job_of(self._backend, request.match_info["job_id"])
         await report(self._backend, record, await body_of(request, ProgressReport, self._backend.limits), who)
         return web.Response(status=204)
 
     async def list(self, request: web.Request, _who: Caller) -> web.Response:
         """Show what was reported."""
-        return answered(reports_of(job_of(request, self._backend)))
+        return answered(reports_of(job_of(self._backend, request.match_info["job_id"])))
 
     async def manifest(self, request: web.Request, who: Caller) -> web.Response:
         """Show what was submitted."""
-        record = job_of(request, self._backend)
-        refuse_foreign(record.spec, who, what="read its manifest")
+        record = job_of(self._backend, request.match_info["job_id"])
+        require_owner(record.spec, who, what="read its manifest")
         events = await self._backend.store.read(record.submitted_position - 1, 1)
         fact = events[0].data
         if not isinstance(fact, JobSubmitted) or fact.spec.manifest is None:

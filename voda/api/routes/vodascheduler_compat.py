@@ -16,15 +16,14 @@ from msgspec import Meta, Struct
 from voda.api.operation import ADMINS, JSON, TEXT, WRITERS, YAML, Operation, RequestBody, Response
 from voda.api.presenters.vodascheduler import dated, head, policy_of, row, seconds_of, text_of
 from voda.api.requests import manifest_of, query_of, raw_body
-from voda.api.schemas.pools import SettingsChange, SettingsView
-from voda.api.schemas.service import Caller
 from voda.application import pools
 from voda.application.backend import Backend
 from voda.application.change_job import cancel
-from voda.application.change_settings import changed
-from voda.application.resolve_job import refuse_foreign
+from voda.application.change_settings import SettingsChange, changed
 from voda.application.submit_job import JobSubmitter
+from voda.auth.callers import Caller, require_owner
 from voda.domain.errors import InvalidField, NotFound
+from voda.domain.state import Settings
 
 _TAG: Final = "Ancestor"
 _ANSWER: Final = (Response(media_type=TEXT),)
@@ -64,7 +63,7 @@ class CompatHandlers:
         named = text_of(await raw_body(request, self._backend.limits))
         if (record := self._backend.view.roster.find(named)) is None:
             raise NotFound(f"job {named[:80]!r} is not known: GET /training lists the jobs there are")
-        refuse_foreign(record.spec, who, what="delete it")
+        require_owner(record.spec, who, what="delete it")
         await cancel(self._backend, record, who)
         return web.Response(text=f"Training job deleted: {record.spec.job_id}\n")
 
@@ -95,7 +94,7 @@ class CompatHandlers:
         settings = await self._change(pool, {"ratelimit_s": asked}, who)
         return web.Response(text=f"Scheduler: {pool}\nRe-scheduling ratelimit (sec): {settings.ratelimit_s:g}\n")
 
-    async def _change(self, pool: str, fields: Mapping[str, Any], who: Caller) -> SettingsView:
+    async def _change(self, pool: str, fields: Mapping[str, Any], who: Caller) -> Settings:
         try:
             change = msgspec.convert(fields, SettingsChange)
         except msgspec.ValidationError as error:

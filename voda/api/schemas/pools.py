@@ -1,12 +1,11 @@
 """Pools: their nodes, settings and plans."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from typing import Annotated
 
-from msgspec import UNSET, UnsetType
+from msgspec import Meta
 
-from voda.api import fields
-from voda.api.schemas.base import Request, View
+from voda.api.schemas.base import Instant, View
 
 
 class NodeView(View, frozen=True, kw_only=True):
@@ -16,14 +15,12 @@ class NodeView(View, frozen=True, kw_only=True):
     pool: str
     gpus: int
     foreign_gpus: int
-    used_gpus: int
-    """By workers observed."""
+    used_gpus: Annotated[int, Meta(description="By workers observed.")]
     free_gpus: int
     is_ready: bool
     is_schedulable: bool
     labels: Mapping[str, str]
-    jobs: Mapping[str, int]
-    """job id -> GPUs it holds here."""
+    jobs: Annotated[Mapping[str, int], Meta(description="job id -> GPUs it holds here.")]
 
 
 class NodeList(View, frozen=True, kw_only=True):
@@ -46,32 +43,16 @@ class SettingsView(View, frozen=True, kw_only=True):
     heeds_resize_cost: bool
 
 
-class SettingsChange(Request, frozen=True, kw_only=True, omit_defaults=True):
-    """New settings of a pool: a JSON merge patch."""
-
-    policy: str | UnsetType = UNSET
-    placer: str | UnsetType = UNSET
-    ratelimit_s: fields.SpanOfADay | UnsetType = UNSET
-    tiresias_demote_gpu_s: fields.Service | UnsetType = UNSET
-    tiresias_promote_knob: fields.Knob | UnsetType = UNSET
-    tiresias_compact_pending: fields.Pending | UnsetType = UNSET
-    resize_cost_s: fields.SpanOfADay | UnsetType = UNSET
-    span_penalty: fields.Share | UnsetType = UNSET
-    heeds_resize_cost: bool | UnsetType = UNSET
-
-
 class PoolView(View, frozen=True, kw_only=True):
     """One pool at a glance."""
 
     name: str
     nodes: int
-    gpus: int
-    """That plans may hand out."""
+    gpus: Annotated[int, Meta(description="That plans may hand out.")]
     used_gpus: int
     waiting: int
     running: int
-    plan: int
-    """Number of the plan in force."""
+    plan: Annotated[int, Meta(description="Number of the plan in force.")]
     settings: SettingsView
     revision: str
 
@@ -87,15 +68,17 @@ class PlanView(View, frozen=True, kw_only=True):
 
     pool: str
     number: int
-    position: int
-    """Of the event; 0 before the first plan."""
+    position: Annotated[int, Meta(description="Of the event; 0 before the first plan.")]
     based_on: int
     policy: str
     placer: str
     cause: str
-    decided_at: datetime | None
-    placement: Mapping[str, tuple[str, ...]]
-    """job id -> node of each worker, by index."""
+    decided_at: Instant | None
+    placement: Annotated[Mapping[str, tuple[str, ...]], Meta(description="job id -> node of each worker, by index.")]
     reasons: Mapping[str, str]
-    changed: tuple[str, ...] = ()
-    """Jobs that this plan placed otherwise than the one before; only of a plan asked for by number."""
+    changed: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Jobs that this plan placed otherwise than the one before; only of a plan asked for by number."
+        ),
+    ] = ()

@@ -1,6 +1,8 @@
 """The server itself: who asks, what it is, what went wrong."""
 
-from typing import Literal
+from typing import Annotated
+
+from msgspec import Meta
 
 from voda.api.schemas.base import View
 
@@ -11,18 +13,10 @@ class Problem(View, frozen=True, kw_only=True, omit_defaults=True):
     type: str = "about:blank"
     title: str
     status: int
-    detail: str
-    """One sentence: what, which, expected, got, and what to do next."""
-    field: str = ""
-    """Path of the field that is wrong, e.g. spec.mpiReplicaSpecs.Worker.replicas."""
-    job_id: str = ""
-
-
-class Caller(View, frozen=True, kw_only=True):
-    """Whom the server takes the caller for."""
-
-    user: str
-    role: Literal["admin", "user", "viewer", "job"]
+    detail: Annotated[str, Meta(description="One sentence: what, which, expected, got, and what to do next.")]
+    field: Annotated[
+        str, Meta(description="Path of the field that is wrong, e.g. spec.mpiReplicaSpecs.Worker.replicas.")
+    ] = ""
     job_id: str = ""
 
 

@@ -11,12 +11,10 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from voda.api.problems import TooManyJobs
-from voda.api.schemas.jobs import WarningView
-from voda.api.schemas.service import Caller
 from voda.application.backend import Backend
 from voda.application.registration.ports import JobSite
 from voda.application.submit_job import JobSubmitter
+from voda.auth.callers import Caller
 from voda.cluster.kubernetes.client.errors import Conflict
 from voda.cluster.kubernetes.client.paths import object_path
 from voda.cluster.kubernetes.kinds.base import JobKind, Site
@@ -26,8 +24,9 @@ from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobObject, Metadata
 from voda.cluster.kubernetes.state.inventory import Seen
 from voda.cluster.kubernetes.state.job_annotations import foreign_manager, manifest_of, user_of
-from voda.domain.errors import AlreadyExists, InvalidInput
+from voda.domain.errors import AlreadyExists, InvalidInput, TooManyJobs
 from voda.domain.job import JobSpec
+from voda.manifests.parsed import Omission
 from voda.projections.records import JobRecord
 
 _log = logging.getLogger(__name__)
@@ -236,7 +235,7 @@ class Adoption:
             self._adopted("refused")
             await self._patched(kind, meta, {}, {"uid": meta.uid}, annotations=changes)
 
-    def _warn(self, kind: JobKind, meta: Metadata, warnings: Sequence[WarningView]) -> None:
+    def _warn(self, kind: JobKind, meta: Metadata, warnings: Sequence[Omission]) -> None:
         if warnings:
             told = [f"{warned.field}: {warned.message}" for warned in warnings[:_MOST_WARNINGS]]
             more = [f"and {len(warnings) - _MOST_WARNINGS} more"] if len(warnings) > _MOST_WARNINGS else []

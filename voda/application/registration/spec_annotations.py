@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from voda.api.schemas.jobs import JobChange
-from voda.api.schemas.service import Caller
 from voda.application import change_job
 from voda.application.backend import Backend
+from voda.application.change_job import JobChange
 from voda.application.registration.adoption import Announce, Refused
 from voda.application.registration.ports import JobSite
+from voda.auth.callers import Caller
 from voda.cluster.kubernetes.client.paths import object_path
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.reporting.kube_events import Announcement, subject_of
