@@ -26,6 +26,7 @@ from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, NodeJoined
 from voda.log.memory import MemoryStore
 from voda.log.store import EventStore
+from voda.telemetry.prometheus import PrometheusTelemetry
 
 T = TypeVar("T")
 START = 1_700_000_000.0
@@ -108,9 +109,15 @@ async def a_backend(
     store, clock = store or MemoryStore(), clock or VirtualClock(START, prefix="id-")
     view = ReadModel(store)
     await view.open()
+    telemetry = PrometheusTelemetry()
+    shown = {"telemetry": telemetry, "exposition": telemetry.exposition}
     following = asyncio.get_running_loop().create_task(view.run())
     backend = Backend(
-        store=store, clock=clock, view=view, access=access or Authenticator.none(), **{"pools": ("default",), **fields}
+        store=store,
+        clock=clock,
+        view=view,
+        access=access or Authenticator.none(),
+        **{"pools": ("default",), **shown, **fields},
     )
     if await store.position() == 0:
         for name, gpus in ({"n1": 4} if nodes is None else nodes).items():

@@ -33,7 +33,7 @@ from voda.domain.job import JobSpec
 from voda.events.envelope import Event
 from voda.log.instrumented_store import TimedStore
 from voda.log.store import EventStore
-from voda.telemetry.instruments import Metrics
+from voda.telemetry.prometheus import PrometheusTelemetry
 
 _SNAPSHOT_S: Final = 1_200.0
 """Far more often than in the product, so that restarts find one."""
@@ -50,14 +50,14 @@ class Service:
         lease: LeaseConnection,
         clusters: Mapping[str, Callable[[Callable[[str], JobSpec | None]], ClusterConnection]],
         clock: Clock,
-        metrics: Metrics,
+        telemetry: PrometheusTelemetry,
         terms: ElectionTimeouts,
     ) -> None:
         self.me = me
         self.log = log
         self.lease = lease
         self.clock = clock
-        self.store: EventStore = TimedStore(log, self._appended)
+        self.store: EventStore = TimedStore(log, appended=lambda outcome: self.reach.appended(outcome))
         self.reach = LogLiveness(self.store, patience_s=terms.renew_deadline_s)
         self.view = ReadModel(self.store)
         self.clusters = {pool: connect(self.spec) for pool, connect in clusters.items()}
@@ -67,7 +67,7 @@ class Service:
                 cluster,
                 store=self.store,
                 clock=clock,
-                metrics=metrics,
+                telemetry=telemetry,
                 at_once=AT_ONCE,
                 folded=self.view.live,
             )
@@ -82,7 +82,8 @@ class Service:
             access=Authenticator.none(),
             pools=tuple(self.clusters),
             limits=self.limits,
-            metrics=metrics,
+            telemetry=telemetry,
+            exposition=telemetry.exposition,
         )
         self.door: Door | None = None
 
@@ -172,6 +173,3 @@ class Service:
     def _see(self, event: Event) -> None:
         for loop in self.loops.values():
             loop.see(event)
-
-    def _appended(self, outcome: str, _facts: int, _seconds: float) -> None:
-        self.reach.appended(outcome)

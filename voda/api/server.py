@@ -7,9 +7,10 @@ import asyncio
 import importlib
 import pkgutil
 from collections.abc import Sequence
+from typing import Final
 
 from aiohttp import hdrs, web
-from aiohttp.typedefs import Handler
+from aiohttp.typedefs import Handler, Middleware
 
 from voda.api import routes
 from voda.api.connections import in_progress
@@ -18,13 +19,16 @@ from voda.api.origin_check import refuse_foreign_page
 from voda.api.problems import problems
 from voda.api.read_your_writes import asks_for_level, levelled, tell
 from voda.application.backend import Backend
+from voda.clock import stopwatch
 from voda.domain.errors import InvalidField, NotAllowed, Unauthorized
-from voda.telemetry.http_middleware import metered
+from voda.metrics import HTTP_DURATION, HTTP_IN_PROGRESS, HTTP_REQUESTS, Telemetry
+
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 
 
 def application(backend: Backend) -> web.Application:
     """Return the web application of all modules in voda.api.routes."""
-    middlewares = (metered(backend.metrics), in_progress, problems(backend.clock.new_id))
+    middlewares = (measured(backend.telemetry), in_progress, problems(backend.clock.new_id))
     app = web.Application(middlewares=middlewares, client_max_size=backend.limits.body_bytes)
     app[OPERATIONS] = operations(backend)
     app[ENDING] = asyncio.Event()
@@ -92,6 +96,41 @@ def _token(request: web.Request) -> str | None:
     if scheme.lower() != "bearer":
         raise Unauthorized("the header Authorization is of another kind, expected `Authorization: Bearer TOKEN`")
     return token.strip()
+
+
+def measured(telemetry: Telemetry) -> Middleware:
+    """Return the middleware that counts and times requests by route; the outermost, so that it sees every answer.
+
+    A request of a route or method that is not one of ours is counted under one name, so that no caller makes labels.
+    """
+    under_way = 0
+
+    @web.middleware
+    async def measure(request: web.Request, handler: Handler) -> web.StreamResponse:
+        nonlocal under_way
+        resource = request.match_info.route.resource
+        route = resource.canonical if resource is not None else "none"
+        labels = request.method if request.method in _METHODS else "other", route
+        status, is_stream, laps = "aborted", False, list[float]()
+        under_way += 1
+        telemetry.set(HTTP_IN_PROGRESS, under_way)
+        try:
+            with stopwatch(laps):
+                response = await handler(request)
+            status, is_stream = str(response.status), not isinstance(response, web.Response)
+            return response
+        except web.HTTPException as error:
+            status = str(error.status)
+            raise
+        finally:
+            under_way -= 1
+            telemetry.set(HTTP_IN_PROGRESS, under_way)
+            telemetry.count(HTTP_REQUESTS, *labels, status)
+            # A stream lasts as long as somebody reads it, which says nothing about voda.
+            if not is_stream:
+                telemetry.observe(HTTP_DURATION, laps[0], *labels)
+
+    return measure
 
 
 async def _end_streams(app: web.Application) -> None:

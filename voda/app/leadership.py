@@ -9,7 +9,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing, suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -39,6 +39,7 @@ from voda.domain.errors import (
     VodaError,
 )
 from voda.domain.lease import Lease, LeaseStore
+from voda.metrics import LEASE_RENEWALS_FAILED, NO_TELEMETRY, Telemetry
 
 _log = logging.getLogger(__name__)
 
@@ -52,22 +53,6 @@ _PAUSE_S: Final = 0.1
 """Before asking again at once: whatever the server answers, it is not asked without end."""
 
 
-class Observer(Protocol):
-    """Who measures a leadership; it changes nothing."""
-
-    def leads(self, epoch: int) -> None:
-        """Take note that the Lease was taken."""
-        ...
-
-    def stepped_down(self, reason: str) -> None:
-        """Take note that the leadership ended."""
-        ...
-
-    def renewed(self, *, succeeded: bool) -> None:
-        """Take note of an attempt to renew the Lease."""
-        ...
-
-
 class Leadership:
     """One candidate.
 
@@ -76,7 +61,7 @@ class Leadership:
         epochs: of the log.
         me: identity; of this very process, never used by another one.
         terms: all candidates' alike.
-        observer: who measures it.
+        telemetry: counts the renewals that fail.
     """
 
     def __init__(
@@ -86,7 +71,7 @@ class Leadership:
         me: str,
         *,
         terms: ElectionTimeouts | None = None,
-        observer: Observer | None = None,
+        telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self.me = me
         self.trouble = ""
@@ -94,7 +79,7 @@ class Leadership:
         self._keeper = lease
         self._epochs = epochs
         self._terms = terms or ElectionTimeouts()
-        self._observer = observer
+        self._telemetry = telemetry
         self._wake = asyncio.Event()
         self._sight = ObservedLease()
         self._term: Term | None = None
@@ -152,7 +137,7 @@ class Leadership:
         """Lead until the Lease is lost, or `lead` ends."""
         assert self._term is not None, "only a leader leads"
         epoch, reason = self._term.epoch, "cancelled"
-        self._note_lead(epoch)
+        _log.info("leads lease=%s epoch=%d me=%s", self._keeper.key, epoch, self.me)
         try:
             async with asyncio.TaskGroup() as group:
                 leading = group.create_task(self._lead(lead, epoch))
@@ -163,7 +148,7 @@ class Leadership:
             reason = f"fenced: {single(errors)}"
         finally:
             self._term = None
-            self._note_end(epoch, reason)
+            _log.info("stepped down lease=%s epoch=%d reason=%s", self._keeper.key, epoch, reason)
             await self._release()
         # A group whose task fails while it is cancelled from outside tells of the failure alone.
         task = asyncio.current_task()
@@ -228,8 +213,8 @@ class Leadership:
         succeeded = await self._ask(lambda: self._keeper.renew(lease), within_s=min(_REQUEST_S, left_s))
         if succeeded:
             self._term = replace(term, renewed_at=began)
-        if self._observer is not None:
-            self._observer.renewed(succeeded=succeeded)
+        else:
+            self._telemetry.count(LEASE_RENEWALS_FAILED)
 
     async def _ask(self, request: Callable[[], Awaitable[Lease | None]], *, within_s: float = _REQUEST_S) -> bool:
         """Ask the server and learn from its answer; return whether it did as asked."""
@@ -299,16 +284,6 @@ class Leadership:
             _log.warning("lease not reached lease=%s reason=%s", self._keeper.key, error)
         patience_s = error.retry_after_s if isinstance(error, ClusterUnavailable) else 0.0
         self._retry_at = _now() + max(self._terms.retry_s, patience_s)
-
-    def _note_lead(self, epoch: int) -> None:
-        _log.info("leads lease=%s epoch=%d me=%s", self._keeper.key, epoch, self.me)
-        if self._observer is not None:
-            self._observer.leads(epoch)
-
-    def _note_end(self, epoch: int, reason: str) -> None:
-        _log.info("stepped down lease=%s epoch=%d reason=%s", self._keeper.key, epoch, reason)
-        if self._observer is not None:
-            self._observer.stepped_down(reason)
 
 
 def _now() -> float:

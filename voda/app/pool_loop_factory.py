@@ -11,12 +11,12 @@ from voda.controller.controller import Controller
 from voda.controller.instrumented import timed_placers, timed_policies
 from voda.controller.pool_loop import PoolLoop
 from voda.log.store import EventStore
+from voda.metrics import Telemetry
 from voda.placement.registry import placer
 from voda.policies.registry import policy
 from voda.projections.live import Live
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
-from voda.telemetry.instruments import Metrics
 
 AT_ONCE: Final = 16
 """Jobs whose actions a cluster that is far away is asked for at a time."""
@@ -30,7 +30,7 @@ def pool_loop(  # noqa: PLR0913 - its ports
     *,
     store: EventStore,
     clock: Clock,
-    metrics: Metrics,
+    telemetry: Telemetry,
     at_once: int = 1,
     folded: Live | None = None,
 ) -> PoolLoop:
@@ -41,11 +41,11 @@ def pool_loop(  # noqa: PLR0913 - its ports
         cluster: of the pool.
         store: the log.
         clock: of the service.
-        metrics: of the service.
+        telemetry: of the service.
         at_once: jobs whose actions are under way at a time.
         folded: see Controller.
     """
-    watcher, meter = pool_watcher(pool, store, clock), metrics.watch(pool)
+    watcher = pool_watcher(pool, store, clock)
     return PoolLoop(
         clock=clock,
         cluster=cluster,
@@ -53,21 +53,21 @@ def pool_loop(  # noqa: PLR0913 - its ports
             pool=pool,
             store=store,
             clock=clock,
-            policies=timed_policies(policy, meter.allocated),
-            placers=timed_placers(placer, meter.placed),
-            observer=meter,
+            policies=timed_policies(policy, telemetry, pool),
+            placers=timed_placers(placer, telemetry, pool),
+            telemetry=telemetry,
             folded=folded,
         ),
         reconciler=WorkerReconciler(
             cluster=cluster,
             watcher=watcher,
             clock=clock,
-            applied=meter.applied,
+            telemetry=telemetry,
             concurrency=at_once,
             jitter=_JITTER,
         ),
         watcher=watcher,
-        healed=meter.healed,
+        telemetry=telemetry,
     )
 
 

@@ -18,7 +18,7 @@ from voda.app.service import MachineService, serving_from
 from voda.controller.leader_epochs import Epochs
 from voda.domain.errors import StoreNotWritable, TransientError
 from voda.log.lease.factory import lease_of
-from voda.telemetry.leadership import LeadershipMetrics
+from voda.telemetry.gauges import leadership_gauges
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +70,8 @@ def _leadership(service: MachineService, me: str) -> Leadership:
         return service.home.identity(service.clock.new_id)
 
     epochs = Epochs(service.store, service.clock, machine)
-    lease, metrics = lease_of(service.durable, clock=service.clock), LeadershipMetrics(service.metrics.registry)
-    leadership = Leadership(lease, epochs, me, terms=LOG_TIMEOUTS, observer=metrics)
-    metrics.show(leadership)
+    lease, telemetry = lease_of(service.durable, clock=service.clock), service.telemetry
+    leadership = Leadership(lease, epochs, me, terms=LOG_TIMEOUTS, telemetry=telemetry)
+    telemetry.show("election")
+    telemetry.read(lambda: leadership_gauges(leadership))
     return leadership

@@ -42,7 +42,7 @@ from voda.manifests.parsed import Omission
 from voda.manifests.warnings.local_warnings import on_this_machine, refuse_unrunnable
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
-from voda.telemetry.instruments import Metrics
+from voda.telemetry.prometheus import PrometheusTelemetry
 
 _log = logging.getLogger(__name__)
 
@@ -57,8 +57,8 @@ class MachineService:
         self.leadership: Leadership | None = None
         """Of a replica; None where it is alone."""
         self.durable = store
-        self.metrics = Metrics()
-        self.store: EventStore = TimedStore(ArchivedStore(store, config.archive()), self.metrics.appended)
+        self.telemetry = PrometheusTelemetry()
+        self.store: EventStore = TimedStore(ArchivedStore(store, config.archive()), self.telemetry)
         self.clock = clock
         self.view = ReadModel(self.store)
         self.access = Authenticator.open(home.folder, clock) if options.has_tokens else Authenticator.none()
@@ -124,7 +124,8 @@ class MachineService:
             omissions=_honoured,
             not_ready=self.trouble,
             limits=CallerLimits(jobs_per_user=self.options.jobs_per_user),
-            metrics=self.metrics,
+            telemetry=self.telemetry,
+            exposition=self.telemetry.exposition,
         )
 
     def see(self, event: Event) -> None:
@@ -150,7 +151,9 @@ class MachineService:
         """
         clusters = self.machine.clusters(self.clock, self.spec, self.environment)
         self.loops = [
-            pool_loop(pool, cluster, store=self.store, clock=self.clock, metrics=self.metrics, folded=self.view.live)
+            pool_loop(
+                pool, cluster, store=self.store, clock=self.clock, telemetry=self.telemetry, folded=self.view.live
+            )
             for pool, cluster in clusters.items()
         ]
         snapshots = Snapshots(self.store, self.view)

@@ -15,7 +15,7 @@ from voda.log.store import EventStore
 from voda.manifests.parse import ACCELERATOR
 from voda.manifests.parsed import Omission
 from voda.manifests.read.size_limits import MOST_BYTES
-from voda.telemetry.instruments import Metrics
+from voda.metrics import NO_TELEMETRY, Telemetry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,5 +59,6 @@ class Backend:
     not_ready: Callable[[], str] = str
     """Why the service is not ready, one sentence; empty when it is."""
     limits: CallerLimits = CallerLimits()
-    metrics: Metrics = field(default_factory=Metrics)
-    """What is counted and timed; the composition root has the ports feed it, too."""
+    telemetry: Telemetry = NO_TELEMETRY
+    exposition: Callable[[], bytes] = bytes
+    """Returns what telemetry took, as Prometheus reads it."""

@@ -7,7 +7,7 @@ Rules: decide from the log alone; one writer decides (its epoch fences former le
 import asyncio
 import math
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from voda.clock import Clock, stopwatch
 from voda.controller.follower import catch_up, restore
@@ -24,6 +24,7 @@ from voda.events.types import (
     LeaderElected,
 )
 from voda.log.store import EventStore
+from voda.metrics import CONTROLLER_STEP_DURATION, NO_TELEMETRY, REPLAN_DURATION, Telemetry
 from voda.placement.base import Placer
 from voda.planner.decide import changes, decide
 from voda.policies.base import Policy, has_queues
@@ -52,22 +53,10 @@ SPEEDUP_CHANGED: Final = "speedup.changed"
 """Cause of a plan that is due because a job's measured speed changed materially; not an event of its own."""
 
 
-class Observer(Protocol):
-    """Who measures a controller; it changes nothing."""
-
-    def stepped(self, seconds: float) -> None:
-        """Take note that a step took this long."""
-        ...
-
-    def decided(self, seconds: float) -> None:
-        """Take note that a decision, recorded or not, took this long."""
-        ...
-
-
 class Controller:
     """Decides for one pool. Not safe for concurrent steps: one leader, one writer."""
 
-    def __init__(  # noqa: PLR0913 - its ports, and who measures it
+    def __init__(  # noqa: PLR0913 - its ports
         self,
         *,
         pool: str,
@@ -75,7 +64,7 @@ class Controller:
         clock: Clock,
         policies: Callable[[str], Policy],
         placers: Callable[[str], Placer],
-        observer: Observer | None = None,
+        telemetry: Telemetry = NO_TELEMETRY,
         folded: Live | None = None,
     ) -> None:
         """Decide for the pool from now on.
@@ -86,7 +75,7 @@ class Controller:
             clock: dates the decisions.
             policies: by name.
             placers: by name.
-            observer: who measures it.
+            telemetry: takes how long steps and decisions last.
             folded: the same log as somebody else in this process has folded it; its state at the time is where this
                 controller begins, so that several need not each read the log.
         """
@@ -96,7 +85,7 @@ class Controller:
         self._clock = clock
         self._policies = policies
         self._placers = placers
-        self._observer = observer
+        self._telemetry = telemetry
         self._folded = folded
         self._stream = f"decisions.{pool}"
         self._version = 0
@@ -175,8 +164,7 @@ class Controller:
         laps: list[float] = []
         with stopwatch(laps):
             due_at = await self._step()
-        if self._observer is not None:
-            self._observer.stepped(laps[0])
+        self._telemetry.observe(CONTROLLER_STEP_DURATION, laps[0], self.pool)
         return due_at
 
     async def _step(self) -> float:
@@ -207,8 +195,7 @@ class Controller:
         await asyncio.sleep(0)
         with stopwatch(laps):
             fact = changes(state.plan, plan, self.live.cluster.undecided(self.pool))
-        if self._observer is not None:
-            self._observer.decided(sum(laps))
+        self._telemetry.observe(REPLAN_DURATION, sum(laps), self.pool)
         if fact is not None:
             await self._append(fact)
         # Not before: a decision that the store did not take is still due.

@@ -28,6 +28,7 @@ from voda.domain.errors import (
 from voda.domain.state import ClusterState
 from voda.events.envelope import Event, Fact
 from voda.events.types import JobCancelRequested
+from voda.metrics import DRIFT_HEALED, LAST_DRIFT, NO_TELEMETRY, Telemetry
 from voda.projections.live import Live
 from voda.reconcilers.resync import overlooked
 from voda.reconcilers.watcher import Watcher
@@ -50,7 +51,7 @@ _LONGEST_ASKED_S: Final = 60.0
 class PoolLoop:
     """Controller, reconciler and watcher of one pool, driven by the log and the cluster."""
 
-    def __init__(  # noqa: PLR0913 - its ports, and who measures it
+    def __init__(  # noqa: PLR0913 - its ports
         self,
         *,
         clock: Clock,
@@ -58,7 +59,7 @@ class PoolLoop:
         controller: Controller,
         reconciler: WorkerReconciler,
         watcher: Watcher,
-        healed: Callable[[int], None] | None = None,
+        telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self.is_leading = False
         self.trouble = ""
@@ -69,8 +70,7 @@ class PoolLoop:
         self._controller = controller
         self._reconciler = reconciler
         self._watcher = watcher
-        self._healed = healed
-        """Is told at every relist how many facts it healed, 0 nearly always."""
+        self._telemetry = telemetry
         self._wake = asyncio.Event()
         self._notices: deque[Notice] = deque()
         self._unwritten: Fact | None = None
@@ -125,7 +125,7 @@ class PoolLoop:
                     await self._sleep_until(await self._again(self._step))
         finally:
             self.is_leading, self.trouble = False, ""
-            self._tell_healed(0)
+            self._count_healed(0)
 
     async def _listen(self) -> None:
         """Take the cluster's notices as they come."""
@@ -199,7 +199,7 @@ class PoolLoop:
             kinds = Counter(fact.TYPE for fact in missing)
             _log.warning("healed pool=%s facts=%s", self.pool, ",".join(f"{kind}:{n}" for kind, n in kinds.items()))
             await self._watcher.record(missing)
-        self._tell_healed(len(missing))
+        self._count_healed(len(missing))
         self._suspects = tuple(fact for fact in found if fact not in missing)
         self._is_stale = True
         self._relist_at = self._next_look()
@@ -207,9 +207,9 @@ class PoolLoop:
     def _next_look(self) -> float:
         return self._clock.now() + (_LOOK_AGAIN_S if self._suspects else RELIST_S)
 
-    def _tell_healed(self, facts: int) -> None:
-        if self._healed is not None:
-            self._healed(facts)
+    def _count_healed(self, facts: int) -> None:
+        self._telemetry.count(DRIFT_HEALED, self.pool, by=facts)
+        self._telemetry.set(LAST_DRIFT, facts, self.pool)
 
     async def _state(self) -> ClusterState:
         await self._controller.catch_up()

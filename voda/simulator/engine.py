@@ -28,6 +28,7 @@ from voda.events.types import (
 from voda.log.append_plan import taken_over
 from voda.log.memory import MemoryStore
 from voda.log.store import Snapshot
+from voda.metrics import REPLAN_DURATION, Histogram, NoTelemetry
 from voda.placement.base import Placer
 from voda.placement.registry import placer
 from voda.policies.base import Policy
@@ -41,18 +42,16 @@ from voda.simulator.profile import Workload
 from voda.simulator.run import Enough, Opening, Options, Progress, Run, fresh
 
 
-class _Decisions:
+class _Decisions(NoTelemetry):
     """Keeps what each decision of a simulation took; there are only so many."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
-    def stepped(self, seconds: float) -> None:
-        """See Observer."""
-
-    def decided(self, seconds: float) -> None:
-        """See Observer."""
-        self.seconds.append(seconds)
+    def observe(self, histogram: Histogram, seconds: float, *_labels: str) -> None:
+        """See Telemetry.observe."""
+        if histogram is REPLAN_DURATION:
+            self.seconds.append(seconds)
 
 
 class Simulation:
@@ -88,7 +87,7 @@ class Simulation:
             clock=self._clock,
             policies=policies,
             placers=placers,
-            observer=self._decisions,
+            telemetry=self._decisions,
         )
         self._failures = FailureSchedule(
             [node.name for node in workload.nodes], options.failures, seed=options.seed, begins_at=workload.begins_at

@@ -1,4 +1,4 @@
-"""What there is, read from the view at the moment somebody asks: jobs, GPUs, plans, the log.
+"""Reads gauges at the moment somebody asks: jobs, GPUs, plans and the log from the view, and who leads.
 
 Rule: O(live jobs + nodes) per look, and nothing is kept from one look to the next.
 """
@@ -6,6 +6,7 @@ Rule: O(live jobs + nodes) per look, and nothing is kept from one look to the ne
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -16,6 +17,26 @@ from voda.domain.node import Node
 from voda.domain.plan import Plan
 
 _LIVE = (Phase.SUBMITTED, Phase.WAITING, Phase.RUNNING)
+
+
+class Leading(Protocol):
+    """A candidate for the leadership, as far as it is shown."""
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether it may act as the leader at this moment."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """Of its leadership; 0 while it does not lead."""
+        ...
+
+
+def leadership_gauges(candidate: Leading) -> Iterator[GaugeMetricFamily]:
+    """Yield who leads, as it stands."""
+    yield _gauge("leader", "1 while this replica leads, else 0.", value=candidate.is_leading)
+    yield _gauge("leader_epoch", "Epoch of this replica's leadership; 0 without.", value=candidate.epoch)
 
 
 class StateGauges(Collector):

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from voda.api.operation import OPEN, TEXT, Operation, Response
 from voda.application.backend import Backend
@@ -17,6 +17,7 @@ from voda.auth.callers import Caller
 from voda.domain.errors import TransientError, VodaError
 from voda.telemetry.gauges import StateGauges
 from voda.telemetry.job_counters import JobCounters
+from voda.telemetry.prometheus import CONTENT_TYPE
 
 _TAG: Final = "Service"
 _STORE_S: Final = 2.0
@@ -28,11 +29,11 @@ class HealthHandlers:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._trail = JobCounters(backend.metrics, backend.view.roster)
+        self._counters = JobCounters(backend.telemetry, backend.view.roster)
         self._gauges = StateGauges(backend)
         self._registry = CollectorRegistry()
         self._registry.register(self._gauges)
-        backend.view.each(self._trail.see)
+        backend.view.each(self._counters.see)
 
     async def live(self, _request: web.Request, _who: Caller) -> web.StreamResponse:
         """Say that the server answers."""
@@ -46,12 +47,12 @@ class HealthHandlers:
 
     async def metrics(self, _request: web.Request, _who: Caller) -> web.StreamResponse:
         """Return all figures."""
-        self._trail.settle()
+        self._counters.settle()
         with suppress(VodaError, TimeoutError):
             async with asyncio.timeout(_STORE_S):
                 await self._look_at_log()
-        body = generate_latest(self._backend.metrics.registry) + generate_latest(self._registry)
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+        body = self._backend.exposition() + generate_latest(self._registry)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
     async def _look_at_log(self) -> None:
         """Find out how far the view is behind the log, others' appends included."""

@@ -19,7 +19,6 @@ from voda.app.forecaster import Forecaster
 from voda.app.home import Home
 from voda.app.initial_settings import FirstSettings, RequestedSettings, settle
 from voda.app.kubernetes.event_logging import note
-from voda.app.kubernetes.gauge_sources import figures
 from voda.app.kubernetes.log_liveness import LogLiveness
 from voda.app.kubernetes.options import KubernetesOptions, PoolSettings, Surroundings
 from voda.app.kubernetes.pool_outputs import Everywhere
@@ -62,7 +61,9 @@ from voda.manifests.warnings.kubernetes_warnings import on_kubernetes, refuse_el
 from voda.placement.registry import placers
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
-from voda.telemetry.kubernetes import KubernetesMetrics
+from voda.telemetry.gauges import leadership_gauges
+from voda.telemetry.kubernetes import kubernetes_gauges
+from voda.telemetry.prometheus import PrometheusTelemetry
 
 _log = logging.getLogger(__name__)
 
@@ -82,13 +83,15 @@ class KubernetesService:
         store: DurableStore,
         api: Api,
         clock: SystemClock,
-        metrics: KubernetesMetrics,
+        telemetry: PrometheusTelemetry,
     ) -> None:
         self.url = ""
         self.options = options
         self.around = around
-        self.metrics = metrics
-        self.store: EventStore = TimedStore(ArchivedStore(store, config.archive()), self._appended)
+        self.telemetry = telemetry
+        self.store: EventStore = TimedStore(
+            ArchivedStore(store, config.archive()), telemetry, appended=lambda outcome: self.reach.appended(outcome)
+        )
         spans = terms(options.leader)
         self.reach = LogLiveness(self.store, patience_s=spans.renew_deadline_s)
         self.clock = clock
@@ -98,21 +101,19 @@ class KubernetesService:
         self.site = KubernetesSite(api, self._setup())
         self.lease = self._lease(store, api)
         epochs = Epochs(self.store, clock, self._cluster)
-        self.leadership = Leadership(self.lease, epochs, around.identity, terms=spans, observer=metrics.leadership)
-        metrics.leadership.show(self.leadership)
-        metrics.show(figures(self.site, self.view))
+        self.leadership = Leadership(self.lease, epochs, around.identity, terms=spans, telemetry=telemetry)
+        telemetry.read(lambda: leadership_gauges(self.leadership))
+        telemetry.read(lambda: kubernetes_gauges(self.site, self.view))
         self.backend = self._backend()
         fitting = Fitting(site=shape(options.cluster), environment=self.environment)
-        self.telling = Telling(
-            site=self.site, view=self.view, clock=clock, store=self.store, announced=metrics.announced
-        )
+        self.telling = Telling(site=self.site, view=self.view, clock=clock, store=self.store, telemetry=telemetry)
         self.registrar = Registrar(
             site=self.site,
             backend=self.backend,
             submits=JobSubmitter(self.backend),
             fitting=fitting,
             announce=self.telling.announce,
-            adopted=metrics.adopted,
+            telemetry=telemetry,
         )
 
     # ---- what the API asks
@@ -208,10 +209,6 @@ class KubernetesService:
         found = await self.site.api.get(_OLDEST, NamedObject)
         return found.metadata.uid if found is not None else ""
 
-    def _appended(self, outcome: str, facts: int, seconds: float) -> None:
-        self.metrics.appended(outcome, facts, seconds)
-        self.reach.appended(outcome)
-
     def _access(self) -> Authenticator:
         if not self.around.has_tokens:
             return Authenticator.none()
@@ -233,7 +230,8 @@ class KubernetesService:
             omissions=self._omissions,
             not_ready=self.trouble,
             limits=CallerLimits(jobs_per_user=self.options.jobs_per_user),
-            metrics=self.metrics,
+            telemetry=self.telemetry,
+            exposition=self.telemetry.exposition,
         )
 
     def _omissions(self, manifest: Mapping[str, Any]) -> Sequence[Omission]:
@@ -255,7 +253,7 @@ class KubernetesService:
             namespaces=self.options.cluster.namespaces,
             pools=tuple(self.options.pools),
             relist_s=self.options.cluster.relist_seconds,
-            observer=self.metrics,
+            telemetry=self.telemetry,
         )
 
     def _job_pools(self) -> Iterable[str]:
@@ -288,7 +286,7 @@ class KubernetesService:
             self.site.cluster(pool),
             store=self.store,
             clock=self.clock,
-            metrics=self.metrics,
+            telemetry=self.telemetry,
             at_once=AT_ONCE,
             folded=self.view.live,
         )
@@ -318,11 +316,11 @@ async def running(options: KubernetesOptions, around: Surroundings) -> AsyncIter
         with home.private_files():
             store = await open_store(options.log or home.log)
         stack.push_async_callback(store.close)
-        metrics = KubernetesMetrics()
-        api = await Api.open(around.kubeconfig, around.context, asked=metrics.asked)
+        telemetry = PrometheusTelemetry("election", "kubernetes")
+        api = await Api.open(around.kubeconfig, around.context, telemetry=telemetry)
         stack.push_async_callback(api.close)
         clock = SystemClock(not_before=await last_at(store))
-        service = KubernetesService(options, around, store=store, api=api, clock=clock, metrics=metrics)
+        service = KubernetesService(options, around, store=store, api=api, clock=clock, telemetry=telemetry)
         await service.view.open()
         await _build(service, stack)
         spare_the_collector()

@@ -7,7 +7,7 @@ job; what voda cannot run, and what others run, is told so and left as it is.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -27,13 +27,12 @@ from voda.cluster.kubernetes.state.job_annotations import foreign_manager, manif
 from voda.domain.errors import AlreadyExists, InvalidInput, TooManyJobs
 from voda.domain.job import JobSpec
 from voda.manifests.parsed import Omission
+from voda.metrics import ADOPTIONS, NO_TELEMETRY, Telemetry
 from voda.projections.records import JobRecord
 
 _log = logging.getLogger(__name__)
 
 Announce = Callable[[Announcement], None]
-Adopted = Callable[[Literal["adopted", "refused"]], None]
-"""Told of each object what became of it."""
 _KEPT: Final = frozenset({"runPolicy"})
 _KEPT_UNSEEN: Final = frozenset({"runPolicy", "elasticPolicy"})
 _MOST_TRIES: Final = 3
@@ -73,14 +72,14 @@ class Adoption:
         submits: JobSubmitter,
         fitting: Fitting,
         announce: Announce,
-        adopted: Adopted | None = None,
+        telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self._site = site
         self._backend = backend
         self._submits = submits
         self._fitting = fitting
         self._announce = announce
-        self._adopted = adopted or (lambda outcome: None)
+        self._telemetry = telemetry
 
     async def adopt(self, kind: JobKind, job: JobObject) -> None:
         """Take an object in, unless voda must not or cannot run it.
@@ -111,7 +110,7 @@ class Adoption:
             await self._refuse(kind, meta, str(error), "NotAccepted")
             raise
         if submitted.is_new:
-            self._adopted("adopted")
+            self._telemetry.count(ADOPTIONS, "adopted")
             _log.info("adopted job_id=%s object=%s uid=%s", submitted.record.spec.job_id, meta.key, meta.uid)
         self._warn(kind, meta, warnings)
         # Whatever it is told to be by now: it may be a copy of an object that was ready elsewhere.
@@ -232,7 +231,7 @@ class Adoption:
         """Tell on the object why voda does not run it."""
         self._tell(kind, meta, reason, sentence)
         if changes := differing(refused_annotations(sentence), meta.annotations):
-            self._adopted("refused")
+            self._telemetry.count(ADOPTIONS, "refused")
             await self._patched(kind, meta, {}, {"uid": meta.uid}, annotations=changes)
 
     def _warn(self, kind: JobKind, meta: Metadata, warnings: Sequence[Omission]) -> None:

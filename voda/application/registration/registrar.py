@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from voda.application.backend import Backend
-from voda.application.registration.adoption import Adopted, Adoption, Announce, Fitting, Refused, is_at_rest
+from voda.application.registration.adoption import Adoption, Announce, Fitting, Refused, is_at_rest
 from voda.application.registration.creation import ACTOR, Busy, Creation
 from voda.application.registration.ports import JobSite, SeenJob
 from voda.application.registration.spec_annotations import WishesTaken
@@ -37,6 +37,7 @@ from voda.domain.errors import (
 )
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.types import ActionFailed, JobRegistered, JobSubmitted
+from voda.metrics import NO_TELEMETRY, Telemetry
 from voda.projections.records import JobRecord
 
 _log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class Registrar:
         submits: takes in jobs; the API's own, so that both count a user's jobs together.
         fitting: what every object is made to fit.
         announce: takes what is to be told on objects.
-        adopted: told of objects that were taken in or refused.
+        telemetry: counts the objects that are taken in or refused.
     """
 
     def __init__(  # noqa: PLR0913 - its ports
@@ -76,12 +77,12 @@ class Registrar:
         submits: JobSubmitter,
         fitting: Fitting,
         announce: Announce,
-        adopted: Adopted | None = None,
+        telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self._site = site
         self._backend = backend
         self._adoption = Adoption(
-            site=site, backend=backend, submits=submits, fitting=fitting, announce=announce, adopted=adopted
+            site=site, backend=backend, submits=submits, fitting=fitting, announce=announce, telemetry=telemetry
         )
         self._creation = Creation(site=site, backend=backend, fitting=fitting)
         self._wishes = WishesTaken(site=site, backend=backend, announce=announce)

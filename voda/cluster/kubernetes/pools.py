@@ -28,7 +28,6 @@ from voda.cluster.kubernetes.discovery import served_kinds
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.served_kinds import trouble as unserved
 from voda.cluster.kubernetes.resources.objects import JobObject, NodeObject, Pod
-from voda.cluster.kubernetes.resources.observer import Observer, Unobserved
 from voda.cluster.kubernetes.state.inventory import Inventory, Seen
 from voda.cluster.kubernetes.state.missing_objects import Confirmation
 from voda.cluster.kubernetes.state.nodes import PoolRule
@@ -38,6 +37,7 @@ from voda.concurrency import survived
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.domain.job import Job, JobSpec, Phase
 from voda.events.types import WorkerStarted
+from voda.metrics import NO_TELEMETRY, Telemetry
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     relist_s: float = 600.0
     stall: Callable[[str], str] = lambda job_id: ""
     """What the log was told last that a live job waits for; empty: that it goes on."""
-    observer: Observer = Unobserved()
+    telemetry: Telemetry = NO_TELEMETRY
 
 
 class KubernetesSite:
@@ -91,7 +91,7 @@ class KubernetesSite:
         self.inventory = Inventory(setup.rule, setup.job, setup.past)
         self.clusters: dict[str, KubernetesCluster] = {}
         self._setup = setup
-        self._binder = Binder(self.inventory, api, setup.clock, self._tell_job, observer=setup.observer)
+        self._binder = Binder(self.inventory, api, setup.clock, self._tell_job, telemetry=setup.telemetry)
         self._actuator = Actuator(self.inventory, api, setup.clock, self._binder, self._tell_job)
         self._notices = Notices(self.inventory, lambda pool, fact: self._news.append((pool, fact)))
         self._news: list[tuple[str, Notice]] = []
@@ -100,7 +100,7 @@ class KubernetesSite:
         self._patience = Patience(
             self.inventory, self._actuator, self._binder, setup.clock, told=setup.stall, tell=self._tell_job
         )
-        self._poker = Poker(self.inventory, api, setup.clock, setup.observer)
+        self._poker = Poker(self.inventory, api, setup.clock, setup.telemetry)
         self._wake = asyncio.Event()
         self._each_job: list[SeenJob] = []
         self._reflectors: list[Reflector[Any]] = list(self._common_mirrors())
@@ -338,9 +338,8 @@ class KubernetesSite:
 
     def _mirror(self, path: str, of: type[Any], changed: Callable[[Any, Any], None]) -> Reflector[Any]:
         setup = self._setup
-        drifted = partial(setup.observer.drifted, path.rpartition("/")[2])
         return Reflector(
-            self.api, path, of, changed=changed, clock=setup.clock, relist_s=setup.relist_s, drifted=drifted
+            self.api, path, of, changed=changed, clock=setup.clock, relist_s=setup.relist_s, telemetry=setup.telemetry
         )
 
     def _waking(self, see: Callable[[str, Any], None]) -> Callable[[Any, Any], None]:

@@ -15,10 +15,10 @@ from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.paths import pod_path
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import Pod
-from voda.cluster.kubernetes.resources.observer import Observer
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.concurrency import survived
 from voda.domain.errors import VodaError
+from voda.metrics import LAUNCHER_POKES, Telemetry
 
 _log = logging.getLogger(__name__)
 
@@ -28,11 +28,11 @@ DELAY_S: Final = 2.0
 class Poker:
     """Pokes launchers whose set of running workers changed."""
 
-    def __init__(self, inventory: Inventory, api: Api, clock: Clock, observer: Observer) -> None:
+    def __init__(self, inventory: Inventory, api: Api, clock: Clock, telemetry: Telemetry) -> None:
         self._inventory = inventory
         self._api = api
         self._clock = clock
-        self._observer = observer
+        self._telemetry = telemetry
         self._running: dict[str, frozenset[str]] = {}
         self._due: dict[str, float] = {}
 
@@ -65,7 +65,7 @@ class Poker:
             # Its hosts arrive all the same, only later.
             _log.warning("not poked job_id=%s reason=%s", job_id, error)
         else:
-            self._observer.poked()
+            self._telemetry.count(LAUNCHER_POKES)
 
     def _launchers(self, job_id: str) -> list[Pod]:
         job, seen = self._inventory.job(job_id), self._inventory.object_of(job_id)

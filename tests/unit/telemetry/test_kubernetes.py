@@ -6,13 +6,13 @@ import msgspec
 
 from tests.builders import Log, a_spec
 from tests.kube.objects import an_mpijob
-from voda.app.kubernetes.gauge_sources import unadopted
 from voda.application.registration.ports import SeenJob
 from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobObject
 from voda.events.types import JobRegistered, JobSubmitted
 from voda.projections.job_registry import Roster
+from voda.telemetry.kubernetes import unadopted
 
 
 def an_object(uid: str, **changes: Any) -> SeenJob:
