@@ -14,13 +14,13 @@ from tests.dst.lease import LeaseConnection
 from tests.dst.log import LogConnection
 from tests.dst.loop import SeededLoop
 from tests.dst.sight import ClusterConnection
-from voda.api.origin_check import LISTENS_AT
+from voda.api.origin_check import LISTEN_HOST
 from voda.api.server import application
 from voda.app.election import ElectionTimeouts
-from voda.app.initial_settings import FirstSettings, RequestedSettings, settle
+from voda.app.initial_settings import FirstSettings, RequestedSettings, record_settings
 from voda.app.kubernetes.log_liveness import LogLiveness
 from voda.app.leadership import Leadership
-from voda.app.pool_loop_factory import AT_ONCE, pool_loop
+from voda.app.pool_loop_factory import CONCURRENCY, pool_loop
 from voda.app.snapshots import Snapshots
 from voda.application.backend import Backend, CallerLimits
 from voda.application.read_model import ReadModel
@@ -68,7 +68,7 @@ class Service:
                 store=self.store,
                 clock=clock,
                 telemetry=telemetry,
-                at_once=AT_ONCE,
+                at_once=CONCURRENCY,
                 folded=self.view.live,
             )
             for pool, cluster in self.clusters.items()
@@ -115,7 +115,7 @@ class Service:
         await self.view.open()
         self.view.each(self._see)
         app = application(self.backend)
-        app[LISTENS_AT] = "127.0.0.1"
+        app[LISTEN_HOST] = "127.0.0.1"
         runner = web.AppRunner(app, shutdown_timeout=5.0)
         await runner.setup()
         try:
@@ -160,7 +160,7 @@ class Service:
         while True:
             try:
                 live = self.view.live.cluster
-                position = await settle(
+                position = await record_settings(
                     self.store, self.clock, live, pool, RequestedSettings(), FirstSettings(), actor="serve"
                 )
                 await self.view.reached(position)

@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from aiohttp.web_protocol import RequestHandler
 
-from voda.api.problems import told
+from voda.api.problems import problem_response
 from voda.application.backend import CallerLimits
 
 _log = logging.getLogger(__name__)
@@ -113,13 +113,13 @@ class TimedConnection(RequestHandler):
         """Answer what cannot be read as HTTP; whoever sends it fills no log."""
         _log.debug("unreadable peer=%s status=%d", self.peername, status)
         first = (message or "the request cannot be read as HTTP").strip().splitlines()[0][:200]
-        response = told(status, first if status < 500 else "something went wrong in here")
+        response = problem_response(status, first if status < 500 else "something went wrong inside voda")
         response.force_close()
         return response
 
 
 @web.middleware
-async def in_progress(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def mark_busy(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Tell the connection that a request is here; the outermost middleware."""
     connection = request.protocol
     if not isinstance(connection, TimedConnection):

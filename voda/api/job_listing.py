@@ -18,7 +18,7 @@ from voda.application.read_model import ReadModel
 from voda.domain.errors import InvalidField
 from voda.projections.records import JobRecord
 
-MOST: Final = 500
+MAX_PAGE: Final = 500
 """Jobs of a page."""
 Key = Callable[[JobRecord], Any]
 Sort = Literal[
@@ -61,7 +61,7 @@ class JobsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, r
     sort: Annotated[Sort, Meta(description="Ascending, or with `-` descending; equal ones by submission.")] = (
         "submitted_at"
     )
-    limit: Annotated[int, Meta(ge=1, le=MOST, description="Most jobs of the page.")] = 100
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE, description="Most jobs of the page.")] = 100
     after: Annotated[str, Meta(max_length=1_000, description="`next` of the page before.")] = ""
 
 

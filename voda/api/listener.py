@@ -15,7 +15,7 @@ from typing import Final
 from aiohttp import web
 
 from voda.api.connections import SlowConnectionReaper, TimedConnection
-from voda.api.origin_check import LISTENS_AT
+from voda.api.origin_check import LISTEN_HOST
 from voda.application.backend import CallerLimits
 from voda.domain.errors import AlreadyExists, InvalidInput
 
@@ -50,7 +50,7 @@ async def serving(
     """
     limits, loop = limits or CallerLimits(), asyncio.get_running_loop()
     context = _context(*tls) if tls else None
-    app[LISTENS_AT] = host
+    app[LISTEN_HOST] = host
     runner = web.AppRunner(app, shutdown_timeout=_ENDING_S)
     await runner.setup()
     server = runner.server

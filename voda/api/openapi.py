@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from voda import __version__
 from voda.api.examples import EXAMPLES
-from voda.api.operation import OPEN, PROBLEM, Operation, RequestBody, Response
-from voda.api.problems import HEADERS, MEANINGS
-from voda.api.read_your_writes import AFTER, AFTER_MEANS, asks_for_level
+from voda.api.operation import PROBLEM, PUBLIC, Operation, RequestBody, Response
+from voda.api.problems import STATUS_HEADERS, STATUS_MEANINGS
+from voda.api.read_your_writes import AFTER, AFTER_DESCRIPTION, takes_position
 from voda.api.schemas.service import Problem
 from voda.placement.registry import placers
 from voda.policies.registry import policies
@@ -121,9 +121,9 @@ def _operation(operation: Operation, schema_of: Mapping[Any, Json]) -> Json:
         "tags": [operation.tag] if operation.tag else [],
         "parameters": _parameters(operation),
         "responses": _responses(operation, schema_of),
-        "security": [] if operation.roles == OPEN else [{"bearer": []}],
+        "security": [] if operation.roles == PUBLIC else [{"bearer": []}],
     }
-    roles = "" if operation.roles == OPEN else f"For: {', '.join(sorted(operation.roles))}."
+    roles = "" if operation.roles == PUBLIC else f"For: {', '.join(sorted(operation.roles))}."
     if description := "\n\n".join(part for part in (operation.description, roles) if part):
         shown["description"] = description
     if operation.body is not None:
@@ -135,9 +135,9 @@ def _parameters(operation: Operation) -> list[Json]:
     found = [_in_path(match, operation.path_parameters) for match in _PARAMETER.finditer(operation.path)]
     if operation.query is not None:
         found += _in_query(operation.query)
-    if asks_for_level(operation):
+    if takes_position(operation):
         position: Json = {"type": "integer", "minimum": 0}
-        found.append({"name": AFTER, "in": "query", "description": AFTER_MEANS, "schema": position})
+        found.append({"name": AFTER, "in": "query", "description": AFTER_DESCRIPTION, "schema": position})
     for name, description in operation.headers.items():
         found.append({"name": name, "in": "header", "description": description, "schema": {"type": "string"}})
     return found
@@ -204,17 +204,17 @@ def _responses(operation: Operation, schema_of: Mapping[Any, Json]) -> Json:
             shown["headers"] = {**shown.get("headers", {}), **headers}
         if answer.media_type:
             shown.setdefault("content", {})[answer.media_type] = _media(answer, schema_of)
-    for status in sorted({*operation.problems, *(() if operation.roles == OPEN else _ALWAYS)}):
+    for status in sorted({*operation.problems, *(() if operation.roles == PUBLIC else _ALWAYS)}):
         found[str(status)] = _problem(status, schema_of)
     return found
 
 
 def _problem(status: int, schema_of: Mapping[Any, Json]) -> Json:
     shown: Json = {
-        "description": MEANINGS.get(status, _phrase(status)),
+        "description": STATUS_MEANINGS.get(status, _phrase(status)),
         "content": {PROBLEM: {"schema": schema_of[Problem]}},
     }
-    if sent := HEADERS.get(status):
+    if sent := STATUS_HEADERS.get(status):
         shown["headers"] = {name: {"schema": {"type": "string"}, "example": example} for name, example in sent.items()}
     return shown
 

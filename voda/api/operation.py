@@ -17,12 +17,12 @@ Handler = Callable[[web.Request, Caller], Awaitable[web.StreamResponse]]
 Role = Literal["admin", "user", "viewer", "job"]
 Roles = frozenset[Role]
 
-OPEN: Final[Roles] = frozenset()
+PUBLIC: Final[Roles] = frozenset()
 """Anybody, without a token: the handler gets `NOBODY`."""
 READERS: Final[Roles] = frozenset({"admin", "user", "viewer"})
 WRITERS: Final[Roles] = frozenset({"admin", "user"})
 ADMINS: Final[Roles] = frozenset({"admin"})
-NOBODY: Final = Caller(user="", role="viewer")
+ANONYMOUS: Final = Caller(user="", role="viewer")
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"
@@ -86,5 +86,5 @@ class Operation:
 
 OPERATIONS: Final = web.AppKey("OPERATIONS", Sequence[Operation])
 """Of all modules, in the application."""
-ENDING: Final = web.AppKey("ENDING", asyncio.Event)
+SHUTTING_DOWN: Final = web.AppKey("ENDING", asyncio.Event)
 """Set when the server shuts down: streams end then."""

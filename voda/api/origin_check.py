@@ -12,12 +12,12 @@ from aiohttp import hdrs, web
 
 from voda.domain.errors import NotAllowed
 
-LISTENS_AT: Final = web.AppKey("LISTENS_AT", str)
+LISTEN_HOST: Final = web.AppKey("LISTENS_AT", str)
 """Name or address that the server was told to listen at."""
 _NOTHING: Final = urlsplit("")
 
 
-def refuse_foreign_page(request: web.Request) -> None:
+def refuse_foreign_origin(request: web.Request) -> None:
     """Refuse what a page from elsewhere makes a browser ask.
 
     Raises:
@@ -25,7 +25,7 @@ def refuse_foreign_page(request: web.Request) -> None:
     """
     # Only what is no browser says nothing of the host.
     host = request.headers.get(hdrs.HOST)
-    if host is not None and not _is_ours(_split(f"//{host}").hostname or "", request.app.get(LISTENS_AT, "")):
+    if host is not None and not _is_ours(_split(f"//{host}").hostname or "", request.app.get(LISTEN_HOST, "")):
         raise NotAllowed(
             f"this service runs without tokens, and then is not to be asked as {host[:200]!r}, a name that others could"
             " claim: use its address, or a name without dots; or start it with tokens"

@@ -62,7 +62,7 @@ _STATUSES: Final[Mapping[type[VodaError], HTTPStatus]] = {
     StoreNotWritable: HTTPStatus.INSUFFICIENT_STORAGE,
     VodaError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
-MEANINGS: Final[Mapping[int, str]] = {
+STATUS_MEANINGS: Final[Mapping[int, str]] = {
     HTTPStatus.BAD_REQUEST: "The body cannot be read; the detail tells where.",
     HTTPStatus.UNAUTHORIZED: "No token, or one that is unknown or was revoked.",
     HTTPStatus.FORBIDDEN: "Not allowed with this token.",
@@ -78,7 +78,7 @@ MEANINGS: Final[Mapping[int, str]] = {
     HTTPStatus.INSUFFICIENT_STORAGE: "The log cannot be written: the disk is full.",
 }
 """For whoever reads the document."""
-HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
+STATUS_HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
     HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": 'Bearer realm="voda"'},
     HTTPStatus.TOO_MANY_REQUESTS: {"Retry-After": "30"},
     HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": "1"},
@@ -111,21 +111,21 @@ def problems(new_id: Callable[[], str]) -> Middleware:
             raise
         except Exception as error:
             _break_off_if_begun(request, error)
-            return answer_of(request, error, new_id)
+            return response_of(request, error, new_id)
 
     return middleware
 
 
-def answer_of(request: web.BaseRequest, error: Exception, new_id: Callable[[], str]) -> web.Response:
+def response_of(request: web.BaseRequest, error: Exception, new_id: Callable[[], str]) -> web.Response:
     """Return the problem that an error is told as; what is no fault of the caller is logged."""
     status = status_of(error)
     if not isinstance(error, VodaError):
         known_as = new_id()
         _log.error("failed id=%s method=%s path=%r", known_as, request.method, request.path, exc_info=error)
-        return told(status, f"something went wrong in here; whoever runs this service finds it logged as {known_as}")
+        return problem_response(status, f"something went wrong inside voda; its log has the error as {known_as}")
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         _log.warning("refused method=%s path=%r status=%d reason=%s", request.method, request.path, status, error)
-    return told(status, str(error), field=error.field if isinstance(error, InvalidField) else "")
+    return problem_response(status, str(error), field=error.field if isinstance(error, InvalidField) else "")
 
 
 def status_of(error: Exception) -> int:
@@ -136,10 +136,12 @@ def status_of(error: Exception) -> int:
     return HTTPStatus.INTERNAL_SERVER_ERROR
 
 
-def told(status: int, detail: str, *, field: str = "", headers: Mapping[str, str] | None = None) -> web.Response:
+def problem_response(
+    status: int, detail: str, *, field: str = "", headers: Mapping[str, str] | None = None
+) -> web.Response:
     """Return a problem as an answer."""
     problem = Problem(title=HTTPStatus(status).phrase, status=status, detail=_plain(detail), field=_plain(field))
-    content_type = {"Content-Type": "application/problem+json", **HEADERS.get(status, {}), **(headers or {})}
+    content_type = {"Content-Type": "application/problem+json", **STATUS_HEADERS.get(status, {}), **(headers or {})}
     return web.Response(body=msgspec.json.encode(problem), status=status, headers=content_type)
 
 
@@ -154,7 +156,7 @@ def _of_http(request: web.Request, error: web.HTTPException) -> web.Response:
     detail = sentence.replace("{method}", request.method).replace("{allowed}", allowed).replace("{path}", path)
     if isinstance(error, web.HTTPRequestEntityTooLarge):
         detail = f"{detail}: {error.text}" if error.text else detail
-    response = told(error.status, detail, headers=headers)
+    response = problem_response(error.status, detail, headers=headers)
     if error.status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_ENTITY_TOO_LARGE):
         # What is still on its way is not worth waiting for.
         response.force_close()

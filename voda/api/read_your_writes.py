@@ -8,26 +8,26 @@ from typing import Final
 from aiohttp import web
 from msgspec.structs import fields
 
-from voda.api.operation import OPEN, Operation
+from voda.api.operation import PUBLIC, Operation
 from voda.application.backend import Backend
 from voda.domain.errors import InvalidField
 
 POSITION: Final = "Voda-Position"
 """Header of an answer: the position of the log that it shows, or was written to it."""
 AFTER: Final = "after"
-AFTER_MEANS: Final = (
+AFTER_DESCRIPTION: Final = (
     "Answer only once the log was read up to this position, such as the Voda-Position of an earlier answer, whichever"
     " replica gave it."
 )
 
 
-def asks_for_level(operation: Operation) -> bool:
+def takes_position(operation: Operation) -> bool:
     """Say whether a position can be asked for; what follows the log has that for a parameter of its own."""
     names = {field.encode_name for field in fields(operation.query)} if operation.query is not None else set()
-    return operation.roles is not OPEN and AFTER not in names
+    return operation.roles is not PUBLIC and AFTER not in names
 
 
-async def levelled(request: web.Request, backend: Backend) -> web.Request:
+async def wait_for_position(request: web.Request, backend: Backend) -> web.Request:
     """Wait until the log is read as far as the request asks, and return it without that.
 
     Raises:
@@ -41,12 +41,12 @@ async def levelled(request: web.Request, backend: Backend) -> web.Request:
         raise InvalidField(AFTER, f"after: expected one position of the log, got {', '.join(asked)[:80]!r}")
     after = int(asked[0])
     if after > backend.view.position:
-        refuse_beyond(after, await backend.store.position())
+        refuse_future_position(after, await backend.store.position())
         await backend.view.reached(after)
     return request.clone(rel_url=request.rel_url.without_query_params(AFTER))
 
 
-def refuse_beyond(after: int, end: int) -> None:
+def refuse_future_position(after: int, end: int) -> None:
     """Refuse a position that the log, which ends at `end`, has not reached.
 
     Raises:
@@ -58,7 +58,7 @@ def refuse_beyond(after: int, end: int) -> None:
         )
 
 
-def tell(response: web.StreamResponse, position: int) -> None:
+def set_position(response: web.StreamResponse, position: int) -> None:
     """Have an answer tell how far the log was read; one that is sent already is a stream, and tells by itself."""
     if not response.prepared:
         response.headers[POSITION] = str(position)

@@ -30,7 +30,7 @@ _LISTS: Final[dict[type[Struct], frozenset[str]]] = {}
 """query -> its parameters that may be given more than once."""
 
 
-def answered(value: object, *, status: int = 200, etag: str = "") -> web.Response:
+def json_response(value: object, *, status: int = 200, etag: str = "") -> web.Response:
     """Return a record as JSON.
 
     Args:
@@ -38,10 +38,10 @@ def answered(value: object, *, status: int = 200, etag: str = "") -> web.Respons
         status: of the answer.
         etag: without its quotes; empty = none.
     """
-    return as_json(_encode(value), status=status, etag=etag)
+    return encoded_response(_encode(value), status=status, etag=etag)
 
 
-def as_json(body: bytes, *, status: int = 200, etag: str = "") -> web.Response:
+def encoded_response(body: bytes, *, status: int = 200, etag: str = "") -> web.Response:
     """Return bytes that are JSON already."""
     headers = {"Content-Type": JSON}
     if etag:

@@ -13,11 +13,11 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
 from voda.api import routes
-from voda.api.connections import in_progress
-from voda.api.operation import ENDING, NOBODY, OPEN, OPERATIONS, Operation
-from voda.api.origin_check import refuse_foreign_page
+from voda.api.connections import mark_busy
+from voda.api.operation import ANONYMOUS, OPERATIONS, PUBLIC, SHUTTING_DOWN, Operation
+from voda.api.origin_check import refuse_foreign_origin
 from voda.api.problems import problems
-from voda.api.read_your_writes import asks_for_level, levelled, tell
+from voda.api.read_your_writes import set_position, takes_position, wait_for_position
 from voda.application.backend import Backend
 from voda.clock import stopwatch
 from voda.domain.errors import InvalidField, NotAllowed, Unauthorized
@@ -28,10 +28,10 @@ _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 
 def application(backend: Backend) -> web.Application:
     """Return the web application of all modules in voda.api.routes."""
-    middlewares = (measured(backend.telemetry), in_progress, problems(backend.clock.new_id))
+    middlewares = (measured(backend.telemetry), mark_busy, problems(backend.clock.new_id))
     app = web.Application(middlewares=middlewares, client_max_size=backend.limits.body_bytes)
     app[OPERATIONS] = operations(backend)
-    app[ENDING] = asyncio.Event()
+    app[SHUTTING_DOWN] = asyncio.Event()
     app.on_shutdown.append(_end_streams)
     for operation in app[OPERATIONS]:
         handler = _guarded(operation, backend)
@@ -61,11 +61,11 @@ def operations(backend: Backend) -> Sequence[Operation]:
 def _guarded(operation: Operation, backend: Backend) -> Handler:
     """Return the operation as a handler for the router."""
     handler, roles, takes_no_query = operation.handler, operation.roles, operation.query is None
-    access, can_wait, is_read = backend.access, asks_for_level(operation), operation.method == "GET"
+    access, can_wait, is_read = backend.access, takes_position(operation), operation.method == "GET"
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        if roles is OPEN:
-            return await handler(request, NOBODY)
+        if roles is PUBLIC:
+            return await handler(request, ANONYMOUS)
         who = access.identify(_token(request))
         if who.role not in roles:
             raise NotAllowed(
@@ -73,16 +73,16 @@ def _guarded(operation: Operation, backend: Backend) -> Handler:
                 f" {', '.join(sorted(roles))}"
             )
         if not access.has_tokens:
-            refuse_foreign_page(request)
+            refuse_foreign_origin(request)
         if can_wait and request.rel_url.raw_query_string:
-            request = await levelled(request, backend)
+            request = await wait_for_position(request, backend)
         if takes_no_query and request.rel_url.raw_query_string:
             name = next(iter(request.query), request.rel_url.raw_query_string)[:80]
             raise InvalidField(name, f"the query has {name!r}, but {operation.path} takes none")
         before = backend.view.position
         response = await handler(request, who)
         # What is read may have been put together from a state that was left behind since.
-        tell(response, before if is_read else backend.view.position)
+        set_position(response, before if is_read else backend.view.position)
         return response
 
     return handle
@@ -134,4 +134,4 @@ def measured(telemetry: Telemetry) -> Middleware:
 
 
 async def _end_streams(app: web.Application) -> None:
-    app[ENDING].set()
+    app[SHUTTING_DOWN].set()

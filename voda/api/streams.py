@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping
 
 from aiohttp import hdrs, web
 
-from voda.api.operation import ENDING
+from voda.api.operation import SHUTTING_DOWN
 from voda.application.backend import CallerLimits
 from voda.domain.errors import VodaError
 
@@ -37,7 +37,7 @@ class StreamedResponse:
         await self._response.prepare(self._request)
         if self._request.method == hdrs.METH_HEAD:
             return self._response
-        ending = self._request.app[ENDING]
+        ending = self._request.app[SHUTTING_DOWN]
         async with asyncio.TaskGroup() as group:
             tasks = {group.create_task(self._guarded(work)), group.create_task(_flag(ending))}
             while not self._is_gone:

@@ -100,7 +100,7 @@ class StepDown(Struct, frozen=True):
     reason: str
 
 
-def seen(sight: ObservedLease, lease: Lease | None, now: float) -> ObservedLease:
+def observed_again(sight: ObservedLease, lease: Lease | None, now: float) -> ObservedLease:
     """Return what is known once the server said that the Lease is as given."""
     if sight.heard_at > -math.inf and _signs(sight.lease) == _signs(lease):
         return replace(sight, lease=lease, heard_at=now)
@@ -138,7 +138,7 @@ def _as_leader(
     ends_at = term.renewed_at + terms.renew_deadline_s
     if now >= ends_at:
         return StepDown(f"it could not be renewed for {terms.renew_deadline_s:g} s")
-    if reason := lost(standing.sight.lease, standing.me, term.epoch):
+    if reason := loss_reason(standing.sight.lease, standing.me, term.epoch):
         return StepDown(reason)
     if now < standing.retry_at:
         return WaitUntil(min(standing.retry_at, ends_at))
@@ -148,7 +148,7 @@ def _as_leader(
     return RenewLease() if now >= due_at else WaitUntil(due_at)
 
 
-def lost(lease: Lease | None, me: str, epoch: int) -> str:
+def loss_reason(lease: Lease | None, me: str, epoch: int) -> str:
     """Return why the Lease is not the leader's any more; empty where it is."""
     if lease is None:
         return "it was deleted"

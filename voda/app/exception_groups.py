@@ -6,7 +6,7 @@ Rule: an error that was raised on purpose goes before one that was not foreseen 
 from voda.domain.errors import VodaError
 
 
-def single(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+def most_telling_error(failures: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the one error that stands for the group: what was not foreseen first, else the first of ours."""
     leaves = list(_leaves(failures))
     unforeseen = [error for error in leaves if not isinstance(error, VodaError)]

@@ -38,7 +38,7 @@ class Question(Struct, frozen=True, kw_only=True):
     now: float
 
 
-def framed(message: bytes) -> bytes:
+def with_header(message: bytes) -> bytes:
     """Return a message as it travels."""
     return HEADER.pack(len(message)) + message
 
@@ -67,7 +67,7 @@ async def _answer(store: EventStore, questions: BinaryIO, answers: BinaryIO) -> 
         state = Live()
         state.load(live.dump())
         found = await forecast(state, asked.pool, asked.now)
-        answers.write(framed(msgspec.msgpack.encode(found)))
+        answers.write(with_header(msgspec.msgpack.encode(found)))
         answers.flush()
 
 

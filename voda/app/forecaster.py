@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from voda.app.forecast_process import HEADER, Question, framed
+from voda.app.forecast_process import HEADER, Question, with_header
 from voda.application.read_model import ReadModel
 from voda.clock import Clock, stopwatch
 from voda.events.envelope import Event
@@ -54,7 +54,7 @@ class Forecaster:
         self._is_due.set()
         while True:
             # The process is started when there is something to forecast, and again when it came to grief.
-            await self._is_due_within(holds_s(self._view.forecasts, self._clock.now()))
+            await self._is_due_within(seconds_until_stale(self._view.forecasts, self._clock.now()))
             if not self._worthwhile():
                 self._view.forecasts = {}
                 self._is_due.clear()
@@ -97,7 +97,7 @@ class Forecaster:
         self._view.forecasts, self._view.forecast_at = found, now
 
 
-def holds_s(forecasts: Mapping[str, Forecast], now: float) -> float | None:
+def seconds_until_stale(forecasts: Mapping[str, Forecast], now: float) -> float | None:
     """Return the seconds until an instant is over that was forecast; None: none was.
 
     A moment more than that, as what was expected may just be a little late.
@@ -120,7 +120,7 @@ async def _asked(process: asyncio.subprocess.Process, question: Question) -> Map
 
 async def _send(process: asyncio.subprocess.Process, message: bytes) -> None:
     assert process.stdin is not None
-    process.stdin.write(framed(message))
+    process.stdin.write(with_header(message))
     await process.stdin.drain()
 
 

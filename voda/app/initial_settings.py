@@ -39,7 +39,7 @@ reason a plan may follow the last one sooner.
 """
 
 
-async def settle(  # noqa: PLR0913 - where, for whom, and what
+async def record_settings(  # noqa: PLR0913 - where, for whom, and what
     store: EventStore,
     clock: Clock,
     live: LiveCluster,

@@ -23,12 +23,12 @@ from voda.app.election import (
     TakeLease,
     Term,
     WaitUntil,
-    lost,
+    loss_reason,
     next_epoch,
     next_step,
-    seen,
+    observed_again,
 )
-from voda.app.exception_groups import single
+from voda.app.exception_groups import most_telling_error
 from voda.controller.leader_epochs import Epochs
 from voda.domain.errors import (
     ChangedMeanwhile,
@@ -145,7 +145,7 @@ class Leadership:
                 reason = await self._hold(leading)
                 leading.cancel()
         except* Fenced as errors:
-            reason = f"fenced: {single(errors)}"
+            reason = f"fenced: {most_telling_error(errors)}"
         finally:
             self._term = None
             _log.info("stepped down lease=%s epoch=%d reason=%s", self._keeper.key, epoch, reason)
@@ -228,7 +228,7 @@ class Leadership:
         except (VodaError, TimeoutError) as error:
             self._fail(error if str(error) else TimeoutError(f"no answer within {within_s:.2g} s"))
             return False
-        self._sight = seen(self._sight, lease, _now())
+        self._sight = observed_again(self._sight, lease, _now())
         self._is_in_doubt, self._retry_at, self.trouble = False, -math.inf, ""
         self._may_hold = lease is not None and lease.holder == self.me
         return True
@@ -248,8 +248,8 @@ class Leadership:
 
     def _hear(self, lease: Lease | None) -> None:
         if self._term is None:
-            self._sight = seen(self._sight, lease, _now())
-        elif lost(lease, self.me, self._term.epoch):
+            self._sight = observed_again(self._sight, lease, _now())
+        elif loss_reason(lease, self.me, self._term.epoch):
             # Perhaps old news, of the time before the Lease was taken.
             self._is_in_doubt = True
         self._wake.set()

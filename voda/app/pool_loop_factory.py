@@ -18,7 +18,7 @@ from voda.projections.live import Live
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
 
-AT_ONCE: Final = 16
+CONCURRENCY: Final = 16
 """Jobs whose actions a cluster that is far away is asked for at a time."""
 _JITTER: Final = 0.25
 """Share by which jobs that failed together are tried again apart."""

@@ -13,7 +13,7 @@ from voda.app.election import LOG_TIMEOUTS
 from voda.app.home import Home
 from voda.app.leadership import Leadership
 from voda.app.options import MachineOptions, refuse_contradictions
-from voda.app.runtime import ended
+from voda.app.runtime import cancel_and_wait
 from voda.app.service import MachineService, serving_from
 from voda.controller.leader_epochs import Epochs
 from voda.domain.errors import StoreNotWritable, TransientError
@@ -62,7 +62,7 @@ async def replica(options: MachineOptions, me: str) -> AsyncIterator[MachineServ
             finally:
                 home.withdraw(os.getpid())
                 # The API goes on until then: programs that are halted report how far they got.
-                await ended(leading)
+                await cancel_and_wait(leading)
 
 
 def _leadership(service: MachineService, me: str) -> Leadership:

@@ -10,14 +10,14 @@ from voda.domain.errors import LogArchived
 from voda.log.store import EventStore
 
 
-def spare_the_collector() -> None:
+def tune_garbage_collector() -> None:
     """Let Python look for garbage less often: thousands of jobs are none, and each look holds everybody up."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
 
 
-async def last_at(store: EventStore) -> float:
+async def last_recorded_at(store: EventStore) -> float:
     """Return the instant of the log's last event: time goes on from there, whatever the wall clock shows.
 
     0 where there is none, or where all of them were archived: that took longer than a clock is put back.
@@ -29,7 +29,7 @@ async def last_at(store: EventStore) -> float:
     return events[-1].recorded_at if events else 0.0
 
 
-async def ended(task: asyncio.Task[None]) -> None:
+async def cancel_and_wait(task: asyncio.Task[None]) -> None:
     """Cancel a task and wait until it has come to its end; what it failed with its group tells."""
     task.cancel()
     await asyncio.wait({task})

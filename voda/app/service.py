@@ -16,12 +16,12 @@ from voda.api.listener import serving
 from voda.api.server import application
 from voda.app.forecaster import Forecaster
 from voda.app.home import Home, ServerFile
-from voda.app.initial_settings import ON_ONE_MACHINE, RequestedSettings, settle
+from voda.app.initial_settings import ON_ONE_MACHINE, RequestedSettings, record_settings
 from voda.app.leadership import Leadership
 from voda.app.machine import Machine
 from voda.app.options import MachineOptions, refuse_contradictions
 from voda.app.pool_loop_factory import pool_loop, pool_watcher
-from voda.app.runtime import ended, last_at, spare_the_collector
+from voda.app.runtime import cancel_and_wait, last_recorded_at, tune_garbage_collector
 from voda.app.snapshots import Snapshots
 from voda.application.backend import Backend, CallerLimits
 from voda.application.halt_all import halt_all
@@ -180,7 +180,7 @@ class MachineService:
         wish = RequestedSettings(policy=asked.policy, placer=asked.placer, ratelimit_s=asked.ratelimit_s)
         for pool in self.pools:
             live = self.view.live.cluster
-            position = await settle(self.store, self.clock, live, pool, wish, ON_ONE_MACHINE, actor="up")
+            position = await record_settings(self.store, self.clock, live, pool, wish, ON_ONE_MACHINE, actor="up")
             await self.view.reached(position)
 
     async def _work(
@@ -223,7 +223,7 @@ async def running(options: MachineOptions) -> AsyncIterator[MachineService]:
             finally:
                 home.withdraw(os.getpid())
                 # The API goes on until then: programs that are halted report how far they got.
-                await ended(leading)
+                await cancel_and_wait(leading)
 
 
 @asynccontextmanager
@@ -235,7 +235,7 @@ async def serving_from(options: MachineOptions, home: Home) -> AsyncIterator[tup
         with home.private_files():
             store = await open_store(options.log or home.log)
         stack.push_async_callback(store.close)
-        service = MachineService(options, home, store, SystemClock(not_before=await last_at(store)))
+        service = MachineService(options, home, store, SystemClock(not_before=await last_recorded_at(store)))
         await service.view.open()
         group = await stack.enter_async_context(asyncio.TaskGroup())
         forecaster = Forecaster(str(options.log or home.log), service.view, service.clock, service.pools)
@@ -245,7 +245,7 @@ async def serving_from(options: MachineOptions, home: Home) -> AsyncIterator[tup
         service.url = await stack.enter_async_context(serving(app, options.host, options.port, tls=options.tls))
         tasks = [group.create_task(work) for work in (service.view.run(), forecaster.run())]
         stack.callback(lambda: [task.cancel() for task in tasks])
-        spare_the_collector()
+        tune_garbage_collector()
         yield service, group
 
 

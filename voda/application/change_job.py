@@ -81,8 +81,8 @@ async def change(
     """
     job_id = record.spec.job_id
     version = await _version_if(is_expected, backend, record)
-    _refuse_ended(record, "changed")
-    spec = changed(record.spec, wishes)
+    _refuse_ended(record, "changed_spec")
+    spec = changed_spec(record.spec, wishes)
     if spec == record.spec:
         return record
     given = {name: value for name in wishes.__struct_fields__ if (value := getattr(wishes, name)) is not UNSET}
@@ -93,11 +93,11 @@ async def change(
         raise _changed_meanwhile(record) from error
     # An end that was recorded first leaves the change without effect.
     if record.revision < position:
-        _refuse_ended(record, "changed")
+        _refuse_ended(record, "changed_spec")
     return record
 
 
-def changed(spec: JobSpec, wishes: JobChange) -> JobSpec:
+def changed_spec(spec: JobSpec, wishes: JobChange) -> JobSpec:
     """Return the spec after the change.
 
     Raises:

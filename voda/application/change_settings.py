@@ -8,8 +8,8 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from voda.application import pools
 from voda.application.backend import Backend
+from voda.application.pools import pool_state
 from voda.domain.errors import InvalidField, InvalidInput, PreconditionFailed, StoreUnavailable, VersionConflict
 from voda.domain.state import Settings
 from voda.events.envelope import Fact
@@ -45,7 +45,7 @@ def _any_settings(_settings: Settings) -> bool:
     return True
 
 
-async def changed(
+async def change_settings(
     backend: Backend,
     pool: str,
     change: SettingsChange,
@@ -73,7 +73,7 @@ async def changed(
         head = await backend.store.head(stream)
         # From here on the view is at least as new as the head; were it newer, the append would be refused.
         await backend.view.reached(await backend.store.position())
-        current = pools.state(backend, pool).settings
+        current = pool_state(backend, pool).settings
         if not is_expected(current):
             raise PreconditionFailed(
                 f"the settings of pool {pool} are not those that were to be changed: somebody else changed them."
@@ -88,7 +88,7 @@ async def changed(
         except VersionConflict:
             continue
         await backend.view.reached(position)
-        return pools.state(backend, pool).settings
+        return pool_state(backend, pool).settings
     raise StoreUnavailable(f"the settings of pool {pool} are being changed by others at this moment: try again")
 
 

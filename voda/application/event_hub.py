@@ -15,7 +15,7 @@ from voda.application.read_model import ReadModel
 from voda.events.envelope import Event
 
 T = TypeVar("T")
-MOST_WAITING = 10_000
+MAX_WAITING = 10_000
 """Events that wait for one subscription: more than a burst of submits that comes at once."""
 
 
@@ -44,7 +44,7 @@ class Subscription(Generic[T]):
         """Add an event if the filter matches it."""
         if self.is_late or not self._wanted(event):
             return
-        if len(self._waiting) == MOST_WAITING:
+        if len(self._waiting) == MAX_WAITING:
             self._waiting.clear()
             self.is_late = True
         else:

@@ -12,18 +12,18 @@ from voda.domain.plan import Plan
 from voda.domain.state import ClusterState, Settings
 
 
-def names(backend: Backend) -> Sequence[str]:
+def pool_names(backend: Backend) -> Sequence[str]:
     """Return all pools, sorted."""
     return sorted({*backend.pools, *backend.view.live.cluster.pools()})
 
 
-def known(backend: Backend, name: str) -> str:
+def known_pool(backend: Backend, name: str) -> str:
     """Return the name of a pool.
 
     Raises:
         NotFound: there is no such pool; the message names those there are.
     """
-    there_are = names(backend)
+    there_are = pool_names(backend)
     if name in there_are:
         return name
     close = get_close_matches(name, there_are, n=1)
@@ -31,7 +31,7 @@ def known(backend: Backend, name: str) -> str:
     raise NotFound(f"pool {name[:80]!r} is not known.{hint} Known: {', '.join(there_are)}.")
 
 
-def state(backend: Backend, name: str) -> ClusterState:
+def pool_state(backend: Backend, name: str) -> ClusterState:
     """Return what is live in a pool, without estimates. Costs O(live jobs)."""
     cluster = backend.view.live.cluster
     if name in cluster.pools():

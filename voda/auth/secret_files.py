@@ -27,7 +27,7 @@ def stamp_of(file: Path) -> Stamp:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def read(file: Path) -> bytes:
+def read_secret(file: Path) -> bytes:
     """Return the file's bytes; empty where there is no such file.
 
     Raises:
@@ -41,26 +41,26 @@ def read(file: Path) -> bytes:
         raise InvalidInput(f"{file} cannot be read: {error.strerror or error}") from error
 
 
-def written_once(file: Path, content: str) -> str:
+def write_once(file: Path, content: str) -> str:
     """Write the file unless it is there already, and return what it holds: one line, without its end.
 
     Raises:
         StoreNotWritable: the folder cannot be written.
         InvalidInput: what is there cannot be read.
     """
-    if not (text := read(file).decode("utf-8", "replace").strip()):
+    if not (text := read_secret(file).decode("utf-8", "replace_content").strip()):
         with _beside(file, f"{content}\n".encode()) as draft:
             try:
                 os.link(draft, file)
             except FileExistsError:
                 # An empty file is what a full disk left behind; one with content was written by somebody faster.
-                if not read(file).strip():
+                if not read_secret(file).strip():
                     os.replace(draft, file)
-        text = read(file).decode("utf-8", "replace").strip()
+        text = read_secret(file).decode("utf-8", "replace_content").strip()
     return text
 
 
-def replace(file: Path, content: bytes) -> None:
+def replace_content(file: Path, content: bytes) -> None:
     """Put the content in the place of the file's.
 
     Raises:
@@ -71,7 +71,7 @@ def replace(file: Path, content: bytes) -> None:
 
 
 @contextmanager
-def held(file: Path) -> Iterator[None]:
+def locked(file: Path) -> Iterator[None]:
     """Keep other processes that ask for the same from reading and replacing the file meanwhile.
 
     Raises:

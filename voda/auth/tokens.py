@@ -74,8 +74,8 @@ class Authenticator:
             StoreNotWritable: the folder cannot be written.
         """
         # Not from a Clock or a seed: whoever could repeat these could forge tokens.
-        access = cls(folder, clock, secret_files.written_once(folder / _SECRET, secrets.token_hex(_SECRET_BYTES)))
-        admin = secret_files.written_once(folder / _ADMIN_TOKEN, _new_token())
+        access = cls(folder, clock, secret_files.write_once(folder / _SECRET, secrets.token_hex(_SECRET_BYTES)))
+        admin = secret_files.write_once(folder / _ADMIN_TOKEN, _new_token())
         access._admin = sha256(admin.encode()).digest()
         access._load()
         return access
@@ -160,7 +160,7 @@ class Authenticator:
         file, clock = self._written(), self._clock
         assert clock is not None, "who writes the folder has a clock"
         token = _new_token()
-        with secret_files.held(file):
+        with secret_files.locked(file):
             tokens = _read(file)
             if name == ADMIN or any(other.name == name for other in tokens):
                 raise AlreadyExists(f"user {name} has a token; revoke it first (voda token revoke {name})")
@@ -186,7 +186,7 @@ class Authenticator:
                 f"the admin's token cannot be revoked; to have a new one, remove {file.with_name(_ADMIN_TOKEN)} and"
                 " start voda again"
             )
-        with secret_files.held(file):
+        with secret_files.locked(file):
             tokens = _read(file)
             left = [token for token in tokens if token.name != name]
             if len(left) == len(tokens):
@@ -261,7 +261,7 @@ def _mounted(file: Path) -> str:
     Raises:
         InvalidInput: it is missing or too short.
     """
-    text = secret_files.read(file).decode("utf-8", "replace").strip()
+    text = secret_files.read_secret(file).decode("utf-8", "replace").strip()
     if len(text) < _SHORTEST:
         found = f"has {len(text)}" if text else "is missing or empty"
         raise InvalidInput(
@@ -277,7 +277,7 @@ def _new_token() -> str:
 
 
 def _read(file: Path) -> Sequence[Token]:
-    content = secret_files.read(file)
+    content = secret_files.read_secret(file)
     try:
         return msgspec.json.decode(content, type=list[Token]) if content else []
     except msgspec.MsgspecError as error:
@@ -287,4 +287,4 @@ def _read(file: Path) -> Sequence[Token]:
 
 
 def _write(file: Path, tokens: Sequence[Token]) -> None:
-    secret_files.replace(file, msgspec.json.format(msgspec.json.encode(tokens), indent=2) + b"\n")
+    secret_files.replace_content(file, msgspec.json.format(msgspec.json.encode(tokens), indent=2) + b"\n")

@@ -45,7 +45,7 @@ async def until_told(
     """
     import asyncio
 
-    from voda.app.exception_groups import single
+    from voda.app.exception_groups import most_telling_error
 
     told_to_end, this = asyncio.Event(), asyncio.current_task()
     assert this is not None, "run as a task"
@@ -64,7 +64,7 @@ async def until_told(
             await told_to_end.wait()
             ending(running)
     except BaseExceptionGroup as failures:
-        raise single(failures) from failures
+        raise most_telling_error(failures) from failures
     except asyncio.CancelledError:
         return False
     return True

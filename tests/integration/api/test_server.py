@@ -17,8 +17,8 @@ from aiohttp.test_utils import make_mocked_request
 from tests.certificates import a_certificate
 from tests.service import START, a_backend, a_manifest, a_service
 from voda.api.listener import serving
-from voda.api.operation import ENDING
-from voda.api.origin_check import LISTENS_AT, refuse_foreign_page
+from voda.api.operation import SHUTTING_DOWN
+from voda.api.origin_check import LISTEN_HOST, refuse_foreign_origin
 from voda.api.problems import problems
 from voda.api.schemas.service import Problem
 from voda.api.server import application, operations
@@ -255,7 +255,7 @@ async def test_streams_when_the_server_ends_end_too() -> None:
         response = web.StreamResponse()
         await response.prepare(request)
         await response.write(b"begun ")
-        await request.app[ENDING].wait()
+        await request.app[SHUTTING_DOWN].wait()
         await response.write(b"ended")
         return response
 
@@ -307,12 +307,12 @@ async def test_host_when_it_is_the_one_listened_at_is_ours() -> None:
     async with a_backend() as backend:
         app = application(backend)
         async with serving(app, "localhost", 0):
-            assert app[LISTENS_AT] == "localhost"
+            assert app[LISTEN_HOST] == "localhost"
     named = web.Application()
-    named[LISTENS_AT] = "gpu1.lab.example"
-    refuse_foreign_page(make_mocked_request("GET", "/", headers={"Host": "GPU1.lab.example:8470"}, app=named))
+    named[LISTEN_HOST] = "gpu1.lab.example"
+    refuse_foreign_origin(make_mocked_request("GET", "/", headers={"Host": "GPU1.lab.example:8470"}, app=named))
     with pytest.raises(NotAllowed):
-        refuse_foreign_page(make_mocked_request("GET", "/", headers={"Host": "gpu2.lab.example:8470"}, app=named))
+        refuse_foreign_origin(make_mocked_request("GET", "/", headers={"Host": "gpu2.lab.example:8470"}, app=named))
 
 
 async def test_host_when_there_are_tokens_does_not_matter(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders import a_spec
 from voda.app.home import Home, ServerFile
-from voda.app.initial_settings import ON_ONE_MACHINE, RequestedSettings, settle
+from voda.app.initial_settings import ON_ONE_MACHINE, RequestedSettings, record_settings
 from voda.app.snapshots import Snapshots
 from voda.application.read_model import ReadModel
 from voda.clock import VirtualClock
@@ -104,7 +104,9 @@ class Start:
         self.view = ReadModel(self.store)
         await self.view.open()
         live = self.view.live.cluster
-        await settle(self.store, self.clock, live, "default", RequestedSettings(**fields), ON_ONE_MACHINE, actor="up")
+        await record_settings(
+            self.store, self.clock, live, "default", RequestedSettings(**fields), ON_ONE_MACHINE, actor="up"
+        )
         self.view = ReadModel(self.store)
         await self.view.open()
         return await self.store.position() - before

@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import a_node, a_spec
 from tests.waiting import until
-from voda.app.exception_groups import single
+from voda.app.exception_groups import most_telling_error
 from voda.clock import SystemClock
 from voda.cluster.port import Observed
 from voda.controller import pool_loop as loop_of_a_pool
@@ -193,4 +193,4 @@ async def _overthrown() -> None:
 async def test_loop_when_another_leader_took_over_ends() -> None:
     with pytest.raises(ExceptionGroup) as ended:
         await _overthrown()
-    assert isinstance(single(ended.value), Fenced)
+    assert isinstance(most_telling_error(ended.value), Fenced)

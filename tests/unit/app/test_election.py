@@ -18,7 +18,7 @@ from voda.app.election import (
     WaitUntil,
     next_epoch,
     next_step,
-    seen,
+    observed_again,
 )
 from voda.domain.lease import Lease
 
@@ -32,7 +32,7 @@ def a_lease(holder: str = "other", **fields: Any) -> Lease:
 
 
 def a_candidate(lease: Lease | None, *, since: float = NOW, **fields: Any) -> Candidacy:
-    return Candidacy(me="me", sight=seen(ObservedLease(), lease, since), **fields)
+    return Candidacy(me="me", sight=observed_again(ObservedLease(), lease, since), **fields)
 
 
 def a_leader(lease: Lease | None = None, *, renewed_at: float = NOW, **fields: Any) -> Candidacy:
@@ -53,19 +53,21 @@ def test_lease_when_released_is_taken_at_once() -> None:
 
 
 def test_lease_when_held_by_another_is_taken_once_it_stood_still_for_its_duration() -> None:
-    sight = seen(seen(ObservedLease(), a_lease(), NOW), a_lease(), NOW + 14)
+    sight = observed_again(observed_again(ObservedLease(), a_lease(), NOW), a_lease(), NOW + 14)
     standing = Candidacy(me="me", sight=sight)
     assert next_step(standing, NOW + 14.9, TERMS) == WaitUntil(NOW + 15)
     assert next_step(standing, NOW + 15, TERMS) == TakeLease()
 
 
 def test_lease_when_renewed_is_waited_for_from_then_on() -> None:
-    sight = seen(seen(ObservedLease(), a_lease(), NOW), a_lease(renewed_at="later", version="8"), NOW + 14)
+    sight = observed_again(
+        observed_again(ObservedLease(), a_lease(), NOW), a_lease(renewed_at="later", version="8"), NOW + 14
+    )
     assert next_step(Candidacy(me="me", sight=sight), NOW + 16, TERMS) == WaitUntil(NOW + 18)
 
 
 def test_lease_when_only_a_label_changed_stands_still() -> None:
-    sight = seen(seen(ObservedLease(), a_lease(), NOW), a_lease(version="8"), NOW + 14)
+    sight = observed_again(observed_again(ObservedLease(), a_lease(), NOW), a_lease(version="8"), NOW + 14)
     assert next_step(Candidacy(me="me", sight=sight), NOW + 15, TERMS) == TakeLease()
 
 
@@ -84,7 +86,7 @@ def test_duration_when_edited_by_hand_is_heeded_within_reason(promised_s: float,
 
 
 def test_lease_when_deleted_is_left_to_its_holder_for_a_duration() -> None:
-    sight = seen(seen(ObservedLease(), a_lease(), NOW - 1), None, NOW)
+    sight = observed_again(observed_again(ObservedLease(), a_lease(), NOW - 1), None, NOW)
     assert next_step(Candidacy(me="me", sight=sight), NOW, TERMS) == WaitUntil(NOW + 4)
     assert next_step(Candidacy(me="me", sight=sight), NOW + 15, TERMS) == TakeLease()
     assert next_step(Candidacy(me="other", sight=sight), NOW, TERMS) == TakeLease()
@@ -135,16 +137,16 @@ def test_nobody_takes_what_a_leader_still_holds(renewed_s: float, heard_s: float
 
 
 def test_epoch_is_higher_than_any_that_lease_or_log_know() -> None:
-    sight = seen(ObservedLease(), a_lease(transitions=8), NOW)
+    sight = observed_again(ObservedLease(), a_lease(transitions=8), NOW)
     assert (next_epoch(sight, 3), next_epoch(sight, 11), next_epoch(ObservedLease(), 0)) == (9, 12, 1)
 
 
 def test_epoch_when_the_lease_was_deleted_is_higher_than_those_seen_before() -> None:
-    assert next_epoch(seen(seen(ObservedLease(), a_lease(transitions=8), NOW), None, NOW), 3) == 9
+    assert next_epoch(observed_again(observed_again(ObservedLease(), a_lease(transitions=8), NOW), None, NOW), 3) == 9
 
 
 def test_epoch_when_transitions_were_edited_to_the_highest_number_follows_the_log() -> None:
-    assert next_epoch(seen(ObservedLease(), a_lease(transitions=2**31 - 1), NOW), 3) == 4
+    assert next_epoch(observed_again(ObservedLease(), a_lease(transitions=2**31 - 1), NOW), 3) == 4
 
 
 def test_terms_that_let_two_lead_are_refused() -> None:
@@ -156,5 +158,5 @@ def test_lease_when_its_keeper_judges_is_waited_for_until_that_frees_it() -> Non
     held = a_lease(is_enforced=True)
     assert next_step(a_candidate(held), NOW + 3, TERMS) == WaitUntil(NOW + 4)
     assert next_step(a_candidate(held), NOW + 1_000, TERMS) == ReadLease()
-    freed = seen(seen(ObservedLease(), held, NOW), a_lease("", is_enforced=True), NOW + 1)
+    freed = observed_again(observed_again(ObservedLease(), held, NOW), a_lease("", is_enforced=True), NOW + 1)
     assert next_step(Candidacy(me="me", sight=freed), NOW + 1, TERMS) == TakeLease()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import a_node, a_spec
-from voda.app.runtime import last_at
+from voda.app.runtime import last_recorded_at
 from voda.app.snapshots import Snapshots
 from voda.application.read_model import ReadModel
 from voda.clock import VirtualClock
@@ -109,7 +109,7 @@ async def test_archived_log_is_led_from_what_was_kept_of_it(tmp_path: Path, is_s
         again = ReadModel(store)
         await again.open()
         assert again.roster.dump() == view.roster.dump()
-        assert await last_at(store) == 0.0
+        assert await last_recorded_at(store) == 0.0
         controller = a_controller(store, again.live if is_shared else None)
         await controller.lead("me")
         await controller.step()

@@ -7,10 +7,10 @@ from aiohttp import web
 
 from voda import __version__
 from voda.api.operation import READERS, Operation, Response
-from voda.api.requests import answered
+from voda.api.requests import json_response
 from voda.api.schemas.service import ServiceView
-from voda.application import pools
 from voda.application.backend import Backend
+from voda.application.pools import pool_names
 from voda.auth.callers import Caller
 
 _TAG: Final = "Service"
@@ -20,11 +20,11 @@ def routes(backend: Backend) -> Sequence[Operation]:
     """Return the operations on the server itself."""
 
     async def get_page(_request: web.Request, _who: Caller) -> web.StreamResponse:
-        names = tuple(pools.names(backend))
-        return answered(ServiceView(version=__version__, pools=names, position=backend.view.position))
+        names = tuple(pool_names(backend))
+        return json_response(ServiceView(version=__version__, pools=names, position=backend.view.position))
 
     async def get_who(_request: web.Request, who: Caller) -> web.StreamResponse:
-        return answered(who)
+        return json_response(who)
 
     return [
         Operation(

@@ -12,8 +12,8 @@ from msgspec import Meta, Struct
 
 from voda.api.operation import Operation, Response
 from voda.api.presenters.events import EventFrames, event_of, frame_of
-from voda.api.read_your_writes import refuse_beyond
-from voda.api.requests import answered, query_of
+from voda.api.read_your_writes import refuse_future_position
+from voda.api.requests import json_response, query_of
 from voda.api.schemas.events import EventList
 from voda.api.streams import StreamedResponse
 from voda.application import event_history
@@ -76,9 +76,9 @@ def routes(backend: Backend) -> Sequence[Operation]:
             watch = Watch(backend, hub, stream, wanted, has_manifest)
             return await stream.run(lambda: watch.run(after))
         found = await event_history.page(backend.store, wanted, after=query.after or 0, limit=query.limit)
-        refuse_beyond(query.after or 0, found.end)
+        refuse_future_position(query.after or 0, found.end)
         items = tuple(event_of(event, with_manifest=has_manifest(event)) for event in found.events)
-        return answered(EventList(items=items, last_position=found.last_position, end=found.end))
+        return json_response(EventList(items=items, last_position=found.last_position, end=found.end))
 
     return [
         Operation(
@@ -130,7 +130,7 @@ async def _begin(backend: Backend, request: web.Request, query: EventsQuery) -> 
     if after is None:
         return backend.view.position
     if after > backend.view.position:
-        refuse_beyond(after, await backend.store.position())
+        refuse_future_position(after, await backend.store.position())
     return after
 
 

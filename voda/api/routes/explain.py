@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from voda.api.operation import Operation, Response
 from voda.api.presenters.explanations import explanation_of
-from voda.api.requests import answered, query_of
+from voda.api.requests import json_response, query_of
 from voda.api.schemas.explanations import ExplanationView
 from voda.application.backend import Backend
 from voda.application.job_lookup import spec_of
@@ -48,7 +48,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             told = await _now(backend, job_id) if place is None else await explain(backend.store, job_id, place)
         forecast = backend.view.forecasts.get(job_id)
         expected = forecast.starts_at if forecast is not None and place is None and told.shortage else None
-        return answered(explanation_of(told, expected_start_at=expected))
+        return json_response(explanation_of(told, expected_start_at=expected))
 
     return [
         Operation(

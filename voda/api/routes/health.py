@@ -11,7 +11,7 @@ from typing import Final
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
-from voda.api.operation import OPEN, TEXT, Operation, Response
+from voda.api.operation import PUBLIC, TEXT, Operation, Response
 from voda.application.backend import Backend
 from voda.auth.callers import Caller
 from voda.domain.errors import TransientError, VodaError
@@ -75,7 +75,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             name="getHealth",
             summary="Whether the server answers",
             tag=_TAG,
-            roles=OPEN,
+            roles=PUBLIC,
             answers=plain,
         ),
         Operation(
@@ -85,7 +85,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             name="getLiveness",
             summary="Whether the server answers; the same as /healthz",
             tag=_TAG,
-            roles=OPEN,
+            roles=PUBLIC,
             answers=plain,
         ),
         Operation(
@@ -95,7 +95,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             name="getReadiness",
             summary="Whether jobs are decided on, and if not, why",
             tag=_TAG,
-            roles=OPEN,
+            roles=PUBLIC,
             answers=plain,
             problems=[503],
         ),
@@ -107,7 +107,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
             summary="Figures for Prometheus",
             description="In its text format, version 0.0.4; docs/metrics-reference.md names them all.",
             tag=_TAG,
-            roles=OPEN,
+            roles=PUBLIC,
             answers=plain,
         ),
     ]

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from voda.api.job_listing import JobListing, JobsQuery
 from voda.api.operation import JSON, WRITERS, YAML, Operation, RequestBody, Response
 from voda.api.presenters.job_json import JobJsonCache
-from voda.api.requests import as_json, body_of, is_expected, is_unchanged, manifest_of, query_of
+from voda.api.requests import body_of, encoded_response, is_expected, is_unchanged, manifest_of, query_of
 from voda.api.schemas.jobs import JobList, JobView, SubmissionView
 from voda.application.backend import Backend
 from voda.application.change_job import JobChange, cancel, change
@@ -66,8 +66,8 @@ class JobHandlers:
         job = self._rendering.once(taken.record) if query.dry_run else self._rendering.job(taken.record)
         body = self._rendering.submission(job, is_dry_run=query.dry_run, warnings=taken.warnings)
         if query.dry_run:
-            return as_json(body)
-        response = as_json(body, status=201 if taken.is_new else 200, etag=str(taken.record.revision))
+            return encoded_response(body)
+        response = encoded_response(body, status=201 if taken.is_new else 200, etag=str(taken.record.revision))
         response.headers[hdrs.LOCATION] = f"/api/v1/jobs/{taken.record.spec.job_id}"
         return response
 
@@ -84,7 +84,7 @@ class JobHandlers:
             self._lists[asked] = body
             if len(self._lists) > _LISTS_KEPT:
                 self._lists.popitem(last=False)
-        return as_json(body)
+        return encoded_response(body)
 
     async def get(self, request: web.Request, _who: Caller) -> web.Response:
         """Show a job."""
@@ -92,7 +92,7 @@ class JobHandlers:
         etag = str(record.revision)
         if is_unchanged(request, etag):
             return web.Response(status=304, headers={hdrs.ETAG: f'"{etag}"'})
-        return as_json(self._rendering.job(record), etag=etag)
+        return encoded_response(self._rendering.job(record), etag=etag)
 
     async def change(self, request: web.Request, who: Caller) -> web.Response:
         """Change a job's wishes."""
@@ -100,7 +100,7 @@ class JobHandlers:
         require_owner(record.spec, who, what="change it")
         wishes = await body_of(request, JobChange, self._limits)
         record = await change(self._backend, record, wishes, who, is_expected=_expected(request))
-        return as_json(self._rendering.job(record), etag=str(record.revision))
+        return encoded_response(self._rendering.job(record), etag=str(record.revision))
 
     async def delete(self, request: web.Request, who: Caller) -> web.Response:
         """Have a job canceled."""
@@ -110,7 +110,7 @@ class JobHandlers:
         if not query.reason.isprintable():
             raise InvalidField("reason", "reason: expected one line of printable characters")
         await cancel(self._backend, record, who, reason=query.reason, is_expected=_expected(request))
-        return as_json(self._rendering.job(record), status=202, etag=str(record.revision))
+        return encoded_response(self._rendering.job(record), status=202, etag=str(record.revision))
 
 
 def routes(backend: Backend) -> Sequence[Operation]:

@@ -10,7 +10,7 @@ from aiohttp import web
 from msgspec import Meta, Struct
 
 from voda.api.operation import TEXT, WRITERS, Operation, Response
-from voda.api.requests import answered, query_of
+from voda.api.requests import json_response, query_of
 from voda.api.streams import StreamedResponse
 from voda.application.backend import Backend
 from voda.application.job_lookup import spec_of
@@ -50,7 +50,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
 
     async def list_replicas(request: web.Request, who: Caller) -> web.StreamResponse:
         spec, outputs = await _allowed(backend, request, who)
-        return answered(tuple(await outputs.replicas(spec.job_id)))
+        return json_response(tuple(await outputs.replicas(spec.job_id)))
 
     return [
         Operation(

@@ -8,10 +8,10 @@ from msgspec import Meta, Struct
 
 from voda.api.operation import Operation, Response
 from voda.api.presenters.nodes import nodes_of
-from voda.api.requests import answered, query_of
+from voda.api.requests import json_response, query_of
 from voda.api.schemas.pools import NodeList, NodeView
-from voda.application import pools
 from voda.application.backend import Backend
+from voda.application.pools import known_pool, pool_names, pool_state
 from voda.auth.callers import Caller
 from voda.domain.errors import NotFound
 
@@ -29,7 +29,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
 
     async def list_nodes(request: web.Request, _who: Caller) -> web.StreamResponse:
         pool = query_of(request, NodesQuery).pool
-        return answered(NodeList(items=_nodes(backend, [pools.known(backend, pool)] if pool else None)))
+        return json_response(NodeList(items=_nodes(backend, [known_pool(backend, pool)] if pool else None)))
 
     async def get_node(request: web.Request, _who: Caller) -> web.StreamResponse:
         name = request.match_info["name"]
@@ -38,7 +38,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
         if found is None:
             there_are = ", ".join(node.name for node in nodes) or "none"
             raise NotFound(f"node {name[:80]!r} is not known. Known: {there_are[:400]}.")
-        return answered(found)
+        return json_response(found)
 
     return [
         Operation(
@@ -69,7 +69,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
 def _nodes(backend: Backend, of: Sequence[str] | None = None) -> tuple[NodeView, ...]:
     """Return the nodes of these pools, or of all, by name."""
     found: list[NodeView] = []
-    for pool in pools.names(backend) if of is None else of:
-        state = pools.state(backend, pool)
+    for pool in pool_names(backend) if of is None else of:
+        state = pool_state(backend, pool)
         found += nodes_of(state.nodes.values(), state.jobs.values())
     return tuple(sorted(found, key=lambda node: node.name))

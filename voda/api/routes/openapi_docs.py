@@ -15,8 +15,8 @@ import msgspec
 from aiohttp import web
 
 from voda.api.openapi import document
-from voda.api.operation import OPEN, OPERATIONS, Operation, Response
-from voda.api.requests import as_json, is_unchanged
+from voda.api.operation import OPERATIONS, PUBLIC, Operation, Response
+from voda.api.requests import encoded_response, is_unchanged
 from voda.application.backend import Backend
 from voda.auth.callers import Caller
 
@@ -35,7 +35,7 @@ def routes(_backend: Backend) -> Sequence[Operation]:
         etag = sha256(made["json"]).hexdigest()[:16]
         if is_unchanged(request, etag):
             return web.Response(status=304, headers={"ETag": f'"{etag}"'})
-        return as_json(made["json"], etag=etag)
+        return encoded_response(made["json"], etag=etag)
 
     async def get_page(_request: web.Request, _who: Caller) -> web.StreamResponse:
         page, policy = _page()
@@ -50,7 +50,7 @@ def routes(_backend: Backend) -> Sequence[Operation]:
             name="getDocument",
             summary="Get this document",
             tag=_TAG,
-            roles=OPEN,
+            roles=PUBLIC,
             headers={"If-None-Match": "Answer 304 if the document is still this one."},
             answers=[Response(), Response(status=304, media_type="")],
         ),
@@ -61,7 +61,7 @@ def routes(_backend: Backend) -> Sequence[Operation]:
             name="getDocs",
             summary="Read and try this document in a browser",
             tag=_TAG,
-            roles=OPEN,
+            roles=PUBLIC,
             answers=[Response(media_type=_HTML)],
         ),
     ]

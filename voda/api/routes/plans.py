@@ -7,10 +7,10 @@ from aiohttp import web
 
 from voda.api.operation import Operation, Response
 from voda.api.presenters.plans import plan_of
-from voda.api.requests import answered
+from voda.api.requests import json_response
 from voda.api.schemas.pools import PlanView
-from voda.application import pools
 from voda.application.backend import Backend
+from voda.application.pools import known_pool, pool_state
 from voda.auth.callers import Caller
 from voda.domain import plan as domain
 from voda.domain.errors import NotFound
@@ -25,21 +25,21 @@ def routes(backend: Backend) -> Sequence[Operation]:
     turns = asyncio.Semaphore()
 
     async def get_plan(request: web.Request, _who: Caller) -> web.StreamResponse:
-        pool = pools.known(backend, request.match_info["pool"])
-        plan = pools.state(backend, pool).plan
-        return answered(plan_of(plan, position=await position_of(backend.store, plan)))
+        pool = known_pool(backend, request.match_info["pool"])
+        plan = pool_state(backend, pool).plan
+        return json_response(plan_of(plan, position=await position_of(backend.store, plan)))
 
     async def get_past_plan(request: web.Request, _who: Caller) -> web.StreamResponse:
-        pool = pools.known(backend, request.match_info["pool"])
+        pool = known_pool(backend, request.match_info["pool"])
         number = int(request.match_info["number"])
-        last = pools.state(backend, pool).plan.number
+        last = pool_state(backend, pool).plan.number
         async with turns:
             found = await plan_numbered(backend.store, pool, number) if 0 < number <= last else None
         if found is None:
             there_are = f"plans 1 to {last}" if last else "no plan yet"
             raise NotFound(f"pool {pool} has {there_are}, and none of number {number}")
         plan = _without_ended(backend, found.plan)
-        return answered(plan_of(plan, position=found.position, changed=found.changed))
+        return json_response(plan_of(plan, position=found.position, changed=found.changed))
 
     return [
         Operation(

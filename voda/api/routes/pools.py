@@ -6,11 +6,11 @@ from aiohttp import web
 
 from voda.api.operation import ADMINS, JSON, Operation, RequestBody, Response
 from voda.api.presenters.pools import pool_of, revision_of, settings_of
-from voda.api.requests import answered, body_of, is_expected, is_unchanged
+from voda.api.requests import body_of, is_expected, is_unchanged, json_response
 from voda.api.schemas.pools import PoolList, PoolView, SettingsView
-from voda.application import pools
 from voda.application.backend import Backend
-from voda.application.change_settings import SettingsChange, changed
+from voda.application.change_settings import SettingsChange, change_settings
+from voda.application.pools import known_pool, pool_names, pool_state
 from voda.auth.callers import Caller
 
 _TAG = "Pools"
@@ -23,21 +23,21 @@ def routes(backend: Backend) -> Sequence[Operation]:
     """Return the operations on pools."""
 
     async def list_pools(_request: web.Request, _who: Caller) -> web.StreamResponse:
-        return answered(PoolList(items=tuple(pool_of(pools.state(backend, name)) for name in pools.names(backend))))
+        return json_response(PoolList(items=tuple(pool_of(pool_state(backend, name)) for name in pool_names(backend))))
 
     async def get_pool(request: web.Request, _who: Caller) -> web.StreamResponse:
-        pool = pool_of(pools.state(backend, pools.known(backend, request.match_info["pool"])))
+        pool = pool_of(pool_state(backend, known_pool(backend, request.match_info["pool"])))
         return _answered(request, pool, pool.revision)
 
     async def get_settings(request: web.Request, _who: Caller) -> web.StreamResponse:
-        settings = settings_of(pools.state(backend, pools.known(backend, request.match_info["pool"])).settings)
+        settings = settings_of(pool_state(backend, known_pool(backend, request.match_info["pool"])).settings)
         return _answered(request, settings, revision_of(settings))
 
-    async def change_settings(request: web.Request, who: Caller) -> web.StreamResponse:
-        pool = pools.known(backend, request.match_info["pool"])
+    async def patch_settings(request: web.Request, who: Caller) -> web.StreamResponse:
+        pool = known_pool(backend, request.match_info["pool"])
         change = await body_of(request, SettingsChange, backend.limits)
         settings = settings_of(
-            await changed(
+            await change_settings(
                 backend,
                 pool,
                 change,
@@ -45,7 +45,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
                 is_expected=lambda now: is_expected(request, revision_of(settings_of(now))),
             )
         )
-        return answered(settings, etag=revision_of(settings))
+        return json_response(settings, etag=revision_of(settings))
 
     return [
         Operation(
@@ -84,7 +84,7 @@ def routes(backend: Backend) -> Sequence[Operation]:
         Operation(
             method="PATCH",
             path="/api/v1/pools/{pool}/settings",
-            handler=change_settings,
+            handler=patch_settings,
             name="changeSettings",
             summary="Change how a pool is decided: policy, placer, rate limit",
             description="A JSON merge patch: what is absent stays. The next plan heeds it.",
@@ -102,4 +102,4 @@ def routes(backend: Backend) -> Sequence[Operation]:
 def _answered(request: web.Request, record: PoolView | SettingsView, revision: str) -> web.Response:
     if is_unchanged(request, revision):
         return web.Response(status=304, headers={"ETag": f'"{revision}"'})
-    return answered(record, etag=revision)
+    return json_response(record, etag=revision)

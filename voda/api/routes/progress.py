@@ -12,7 +12,7 @@ from aiohttp import hdrs, web
 
 from voda.api.operation import WRITERS, YAML, Operation, RequestBody, Response
 from voda.api.presenters.jobs import reports_of
-from voda.api.requests import answered, body_of
+from voda.api.requests import body_of, json_response
 from voda.api.routes.jobs import JOB_ID, JOB_PATH
 from voda.api.schemas.jobs import ReportList
 from voda.application.backend import Backend
@@ -41,7 +41,7 @@ class ProgressHandlers:
 
     async def list(self, request: web.Request, _who: Caller) -> web.Response:
         """Show what was reported."""
-        return answered(reports_of(job_of(self._backend, request.match_info["job_id"])))
+        return json_response(reports_of(job_of(self._backend, request.match_info["job_id"])))
 
     async def manifest(self, request: web.Request, who: Caller) -> web.Response:
         """Show what was submitted."""
@@ -55,7 +55,7 @@ class ProgressHandlers:
             # A thousand lines take their time, and others wait.
             body = await asyncio.to_thread(msgspec.yaml.encode, fact.spec.manifest)
             return web.Response(body=body, headers={hdrs.CONTENT_TYPE: YAML})
-        return answered(fact.spec.manifest)
+        return json_response(fact.spec.manifest)
 
 
 def routes(backend: Backend) -> Sequence[Operation]:

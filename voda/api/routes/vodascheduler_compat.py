@@ -16,10 +16,10 @@ from msgspec import Meta, Struct
 from voda.api.operation import ADMINS, JSON, TEXT, WRITERS, YAML, Operation, RequestBody, Response
 from voda.api.presenters.vodascheduler import dated, head, policy_of, row, seconds_of, text_of
 from voda.api.requests import manifest_of, query_of, raw_body
-from voda.application import pools
 from voda.application.backend import Backend
 from voda.application.change_job import cancel
-from voda.application.change_settings import SettingsChange, changed
+from voda.application.change_settings import SettingsChange, change_settings
+from voda.application.pools import known_pool
 from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller, require_owner
 from voda.domain.errors import InvalidField, NotFound
@@ -51,7 +51,7 @@ class CompatHandlers:
         now = datetime.fromtimestamp(backend.clock.now(), UTC)
         manifest = dated(await manifest_of(request, backend.limits), f"{now:%Y%m%d-%H%M%S}")
         if pool:
-            manifest = _in_pool(manifest, pools.known(backend, pool))
+            manifest = _in_pool(manifest, known_pool(backend, pool))
         job_id = (await self._submits.submit(manifest, who)).record.spec.job_id
         return web.Response(
             text=f"Training job created: {job_id}\nView your logs by:\n    voda logs {job_id}\n",
@@ -71,7 +71,7 @@ class CompatHandlers:
         """List all jobs, in lines of text."""
         pool, now = query_of(request, PoolQuery).pool, self._backend.clock.now()
         if pool:
-            pools.known(self._backend, pool)
+            known_pool(self._backend, pool)
         rows = []
         for number, record in enumerate(tuple(self._backend.view.roster.jobs().values()), 1):
             if pool in ("", record.spec.pool):
@@ -100,10 +100,10 @@ class CompatHandlers:
         except msgspec.ValidationError as error:
             (name,) = fields
             raise InvalidField(name, f"{name}: {error}") from error
-        return await changed(self._backend, pool, change, actor=who.user)
+        return await change_settings(self._backend, pool, change, actor=who.user)
 
     def _pool(self, request: web.Request) -> str:
-        return pools.known(self._backend, query_of(request, PoolQuery).pool or self._backend.pools[0])
+        return known_pool(self._backend, query_of(request, PoolQuery).pool or self._backend.pools[0])
 
 
 def routes(backend: Backend) -> Sequence[Operation]:

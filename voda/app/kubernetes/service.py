@@ -17,7 +17,7 @@ from voda.api.listener import serving
 from voda.api.server import application
 from voda.app.forecaster import Forecaster
 from voda.app.home import Home
-from voda.app.initial_settings import FirstSettings, RequestedSettings, settle
+from voda.app.initial_settings import FirstSettings, RequestedSettings, record_settings
 from voda.app.kubernetes.event_logging import note
 from voda.app.kubernetes.log_liveness import LogLiveness
 from voda.app.kubernetes.options import KubernetesOptions, PoolSettings, Surroundings
@@ -25,8 +25,8 @@ from voda.app.kubernetes.pool_outputs import Everywhere
 from voda.app.kubernetes.pools import Pools
 from voda.app.kubernetes.settings_mappings import rule, shape, terms
 from voda.app.leadership import Leadership
-from voda.app.pool_loop_factory import AT_ONCE, pool_loop
-from voda.app.runtime import last_at, spare_the_collector
+from voda.app.pool_loop_factory import CONCURRENCY, pool_loop
+from voda.app.runtime import last_recorded_at, tune_garbage_collector
 from voda.app.snapshots import Snapshots
 from voda.application.backend import Backend, CallerLimits
 from voda.application.read_model import ReadModel
@@ -287,7 +287,7 @@ class KubernetesService:
             store=self.store,
             clock=self.clock,
             telemetry=self.telemetry,
-            at_once=AT_ONCE,
+            at_once=CONCURRENCY,
             folded=self.view.live,
         )
 
@@ -296,7 +296,7 @@ class KubernetesService:
         asked = self.options.pools.get(pool, PoolSettings())
         wish = RequestedSettings(policy=asked.policy, placer=asked.placer, ratelimit_s=asked.ratelimit_seconds)
         live = self.view.live.cluster
-        position = await settle(self.store, self.clock, live, pool, wish, FirstSettings(), actor="serve")
+        position = await record_settings(self.store, self.clock, live, pool, wish, FirstSettings(), actor="serve")
         await self.view.reached(position)
 
 
@@ -319,11 +319,11 @@ async def running(options: KubernetesOptions, around: Surroundings) -> AsyncIter
         telemetry = PrometheusTelemetry("election", "kubernetes")
         api = await Api.open(around.kubeconfig, around.context, telemetry=telemetry)
         stack.push_async_callback(api.close)
-        clock = SystemClock(not_before=await last_at(store))
+        clock = SystemClock(not_before=await last_recorded_at(store))
         service = KubernetesService(options, around, store=store, api=api, clock=clock, telemetry=telemetry)
         await service.view.open()
         await _build(service, stack)
-        spare_the_collector()
+        tune_garbage_collector()
         yield service
 
 

@@ -16,7 +16,7 @@ import msgspec
 from yarl import URL
 
 from voda import __version__
-from voda.app.exception_groups import single
+from voda.app.exception_groups import most_telling_error
 from voda.cli.http.errors import error_of
 from voda.cli.http.target import Target, target
 from voda.cli.options import Where
@@ -156,7 +156,7 @@ def answered(where: Where, question: Callable[[Client], Awaitable[T]]) -> T:
     try:
         return asyncio.run(ask())
     except BaseExceptionGroup as failures:
-        raise single(failures) from failures
+        raise most_telling_error(failures) from failures
 
 
 def path(*parts: str) -> str:
