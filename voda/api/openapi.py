@@ -60,9 +60,8 @@ _COMPONENTS: Final[Mapping[str, str]] = {
 """Record -> its name in the document, which generated clients know; of all others it is that without `View`."""
 
 
-def document(operations: Iterable[Operation]) -> Json:
+def document(operations: Sequence[Operation]) -> Json:
     """Return the OpenAPI document of the operations."""
-    operations = list(operations)
     records = _records(operations)
     schemas, components = msgspec.json.schema_components(records, ref_template=_REF)
     schema_of = dict(zip(records, schemas, strict=True))

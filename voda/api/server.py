@@ -7,6 +7,7 @@ import asyncio
 import importlib
 import pkgutil
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Final
 
 from aiohttp import hdrs, web
@@ -14,7 +15,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from voda.api import routes
 from voda.api.connections import mark_busy
-from voda.api.operation import ANONYMOUS, OPERATIONS, PUBLIC, SHUTTING_DOWN, Operation
+from voda.api.operation import ANONYMOUS, OPERATIONS, PUBLIC, SHUTTING_DOWN, Operation, Routes
 from voda.api.origin_check import refuse_foreign_origin
 from voda.api.problems import problems
 from voda.api.read_your_writes import set_position, takes_position, wait_for_position
@@ -52,10 +53,17 @@ def operations(backend: Backend) -> Sequence[Operation]:
     for module in sorted(pkgutil.iter_modules(routes.__path__), key=lambda module: module.name):
         if module.name.startswith("_"):
             continue
-        for operation in importlib.import_module(f"{routes.__name__}.{module.name}").routes(backend):
-            if found.setdefault(operation.name, operation) is not operation:
-                raise ValueError(f"two operations are called {operation.name}")
+        for resource in _resources(importlib.import_module(f"{routes.__name__}.{module.name}")):
+            for operation in resource(backend).operations():
+                if found.setdefault(operation.name, operation) is not operation:
+                    raise ValueError(f"two operations are called {operation.name}")
     return tuple(found.values())
+
+
+def _resources(module: ModuleType) -> Sequence[type[Routes]]:
+    """Return the resources that a module declares."""
+    kinds = (value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Routes))
+    return [kind for kind in kinds if kind.__module__ == module.__name__]
 
 
 def _guarded(operation: Operation, backend: Backend) -> Handler:

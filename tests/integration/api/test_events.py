@@ -231,7 +231,7 @@ async def test_stream_when_resumed_from_nowhere_then_is_refused(resume: str) -> 
 async def test_stream_when_more_comes_than_its_buffer_holds_then_reads_on_from_the_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(event_hub, "MOST_WAITING", 5)
+    monkeypatch.setattr(event_hub, "MAX_WAITING", 5)
     async with a_service() as service, watching(service) as events:
         for _ in range(5):
             await many(service, 300)

@@ -5,7 +5,7 @@ from functools import cached_property
 import msgspec
 from msgspec.structs import replace
 
-from voda.api.presenters.timestamps import instant
+from voda.api.presenters.conversion import instant
 from voda.api.schemas.events import EventView
 from voda.events.envelope import Event
 from voda.events.types import AnyFact, JobSubmitted

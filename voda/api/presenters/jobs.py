@@ -1,6 +1,6 @@
 """Jobs as wire records."""
 
-from voda.api.presenters.timestamps import instant
+from voda.api.presenters.conversion import instant
 from voda.api.schemas.jobs import ForecastView, JobView, ProgressView, ReportList, ReportView, WorkerView
 from voda.projections.records import JobRecord, Reported
 from voda.simulator.whatif.forecast import Forecast

@@ -4,13 +4,13 @@ Rule: a watcher sees every event it wants once and in order, over as many connec
 event is its position, and who comes back with it goes on behind it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Annotated, Final
 
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from voda.api.operation import Operation, Response
+from voda.api.operation import Operation, Response, Routes
 from voda.api.presenters.events import EventFrames, event_of, frame_of
 from voda.api.read_your_writes import refuse_future_position
 from voda.api.requests import json_response, query_of
@@ -62,46 +62,44 @@ class EventsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     watch: Annotated[bool, Meta(description="Go on with what happens, as if text/event-stream was accepted.")] = False
 
 
-def routes(backend: Backend) -> Sequence[Operation]:
-    """Return the operation on events."""
-    hub = EventHub(backend.view, EventFrames)
+class EventRoutes(Routes):
+    """The operation on events."""
 
-    async def get_events(request: web.Request, who: Caller) -> web.StreamResponse:
-        query = query_of(request, EventsQuery)
-        has_manifest = _manifests_of(who) if query.manifests else _none
-        wanted = await _wanted(backend, query)
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self._hub = EventHub(backend.view, EventFrames)
+
+    @Operation(
+        "GET",
+        "/api/v1/events",
+        description=(
+            "A page of the log. With `Accept: text/event-stream` or `watch=true`: server-sent events, each with its"
+            " position as `id`, its type as `event` and its JSON as `data`; a client that comes back with"
+            " `Last-Event-ID` goes on behind it."
+        ),
+        tag="Events",
+        query=EventsQuery,
+        headers={_RESUME: "Position of the last event seen; wins over `after`. When watching."},
+        answers=[Response(of=EventList), Response(media_type=SSE, description="When watching.")],
+        problems=[404, 503],
+    )
+    async def list_events(self, request: web.Request, caller: Caller) -> web.StreamResponse:
+        """Read what happened, or watch what happens."""
+        query, backend = query_of(request, EventsQuery), self.backend
+        has_manifest = _manifests_of(caller) if query.manifests else _no_manifest
+        wanted = await _filter(backend, query)
         if query.watch or SSE in request.headers.get("Accept", ""):
             after = await _begin(backend, request, query)
             stream = StreamedResponse(request, backend.limits, {"Content-Type": f"{SSE}; charset=utf-8"})
-            watch = Watch(backend, hub, stream, wanted, has_manifest)
+            watch = EventStream(backend, self._hub, stream, wanted, has_manifest)
             return await stream.run(lambda: watch.run(after))
-        found = await event_history.page(backend.store, wanted, after=query.after or 0, limit=query.limit)
-        refuse_future_position(query.after or 0, found.end)
-        items = tuple(event_of(event, with_manifest=has_manifest(event)) for event in found.events)
-        return json_response(EventList(items=items, last_position=found.last_position, end=found.end))
-
-    return [
-        Operation(
-            method="GET",
-            path="/api/v1/events",
-            handler=get_events,
-            name="listEvents",
-            summary="Read what happened, or watch what happens",
-            description=(
-                "A page of the log. With `Accept: text/event-stream` or `watch=true`: server-sent events, each with its"
-                " position as `id`, its type as `event` and its JSON as `data`; a client that comes back with"
-                " `Last-Event-ID` goes on behind it."
-            ),
-            tag="Events",
-            query=EventsQuery,
-            headers={_RESUME: "Position of the last event seen; wins over `after`. When watching."},
-            answers=[Response(of=EventList), Response(media_type=SSE, description="When watching.")],
-            problems=[404, 503],
-        )
-    ]
+        page = await event_history.page(backend.store, wanted, after=query.after or 0, limit=query.limit)
+        refuse_future_position(query.after or 0, page.end)
+        items = tuple(event_of(event, with_manifest=has_manifest(event)) for event in page.events)
+        return json_response(EventList(items=items, last_position=page.last_position, end=page.end))
 
 
-async def _wanted(backend: Backend, query: EventsQuery) -> EventFilter:
+async def _filter(backend: Backend, query: EventsQuery) -> EventFilter:
     for kind in query.type:
         if kind not in TYPES:
             raise InvalidField("type", f"type {kind[:80]!r} is not known; expected one of {', '.join(TYPES)}")
@@ -111,12 +109,12 @@ async def _wanted(backend: Backend, query: EventsQuery) -> EventFilter:
     return EventFilter(types=frozenset(query.type), job_id=spec.job_id, pool=spec.pool)
 
 
-def _manifests_of(who: Caller) -> Callable[[Event], bool]:
+def _manifests_of(caller: Caller) -> Callable[[Event], bool]:
     """Return which events are shown with a manifest to who asks for manifests: they may hold secrets."""
-    return lambda event: isinstance(event.data, JobSubmitted) and is_owner(event.data.spec, who)
+    return lambda event: isinstance(event.data, JobSubmitted) and is_owner(event.data.spec, caller)
 
 
-def _none(_event: Event) -> bool:
+def _no_manifest(_event: Event) -> bool:
     return False
 
 
@@ -134,7 +132,7 @@ async def _begin(backend: Backend, request: web.Request, query: EventsQuery) -> 
     return after
 
 
-class Watch:
+class EventStream:
     """One watcher's way along the log: from its beginning to the end by pages, from then on with everybody."""
 
     def __init__(

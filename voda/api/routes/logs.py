@@ -9,7 +9,7 @@ from typing import Annotated
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from voda.api.operation import TEXT, WRITERS, Operation, Response
+from voda.api.operation import TEXT, WRITERS, Operation, Response, Routes
 from voda.api.requests import json_response, query_of
 from voda.api.streams import StreamedResponse
 from voda.application.backend import Backend
@@ -33,60 +33,53 @@ class LogsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ) = None
 
 
-def routes(backend: Backend) -> Sequence[Operation]:
-    """Return the operations on output."""
+class LogRoutes(Routes):
+    """The operations on output."""
 
-    async def get_logs(request: web.Request, who: Caller) -> web.StreamResponse:
+    @Operation(
+        "GET",
+        "/api/v1/jobs/{job_id}/logs",
+        tag=_TAG,
+        roles=WRITERS,
+        path_parameters=_JOB,
+        query=LogsQuery,
+        answers=[Response(media_type=TEXT, headers={"X-Voda-Replica": "Whose output it is."})],
+        problems=[404],
+    )
+    async def get_logs(self, request: web.Request, caller: Caller) -> web.StreamResponse:
+        """Read what a replica printed, or follow it."""
         query = query_of(request, LogsQuery)
-        spec, outputs = await _allowed(backend, request, who)
-        replica = _chosen(backend, spec, query.replica, await outputs.replicas(spec.job_id))
+        spec, outputs = await self._outputs(request, caller)
+        replica = _chosen(self.backend, spec, query.replica, await outputs.replicas(spec.job_id))
         printed = outputs.read(spec.job_id, replica, tail_bytes=query.tail_bytes, follow=query.follow)
         stream = StreamedResponse(
             request,
-            backend.limits,
+            self.backend.limits,
             {"Content-Type": f"{TEXT}; charset=utf-8", "X-Voda-Replica": replica, "X-Content-Type-Options": "nosniff"},
         )
-        return await stream.run(lambda: _copied(printed, stream))
+        return await stream.run(lambda: _copy(printed, stream))
 
-    async def list_replicas(request: web.Request, who: Caller) -> web.StreamResponse:
-        spec, outputs = await _allowed(backend, request, who)
+    @Operation(
+        "GET",
+        "/api/v1/jobs/{job_id}/logs/replicas",
+        tag=_TAG,
+        roles=WRITERS,
+        path_parameters=_JOB,
+        answers=[Response(of=tuple[str, ...])],
+        problems=[404],
+    )
+    async def list_replicas(self, request: web.Request, caller: Caller) -> web.StreamResponse:
+        """List the replicas that have output, the most telling one first."""
+        spec, outputs = await self._outputs(request, caller)
         return json_response(tuple(await outputs.replicas(spec.job_id)))
 
-    return [
-        Operation(
-            method="GET",
-            path="/api/v1/jobs/{job_id}/logs",
-            handler=get_logs,
-            name="getLogs",
-            summary="Read what a replica printed, or follow it",
-            tag=_TAG,
-            roles=WRITERS,
-            path_parameters=_JOB,
-            query=LogsQuery,
-            answers=[Response(media_type=TEXT, headers={"X-Voda-Replica": "Whose output it is."})],
-            problems=[404],
-        ),
-        Operation(
-            method="GET",
-            path="/api/v1/jobs/{job_id}/logs/replicas",
-            handler=list_replicas,
-            name="listReplicas",
-            summary="List the replicas that have output, the most telling one first",
-            tag=_TAG,
-            roles=WRITERS,
-            path_parameters=_JOB,
-            answers=[Response(of=tuple[str, ...])],
-            problems=[404],
-        ),
-    ]
-
-
-async def _allowed(backend: Backend, request: web.Request, who: Caller) -> tuple[JobSpec, Outputs]:
-    spec = await spec_of(backend, request.match_info["job_id"])
-    require_owner(spec, who, what="read its output")
-    if (outputs := backend.outputs.get(spec.pool)) is None:
-        raise NotFound(f"the cluster behind pool {spec.pool} keeps no output; ask it for that of job {spec.job_id}")
-    return spec, outputs
+    async def _outputs(self, request: web.Request, caller: Caller) -> tuple[JobSpec, Outputs]:
+        """Return the job and the output of its pool, where the caller may read it."""
+        spec = await spec_of(self.backend, request.match_info["job_id"])
+        require_owner(spec, caller, what="read its output")
+        if (outputs := self.backend.outputs.get(spec.pool)) is None:
+            raise NotFound(f"the cluster behind pool {spec.pool} keeps no output; ask it for that of job {spec.job_id}")
+        return spec, outputs
 
 
 def _chosen(backend: Backend, spec: JobSpec, asked: str, there_are: Sequence[str]) -> str:
@@ -111,6 +104,6 @@ def _silence(backend: Backend, job_id: str) -> str:
     return "has printed nothing yet: no replica of it has started"
 
 
-async def _copied(printed: AsyncIterator[bytes], stream: StreamedResponse) -> None:
+async def _copy(printed: AsyncIterator[bytes], stream: StreamedResponse) -> None:
     async for piece in printed:
         await stream.write(piece)

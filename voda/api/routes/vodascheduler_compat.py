@@ -5,7 +5,7 @@ answered 200 to what it had not done. See docs/migrating-from-voda.md.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -13,7 +13,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from voda.api.operation import ADMINS, JSON, TEXT, WRITERS, YAML, Operation, RequestBody, Response
+from voda.api.operation import ADMINS, JSON, TEXT, WRITERS, YAML, Operation, RequestBody, Response, Routes
 from voda.api.presenters.vodascheduler import dated, head, policy_of, row, seconds_of, text_of
 from voda.api.requests import manifest_of, query_of, raw_body
 from voda.application.backend import Backend
@@ -37,144 +37,120 @@ class PoolQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pool: Annotated[str, Meta(description="Type of GPU, as the ancestor said; by default the first pool.")] = ""
 
 
-class CompatHandlers:
-    """The handlers."""
+class CompatRoutes(Routes):
+    """The operations of the ancestor."""
 
     def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+        super().__init__(backend)
         self._submits = JobSubmitter(backend)
 
-    async def create(self, request: web.Request, who: Caller) -> web.StreamResponse:
-        """Submit a manifest under its name and a timestamp."""
+    @Operation(
+        "POST",
+        "/training",
+        tag=_TAG,
+        roles=WRITERS,
+        query=PoolQuery,
+        body=RequestBody(of=None, media_types=(YAML, JSON), description="The manifest of an MPIJob."),
+        answers=_ANSWER,
+        problems=[400, 404, 409, 413, 415, 429, 503, 507],
+    )
+    async def create_training(self, request: web.Request, caller: Caller) -> web.StreamResponse:
+        """Submit a job under its name and a timestamp."""
         pool = query_of(request, PoolQuery).pool
-        backend = self._backend
+        backend = self.backend
         now = datetime.fromtimestamp(backend.clock.now(), UTC)
         manifest = dated(await manifest_of(request, backend.limits), f"{now:%Y%m%d-%H%M%S}")
         if pool:
             manifest = _in_pool(manifest, known_pool(backend, pool))
-        job_id = (await self._submits.submit(manifest, who)).record.spec.job_id
+        job_id = (await self._submits.submit(manifest, caller)).record.spec.job_id
         return web.Response(
             text=f"Training job created: {job_id}\nView your logs by:\n    voda logs {job_id}\n",
             headers={"Location": f"/api/v1/jobs/{job_id}"},
         )
 
-    async def delete(self, request: web.Request, who: Caller) -> web.StreamResponse:
+    @Operation(
+        "DELETE",
+        "/training",
+        tag=_TAG,
+        roles=WRITERS,
+        body=RequestBody(of=str, media_types=(JSON, TEXT), description="Name of the job, with or without quotes."),
+        answers=_ANSWER,
+        problems=[400, 404, 413, 415, 503, 507],
+    )
+    async def delete_training(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Cancel a job."""
-        named = text_of(await raw_body(request, self._backend.limits))
-        if (record := self._backend.view.roster.find(named)) is None:
+        named = text_of(await raw_body(request, self.backend.limits))
+        if (record := self.backend.view.roster.find(named)) is None:
             raise NotFound(f"job {named[:80]!r} is not known: GET /training lists the jobs there are")
-        require_owner(record.spec, who, what="delete it")
-        await cancel(self._backend, record, who)
+        require_owner(record.spec, caller, what="delete it")
+        await cancel(self.backend, record, caller)
         return web.Response(text=f"Training job deleted: {record.spec.job_id}\n")
 
-    async def table(self, request: web.Request, _who: Caller) -> web.StreamResponse:
-        """List all jobs, in lines of text."""
-        pool, now = query_of(request, PoolQuery).pool, self._backend.clock.now()
+    @Operation(
+        "GET",
+        "/training",
+        tag=_TAG,
+        query=PoolQuery,
+        answers=_ANSWER,
+        problems=[404],
+    )
+    async def list_training(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
+        """List jobs as a table of text."""
+        pool, now = query_of(request, PoolQuery).pool, self.backend.clock.now()
         if pool:
-            known_pool(self._backend, pool)
+            known_pool(self.backend, pool)
         rows = []
-        for number, record in enumerate(tuple(self._backend.view.roster.jobs().values()), 1):
+        for number, record in enumerate(tuple(self.backend.view.roster.jobs().values()), 1):
             if pool in ("", record.spec.pool):
                 rows.append(row(record, now))
             if number % _ROWS_AT_ONCE == 0:
                 await asyncio.sleep(0)
         return web.Response(text=head() + "".join(sorted(rows)))
 
-    async def algorithm(self, request: web.Request, who: Caller) -> web.StreamResponse:
+    @Operation(
+        "PUT",
+        "/algorithm",
+        tag=_TAG,
+        roles=ADMINS,
+        query=PoolQuery,
+        body=RequestBody(of=str, media_types=(JSON, TEXT), description="ElasticFIFO and the like, or a name of ours."),
+        answers=_ANSWER,
+        problems=[400, 404, 413, 415, 503, 507],
+    )
+    async def set_algorithm(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Set the policy of a pool."""
         pool = self._pool(request)
-        asked = text_of(await raw_body(request, self._backend.limits))
-        settings = await self._change(pool, {"policy": policy_of(asked)}, who)
+        asked = text_of(await raw_body(request, self.backend.limits))
+        settings = await self._change(pool, {"policy": policy_of(asked)}, caller)
         return web.Response(text=f"Scheduler: {pool}\nScheduling Algorithm: {settings.policy}\n")
 
-    async def ratelimit(self, request: web.Request, who: Caller) -> web.StreamResponse:
-        """Set the rate limit of a pool."""
+    @Operation(
+        "PUT",
+        "/ratelimit",
+        tag=_TAG,
+        roles=ADMINS,
+        query=PoolQuery,
+        body=RequestBody(of=float, media_types=(JSON, TEXT), description="Seconds, 0 to 86400."),
+        answers=_ANSWER,
+        problems=[400, 404, 413, 415, 503, 507],
+    )
+    async def set_ratelimit(self, request: web.Request, caller: Caller) -> web.StreamResponse:
+        """Set the seconds between two plans of a pool."""
         pool = self._pool(request)
-        asked = seconds_of(await raw_body(request, self._backend.limits))
-        settings = await self._change(pool, {"ratelimit_s": asked}, who)
+        asked = seconds_of(await raw_body(request, self.backend.limits))
+        settings = await self._change(pool, {"ratelimit_s": asked}, caller)
         return web.Response(text=f"Scheduler: {pool}\nRe-scheduling ratelimit (sec): {settings.ratelimit_s:g}\n")
 
-    async def _change(self, pool: str, fields: Mapping[str, Any], who: Caller) -> Settings:
+    async def _change(self, pool: str, fields: Mapping[str, Any], caller: Caller) -> Settings:
         try:
             change = msgspec.convert(fields, SettingsChange)
         except msgspec.ValidationError as error:
             (name,) = fields
             raise InvalidField(name, f"{name}: {error}") from error
-        return await change_settings(self._backend, pool, change, actor=who.user)
+        return await change_settings(self.backend, pool, change, actor=caller.user)
 
     def _pool(self, request: web.Request) -> str:
-        return known_pool(self._backend, query_of(request, PoolQuery).pool or self._backend.pools[0])
-
-
-def routes(backend: Backend) -> Sequence[Operation]:
-    """Return the operations of the ancestor."""
-    ancestor = CompatHandlers(backend)
-    return [
-        Operation(
-            method="POST",
-            path="/training",
-            handler=ancestor.create,
-            name="createTraining",
-            summary="Submit a job under its name and a timestamp",
-            tag=_TAG,
-            roles=WRITERS,
-            query=PoolQuery,
-            body=RequestBody(of=None, media_types=(YAML, JSON), description="The manifest of an MPIJob."),
-            answers=_ANSWER,
-            problems=[400, 404, 409, 413, 415, 429, 503, 507],
-        ),
-        Operation(
-            method="DELETE",
-            path="/training",
-            handler=ancestor.delete,
-            name="deleteTraining",
-            summary="Cancel a job",
-            tag=_TAG,
-            roles=WRITERS,
-            body=RequestBody(of=str, media_types=(JSON, TEXT), description="Name of the job, with or without quotes."),
-            answers=_ANSWER,
-            problems=[400, 404, 413, 415, 503, 507],
-        ),
-        Operation(
-            method="GET",
-            path="/training",
-            handler=ancestor.table,
-            name="listTraining",
-            summary="List jobs as a table of text",
-            tag=_TAG,
-            query=PoolQuery,
-            answers=_ANSWER,
-            problems=[404],
-        ),
-        Operation(
-            method="PUT",
-            path="/algorithm",
-            handler=ancestor.algorithm,
-            name="setAlgorithm",
-            summary="Set the policy of a pool",
-            tag=_TAG,
-            roles=ADMINS,
-            query=PoolQuery,
-            body=RequestBody(
-                of=str, media_types=(JSON, TEXT), description="ElasticFIFO and the like, or a name of ours."
-            ),
-            answers=_ANSWER,
-            problems=[400, 404, 413, 415, 503, 507],
-        ),
-        Operation(
-            method="PUT",
-            path="/ratelimit",
-            handler=ancestor.ratelimit,
-            name="setRatelimit",
-            summary="Set the seconds between two plans of a pool",
-            tag=_TAG,
-            roles=ADMINS,
-            query=PoolQuery,
-            body=RequestBody(of=float, media_types=(JSON, TEXT), description="Seconds, 0 to 86400."),
-            answers=_ANSWER,
-            problems=[400, 404, 413, 415, 503, 507],
-        ),
-    ]
+        return known_pool(self.backend, query_of(request, PoolQuery).pool or self.backend.pools[0])
 
 
 def _in_pool(manifest: dict[str, Any], pool: str) -> dict[str, Any]:
