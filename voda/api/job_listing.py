@@ -1,7 +1,7 @@
-"""Lists of jobs: filtered, sorted, in pages.
+"""Lists jobs: filters them, sorts them and cuts a page.
 
-Rule: a continue token names the last job that was shown and not how many were, so that jobs which come and go
-meanwhile make nobody see one twice or miss one.
+Rule: a continue token names the last job of a page, not a number of jobs, so that no reader misses a job or sees it
+twice when others come and go meanwhile.
 """
 
 import base64
@@ -36,7 +36,7 @@ Sort = Literal[
 
 
 class PhaseFilter(StrEnum):
-    """Phases to ask for."""
+    """The phases that a caller can filter by."""
 
     SUBMITTED = "Submitted"
     WAITING = "Waiting"
@@ -48,7 +48,7 @@ class PhaseFilter(StrEnum):
 
 
 class JobsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"after": "continue"}):
-    """Which jobs, and how many."""
+    """Which jobs, in which order, and how many."""
 
     pool: Annotated[tuple[str, ...], Meta(description="Jobs of these pools.")] = ()
     phase: Annotated[
@@ -76,7 +76,7 @@ class JobPage(Struct, frozen=True):
 
 
 class _Token(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The last job of a page: what it was sorted by, and the position of its submission."""
+    """The last job of a page: its sort key, and the position of its submission."""
 
     sort: str
     key: str | int
@@ -85,7 +85,7 @@ class _Token(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
 _PHASES: Final = {phase.value: number for number, phase in enumerate(PhaseFilter)}
 _KEYS: Final[dict[str, Key]] = {
-    # The submission's position, of which no two jobs have the same.
+    # The position of the submission: unique to each job.
     "submitted_at": attrgetter("submitted_position"),
     "priority": attrgetter("spec.priority"),
     "name": lambda record: record.spec.name or record.spec.job_id,
@@ -95,25 +95,25 @@ _KEYS: Final[dict[str, Key]] = {
 
 
 class JobListing:
-    """Pages of the jobs that the view shows."""
+    """Makes pages of the jobs in a view."""
 
     def __init__(self, view: ReadModel) -> None:
         self._view = view
         self._at = -1
         self._records: Sequence[JobRecord] = ()
-        """All, as submitted, at position `_at`."""
+        """All jobs in the order of submission, at position `_at`."""
 
     def page(self, query: JobsQuery) -> JobPage:
-        """Return the page that was asked for.
+        """Return the page of a query.
 
         Raises:
-            InvalidField: the continue token is none of ours, or of another order.
+            InvalidField: the continue token is not from this API, or belongs to another order.
         """
         matching = self._matching(query)
         is_descending, by = query.sort.startswith("-"), query.sort.removeprefix("-")
         key = _KEYS[by]
         if by != "submitted_at":
-            # Stable, so that equal ones stay in the order of submission, also where the order is descending.
+            # A stable sort keeps equal jobs in the order of submission, also in a descending order.
             matching = sorted(matching, key=key, reverse=is_descending)
         elif is_descending:
             matching = matching[::-1]
@@ -135,7 +135,7 @@ class JobListing:
 
 
 def _filters(query: JobsQuery) -> Iterable[Callable[[JobRecord], bool]]:
-    """Yield what each job must fulfil, the most telling first."""
+    """Yield the filters of a query, the most selective first."""
     if query.name:
         yield lambda record: (record.spec.name or record.spec.job_id) == query.name
     if query.user:
@@ -153,7 +153,7 @@ def _filters(query: JobsQuery) -> Iterable[Callable[[JobRecord], bool]]:
 
 
 def _behind(token: _Token, records: Sequence[JobRecord], key: Key, is_descending: bool) -> int:
-    """Return the index of the first record that comes after the token's, which may be gone."""
+    """Return the index of the first record after the token's, which may be gone."""
 
     def is_behind(record: JobRecord) -> bool:
         own = key(record)

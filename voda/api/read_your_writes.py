@@ -1,6 +1,7 @@
-"""Read your writes, whichever replica answers: an answer tells how far the log was read, a request can ask for that.
+"""Lets callers read their own writes, whichever replica answers: an answer carries the position of the log that it
+shows, and a request can ask for that position.
 
-Rule: one that asks for more than was read by then waits for it; none is answered with less.
+Rule: a request for a later position waits until the log is read that far; none is answered from an earlier state.
 """
 
 from typing import Final
@@ -13,7 +14,7 @@ from voda.application.backend import Backend
 from voda.domain.errors import InvalidField
 
 POSITION: Final = "Voda-Position"
-"""Header of an answer: the position of the log that it shows, or was written to it."""
+"""Header of an answer: the position of the log that it shows, or that it wrote."""
 AFTER: Final = "after"
 AFTER_DESCRIPTION: Final = (
     "Answer only once the log was read up to this position, such as the Voda-Position of an earlier answer, whichever"
@@ -22,17 +23,17 @@ AFTER_DESCRIPTION: Final = (
 
 
 def takes_position(operation: Operation) -> bool:
-    """Say whether a position can be asked for; what follows the log has that for a parameter of its own."""
+    """Return whether requests may ask for a position; an operation with `after` in its own query reads it itself."""
     names = {field.encode_name for field in fields(operation.query)} if operation.query is not None else set()
     return operation.roles is not PUBLIC and AFTER not in names
 
 
 async def wait_for_position(request: web.Request, backend: Backend) -> web.Request:
-    """Wait until the log is read as far as the request asks, and return it without that.
+    """Wait until the log is read as far as the request asks, and return the request without that parameter.
 
     Raises:
-        InvalidField: it asks for what is no position of this log.
-        StoreUnavailable: it was not read so far in time.
+        InvalidField: it is not a position of this log.
+        StoreUnavailable: the log is not read so far in time.
     """
     if AFTER not in request.query:
         return request
@@ -47,10 +48,10 @@ async def wait_for_position(request: web.Request, backend: Backend) -> web.Reque
 
 
 def refuse_future_position(after: int, end: int) -> None:
-    """Refuse a position that the log, which ends at `end`, has not reached.
+    """Refuse a position behind the end of the log.
 
     Raises:
-        InvalidField: as said.
+        InvalidField: it is.
     """
     if after > end:
         raise InvalidField(
@@ -59,6 +60,6 @@ def refuse_future_position(after: int, end: int) -> None:
 
 
 def set_position(response: web.StreamResponse, position: int) -> None:
-    """Have an answer tell how far the log was read; one that is sent already is a stream, and tells by itself."""
+    """Set the position in an answer's headers; a stream, which is sent already, carries positions itself."""
     if not response.prepared:
         response.headers[POSITION] = str(position)

@@ -1,6 +1,6 @@
-"""The application: the operations of all modules behind one check of tokens and roles.
+"""Makes the web application: the operations of all routes behind one check of tokens and roles.
 
-Rule: no handler runs for a caller whose role its operation does not name.
+Rule: a handler runs only for callers whose role its operation names.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 
 
 def application(backend: Backend) -> web.Application:
-    """Return the web application of all modules in voda.api.routes."""
+    """Return the web application with the operations of all modules in voda.api.routes."""
     middlewares = (measured(backend.telemetry), mark_busy, problems(backend.clock.new_id))
     app = web.Application(middlewares=middlewares, client_max_size=backend.limits.body_bytes)
     app[OPERATIONS] = operations(backend)
@@ -38,7 +38,7 @@ def application(backend: Backend) -> web.Application:
         handler = _guarded(operation, backend)
         app.router.add_route(operation.method, operation.path, handler)
         if operation.method == "GET":
-            # The same without its body, as RFC 9110 has it; proxies and watchdogs ask so.
+            # RFC 9110: the same without its body; proxies and watchdogs use it.
             app.router.add_route("HEAD", operation.path, handler)
     return app
 
@@ -67,17 +67,17 @@ def _resources(module: ModuleType) -> Sequence[type[Routes]]:
 
 
 def _guarded(operation: Operation, backend: Backend) -> Handler:
-    """Return the operation as a handler for the router."""
+    """Return the operation's handler behind the checks that all operations share."""
     handler, roles, takes_no_query = operation.handler, operation.roles, operation.query is None
     access, can_wait, is_read = backend.access, takes_position(operation), operation.method == "GET"
 
     async def handle(request: web.Request) -> web.StreamResponse:
         if roles is PUBLIC:
             return await handler(request, ANONYMOUS)
-        who = access.identify(_token(request))
-        if who.role not in roles:
+        caller = access.identify(_token(request))
+        if caller.role not in roles:
             raise NotAllowed(
-                f"a {who.role}'s token does not allow this ({operation.summary.lower()}), expected one of"
+                f"a {caller.role}'s token does not allow this ({operation.summary.lower()}), expected one of"
                 f" {', '.join(sorted(roles))}"
             )
         if not access.has_tokens:
@@ -88,8 +88,8 @@ def _guarded(operation: Operation, backend: Backend) -> Handler:
             name = next(iter(request.query), request.rel_url.raw_query_string)[:80]
             raise InvalidField(name, f"the query has {name!r}, but {operation.path} takes none")
         before = backend.view.position
-        response = await handler(request, who)
-        # What is read may have been put together from a state that was left behind since.
+        response = await handler(request, caller)
+        # A read may show the state before it began to wait for something.
         set_position(response, before if is_read else backend.view.position)
         return response
 
@@ -97,12 +97,12 @@ def _guarded(operation: Operation, backend: Backend) -> Handler:
 
 
 def _token(request: web.Request) -> str | None:
-    """Return the token that the request shows."""
+    """Return the request's token; None where it has none."""
     if (shown := request.headers.get(hdrs.AUTHORIZATION)) is None:
         return None
     scheme, _, token = shown.partition(" ")
     if scheme.lower() != "bearer":
-        raise Unauthorized("the header Authorization is of another kind, expected `Authorization: Bearer TOKEN`")
+        raise Unauthorized("the header Authorization is not a bearer token, expected `Authorization: Bearer TOKEN`")
     return token.strip()
 
 

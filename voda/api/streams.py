@@ -1,6 +1,8 @@
-"""Answers that go on: ended when the server ends or the reader is gone.
+"""Sends an answer that goes on until its work is done, the server shuts down, or the reader is gone.
 
-Rule: what a reader missed it can ask for again, so nobody is waited for; the connection cuts off who takes nothing.
+Rule: a reader can ask again for what it missed, so nothing waits for slow readers: their connections are closed (see
+voda.api.connections). aiohttp-sse does not serve here: it answers no HEAD, makes each frame once per reader, and its
+pings carry no position; and job logs are streams too, but no events.
 """
 
 import asyncio
@@ -17,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class StreamedResponse:
-    """One answer that goes on."""
+    """One streamed answer."""
 
     def __init__(self, request: web.Request, limits: CallerLimits, headers: Mapping[str, str]) -> None:
         self._request = request
@@ -25,15 +27,15 @@ class StreamedResponse:
         self._response = web.StreamResponse(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", **headers})
 
     async def write(self, data: bytes) -> None:
-        """Send more; waits while the reader is busy with what it has.
+        """Send data; waits while the reader's buffers are full.
 
         Raises:
-            ConnectionError: the reader is gone, or took nothing for so long that it was cut off (see Connection).
+            ConnectionError: the reader is gone, or was cut off because it took nothing for too long.
         """
         await self._response.write(data)
 
     async def run(self, work: Callable[[], Coroutine[object, object, None]]) -> web.StreamResponse:
-        """Answer with what `work` writes, until it is done, the server ends, or the reader is gone."""
+        """Send what `work` writes, until it is done, the server shuts down, or the reader is gone."""
         await self._response.prepare(self._request)
         if self._request.method == hdrs.METH_HEAD:
             return self._response
@@ -61,10 +63,9 @@ class StreamedResponse:
         try:
             await work()
         except ConnectionError:
-            # Whom it was for is not there any more.
             _log.debug("reader gone path=%r", self._request.path)
         except VodaError as error:
-            # The answer has begun, so it can only break off; the reader comes back and is told then.
+            # The answer has begun, so it can only break off; the reader sees the error when it comes back.
             _log.warning("stream broken off path=%r reason=%s", self._request.path, error)
 
 

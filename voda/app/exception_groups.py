@@ -1,16 +1,16 @@
-"""What ended a group of tasks, told as one error.
+"""Picks the one error that stands for a group of tasks that failed.
 
-Rule: an error that was raised on purpose goes before one that was not foreseen only where it stands alone.
+Rule: an unexpected error goes before those that voda raises on purpose.
 """
 
 from voda.domain.errors import VodaError
 
 
 def most_telling_error(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the one error that stands for the group: what was not foreseen first, else the first of ours."""
+    """Return the first unexpected error of a group, else its first error."""
     leaves = list(_leaves(failures))
-    unforeseen = [error for error in leaves if not isinstance(error, VodaError)]
-    return (unforeseen or leaves)[0]
+    unexpected = [error for error in leaves if not isinstance(error, VodaError)]
+    return (unexpected or leaves)[0]
 
 
 def _leaves(failures: BaseException) -> list[BaseException]:

@@ -1,6 +1,6 @@
-"""The folder of this machine's voda: its log, its lock, its secrets, and where the command line finds the server.
+"""The data folder of voda on this machine: its log, its lock, its secrets, and the file that leads to the server.
 
-Rule: one `voda up` at a time works on a folder, or any number of replicas, of which one leads; a lock ends with the
+Rule: one `voda up` at a time works on a folder, or any number of replicas, of which one leads; a lock ends with its
 process, however that ends.
 """
 
@@ -18,13 +18,13 @@ from voda.fsync import sync_folder
 
 
 class ServerFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is written down of a running server, for the command line to find it."""
+    """The file by which the command line finds a running server."""
 
     url: str
     pid: int
     version: str
     certificate: str = ""
-    """File that a caller on this machine may trust, if the server speaks TLS."""
+    """Certificate that callers on this machine may trust, if the server speaks TLS."""
 
 
 class Home:
@@ -43,7 +43,7 @@ class Home:
         """Create the folder where it is missing.
 
         Raises:
-            InvalidInput: something else is there, or it cannot be entered.
+            InvalidInput: the path is not a folder, or cannot be entered.
             StoreNotWritable: it cannot be written.
         """
         try:
@@ -58,14 +58,14 @@ class Home:
 
     @contextmanager
     def locked(self, *, is_shared: bool = False) -> Iterator[None]:
-        """Keep every other `voda up` out for the length of the block; where shared, not those who share it too.
+        """Hold the folder's lock for the block, against every other `voda up`; a shared lock admits replicas.
 
         Raises:
-            AlreadyExists: another one is at work here.
+            AlreadyExists: another voda works on the folder.
             StoreNotWritable: the lock cannot be written.
         """
         try:
-            # Inheritable by nobody: a training process must not keep the lock of a voda that is gone.
+            # Not inherited: a training process must not keep the lock of a voda that is gone.
             handle = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StoreNotWritable(f"{self._lock} cannot be written: {error.strerror}") from error
@@ -76,12 +76,12 @@ class Home:
             os.close(handle)
 
     def bind(self, log: str) -> None:
-        """Remember which log the jobs of this folder belong to.
+        """Record to which log the jobs of this folder belong.
 
         Raises:
-            InvalidInput: they belong to another one, which does not know these: it would stop what runs.
+            InvalidInput: they belong to another log; with this one, the jobs that run would be stopped.
         """
-        if (bound := _kept(self._place, lambda: log)) != log:
+        if (bound := _write_once(self._place, lambda: log)) != log:
             raise InvalidInput(
                 f"the jobs in {self.folder} belong to the log {bound}, got {log}: go on with that one, name another"
                 f" folder with --home, or remove {self._place} once none of its jobs runs"
@@ -89,7 +89,7 @@ class Home:
 
     @contextmanager
     def private_files(self) -> Iterator[None]:
-        """Have what is created in the block be for its owner alone; for a start only, when nothing else runs."""
+        """Make files that the block creates private to their owner; for the start only, when nothing else runs."""
         before = os.umask(0o077)
         try:
             yield
@@ -97,14 +97,14 @@ class Home:
             os.umask(before)
 
     def publish(self, server: ServerFile) -> None:
-        """Write down where the server is; atomically, because others read it at any time."""
-        # A draft of its own: replicas publish at the same time, and none must move another's away.
+        """Write the server file; atomically, because others read it at any time."""
+        # A draft per process: replicas publish at the same time.
         draft = self._server.with_suffix(f".{os.getpid()}")
         draft.write_bytes(msgspec.json.encode(server))
         draft.replace(self._server)
 
     def is_served(self) -> bool:
-        """Return whether the process that is written down as the server lives."""
+        """Return whether the process in the server file lives."""
         try:
             os.kill(msgspec.json.decode(self._server.read_bytes(), type=ServerFile).pid, 0)
         except (OSError, msgspec.MsgspecError):
@@ -112,18 +112,18 @@ class Home:
         return True
 
     def withdraw(self, pid: int) -> None:
-        """Forget where the server of a process was; that of another one stays."""
+        """Remove the server file if it is of this process."""
         with suppress(OSError, msgspec.MsgspecError):
             if msgspec.json.decode(self._server.read_bytes(), type=ServerFile).pid == pid:
                 self._server.unlink(missing_ok=True)
 
     def identity(self, new: Callable[[], str]) -> str:
-        """Return what tells this folder from all others, and so the machine whose processes its jobs are.
+        """Return the id of this folder, and so of the machine whose processes its jobs are.
 
         Args:
-            new: makes it up, where the folder has none yet.
+            new: makes an id, where the folder has none yet.
         """
-        return _kept(self._identity, new)
+        return _write_once(self._identity, new)
 
     def _take(self, handle: int, *, is_shared: bool) -> None:
         kind = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
@@ -139,8 +139,8 @@ class Home:
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
 
 
-def _kept(path: Path, new: Callable[[], str]) -> str:
-    """Return what a file says for good; whoever is first writes it, and nobody reads half of it."""
+def _write_once(path: Path, new: Callable[[], str]) -> str:
+    """Return the text of a file that the first process writes, whole, and that never changes."""
     if not path.exists():
         draft = path.with_suffix(f".{os.getpid()}")
         with draft.open("w", encoding="utf-8") as file:
@@ -149,13 +149,13 @@ def _kept(path: Path, new: Callable[[], str]) -> str:
             os.fsync(file.fileno())
         _publish_first(draft, path)
     else:
-        # Whoever wrote it may have died before it was sure to last, and the log will rest on it.
+        # Its writer may have died before the folder was synced, and the log will rest on it.
         sync_folder(path.parent)
     return path.read_text(encoding="utf-8").strip()
 
 
 def _publish_first(draft: Path, path: Path) -> None:
-    """Give a draft its name, unless another one has it; either is on the disk then."""
+    """Rename a draft, unless the file exists; then make the folder durable."""
     try:
         os.link(draft, path)
     except FileExistsError:

@@ -1,6 +1,6 @@
-"""What this machine offers: its GPUs by model, else CPU slots, as one local cluster per pool.
+"""Divides the devices of this machine into pools, each a local cluster: its GPUs by model, else CPU slots.
 
-Rule: one pool per GPU model, because a job's speed on one says little about its speed on another.
+Rule: one pool per GPU model, because a job's speed on one model says little about its speed on another.
 """
 
 import os
@@ -45,9 +45,9 @@ class Machine:
         """Return pool -> its cluster, not opened yet.
 
         Args:
-            clock: of the instants that are written down.
+            clock: dates what is recorded.
             specs: of the live jobs.
-            environment: variables of a job's processes, laid over our own.
+            environment: variables of a job's processes, laid over those of this process.
         """
         return {pool: self._cluster(pool, devices, clock, specs, environment) for pool, devices in self.pools.items()}
 

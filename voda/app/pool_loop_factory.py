@@ -1,7 +1,4 @@
-"""Builds the loop of one pool: controller, reconciler and watcher over one log and one cluster.
-
-Rule: only wiring; the same for every cluster.
-"""
+"""Builds the loop of one pool, the same for every cluster: controller, reconciler and watcher over a log."""
 
 from typing import Final
 
@@ -19,9 +16,9 @@ from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
 
 CONCURRENCY: Final = 16
-"""Jobs whose actions a cluster that is far away is asked for at a time."""
+"""Jobs of a remote cluster whose actions are under way at a time."""
 _JITTER: Final = 0.25
-"""Share by which jobs that failed together are tried again apart."""
+"""Share by which retries of jobs that failed together are spread."""
 
 
 def pool_loop(  # noqa: PLR0913 - its ports
@@ -72,5 +69,5 @@ def pool_loop(  # noqa: PLR0913 - its ports
 
 
 def pool_watcher(pool: str, store: EventStore, clock: Clock) -> Watcher:
-    """Return what writes down the facts of a pool's cluster."""
+    """Return the watcher that records the observations of a pool's cluster."""
     return Watcher(store=store, clock=clock, actor=f"cluster/{pool}")

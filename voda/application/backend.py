@@ -1,6 +1,6 @@
-"""What the API is given to work with; built by the composition root, or by a test from memory adapters.
+"""The ports that use cases and routes work with; the composition root makes them, or a test from memory adapters.
 
-Rule: routes reach the world through this record alone.
+Rule: use cases and routes reach the outside world through this record alone.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,44 +20,44 @@ from voda.metrics import NO_TELEMETRY, Telemetry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallerLimits:
-    """What one caller may ask for."""
+    """How much one caller may ask for."""
 
     body_bytes: int = MOST_BYTES
     jobs_per_user: int = 1_000
-    """Live ones; admins may have more."""
+    """Live jobs; admins may have more."""
     request_s: float = 30.0
-    """Longest time for a request to arrive in full, and for an answer that is not a stream to be taken."""
+    """Longest time for a request to arrive in full, and for the caller to take an answer that is not a stream."""
     connections: int = 500
-    """At a time, of all callers: each costs a file, of which a process often may have 1,024, and jobs need some too."""
+    """Of all callers at a time: each costs a file, a process often may open 1,024, and jobs need some too."""
     idle_s: float = 60.0
-    """A connection that asks nothing is closed after this."""
+    """An idle connection is closed after this."""
     heartbeat_s: float = 15.0
-    """A stream that has nothing to say says so this often, so that both sides learn when the other is gone."""
+    """An idle stream sends a sign of life this often, so that both sides notice when the other is gone."""
 
 
 def nothing_omitted(_manifest: Mapping[str, Any]) -> Sequence[Omission]:
-    """Tell of a cluster that honours every part of a manifest."""
+    """Return no omission: the cluster honours every part of a manifest."""
     return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """The ports behind the API."""
+    """The ports."""
 
     store: EventStore
     clock: Clock
     view: ReadModel
     access: Authenticator
     pools: Sequence[str]
-    """To which jobs can be submitted; the first is the default."""
+    """Pools that take jobs; the first is the default."""
     pool_label: str = ACCELERATOR
-    """Of nodes: a job that selects its nodes by it goes to the pool of that name."""
+    """Label of nodes: a job that selects nodes by it goes to the pool of that name."""
     outputs: Mapping[str, Outputs] = field(default_factory=dict)
-    """pool -> what its jobs print."""
+    """pool -> the output of its jobs."""
     omissions: Callable[[Mapping[str, Any]], Sequence[Omission]] = nothing_omitted
-    """What of a manifest the cluster behind does not honour."""
+    """Returns the parts of a manifest that the cluster does not honour."""
     not_ready: Callable[[], str] = str
-    """Why the service is not ready, one sentence; empty when it is."""
+    """Returns why the service is not ready, one sentence; empty when it is."""
     limits: CallerLimits = CallerLimits()
     telemetry: Telemetry = NO_TELEMETRY
     exposition: Callable[[], bytes] = bytes

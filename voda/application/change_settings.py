@@ -53,31 +53,30 @@ async def change_settings(
     actor: str,
     is_expected: Callable[[Settings], bool] = _any_settings,
 ) -> Settings:
-    """Record a change of the pool's settings and return what is in force then.
+    """Record a change of the pool's settings, and return the settings in force.
 
     Args:
         backend: the service.
-        pool: known.
-        change: what is to be different.
-        actor: who wants it.
+        pool: one that there is.
+        change: new values.
+        actor: recorded with the change.
         is_expected: returns whether the settings that would be changed are those that the caller saw.
 
     Raises:
         InvalidField: a policy or placer is unknown.
-        PreconditionFailed: the settings are not those any more.
-        StoreUnavailable: others change them all the time, or the log is away.
+        PreconditionFailed: the settings have changed.
+        StoreUnavailable: others keep changing them, or the log does not answer.
     """
     _refuse_unknown(change)
     stream = f"settings.{pool}"
     for _ in range(_ATTEMPTS):
         head = await backend.store.head(stream)
-        # From here on the view is at least as new as the head; were it newer, the append would be refused.
+        # Now the view is at least as new as the head; if it is newer, the append is refused.
         await backend.view.reached(await backend.store.position())
         current = pool_state(backend, pool).settings
         if not is_expected(current):
             raise PreconditionFailed(
-                f"the settings of pool {pool} are not those that were to be changed: somebody else changed them."
-                " Get them again, and decide again"
+                f"the settings of pool {pool} have changed since you read them: get them again, and decide again"
             )
         if not (facts := _facts(pool, change, current)):
             return current
@@ -89,13 +88,13 @@ async def change_settings(
             continue
         await backend.view.reached(position)
         return pool_state(backend, pool).settings
-    raise StoreUnavailable(f"the settings of pool {pool} are being changed by others at this moment: try again")
+    raise StoreUnavailable(f"others are changing the settings of pool {pool} at this moment: try again")
 
 
 def _facts(pool: str, change: SettingsChange, current: Settings) -> list[AnyFact]:
-    """Return what the change comes to; nothing where it is all in force already."""
-    asked = {name: getattr(change, name) for name in SettingsChange.__struct_fields__}
-    new = {name: value for name, value in asked.items() if value is not UNSET and value != getattr(current, name)}
+    """Return the facts of the change; none where all of it is in force already."""
+    given = {name: getattr(change, name) for name in SettingsChange.__struct_fields__}
+    new = {name: value for name, value in given.items() if value is not UNSET and value != getattr(current, name)}
     facts: list[AnyFact] = []
     if (ratelimit_s := new.pop("ratelimit_s", None)) is not None:
         facts.append(RatelimitChanged(pool=pool, ratelimit_s=ratelimit_s))

@@ -1,6 +1,6 @@
-"""Files that nobody but their owner may read: secrets and hashes of tokens.
+"""Writes and reads files that only their owner may read: secrets and hashes of tokens.
 
-Rule: a file is there whole or not at all, of mode 0600 from its first byte on; one written once is never replaced.
+Rule: a file exists whole or not at all, with mode 0600 from its first byte on; `write_once` never replaces a file.
 """
 
 import fcntl
@@ -14,17 +14,17 @@ from voda.domain.errors import InvalidInput, StoreNotWritable
 from voda.fsync import sync_folder
 
 Stamp = tuple[int, int, int]
-"""Changes whenever the file does."""
+"""A value that changes whenever the file does."""
 ABSENT: Stamp = (0, 0, 0)
 
 
 def stamp_of(file: Path) -> Stamp:
-    """Return what changes when the file does; ABSENT where there is none."""
+    """Return the file's stamp; ABSENT where there is no file."""
     try:
-        found = os.stat(file)
+        status = os.stat(file)
     except OSError:
         return ABSENT
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def read_secret(file: Path) -> bytes:
@@ -42,18 +42,18 @@ def read_secret(file: Path) -> bytes:
 
 
 def write_once(file: Path, content: str) -> str:
-    """Write the file unless it is there already, and return what it holds: one line, without its end.
+    """Write the file unless it exists, and return its one line, without the line break.
 
     Raises:
         StoreNotWritable: the folder cannot be written.
-        InvalidInput: what is there cannot be read.
+        InvalidInput: the existing file cannot be read.
     """
     if not (text := read_secret(file).decode("utf-8", "replace_content").strip()):
         with _beside(file, f"{content}\n".encode()) as draft:
             try:
                 os.link(draft, file)
             except FileExistsError:
-                # An empty file is what a full disk left behind; one with content was written by somebody faster.
+                # An empty file was left behind by a full disk; another process wrote one with content.
                 if not read_secret(file).strip():
                     os.replace(draft, file)
         text = read_secret(file).decode("utf-8", "replace_content").strip()
@@ -61,7 +61,7 @@ def write_once(file: Path, content: str) -> str:
 
 
 def replace_content(file: Path, content: bytes) -> None:
-    """Put the content in the place of the file's.
+    """Replace the file's content.
 
     Raises:
         StoreNotWritable: the folder cannot be written.
@@ -72,7 +72,7 @@ def replace_content(file: Path, content: bytes) -> None:
 
 @contextmanager
 def locked(file: Path) -> Iterator[None]:
-    """Keep other processes that ask for the same from reading and replacing the file meanwhile.
+    """Hold a lock for the block, so that other processes that lock the file wait.
 
     Raises:
         StoreNotWritable: the folder cannot be written.
@@ -90,9 +90,9 @@ def locked(file: Path) -> Iterator[None]:
 
 @contextmanager
 def _beside(file: Path, content: bytes) -> Iterator[Path]:
-    """Yield a draft with the content in the same folder; it is gone afterwards unless it was moved."""
+    """Yield a draft with the content in the same folder; it is removed afterwards unless it was moved."""
     try:
-        # Of mode 0600 by its own promise.
+        # mkstemp makes files of mode 0600.
         handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
         draft = Path(name)
         try:

@@ -68,7 +68,7 @@ def test_job_token_when_shown_stands_for_its_job_alone_also_after_a_restart(tmp_
     token = an_access(tmp_path).job_token("digits-2")
     who = an_access(tmp_path).identify(token)
     assert (who.role, who.job_id) == ("job", "digits-2")
-    with pytest.raises(Unauthorized, match="not from here"):
+    with pytest.raises(Unauthorized, match="this job token is unknown"):
         an_access(tmp_path).identify(token.replace("digits-2", "digits-3"))
 
 
