@@ -6,6 +6,7 @@ twice when others come and go meanwhile.
 
 import base64
 import binascii
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from operator import attrgetter
@@ -163,14 +164,7 @@ def _behind(token: _Token, records: Sequence[JobRecord], key: Key, is_descending
             return record.submitted_position > token.submitted_position
         return bool((own < token.key) if is_descending else (own > token.key))
 
-    low, high = 0, len(records)
-    while low < high:
-        middle = (low + high) // 2
-        if is_behind(records[middle]):
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    return bisect_left(records, True, key=is_behind)
 
 
 def _written(sort: str, key: Key, last: JobRecord) -> str:

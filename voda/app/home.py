@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from voda.auth.private_files import replace_content, write_once
 from voda.domain.errors import AlreadyExists, InvalidInput, StoreNotWritable
-from voda.fsync import sync_folder
 
 
 class ServerFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -81,7 +81,7 @@ class Home:
         Raises:
             InvalidInput: they belong to another log; with this one, the jobs that run would be stopped.
         """
-        if (bound := _write_once(self._place, lambda: log)) != log:
+        if (bound := write_once(self._place, log)) != log:
             raise InvalidInput(
                 f"the jobs in {self.folder} belong to the log {bound}, got {log}: go on with that one, name another"
                 f" folder with --home, or remove {self._place} once none of its jobs runs"
@@ -98,10 +98,7 @@ class Home:
 
     def publish(self, server: ServerFile) -> None:
         """Write the server file; atomically, because others read it at any time."""
-        # A draft per process: replicas publish at the same time.
-        draft = self._server.with_suffix(f".{os.getpid()}")
-        draft.write_bytes(msgspec.json.encode(server))
-        draft.replace(self._server)
+        replace_content(self._server, msgspec.json.encode(server))
 
     def is_served(self) -> bool:
         """Return whether the process in the server file lives."""
@@ -123,7 +120,7 @@ class Home:
         Args:
             new: makes an id, where the folder has none yet.
         """
-        return _write_once(self._identity, new)
+        return write_once(self._identity, new())
 
     def _take(self, handle: int, *, is_shared: bool) -> None:
         kind = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
@@ -137,31 +134,3 @@ class Home:
             ) from error
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
-
-
-def _write_once(path: Path, new: Callable[[], str]) -> str:
-    """Return the text of a file that the first process writes, whole, and that never changes."""
-    if not path.exists():
-        draft = path.with_suffix(f".{os.getpid()}")
-        with draft.open("w", encoding="utf-8") as file:
-            file.write(f"{new()}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        _publish_first(draft, path)
-    else:
-        # Its writer may have died before the folder was synced, and the log will rest on it.
-        sync_folder(path.parent)
-    return path.read_text(encoding="utf-8").strip()
-
-
-def _publish_first(draft: Path, path: Path) -> None:
-    """Rename a draft, unless the file exists; then make the folder durable."""
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        pass
-    except OSError:
-        # A file system without hard links.
-        draft.replace(path)
-    draft.unlink(missing_ok=True)
-    sync_folder(path.parent)

@@ -1,4 +1,4 @@
-"""Leadership: campaigns for the Lease, leads while it holds it, and hands it over.
+"""Campaigns for the Lease, leads while it holds it, and hands it over.
 
 Rules: what leads is stopped before the Lease may be anybody else's, and the Lease is released only once it has
 stopped; spans are measured on the event loop's steady clock; an epoch is claimed in the log before it is led in.
@@ -44,23 +44,23 @@ from voda.metrics import LEASE_RENEWALS_FAILED, NO_TELEMETRY, Telemetry
 _log = logging.getLogger(__name__)
 
 Lead = Callable[[int], Coroutine[Any, Any, None]]
-"""epoch -> leads until cancelled."""
+"""(epoch) -> leads until cancelled."""
 StandBy = Callable[[], Coroutine[Any, Any, None]]
-"""Keeps warm until cancelled."""
+"""Keeps a standby ready to lead until cancelled."""
 _REQUEST_S: Final = 3.0
 _RELEASE_S: Final = 2.0
 _PAUSE_S: Final = 0.1
-"""Before asking again at once: whatever the server answers, it is not asked without end."""
+"""Least pause between two requests, so that the server is never asked in a tight loop."""
 
 
 class Leadership:
-    """One candidate.
+    """One candidate for the leadership.
 
     Args:
         lease: what is campaigned for.
         epochs: of the log.
-        me: identity; of this very process, never used by another one.
-        terms: all candidates' alike.
+        me: identity of this process; no other process uses it.
+        terms: the same for all candidates.
         telemetry: counts the renewals that fail.
     """
 
@@ -75,22 +75,22 @@ class Leadership:
     ) -> None:
         self.me = me
         self.trouble = ""
-        """Why the Lease is not known or not renewed, one sentence; empty while it is, whoever holds it."""
-        self._keeper = lease
+        """Why the Lease is not known or not renewed, one sentence; empty otherwise."""
+        self._lease_store = lease
         self._epochs = epochs
         self._terms = terms or ElectionTimeouts()
         self._telemetry = telemetry
         self._wake = asyncio.Event()
-        self._sight = ObservedLease()
+        self._observed = ObservedLease()
         self._term: Term | None = None
         self._retry_at = -math.inf
         self._is_in_doubt = False
         self._may_hold = False
-        """Whether the Lease is ours, or may be: it was asked for, and there was no answer."""
+        """Whether this candidate holds the Lease, or may hold it: its request got no answer."""
 
     @property
     def is_leading(self) -> bool:
-        """Whether this candidate may act as the leader at this moment; to be asked on the event loop."""
+        """Whether this candidate may act as the leader at this moment; read it on the event loop."""
         return self._term is not None and _now() < self._term.renewed_at + self._terms.renew_deadline_s
 
     @property
@@ -100,8 +100,8 @@ class Leadership:
 
     @property
     def leader(self) -> str:
-        """Identity of who holds the Lease, as last seen; empty where nobody is known to."""
-        return self._sight.lease.holder if self._sight.lease else ""
+        """Identity of the Lease's holder as last seen; empty where none is known."""
+        return self._observed.lease.holder if self._observed.lease else ""
 
     async def run(self, lead: Lead, stand_by: StandBy | None = None) -> None:
         """Campaign, lead and campaign again, until cancelled; then hand over.
@@ -122,7 +122,7 @@ class Leadership:
                     await self._serve(lead)
                     await asyncio.sleep(self._terms.retry_s)
         finally:
-            # It may end between taking the Lease and leading.
+            # The end may come between taking the Lease and leading.
             self._term = None
             await self._release()
 
@@ -137,7 +137,7 @@ class Leadership:
         """Lead until the Lease is lost, or `lead` ends."""
         assert self._term is not None, "only a leader leads"
         epoch, reason = self._term.epoch, "cancelled"
-        _log.info("leads lease=%s epoch=%d me=%s", self._keeper.key, epoch, self.me)
+        _log.info("leads lease=%s epoch=%d me=%s", self._lease_store.key, epoch, self.me)
         try:
             async with asyncio.TaskGroup() as group:
                 leading = group.create_task(self._lead(lead, epoch))
@@ -148,9 +148,9 @@ class Leadership:
             reason = f"fenced: {most_telling_error(errors)}"
         finally:
             self._term = None
-            _log.info("stepped down lease=%s epoch=%d reason=%s", self._keeper.key, epoch, reason)
+            _log.info("stepped down lease=%s epoch=%d reason=%s", self._lease_store.key, epoch, reason)
             await self._release()
-        # A group whose task fails while it is cancelled from outside tells of the failure alone.
+        # A group whose task fails while it is cancelled from outside raises the failure alone.
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise asyncio.CancelledError
@@ -159,65 +159,65 @@ class Leadership:
         try:
             await self._epochs.claim(epoch, self.me)
         except (TransientError, StoreNotWritable) as error:
-            # Perhaps another replica reaches the log.
+            # Another replica may reach the log.
             self._fail(error)
             return
         await lead(epoch)
 
     async def _hold(self, leading: asyncio.Task[None]) -> str:
-        """Keep the Lease for as long as possible, and return why that is over."""
+        """Renew the Lease for as long as possible, and return why the leadership is over."""
         while not leading.done():
             if reason := await self._step():
                 return reason
         return "it was given up"
 
     async def _step(self) -> str:
-        """Do what is due, or wait; return why the leadership is over, empty while it is not."""
+        """Do what is due, or wait; return why the leadership is over, or an empty text."""
         self._wake.clear()
-        standing = Candidacy(
-            me=self.me, sight=self._sight, term=self._term, retry_at=self._retry_at, is_in_doubt=self._is_in_doubt
+        candidacy = Candidacy(
+            me=self.me, observed=self._observed, term=self._term, retry_at=self._retry_at, is_in_doubt=self._is_in_doubt
         )
-        match next_step(standing, _now(), self._terms):
+        match next_step(candidacy, _now(), self._terms):
             case WaitUntil(until=until):
                 await self._sleep_until(until)
             case ReadLease():
-                await self._ask(self._keeper.read)
+                await self._ask(self._lease_store.read)
             case TakeLease():
                 await self._take()
             case RenewLease():
                 await self._renew()
             case StepDown(reason=reason):
-                # At once: whoever asks must not hear that it leads while its tasks are being stopped.
+                # At once: `is_leading` must be False while the tasks are being stopped.
                 self._term = None
                 return reason
         return ""
 
     async def _take(self) -> None:
-        sight = self._sight
+        observed = self._observed
         try:
-            epoch = next_epoch(sight, await self._epochs.highest())
+            epoch = next_epoch(observed, await self._epochs.highest())
         except (TransientError, StoreNotWritable) as error:
             self._fail(error)
             return
         began, duration_s = _now(), self._terms.duration_s
         self._may_hold = True
         if await self._ask(
-            lambda: self._keeper.take(sight.lease, holder=self.me, transitions=epoch, duration_s=duration_s)
+            lambda: self._lease_store.take(observed.lease, holder=self.me, transitions=epoch, duration_s=duration_s)
         ):
             self._term = Term(epoch=epoch, renewed_at=began)
 
     async def _renew(self) -> None:
-        term, lease, began = self._term, self._sight.lease, _now()
+        term, lease, began = self._term, self._observed.lease, _now()
         assert term is not None and lease is not None, "only a leader renews"  # noqa: PT018 - one claim
         left_s = term.renewed_at + self._terms.renew_deadline_s - began
-        succeeded = await self._ask(lambda: self._keeper.renew(lease), within_s=min(_REQUEST_S, left_s))
+        succeeded = await self._ask(lambda: self._lease_store.renew(lease), within_s=min(_REQUEST_S, left_s))
         if succeeded:
             self._term = replace(term, renewed_at=began)
         else:
             self._telemetry.count(LEASE_RENEWALS_FAILED)
 
     async def _ask(self, request: Callable[[], Awaitable[Lease | None]], *, within_s: float = _REQUEST_S) -> bool:
-        """Ask the server and learn from its answer; return whether it did as asked."""
+        """Send a request and note the Lease that the server answers; return whether the request succeeded."""
         try:
             async with asyncio.timeout(within_s):
                 lease = await request()
@@ -228,48 +228,48 @@ class Leadership:
         except (VodaError, TimeoutError) as error:
             self._fail(error if str(error) else TimeoutError(f"no answer within {within_s:.2g} s"))
             return False
-        self._sight = observed_again(self._sight, lease, _now())
+        self._observed = observed_again(self._observed, lease, _now())
         self._is_in_doubt, self._retry_at, self.trouble = False, -math.inf, ""
         self._may_hold = lease is not None and lease.holder == self.me
         return True
 
     async def _watch(self) -> None:
-        """Hear of changes as they happen; without it everything goes on, later."""
+        """Follow changes of the Lease as they happen; without the watch everything happens later."""
         while True:
             pause_s = _PAUSE_S
             try:
-                async with aclosing(self._keeper.watch()) as news:
+                async with aclosing(self._lease_store.watch()) as news:
                     async for lease in news:
                         self._hear(lease)
             except VodaError as error:
-                _log.debug("watch broke lease=%s reason=%s", self._keeper.key, error)
+                _log.debug("watch broke lease=%s reason=%s", self._lease_store.key, error)
                 pause_s = self._terms.retry_s
             await asyncio.sleep(pause_s)
 
     def _hear(self, lease: Lease | None) -> None:
         if self._term is None:
-            self._sight = observed_again(self._sight, lease, _now())
+            self._observed = observed_again(self._observed, lease, _now())
         elif loss_reason(lease, self.me, self._term.epoch):
-            # Perhaps old news, of the time before the Lease was taken.
+            # The news may be older than this leadership.
             self._is_in_doubt = True
         self._wake.set()
 
     async def _release(self) -> None:
-        """Give the Lease up, if it may be held, so that others need not wait until it expires."""
+        """Give the Lease up, so that others need not wait until it expires."""
         if not self._may_hold:
             return
         self._may_hold = False
-        lease = self._sight.lease
+        lease = self._observed.lease
         with suppress(VodaError, TimeoutError):
             async with asyncio.timeout(_RELEASE_S):
                 if lease is None or lease.holder != self.me:
-                    lease = await self._keeper.read()
+                    lease = await self._lease_store.read()
                 while lease is not None and lease.holder == self.me:
                     try:
-                        await self._keeper.release(lease)
+                        await self._lease_store.release(lease)
                     except ChangedMeanwhile:
-                        # A renewal that was broken off may have been heeded.
-                        lease = await self._keeper.read()
+                        # A renewal without an answer may have succeeded.
+                        lease = await self._lease_store.read()
                     else:
                         return
 
@@ -279,13 +279,13 @@ class Leadership:
                 await self._wake.wait()
 
     def _fail(self, error: Exception) -> None:
-        before, self.trouble = self.trouble, f"lease {self._keeper.key}: {error}"
+        before, self.trouble = self.trouble, f"lease {self._lease_store.key}: {error}"
         if self.trouble != before:
-            _log.warning("lease not reached lease=%s reason=%s", self._keeper.key, error)
+            _log.warning("lease not reached lease=%s reason=%s", self._lease_store.key, error)
         patience_s = error.retry_after_s if isinstance(error, ClusterUnavailable) else 0.0
         self._retry_at = _now() + max(self._terms.retry_s, patience_s)
 
 
 def _now() -> float:
-    # Steady, unlike the time of day: a clock that is set must not end a leadership, nor begin one.
+    # Steady, unlike the time of day: setting the clock must neither end nor begin a leadership.
     return asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""The service on one machine: builds the adapters, lets everything run together, and takes it down in order.
+"""The service on one machine: builds the adapters, runs everything together, and ends it in order.
 
 Rules: nothing is decided here; what is built here is only wired. Whatever acts on the machine or decides is in
 `Service.lead`; the rest does in any number of processes.
@@ -48,14 +48,14 @@ _log = logging.getLogger(__name__)
 
 
 class MachineService:
-    """What a running voda is made of."""
+    """One process of voda on this machine."""
 
     def __init__(self, options: MachineOptions, home: Home, store: DurableStore, clock: SystemClock) -> None:
         self.url = ""
         self.options = options
         self.home = home
         self.leadership: Leadership | None = None
-        """Of a replica; None where it is alone."""
+        """Of a replica; None where the process is alone."""
         self.durable = store
         self.telemetry = PrometheusTelemetry()
         self.store: EventStore = TimedStore(ArchivedStore(store, config.archive()), self.telemetry)
@@ -65,7 +65,7 @@ class MachineService:
         self.machine = Machine(options)
         self.pools = tuple(self.machine.pools)
         self.loops: Sequence[PoolLoop] = ()
-        """Of the pools, while they are led."""
+        """Of the pools, while this process leads them."""
 
     def trouble(self) -> str:
         """Return why the service is not ready, one sentence; empty when it is."""
@@ -78,14 +78,14 @@ class MachineService:
 
     def described(self) -> Sequence[str]:
         """Return what a user wants to know at the start, line by line."""
-        told = [*self.machine.described(), f"log {(self.options.log and shown(self.options.log)) or self.home.log}"]
+        lines = [*self.machine.described(), f"log {(self.options.log and shown(self.options.log)) or self.home.log}"]
         if self.leadership is not None:
-            told.append(f"replica {self.leadership.me}, one of those that share {self.home.folder}")
+            lines.append(f"replica {self.leadership.me}, one of those that share {self.home.folder}")
         if self.access.has_tokens:
-            told.append(f"token {self.home.folder / 'admin.token'} (the command line finds it by itself)")
+            lines.append(f"token {self.home.folder / 'admin.token'} (the command line finds it by itself)")
         else:
-            told.append("no tokens: whoever reaches the port may do anything")
-        return told
+            lines.append("no tokens: whoever reaches the port may do anything")
+        return lines
 
     def live_jobs(self) -> Mapping[str, Job]:
         """Return the jobs that have not ended, by id."""
@@ -101,8 +101,8 @@ class MachineService:
         return None
 
     def environment(self, spec: JobSpec) -> Mapping[str, str]:
-        """Return what the processes of a job are told of us."""
-        # So that jobs report over TLS with a certificate of the user's own making; a manifest may name another.
+        """Return the variables by which a job's processes find this service."""
+        # Jobs report over TLS even with a self-made certificate; a manifest may name another.
         trusted = {"VODA_CA": str(self.options.tls[0].absolute())} if self.options.tls else {}
         return {
             **trusted,
@@ -113,7 +113,7 @@ class MachineService:
         }
 
     def backend(self) -> Backend:
-        """Return what the API works with."""
+        """Return the ports of the use cases and the API."""
         return Backend(
             store=self.store,
             clock=self.clock,
@@ -129,21 +129,21 @@ class MachineService:
         )
 
     def see(self, event: Event) -> None:
-        """Take note of an event that was appended by anybody."""
+        """Hand an event of the log to the loops."""
         for loop in self.loops:
             loop.see(event)
 
     def publish(self) -> None:
-        """Let the command line find this process."""
+        """Write down where the command line finds this process."""
         tls = self.options.tls
         certificate = str(tls[0].absolute()) if tls else ""
         self.home.publish(ServerFile(url=self.url, pid=os.getpid(), version=__version__, certificate=certificate))
 
     async def lead(self, leader: str, epoch: int | None = None) -> None:
-        """Decide, and act on this machine, until cancelled; in one process at a time, and settled before.
+        """Decide, and act on this machine, until cancelled; in one process at a time, after `settle`.
 
         Args:
-            leader: who leads.
+            leader: identity of the leader.
             epoch: to lead in; None = the next one of each pool.
 
         Raises:
@@ -158,10 +158,10 @@ class MachineService:
         ]
         snapshots = Snapshots(self.store, self.view)
         async with AsyncExitStack() as stack:
-            stack.callback(self._follow)
+            stack.callback(self._drop_loops)
             stack.push_async_callback(snapshots.take)
             for cluster in clusters.values():
-                # What the log has by now is in the view: a cluster forgets jobs that the log does not know.
+                # The view has read the log by now: a cluster forgets jobs that the log does not know.
                 await cluster.open()
                 stack.push_async_callback(cluster.close)
             if self.options.halts_on_exit:
@@ -170,14 +170,14 @@ class MachineService:
             await self._work(clusters.values(), snapshots, leader, epoch)
 
     async def settle(self) -> None:
-        """Record the settings that were asked for and the log does not have.
+        """Record the settings that the options ask for and the log does not have.
 
         Raises:
             InvalidInput: there is no such policy or placer.
         """
         await self.view.reached(await self.store.position())
-        asked = self.options
-        wish = RequestedSettings(policy=asked.policy, placer=asked.placer, ratelimit_s=asked.ratelimit_s)
+        options = self.options
+        wish = RequestedSettings(policy=options.policy, placer=options.placer, ratelimit_s=options.ratelimit_s)
         for pool in self.pools:
             live = self.view.live.cluster
             position = await record_settings(self.store, self.clock, live, pool, wish, ON_ONE_MACHINE, actor="up")
@@ -197,7 +197,7 @@ class MachineService:
                 folder = self.options.metrics_folder
                 group.create_task(ProgressCollector(folder, watcher=watcher, jobs=self.live_jobs).run())
 
-    def _follow(self) -> None:
+    def _drop_loops(self) -> None:
         self.loops = ()
 
 
@@ -207,7 +207,7 @@ async def running(options: MachineOptions) -> AsyncIterator[MachineService]:
 
     Raises:
         AlreadyExists: another one works on the folder.
-        InvalidInput: an option cannot be meant, or names what is not there.
+        InvalidInput: an option is wrong, or names something that does not exist.
         VodaError: the log cannot be used; see open_store.
     """
     refuse_contradictions(options)
@@ -222,16 +222,16 @@ async def running(options: MachineOptions) -> AsyncIterator[MachineService]:
                 yield service
             finally:
                 home.withdraw(os.getpid())
-                # The API goes on until then: programs that are halted report how far they got.
+                # The API answers until then: halted programs report how far they got.
                 await cancel_and_wait(leading)
 
 
 @asynccontextmanager
 async def serving_from(options: MachineOptions, home: Home) -> AsyncIterator[tuple[MachineService, asyncio.TaskGroup]]:
-    """Serve the API and follow the log for the length of the block; the group is for what else shall run."""
+    """Serve the API and follow the log for the length of the block; the group takes further tasks."""
     async with AsyncExitStack() as stack:
         home.bind(shown(options.log or home.log.name))
-        # Manifests may hold secrets, and the folder may have been there before, open to others.
+        # Manifests may hold secrets, and an existing folder may be open to others.
         with home.private_files():
             store = await open_store(options.log or home.log)
         stack.push_async_callback(store.close)
@@ -250,10 +250,10 @@ async def serving_from(options: MachineOptions, home: Home) -> AsyncIterator[tup
 
 
 def _honoured(manifest: Mapping[str, Any]) -> Sequence[Omission]:
-    """Return what of a manifest plain processes do not honour.
+    """Return the parts of a manifest that plain processes do not honour.
 
     Raises:
-        InvalidField: nothing of it could run here.
+        InvalidField: the manifest cannot run here at all.
     """
     refuse_unrunnable(manifest)
     return on_this_machine(manifest)

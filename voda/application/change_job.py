@@ -81,7 +81,7 @@ async def change(
     """
     job_id = record.spec.job_id
     version = await _version_if(is_expected, backend, record)
-    _refuse_ended(record, "changed_spec")
+    _refuse_ended(record, "changed")
     spec = changed_spec(record.spec, wanted)
     if spec == record.spec:
         return record
@@ -93,7 +93,7 @@ async def change(
         raise _changed_meanwhile(record) from error
     # An end that was recorded first leaves the change without effect.
     if record.revision < position:
-        _refuse_ended(record, "changed_spec")
+        _refuse_ended(record, "changed")
     return record
 
 

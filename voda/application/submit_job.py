@@ -7,6 +7,7 @@ share its name with a job whose object it follows.
 """
 
 import asyncio
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -76,8 +77,7 @@ class JobSubmitter:
             record = submitted(self._identified(spec), self._backend.clock.now(), 0)
             return SubmitOutcome(record, False, warnings)
         event_id = _event_id(caller.user, key) if key else self._backend.clock.new_id()
-        while (first := self._under_way.get(event_id)) is not None:
-            await first.wait()
+        await self._none_under_way(event_id)
         if key and (job_id := self._roster.submission(event_id)) is not None:
             return SubmitOutcome(await self._same(job_id, spec, key), False, warnings)
         with self._alone(event_id, caller):
@@ -111,14 +111,18 @@ class JobSubmitter:
         """
         spec, warnings = self._checked(manifest, caller)
         event_id = adoption_id(uid)
-        while (first := self._under_way.get(event_id)) is not None:
-            await first.wait()
+        await self._none_under_way(event_id)
         if (job_id := self._roster.submission(event_id)) is not None:
             if (record := self._roster.job(job_id)) is None:
                 raise AlreadyExists(f"object {uid} was that of job {job_id}, which ended long ago")
             return SubmitOutcome(record, False, warnings)
         with self._alone(event_id, caller):
             return SubmitOutcome(await self._record(spec, event_id, uid=uid), True, warnings)
+
+    async def _none_under_way(self, event_id: str) -> None:
+        """Wait for the other requests with the same event."""
+        while (other := self._under_way.get(event_id)) is not None:
+            await other.wait()
 
     def _checked(self, manifest: Mapping[str, Any], caller: Caller) -> tuple[JobSpec, tuple[Omission, ...]]:
         """Return the job that a manifest describes, without its id, and the parts that are not honoured."""
@@ -197,13 +201,12 @@ class JobSubmitter:
         is_known = self._roster.is_known
         if not is_known(base):
             return base
-        known, free = 1, 2
+        free = 2
         while is_known(f"{base}-{free}"):
-            known, free = free, 2 * free
-        while free - known > 1:
-            middle = (known + free) // 2
-            known, free = (middle, free) if is_known(f"{base}-{middle}") else (known, middle)
-        return f"{base}-{free}"
+            free *= 2
+        numbers = range(free // 2 + 1, free)
+        first = bisect_left(numbers, True, key=lambda number: not is_known(f"{base}-{number}"))
+        return f"{base}-{numbers.start + first}"
 
     def _refuse_unknown_pool(self, spec: JobSpec) -> None:
         if spec.pool not in self._backend.pools:

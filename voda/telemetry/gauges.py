@@ -49,7 +49,7 @@ class StateGauges(Collector):
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self.lag_events = 0
-        """Events that were in the log, but not in the view, at the last look."""
+        """Events that the log had and the view had not, when it was last measured."""
         self.lag_s = 0.0
         """Age of the oldest of them."""
 

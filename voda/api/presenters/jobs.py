@@ -5,15 +5,15 @@ from voda.api.schemas.jobs import ForecastView, JobView, ProgressView, ReportLis
 from voda.projections.records import JobRecord, Reported
 from voda.simulator.whatif.forecast import Forecast
 
-_NOTHING_EXPECTED = ForecastView()
+_NO_FORECAST = ForecastView()
 
 
 def job_of(record: JobRecord, forecast: Forecast | None = None, forecast_at: float | None = None) -> JobView:
-    """Return a job as it is told.
+    """Return a job as the API shows it.
 
     Args:
-        record: what the log shows of it.
-        forecast: what is expected of it; None = nothing.
+        record: the job as the log has it.
+        forecast: of the job; None = there is none.
         forecast_at: instant of the forecast, seconds since the epoch.
     """
     spec, job = record.spec, record.job
@@ -54,7 +54,7 @@ def job_of(record: JobRecord, forecast: Forecast | None = None, forecast_at: flo
             metrics=record.metrics,
             reported_at=instant(record.reported_at),
         ),
-        forecast=_forecast(record, forecast, forecast_at) if forecast is not None else _NOTHING_EXPECTED,
+        forecast=_forecast(record, forecast, forecast_at) if forecast is not None else _NO_FORECAST,
         revision=str(record.revision),
     )
 
@@ -65,7 +65,7 @@ def reports_of(record: JobRecord) -> ReportList:
 
 
 def _forecast(record: JobRecord, forecast: Forecast, made_at: float | None) -> ForecastView:
-    # A forecast is older than what is observed: who was next a moment ago may run, or be canceled, by now.
+    # A forecast is older than the state: a job that was next in the queue may run, or be canceled, by now.
     waits = record.is_live and not record.is_canceling and not record.job.replicas
     return ForecastView(
         position=forecast.position if waits else None,

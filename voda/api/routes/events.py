@@ -1,7 +1,7 @@
-"""Events: what happened, a page at a time, and what happens, as server-sent events.
+"""Events: those of the past a page at a time, and new ones as server-sent events.
 
-Rule: a watcher sees every event it wants once and in order, over as many connections as it takes: the id of an
-event is its position, and who comes back with it goes on behind it.
+Rule: a reader gets every event that it wants once and in order, over any number of connections: the id of an event is
+its position, and a reader that comes back with it goes on behind it.
 """
 
 from collections.abc import Callable, Iterable
@@ -32,7 +32,7 @@ _RESUME: Final = "Last-Event-ID"
 _RETRY_MS = 2_000
 """How long a browser waits before it comes back."""
 _PAGE = 200
-"""Past events that are put into one write."""
+"""Past events in one write."""
 _MOST_POSITION = 2**53
 
 
@@ -110,7 +110,7 @@ async def _filter(backend: Backend, query: EventsQuery) -> EventFilter:
 
 
 def _manifests_of(caller: Caller) -> Callable[[Event], bool]:
-    """Return which events are shown with a manifest to who asks for manifests: they may hold secrets."""
+    """Return which events are shown with their manifests, which may hold secrets: those of the caller's own jobs."""
     return lambda event: isinstance(event.data, JobSubmitted) and is_owner(event.data.spec, caller)
 
 
@@ -119,7 +119,7 @@ def _no_manifest(_event: Event) -> bool:
 
 
 async def _begin(backend: Backend, request: web.Request, query: EventsQuery) -> int:
-    """Return the position behind which a watcher begins."""
+    """Return the position behind which a stream begins."""
     after = query.after
     if resume := request.headers.get(_RESUME, ""):
         if not (resume.isascii() and resume.isdigit() and len(resume) <= 15):
@@ -133,7 +133,7 @@ async def _begin(backend: Backend, request: web.Request, query: EventsQuery) -> 
 
 
 class EventStream:
-    """One watcher's way along the log: from its beginning to the end by pages, from then on with everybody."""
+    """One reader's stream: past events from the log by pages, then new ones from the hub."""
 
     def __init__(
         self,
@@ -150,23 +150,23 @@ class EventStream:
         self._has_manifest = has_manifest
 
     async def run(self, after: int) -> None:
-        """Send everything behind `after`, for ever."""
+        """Send all events behind `after`, for ever."""
         await self._stream.write(b"retry: %d\n%s" % (_RETRY_MS, _mark(after)))
         while True:
             after = await self._past(after)
             after = await self._live(after)
 
     async def _past(self, after: int) -> int:
-        """Send what is in the log, and return the position reached."""
+        """Send events from the log up to the hub's position; return the position reached."""
         while after < self._hub.position:
-            found = await event_history.page(self._backend.store, self._wanted, after=after, limit=_PAGE)
-            frames = [frame_of(event, with_manifest=self._has_manifest(event)) for event in found.events]
-            after = found.last_position
+            page = await event_history.page(self._backend.store, self._wanted, after=after, limit=_PAGE)
+            frames = [frame_of(event, with_manifest=self._has_manifest(event)) for event in page.events]
+            after = page.last_position
             await self._stream.write(b"".join(frames) or _mark(after))
         return after
 
     async def _live(self, after: int) -> int:
-        """Send what happens, until there is too much of it; return the position reached."""
+        """Send new events until the subscription is late; return the position reached."""
         # Nothing is awaited between the last look at the hub's position and this.
         with self._hub.subscription(self._wanted) as subscription:
             while not subscription.is_late:
@@ -190,5 +190,5 @@ class EventStream:
 
 
 def _mark(position: int) -> bytes:
-    """Return a frame that is no event: it tells where to resume, though nothing wanted happened since."""
+    """Return a frame without an event: it carries the position to resume from."""
     return b"id: %d\n\n" % position

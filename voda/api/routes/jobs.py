@@ -1,6 +1,6 @@
 """Jobs: submit, list, get, change, delete.
 
-Rule: what is read is rendered once per change; everything else is for submission.py and changes.py to decide.
+Rule: the JSON of a job is made once per change; the use cases decide everything else.
 """
 
 from collections import OrderedDict
@@ -50,12 +50,12 @@ class JobRoutes(Routes):
         super().__init__(backend)
         self._limits = backend.limits
         self._view = backend.view
-        self._rendering = JobJsonCache(backend.view)
+        self._json = JobJsonCache(backend.view)
         self._listing = JobListing(backend.view)
         self._submits = JobSubmitter(backend)
         self._lists: OrderedDict[str, bytes] = OrderedDict()
         self._lists_of: tuple[int, object] = (-1, None)
-        """Position and forecasts that the kept lists show."""
+        """Position and forecasts of the lists in the cache."""
 
     @Operation(
         "POST",
@@ -82,13 +82,13 @@ class JobRoutes(Routes):
         manifest = await manifest_of(request, self._limits)
         if (key := request.headers.get("Idempotency-Key", "")) == "" and "Idempotency-Key" in request.headers:
             raise InvalidField("Idempotency-Key", "Idempotency-Key is empty: give one of your own, or leave it out")
-        taken = await self._submits.submit(manifest, caller, key=key, is_dry_run=query.dry_run)
-        job = self._rendering.once(taken.record) if query.dry_run else self._rendering.job(taken.record)
-        body = self._rendering.submission(job, is_dry_run=query.dry_run, warnings=taken.warnings)
+        outcome = await self._submits.submit(manifest, caller, key=key, is_dry_run=query.dry_run)
+        job = self._json.once(outcome.record) if query.dry_run else self._json.job(outcome.record)
+        body = self._json.submission(job, is_dry_run=query.dry_run, warnings=outcome.warnings)
         if query.dry_run:
             return encoded_response(body)
-        response = encoded_response(body, status=201 if taken.is_new else 200, etag=str(taken.record.revision))
-        response.headers[hdrs.LOCATION] = f"/api/v1/jobs/{taken.record.spec.job_id}"
+        response = encoded_response(body, status=201 if outcome.is_new else 200, etag=str(outcome.record.revision))
+        response.headers[hdrs.LOCATION] = f"/api/v1/jobs/{outcome.record.spec.job_id}"
         return response
 
     @Operation(
@@ -105,11 +105,11 @@ class JobRoutes(Routes):
         if self._lists_of[0] != state[0] or self._lists_of[1] is not state[1]:
             self._lists.clear()
             self._lists_of = state
-        asked = request.rel_url.raw_query_string
-        if (body := self._lists.get(asked)) is None:
-            found = self._listing.page(query_of(request, JobsQuery))
-            body = self._rendering.page(found.records, total=found.total, following=found.following)
-            self._lists[asked] = body
+        query = request.rel_url.raw_query_string
+        if (body := self._lists.get(query)) is None:
+            page = self._listing.page(query_of(request, JobsQuery))
+            body = self._json.page(page.records, total=page.total, following=page.following)
+            self._lists[query] = body
             if len(self._lists) > _LISTS_KEPT:
                 self._lists.popitem(last=False)
         return encoded_response(body)
@@ -132,7 +132,7 @@ class JobRoutes(Routes):
         etag = str(record.revision)
         if is_unchanged(request, etag):
             return web.Response(status=304, headers={hdrs.ETAG: f'"{etag}"'})
-        return encoded_response(self._rendering.job(record), etag=etag)
+        return encoded_response(self._json.job(record), etag=etag)
 
     @Operation(
         "PATCH",
@@ -152,7 +152,7 @@ class JobRoutes(Routes):
         require_owner(record.spec, caller, what="change it")
         wishes = await body_of(request, JobChange, self._limits)
         record = await change(self.backend, record, wishes, caller, is_expected=_expected(request))
-        return encoded_response(self._rendering.job(record), etag=str(record.revision))
+        return encoded_response(self._json.job(record), etag=str(record.revision))
 
     @Operation(
         "DELETE",
@@ -174,11 +174,11 @@ class JobRoutes(Routes):
         if not query.reason.isprintable():
             raise InvalidField("reason", "reason: expected one line of printable characters")
         await cancel(self.backend, record, caller, reason=query.reason, is_expected=_expected(request))
-        return encoded_response(self._rendering.job(record), status=202, etag=str(record.revision))
+        return encoded_response(self._json.job(record), status=202, etag=str(record.revision))
 
 
 def _expected(request: web.Request) -> Callable[[int], bool] | None:
-    """Return whether a revision is what the caller has seen (If-Match); None where any will do."""
+    """Return whether the caller has seen a revision (If-Match); None where the caller does not care."""
     if request.headers.get(hdrs.IF_MATCH, "*").strip() == "*":
         return None
     return lambda revision: is_expected(request, str(revision))

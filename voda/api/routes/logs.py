@@ -1,4 +1,4 @@
-"""What the replicas of a job print.
+"""The output of a job's replicas.
 
 Rule: output may hold secrets, so it is for the job's owner and admins alone.
 """
@@ -82,19 +82,19 @@ class LogRoutes(Routes):
         return spec, outputs
 
 
-def _chosen(backend: Backend, spec: JobSpec, asked: str, there_are: Sequence[str]) -> str:
+def _chosen(backend: Backend, spec: JobSpec, replica: str, known: Sequence[str]) -> str:
     """Return the replica of that name; `worker-1` and `launcher` stand for the pods that a cluster names after them."""
-    if not there_are:
-        raise NotFound(f"job {spec.job_id} {_silence(backend, spec.job_id)}")
-    if not asked or asked in there_are:
-        return asked or there_are[0]
-    meant = next((name for name in there_are if f"-{asked}-" in f"{name}-"), None)
+    if not known:
+        raise NotFound(f"job {spec.job_id} {_why_no_output(backend, spec.job_id)}")
+    if not replica or replica in known:
+        return replica or known[0]
+    meant = next((name for name in known if f"-{replica}-" in f"{name}-"), None)
     if meant is None:
-        raise NotFound(f"job {spec.job_id} has no output of a replica {asked[:80]!r}; there is: {', '.join(there_are)}")
+        raise NotFound(f"job {spec.job_id} has no output of a replica {replica[:80]!r}; there is: {', '.join(known)}")
     return meant
 
 
-def _silence(backend: Backend, job_id: str) -> str:
+def _why_no_output(backend: Backend, job_id: str) -> str:
     """Say why there is no output of a job."""
     record = backend.view.roster.job(job_id)
     if record is not None and record.started_at is not None:

@@ -28,7 +28,7 @@ from voda.domain.state import Settings
 _TAG: Final = "Ancestor"
 _ANSWER: Final = (Response(media_type=TEXT),)
 _ROWS_AT_ONCE: Final = 500
-"""Lines of the table that are made before others get a turn."""
+"""Lines of the table that are made before other tasks get a turn."""
 
 
 class PoolQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -120,8 +120,8 @@ class CompatRoutes(Routes):
     async def set_algorithm(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Set the policy of a pool."""
         pool = self._pool(request)
-        asked = text_of(await raw_body(request, self.backend.limits))
-        settings = await self._change(pool, {"policy": policy_of(asked)}, caller)
+        algorithm = text_of(await raw_body(request, self.backend.limits))
+        settings = await self._change(pool, {"policy": policy_of(algorithm)}, caller)
         return web.Response(text=f"Scheduler: {pool}\nScheduling Algorithm: {settings.policy}\n")
 
     @Operation(
@@ -137,8 +137,8 @@ class CompatRoutes(Routes):
     async def set_ratelimit(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Set the seconds between two plans of a pool."""
         pool = self._pool(request)
-        asked = seconds_of(await raw_body(request, self.backend.limits))
-        settings = await self._change(pool, {"ratelimit_s": asked}, caller)
+        ratelimit_s = seconds_of(await raw_body(request, self.backend.limits))
+        settings = await self._change(pool, {"ratelimit_s": ratelimit_s}, caller)
         return web.Response(text=f"Scheduler: {pool}\nRe-scheduling ratelimit (sec): {settings.ratelimit_s:g}\n")
 
     async def _change(self, pool: str, fields: Mapping[str, Any], caller: Caller) -> Settings:
@@ -154,8 +154,8 @@ class CompatRoutes(Routes):
 
 
 def _in_pool(manifest: dict[str, Any], pool: str) -> dict[str, Any]:
-    """Return the manifest with the pool that the caller named; what the manifest says itself comes second."""
+    """Return the manifest with the pool that the caller named, which overrides the manifest's own."""
     metadata = manifest.get("metadata")
-    if not isinstance(metadata, Mapping) or not isinstance(notes := metadata.get("annotations") or {}, Mapping):
+    if not isinstance(metadata, Mapping) or not isinstance(annotations := metadata.get("annotations") or {}, Mapping):
         return manifest
-    return {**manifest, "metadata": {**metadata, "annotations": {**notes, "voda.dev/pool": pool}}}
+    return {**manifest, "metadata": {**metadata, "annotations": {**annotations, "voda.dev/pool": pool}}}

@@ -1,4 +1,4 @@
-"""Writes and reads files that only their owner may read: secrets and hashes of tokens.
+"""Writes and reads files that only their owner may read, such as secrets and hashes of tokens.
 
 Rule: a file exists whole or not at all, with mode 0600 from its first byte on; `write_once` never replaces a file.
 """
@@ -27,7 +27,7 @@ def stamp_of(file: Path) -> Stamp:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def read_secret(file: Path) -> bytes:
+def read_file(file: Path) -> bytes:
     """Return the file's bytes; empty where there is no such file.
 
     Raises:
@@ -48,16 +48,25 @@ def write_once(file: Path, content: str) -> str:
         StoreNotWritable: the folder cannot be written.
         InvalidInput: the existing file cannot be read.
     """
-    if not (text := read_secret(file).decode("utf-8", "replace_content").strip()):
-        with _beside(file, f"{content}\n".encode()) as draft:
-            try:
-                os.link(draft, file)
-            except FileExistsError:
-                # An empty file was left behind by a full disk; another process wrote one with content.
-                if not read_secret(file).strip():
-                    os.replace(draft, file)
-        text = read_secret(file).decode("utf-8", "replace_content").strip()
-    return text
+    if text := _text(file):
+        # Its writer may have died before the folder was durable.
+        sync_folder(file.parent)
+        return text
+    with _beside(file, f"{content}\n".encode()) as draft:
+        try:
+            os.link(draft, file)
+        except FileExistsError:
+            # An empty file was left behind by a full disk; another process wrote one with content.
+            if not _text(file):
+                os.replace(draft, file)
+        except OSError:
+            # A file system without hard links.
+            os.replace(draft, file)
+    return _text(file)
+
+
+def _text(file: Path) -> str:
+    return read_file(file).decode("utf-8", "replace").strip()
 
 
 def replace_content(file: Path, content: bytes) -> None:
