@@ -118,10 +118,10 @@ class JobListing:
             matching = sorted(matching, key=key, reverse=is_descending)
         elif is_descending:
             matching = matching[::-1]
-        begin = _behind(_read(query), matching, key, is_descending) if query.after else 0
+        begin = _behind(_decode_token(query), matching, key, is_descending) if query.after else 0
         shown = matching[begin : begin + query.limit]
         has_more = begin + query.limit < len(matching)
-        return JobPage(shown, len(matching), _written(query.sort, key, shown[-1]) if has_more else None)
+        return JobPage(shown, len(matching), _encode_token(query.sort, key, shown[-1]) if has_more else None)
 
     def _matching(self, query: JobsQuery) -> Sequence[JobRecord]:
         records = self._all()
@@ -167,12 +167,12 @@ def _behind(token: _Token, records: Sequence[JobRecord], key: Key, is_descending
     return bisect_left(records, True, key=is_behind)
 
 
-def _written(sort: str, key: Key, last: JobRecord) -> str:
+def _encode_token(sort: str, key: Key, last: JobRecord) -> str:
     token = msgspec.json.encode(_Token(sort, key(last), last.submitted_position))
     return base64.urlsafe_b64encode(token).decode().rstrip("=")
 
 
-def _read(query: JobsQuery) -> _Token:
+def _decode_token(query: JobsQuery) -> _Token:
     text = query.after
     try:
         content = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -155,7 +155,7 @@ def _in_query(query: type[Struct]) -> list[Json]:
     own = components.pop(query.__name__)
     found = []
     for name, schema in own["properties"].items():
-        schema = _not_null(_inlined(schema, components))
+        schema = _not_null(_inline_refs(schema, components))
         shown = {"name": name, "in": "query", "required": name in own.get("required", ())}
         if description := schema.pop("description", ""):
             shown["description"] = description
@@ -163,14 +163,14 @@ def _in_query(query: type[Struct]) -> list[Json]:
     return found
 
 
-def _inlined(schema: Any, components: Mapping[str, Json]) -> Any:
+def _inline_refs(schema: Any, components: Mapping[str, Json]) -> Any:
     """Return the schema with what it refers to in its place."""
     if isinstance(schema, dict):
         if (ref := schema.get("$ref")) is not None:
             rest = {key: value for key, value in schema.items() if key != "$ref"}
-            return {**_inlined(components[ref.rpartition("/")[2]], components), **rest}
-        return {key: _inlined(value, components) for key, value in schema.items()}
-    return [_inlined(item, components) for item in schema] if isinstance(schema, list) else schema
+            return {**_inline_refs(components[ref.rpartition("/")[2]], components), **rest}
+        return {key: _inline_refs(value, components) for key, value in schema.items()}
+    return [_inline_refs(item, components) for item in schema] if isinstance(schema, list) else schema
 
 
 def _not_null(schema: Json) -> Json:

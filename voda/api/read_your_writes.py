@@ -37,10 +37,10 @@ async def wait_for_position(request: web.Request, backend: Backend) -> web.Reque
     """
     if AFTER not in request.query:
         return request
-    asked = request.query.getall(AFTER)
-    if len(asked) > 1 or not asked[0].isascii() or not asked[0].isdecimal() or len(asked[0]) > 18:
-        raise InvalidField(AFTER, f"after: expected one position of the log, got {', '.join(asked)[:80]!r}")
-    after = int(asked[0])
+    positions = request.query.getall(AFTER)
+    if len(positions) > 1 or not positions[0].isascii() or not positions[0].isdecimal() or len(positions[0]) > 18:
+        raise InvalidField(AFTER, f"after: expected one position of the log, got {', '.join(positions)[:80]!r}")
+    after = int(positions[0])
     if after > backend.view.position:
         refuse_future_position(after, await backend.store.position())
         await backend.view.reached(after)

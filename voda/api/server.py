@@ -35,7 +35,7 @@ def application(backend: Backend) -> web.Application:
     app[SHUTTING_DOWN] = asyncio.Event()
     app.on_shutdown.append(_end_streams)
     for operation in app[OPERATIONS]:
-        handler = _guarded(operation, backend)
+        handler = _with_checks(operation, backend)
         app.router.add_route(operation.method, operation.path, handler)
         if operation.method == "GET":
             # RFC 9110: the same without its body; proxies and watchdogs use it.
@@ -66,7 +66,7 @@ def _resources(module: ModuleType) -> Sequence[type[Routes]]:
     return [kind for kind in kinds if kind.__module__ == module.__name__]
 
 
-def _guarded(operation: Operation, backend: Backend) -> Handler:
+def _with_checks(operation: Operation, backend: Backend) -> Handler:
     """Return the operation's handler behind the checks that all operations share."""
     handler, roles, takes_no_query = operation.handler, operation.roles, operation.query is None
     access, can_wait, is_read = backend.access, takes_position(operation), operation.method == "GET"

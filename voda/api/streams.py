@@ -41,7 +41,7 @@ class StreamedResponse:
             return self._response
         ending = self._request.app[SHUTTING_DOWN]
         async with asyncio.TaskGroup() as group:
-            tasks = {group.create_task(self._guarded(work)), group.create_task(_flag(ending))}
+            tasks = {group.create_task(self._run_guarded(work)), group.create_task(_flag(ending))}
             while not self._is_gone:
                 done, _ = await asyncio.wait(
                     tasks, timeout=self._limits.heartbeat_s, return_when=asyncio.FIRST_COMPLETED
@@ -51,7 +51,7 @@ class StreamedResponse:
             for task in tasks:
                 task.cancel()
         if not self._is_gone:
-            await self._guarded(self._response.write_eof)
+            await self._run_guarded(self._response.write_eof)
         return self._response
 
     @property
@@ -59,7 +59,7 @@ class StreamedResponse:
         transport = self._request.transport
         return transport is None or transport.is_closing()
 
-    async def _guarded(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
+    async def _run_guarded(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
         try:
             await work()
         except ConnectionError:

@@ -33,11 +33,11 @@ class Machine:
                 f"--slots offers CPU slots, but this machine has {len(found)} GPUs: leave it out, or hide the GPUs"
                 " with CUDA_VISIBLE_DEVICES="
             )
-        self.pools: Mapping[str, Sequence[Device]] = self._divided(found)
+        self.pools: Mapping[str, Sequence[Device]] = self._by_pool(found)
 
     def described(self) -> Sequence[str]:
         """Return one line per pool."""
-        return [f"pool {pool}: {_counted(devices)}" for pool, devices in self.pools.items()]
+        return [f"pool {pool}: {_device_count(devices)}" for pool, devices in self.pools.items()]
 
     def clusters(
         self, clock: Clock, specs: Specs, environment: Callable[[JobSpec], Mapping[str, str]]
@@ -77,14 +77,14 @@ class Machine:
         )
         return LocalCluster(setup)
 
-    def _divided(self, found: Sequence[Device]) -> Mapping[str, Sequence[Device]]:
+    def _by_pool(self, found: Sequence[Device]) -> Mapping[str, Sequence[Device]]:
         if not found:
             return {self._options.pool: cpu_slots(self._options.slots or os.cpu_count() or 1)}
         by_model = gpus.pools(found)
         return {self._options.pool: found} if len(by_model) == 1 else by_model
 
 
-def _counted(devices: Sequence[Device]) -> str:
+def _device_count(devices: Sequence[Device]) -> str:
     count = len(devices)
     plural = "" if count == 1 else "s"
     if not devices[0].is_gpu:

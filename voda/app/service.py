@@ -121,7 +121,7 @@ class MachineService:
             access=self.access,
             pools=self.pools,
             outputs=dict.fromkeys(self.pools, LocalOutputs(self.home.jobs.absolute())),
-            omissions=_honoured,
+            omissions=_omissions_here,
             not_ready=self.trouble,
             limits=CallerLimits(jobs_per_user=self.options.jobs_per_user),
             telemetry=self.telemetry,
@@ -249,7 +249,7 @@ async def serving_from(options: MachineOptions, home: Home) -> AsyncIterator[tup
         yield service, group
 
 
-def _honoured(manifest: Mapping[str, Any]) -> Sequence[Omission]:
+def _omissions_here(manifest: Mapping[str, Any]) -> Sequence[Omission]:
     """Return the parts of a manifest that plain processes do not honour.
 
     Raises:

@@ -11,6 +11,8 @@ from voda.application.read_model import ReadModel
 from voda.auth.tokens import Authenticator
 from voda.clock import Clock
 from voda.cluster.port import Outputs
+from voda.events.envelope import ANY_VERSION, Fact
+from voda.events.types import AnyFact
 from voda.log.store import EventStore
 from voda.manifests.parse import ACCELERATOR
 from voda.manifests.parsed import Omission
@@ -62,3 +64,25 @@ class Backend:
     telemetry: Telemetry = NO_TELEMETRY
     exposition: Callable[[], bytes] = bytes
     """Returns what telemetry took, as Prometheus reads it."""
+
+    async def record(self, *facts: AnyFact, actor: str, version: int = ANY_VERSION, event_id: str = "") -> int:
+        """Append facts of one stream, and return the position once the view has folded them.
+
+        Args:
+            facts: at least one.
+            actor: recorded with them.
+            version: that the stream must have.
+            event_id: of a single fact; empty = a new one.
+
+        Raises:
+            VersionConflict: the stream has another version.
+            StoreUnavailable: the log does not answer.
+            StoreNotWritable: the log cannot be written.
+        """
+        clock = self.clock
+        made = [
+            Fact(data=fact, event_id=event_id or clock.new_id(), recorded_at=clock.now(), actor=actor) for fact in facts
+        ]
+        position = await self.store.append(facts[0].stream, version, made)
+        await self.view.reached(position)
+        return position

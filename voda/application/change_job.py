@@ -16,8 +16,8 @@ from voda.application.backend import Backend
 from voda.auth.callers import Caller
 from voda.domain.errors import InvalidField, PreconditionFailed, VersionConflict, WrongState
 from voda.domain.job import MOST_REPLICAS, JobSpec
-from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.types import AnyFact, JobCancelRequested, JobChanged, JobProgressed
+from voda.events.envelope import ANY_VERSION
+from voda.events.types import JobCancelRequested, JobChanged, JobProgressed
 from voda.projections.records import JobRecord
 
 Figure = TypeVar("Figure", int, float)
@@ -88,7 +88,7 @@ async def change(
     given = {name: value for name in wanted.__struct_fields__ if (value := getattr(wanted, name)) is not UNSET}
     fact = JobChanged(job_id=job_id, **given)
     try:
-        position = await _append(backend, fact, caller.user, version=version)
+        position = await backend.record(fact, actor=caller.user, version=version)
     except VersionConflict as error:
         raise _changed_meanwhile(record) from error
     # An end that was recorded first leaves the change without effect.
@@ -136,7 +136,7 @@ async def cancel(
         return
     fact = JobCancelRequested(job_id=record.spec.job_id, reason=reason or f"canceled by {caller.user or 'nobody'}")
     try:
-        await _append(backend, fact, caller.user, version=version)
+        await backend.record(fact, actor=caller.user, version=version)
     except VersionConflict as error:
         raise _changed_meanwhile(record) from error
 
@@ -167,17 +167,8 @@ async def report(backend: Backend, record: JobRecord, progress: ProgressReport, 
     event_id = ""
     if progress.report_id:
         event_id = "report-" + sha256(f"{job_id}\n{progress.report_id}".encode()).hexdigest()[:32]
-    await _append(backend, fact, f"job/{job_id}" if caller.role == "job" else caller.user, event_id=event_id)
-
-
-async def _append(
-    backend: Backend, fact: AnyFact, actor: str, *, event_id: str = "", version: int = ANY_VERSION
-) -> int:
-    clock = backend.clock
-    made = Fact(data=fact, event_id=event_id or clock.new_id(), recorded_at=clock.now(), actor=actor)
-    position = await backend.store.append(fact.stream, version, [made])
-    await backend.view.reached(position)
-    return position
+    actor = f"job/{job_id}" if caller.role == "job" else caller.user
+    await backend.record(fact, actor=actor, event_id=event_id)
 
 
 async def _version_if(is_expected: IsExpected | None, backend: Backend, record: JobRecord) -> int:

@@ -12,7 +12,6 @@ from voda.application.backend import Backend
 from voda.application.pools import pool_state
 from voda.domain.errors import InvalidField, InvalidInput, PreconditionFailed, StoreUnavailable, VersionConflict
 from voda.domain.state import Settings
-from voda.events.envelope import Fact
 from voda.events.types import AnyFact, PolicyChanged, RatelimitChanged
 from voda.placement.registry import placer
 from voda.policies.registry import policy
@@ -68,9 +67,8 @@ async def change_settings(
         StoreUnavailable: others keep changing them, or the log does not answer.
     """
     _refuse_unknown(change)
-    stream = f"settings.{pool}"
     for _ in range(_ATTEMPTS):
-        head = await backend.store.head(stream)
+        head = await backend.store.head(f"settings.{pool}")
         # Now the view is at least as new as the head; if it is newer, the append is refused.
         await backend.view.reached(await backend.store.position())
         current = pool_state(backend, pool).settings
@@ -80,13 +78,10 @@ async def change_settings(
             )
         if not (facts := _facts(pool, change, current)):
             return current
-        clock = backend.clock
-        sealed = [Fact(data=fact, event_id=clock.new_id(), recorded_at=clock.now(), actor=actor) for fact in facts]
         try:
-            position = await backend.store.append(stream, head.version, sealed)
+            await backend.record(*facts, actor=actor, version=head.version)
         except VersionConflict:
             continue
-        await backend.view.reached(position)
         return pool_state(backend, pool).settings
     raise StoreUnavailable(f"others are changing the settings of pool {pool} at this moment: try again")
 

@@ -71,7 +71,7 @@ class JobSubmitter:
             StoreUnavailable: try again with the same key.
             StoreNotWritable: the log cannot be written.
         """
-        spec, warnings = self._checked(manifest, caller)
+        spec, warnings = self._parse_and_check(manifest, caller)
         if is_dry_run:
             self._refuse_too_many(caller)
             record = submitted(self._identified(spec), self._backend.clock.now(), 0)
@@ -79,8 +79,8 @@ class JobSubmitter:
         event_id = _event_id(caller.user, key) if key else self._backend.clock.new_id()
         await self._none_under_way(event_id)
         if key and (job_id := self._roster.submission(event_id)) is not None:
-            return SubmitOutcome(await self._same(job_id, spec, key), False, warnings)
-        with self._alone(event_id, caller):
+            return SubmitOutcome(await self._earlier_job(job_id, spec, key), False, warnings)
+        with self._exclusive(event_id, caller):
             return SubmitOutcome(await self._record(spec, event_id), True, warnings)
 
     def check(self, manifest: Mapping[str, Any], caller: Caller) -> Sequence[Omission]:
@@ -90,7 +90,7 @@ class JobSubmitter:
             InvalidInput: the manifest or the pool is wrong.
             TooManyJobs: the user has too many live jobs.
         """
-        _, warnings = self._checked(manifest, caller)
+        _, warnings = self._parse_and_check(manifest, caller)
         self._refuse_too_many(caller)
         return warnings
 
@@ -109,14 +109,14 @@ class JobSubmitter:
             StoreUnavailable: try again.
             StoreNotWritable: the log cannot be written.
         """
-        spec, warnings = self._checked(manifest, caller)
+        spec, warnings = self._parse_and_check(manifest, caller)
         event_id = adoption_id(uid)
         await self._none_under_way(event_id)
         if (job_id := self._roster.submission(event_id)) is not None:
             if (record := self._roster.job(job_id)) is None:
                 raise AlreadyExists(f"object {uid} was that of job {job_id}, which ended long ago")
             return SubmitOutcome(record, False, warnings)
-        with self._alone(event_id, caller):
+        with self._exclusive(event_id, caller):
             return SubmitOutcome(await self._record(spec, event_id, uid=uid), True, warnings)
 
     async def _none_under_way(self, event_id: str) -> None:
@@ -124,7 +124,7 @@ class JobSubmitter:
         while (other := self._under_way.get(event_id)) is not None:
             await other.wait()
 
-    def _checked(self, manifest: Mapping[str, Any], caller: Caller) -> tuple[JobSpec, tuple[Omission, ...]]:
+    def _parse_and_check(self, manifest: Mapping[str, Any], caller: Caller) -> tuple[JobSpec, tuple[Omission, ...]]:
         """Return the job that a manifest describes, without its id, and the parts that are not honoured."""
         parsed = parse(manifest, default_pool=self._backend.pools[0], pool_label=self._backend.pool_label)
         spec = replace(parsed.spec, user=caller.user)
@@ -156,7 +156,7 @@ class JobSubmitter:
             return record
         raise AlreadyExists(f"job {spec.name}: {_MOST_TRIES} ids in a row were taken by others; submit it again")
 
-    async def _same(self, job_id: str, spec: JobSpec, key: str) -> JobRecord:
+    async def _earlier_job(self, job_id: str, spec: JobSpec, key: str) -> JobRecord:
         """Return the job that was submitted with the key, if its manifest was the same."""
         record = self._roster.job(job_id)
         if record is None:
@@ -172,7 +172,7 @@ class JobSubmitter:
         return record
 
     @contextmanager
-    def _alone(self, event_id: str, caller: Caller) -> Iterator[None]:
+    def _exclusive(self, event_id: str, caller: Caller) -> Iterator[None]:
         """Let other requests with the same event wait, and count the job as the user's meanwhile."""
         self._refuse_too_many(caller)
         done = self._under_way[event_id] = asyncio.Event()

@@ -92,7 +92,7 @@ class Authenticator:
         Raises:
             InvalidInput: a file is missing, too short to be secret, or cannot be decoded.
         """
-        access = cls(folder, None, _mounted(folder / _SECRET))
+        access = cls(folder, None, _mounted_secret(folder / _SECRET))
         access._is_mounted = True
         access._reload()
         access._load()
@@ -157,11 +157,11 @@ class Authenticator:
             )
         if role not in ROLES:
             raise InvalidInput(f"role {role!r} is unknown, expected one of {', '.join(ROLES)}")
-        file, clock = self._written(), self._clock
+        file, clock = self._writable_file(), self._clock
         assert clock is not None, "a folder that is written has a clock"
         token = _new_token()
         with private_files.locked(file):
-            tokens = _read(file)
+            tokens = _read_tokens(file)
             if name == ADMIN or any(other.name == name for other in tokens):
                 raise AlreadyExists(f"user {name} has a token; revoke it first (voda token revoke {name})")
             made = Token(
@@ -170,7 +170,7 @@ class Authenticator:
                 sha256=sha256(token.encode()).hexdigest(),
                 created_at=datetime.fromtimestamp(clock.now(), UTC),
             )
-            _write(file, [*tokens, made])
+            _write_tokens(file, [*tokens, made])
         return token
 
     def remove(self, name: str) -> None:
@@ -180,23 +180,23 @@ class Authenticator:
             NotFound: the user has none.
             StoreNotWritable: the folder cannot be written.
         """
-        file = self._written()
+        file = self._writable_file()
         if name == ADMIN:
             raise InvalidInput(
                 f"the admin's token cannot be revoked; to have a new one, remove {file.with_name(_ADMIN_TOKEN)} and"
                 " start voda again"
             )
         with private_files.locked(file):
-            tokens = _read(file)
+            tokens = _read_tokens(file)
             left = [token for token in tokens if token.name != name]
             if len(left) == len(tokens):
                 known = ", ".join(token.name for token in tokens) or "nobody"
                 raise NotFound(f"user {name[:80]!r} has no token; there are tokens of {known}")
-            _write(file, left)
+            _write_tokens(file, left)
 
     def list(self) -> Sequence[Token]:
         """Return what is stored of the tokens, oldest first; the admin's is not among them."""
-        return _read(self._file())
+        return _read_tokens(self._file())
 
     def _job(self, token: str) -> Caller:
         job_id, _, seal = token.removeprefix(_JOB_PREFIX).rpartition(".")
@@ -219,7 +219,7 @@ class Authenticator:
         assert self._folder is not None, "mounted secrets have a folder"
         # Before reading, so that a write meanwhile is noticed next time.
         self._mounted_stamps = self._stamps()
-        secret, admin = _mounted(self._folder / _SECRET), _mounted(self._folder / _ADMIN_TOKEN)
+        secret, admin = _mounted_secret(self._folder / _SECRET), _mounted_secret(self._folder / _ADMIN_TOKEN)
         self._secret, self._admin = secret.encode(), sha256(admin.encode()).digest()
 
     def _stamps(self) -> tuple[private_files.Stamp, ...]:
@@ -230,7 +230,7 @@ class Authenticator:
             raise InvalidInput("this service runs without tokens")
         return self._folder / _TOKENS
 
-    def _written(self) -> Path:
+    def _writable_file(self) -> Path:
         if self._is_mounted:
             raise InvalidInput(
                 f"{self._folder} is mounted: change the tokens where they were made, and mount them again"
@@ -252,10 +252,10 @@ class Authenticator:
         file = self._file()
         # Before reading, so that a write meanwhile is noticed next time.
         self._stamp = private_files.stamp_of(file)
-        self._callers = {token.sha256: Caller(user=token.name, role=token.role) for token in _read(file)}
+        self._callers = {token.sha256: Caller(user=token.name, role=token.role) for token in _read_tokens(file)}
 
 
-def _mounted(file: Path) -> str:
+def _mounted_secret(file: Path) -> str:
     """Return the content of a secret file in a mounted folder.
 
     Raises:
@@ -276,7 +276,7 @@ def _new_token() -> str:
     return f"voda_{secrets.token_urlsafe(_SECRET_BYTES)}"
 
 
-def _read(file: Path) -> Sequence[Token]:
+def _read_tokens(file: Path) -> Sequence[Token]:
     content = private_files.read_file(file)
     try:
         return msgspec.json.decode(content, type=list[Token]) if content else []
@@ -286,5 +286,5 @@ def _read(file: Path) -> Sequence[Token]:
         ) from error
 
 
-def _write(file: Path, tokens: Sequence[Token]) -> None:
+def _write_tokens(file: Path, tokens: Sequence[Token]) -> None:
     private_files.replace_content(file, msgspec.json.format(msgspec.json.encode(tokens), indent=2) + b"\n")

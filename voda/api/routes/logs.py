@@ -50,7 +50,7 @@ class LogRoutes(Routes):
         """Read what a replica printed, or follow it."""
         query = query_of(request, LogsQuery)
         spec, outputs = await self._outputs(request, caller)
-        replica = _chosen(self.backend, spec, query.replica, await outputs.replicas(spec.job_id))
+        replica = _select_replica(self.backend, spec, query.replica, await outputs.replicas(spec.job_id))
         printed = outputs.read(spec.job_id, replica, tail_bytes=query.tail_bytes, follow=query.follow)
         stream = StreamedResponse(
             request,
@@ -82,7 +82,7 @@ class LogRoutes(Routes):
         return spec, outputs
 
 
-def _chosen(backend: Backend, spec: JobSpec, replica: str, known: Sequence[str]) -> str:
+def _select_replica(backend: Backend, spec: JobSpec, replica: str, known: Sequence[str]) -> str:
     """Return the replica of that name; `worker-1` and `launcher` stand for the pods that a cluster names after them."""
     if not known:
         raise NotFound(f"job {spec.job_id} {_why_no_output(backend, spec.job_id)}")
