@@ -84,7 +84,7 @@ class Service:
             data=fact, event_id=event_id or backend.clock.new_id(), recorded_at=backend.clock.now(), actor=actor
         )
         position = await backend.store.append(fact.stream, ANY_VERSION, [sealed])
-        await backend.view.reached(position)
+        await backend.view.wait_for(position)
         return position
 
 
@@ -123,7 +123,7 @@ async def a_backend(
         for name, gpus in ({"n1": 4} if nodes is None else nodes).items():
             joined = NodeJoined(node=Node(name=name, gpus=gpus))
             fact = Fact(data=joined, event_id=clock.new_id(), recorded_at=clock.now(), actor="test")
-            await view.reached(await store.append(joined.stream, ANY_VERSION, [fact]))
+            await view.wait_for(await store.append(joined.stream, ANY_VERSION, [fact]))
     try:
         yield backend
     finally:

@@ -113,7 +113,7 @@ class Service:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SeededLoop), "the world's"
         await self.view.open()
-        self.view.each(self._see)
+        self.view.subscribe(self._see)
         app = application(self.backend)
         app[LISTEN_HOST] = "127.0.0.1"
         runner = web.AppRunner(app, shutdown_timeout=5.0)
@@ -141,7 +141,7 @@ class Service:
     async def _lead(self, epoch: int) -> None:
         """Decide and act until cancelled, or until the log is out of reach; as the service on Kubernetes does."""
         try:
-            await self.view.reached(await self.store.position())
+            await self.view.wait_for(await self.store.position())
         except (StoreUnavailable, StoreNotWritable):
             return
         async with asyncio.TaskGroup() as group:
@@ -163,7 +163,7 @@ class Service:
                 position = await record_settings(
                     self.store, self.clock, live, pool, RequestedSettings(), FirstSettings(), actor="serve"
                 )
-                await self.view.reached(position)
+                await self.view.wait_for(position)
             except (TransientError, StoreNotWritable):
                 await asyncio.sleep(1.0)
             else:

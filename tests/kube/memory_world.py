@@ -199,7 +199,7 @@ class Replica:
     async def _run(self) -> None:
         service = self.service
         await service.view.open()
-        service.view.each(service.see)
+        service.view.subscribe(service.see)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(service.view.run())
             tasks.create_task(service.site.run())

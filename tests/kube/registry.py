@@ -152,7 +152,7 @@ class Registry:
         """Record a fact."""
         backend = self.backend
         fact = Fact(data=data, event_id=backend.clock.new_id(), recorded_at=backend.clock.now(), actor="test")
-        await backend.view.reached(await backend.store.append(data.stream, ANY_VERSION, [fact]))
+        await backend.view.wait_for(await backend.store.append(data.stream, ANY_VERSION, [fact]))
 
     async def events(self, *types: str) -> list[Event]:
         """Return the events of the log, of some types where given."""
@@ -222,8 +222,8 @@ async def a_registry(
             fitting=Fitting(site=Site(), environment=environment),
             announce=telling.announce if announces else announced.append,
         )
-        backend.view.each(registrar.see)
-        backend.view.each(telling.see)
+        backend.view.subscribe(registrar.see)
+        backend.view.subscribe(telling.see)
         following = [asyncio.create_task(mirror.run()) for mirror in site.mirrors.values()]
         try:
             for mirror in site.mirrors.values():

@@ -43,7 +43,7 @@ async def wait_for_position(request: web.Request, backend: Backend) -> web.Reque
     after = int(positions[0])
     if after > backend.view.position:
         refuse_future_position(after, await backend.store.position())
-        await backend.view.reached(after)
+        await backend.view.wait_for(after)
     return request.clone(rel_url=request.rel_url.without_query_params(AFTER))
 
 

@@ -35,7 +35,7 @@ class Machine:
             )
         self.pools: Mapping[str, Sequence[Device]] = self._by_pool(found)
 
-    def described(self) -> Sequence[str]:
+    def description(self) -> Sequence[str]:
         """Return one line per pool."""
         return [f"pool {pool}: {_device_count(devices)}" for pool, devices in self.pools.items()]
 

@@ -76,9 +76,9 @@ class MachineService:
                 return loop.trouble or "starting: the log is being read"
         return "" if self.loops else "starting: the log is being read"
 
-    def described(self) -> Sequence[str]:
+    def description(self) -> Sequence[str]:
         """Return what a user wants to know at the start, line by line."""
-        lines = [*self.machine.described(), f"log {(self.options.log and shown(self.options.log)) or self.home.log}"]
+        lines = [*self.machine.description(), f"log {(self.options.log and shown(self.options.log)) or self.home.log}"]
         if self.leadership is not None:
             lines.append(f"replica {self.leadership.me}, one of those that share {self.home.folder}")
         if self.access.has_tokens:
@@ -175,13 +175,13 @@ class MachineService:
         Raises:
             InvalidInput: there is no such policy or placer.
         """
-        await self.view.reached(await self.store.position())
+        await self.view.wait_for(await self.store.position())
         options = self.options
         wish = RequestedSettings(policy=options.policy, placer=options.placer, ratelimit_s=options.ratelimit_s)
         for pool in self.pools:
             live = self.view.live.cluster
             position = await record_settings(self.store, self.clock, live, pool, wish, ON_ONE_MACHINE, actor="up")
-            await self.view.reached(position)
+            await self.view.wait_for(position)
 
     async def _work(
         self, clusters: Iterable[LocalCluster], snapshots: Snapshots, leader: str, epoch: int | None
@@ -240,7 +240,7 @@ async def serving_from(options: MachineOptions, home: Home) -> AsyncIterator[tup
         group = await stack.enter_async_context(asyncio.TaskGroup())
         forecaster = Forecaster(str(options.log or home.log), service.view, service.clock, service.pools)
         for see in (service.see, forecaster.see):
-            service.view.each(see)
+            service.view.subscribe(see)
         app = application(service.backend())
         service.url = await stack.enter_async_context(serving(app, options.host, options.port, tls=options.tls))
         tasks = [group.create_task(work) for work in (service.view.run(), forecaster.run())]

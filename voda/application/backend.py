@@ -84,5 +84,5 @@ class Backend:
             Fact(data=fact, event_id=event_id or clock.new_id(), recorded_at=clock.now(), actor=actor) for fact in facts
         ]
         position = await self.store.append(facts[0].stream, version, made)
-        await self.view.reached(position)
+        await self.view.wait_for(position)
         return position

@@ -178,7 +178,7 @@ async def _version_if(is_expected: IsExpected | None, backend: Backend, record: 
     store = backend.store
     # The head first: what it counts is at or before the position, and so in the view that is compared.
     head = await store.head(f"job.{record.spec.job_id}")
-    await backend.view.reached(await store.position())
+    await backend.view.wait_for(await store.position())
     if not is_expected(record.revision):
         raise _changed_meanwhile(record)
     return head.version

@@ -70,7 +70,7 @@ async def change_settings(
     for _ in range(_ATTEMPTS):
         head = await backend.store.head(f"settings.{pool}")
         # Now the view is at least as new as the head; if it is newer, the append is refused.
-        await backend.view.reached(await backend.store.position())
+        await backend.view.wait_for(await backend.store.position())
         current = pool_state(backend, pool).settings
         if not is_expected(current):
             raise PreconditionFailed(

@@ -64,7 +64,7 @@ class EventHub(Generic[T]):
         self._view = view
         self._prepare = prepare
         self._subscriptions: dict[Subscription[T], None] = {}
-        view.each(self._publish)
+        view.subscribe(self._publish)
 
     @property
     def position(self) -> int:

@@ -1,6 +1,6 @@
 """What the API reads: the state folded from the log as it grows, and the forecasts made from it.
 
-Rule: a caller that appends and waits for `reached` sees its own write (read your writes).
+Rule: a caller that appends and waits with `wait_for` sees its own write (read your writes).
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class ReadModel:
         """Position up to which the log is folded."""
         return self.live.position
 
-    def each(self, seen: Callable[[Event], None]) -> None:
+    def subscribe(self, seen: Callable[[Event], None]) -> None:
         """Call `seen` with every event that is appended from now on, once it is folded."""
         self._seen.append(seen)
 
@@ -64,7 +64,7 @@ class ReadModel:
                 seen(event)
             self._wake()
 
-    async def reached(self, position: int, *, timeout_s: float = 10.0) -> None:
+    async def wait_for(self, position: int, *, timeout_s: float = 10.0) -> None:
         """Return once the log is folded up to `position`.
 
         Raises:

@@ -146,9 +146,9 @@ class JobSubmitter:
                 position = await store.append(submit.stream, 0, facts)
             except VersionConflict:
                 # Another request took the id: read what it wrote before the next attempt.
-                await view.reached(await store.position())
+                await view.wait_for(await store.position())
                 continue
-            await view.reached(position)
+            await view.wait_for(position)
             job_id = self._roster.submission(event_id)
             assert job_id is not None, "a submission that was appended and read back is known"
             record = self._roster.job(job_id)

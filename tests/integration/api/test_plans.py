@@ -23,7 +23,7 @@ async def a_leader(service: Service) -> Controller:
 async def decided(service: Service, leader: Controller) -> None:
     """Have a plan decided, and the API see it."""
     await leader.step()
-    await service.backend.view.reached(await service.backend.store.position())
+    await service.backend.view.wait_for(await service.backend.store.position())
 
 
 def pass_time(service: Service, span_s: float = 1.0) -> None:

@@ -80,5 +80,5 @@ async def test_object_of_an_ended_job_leads_to_that_job() -> None:
         submits = JobSubmitter(backend)
         first = await submits.adopt(an_mpi_job(), ANN, uid="u1")
         fact = Fact(data=JobCompleted(job_id="digits"), event_id="end", recorded_at=backend.clock.now())
-        await backend.view.reached(await backend.store.append("job.digits", ANY_VERSION, [fact]))
+        await backend.view.wait_for(await backend.store.append("job.digits", ANY_VERSION, [fact]))
         assert (await submits.adopt(an_mpi_job(), ANN, uid="u1")).record is first.record

@@ -37,7 +37,7 @@ class ServiceRoutes(Routes):
         self._gauges = StateGauges(backend)
         self._registry = CollectorRegistry()
         self._registry.register(self._gauges)
-        backend.view.each(self._counters.see)
+        backend.view.subscribe(self._counters.see)
 
     @Operation("GET", "/api/v1", tag=_TAG, answers=[Response(of=ServiceView)])
     async def get_page(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:

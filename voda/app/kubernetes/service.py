@@ -126,7 +126,7 @@ class KubernetesService:
             return self.site.trouble or self.pools.trouble
         return self.site.trouble or self.leadership.trouble
 
-    def described(self) -> Iterable[str]:
+    def description(self) -> Iterable[str]:
         """Yield what a user wants to know at the start, line by line."""
         yield f"cluster {self.site.api.host}"
         yield f"log {shown(self.options.log) if self.options.log else Path(self.options.home) / 'voda.db'}"
@@ -158,7 +158,7 @@ class KubernetesService:
         try:
             async with asyncio.timeout(_SYNC_S):
                 await self.site.synced()
-            await self.view.reached(await self.store.position())
+            await self.view.wait_for(await self.store.position())
         except (StoreUnavailable, StoreNotWritable, TimeoutError) as error:
             _log.warning("does not lead epoch=%d reason=%s", epoch, str(error) or "the cluster cannot be read")
             return
@@ -297,7 +297,7 @@ class KubernetesService:
         wish = RequestedSettings(policy=asked.policy, placer=asked.placer, ratelimit_s=asked.ratelimit_seconds)
         live = self.view.live.cluster
         position = await record_settings(self.store, self.clock, live, pool, wish, FirstSettings(), actor="serve")
-        await self.view.reached(position)
+        await self.view.wait_for(position)
 
 
 @asynccontextmanager
@@ -335,7 +335,7 @@ async def _build(service: KubernetesService, stack: AsyncExitStack) -> None:
     group = await stack.enter_async_context(asyncio.TaskGroup())
     forecaster = Forecaster(options.log or str(Path(options.home) / "voda.db"), view, service.clock, service.pools)
     for see in (service.see, forecaster.see):
-        view.each(see)
+        view.subscribe(see)
     listen = options.listen
     app = application(service.backend)
     service.url = await stack.enter_async_context(serving(app, listen.host, listen.port))

@@ -134,7 +134,7 @@ class Adoption:
         """Suspend an object that somebody let go though its job shall wait."""
         backend = self._backend
         # Whoever starts a job has written down before that it shall run.
-        await backend.view.reached(await backend.store.position())
+        await backend.view.wait_for(await backend.store.position())
         record = backend.view.roster.job(job_id)
         if record is not None and is_at_rest(record):
             known = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}

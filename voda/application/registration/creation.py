@@ -148,7 +148,7 @@ class Creation:
     async def _record(self, data: AnyFact, event_id: str) -> None:
         backend = self._backend
         fact = Fact(data=data, event_id=event_id, recorded_at=backend.clock.now(), actor=ACTOR)
-        await backend.view.reached(await backend.store.append(data.stream, ANY_VERSION, [fact]))
+        await backend.view.wait_for(await backend.store.append(data.stream, ANY_VERSION, [fact]))
 
 
 def _named(spec: JobSpec) -> Metadata:

@@ -182,7 +182,7 @@ class Registrar:
         backend = self._backend
         if backend.clock.now() >= self._sweep_at:
             # What others appended before this leader's time must be known before anything is done twice.
-            await backend.view.reached(await backend.store.position())
+            await backend.view.wait_for(await backend.store.position())
             self._sweep()
         self._retry_at = math.inf
         due, next_at = self._due(backend.clock.now())

@@ -37,7 +37,7 @@ class Served(Protocol):
 
     url: str
 
-    def described(self) -> "Iterable[str]":
+    def description(self) -> "Iterable[str]":
         """Return what a user wants to know at the start, line by line."""
         ...
 
@@ -214,6 +214,6 @@ def _greet(service: Served) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"[bold]voda {__version__}[/bold] serves {service.url}")
-    for line in service.described():
+    for line in service.description():
         console.print(f"  {line}", markup=False)
     console.print("Ctrl-C hands over to another replica; jobs train on.")

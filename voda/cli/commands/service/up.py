@@ -126,6 +126,6 @@ def _greet(service: "MachineService") -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"[bold]voda {__version__}[/bold] serves {service.url}")
-    for line in service.described():
+    for line in service.description():
         console.print(f"  {line}", markup=False)
     console.print("Ctrl-C ends it; jobs train on, and the next voda up takes them over.")
