@@ -32,6 +32,7 @@ class SettingsChange(Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     policy: str | UnsetType = UNSET
     placer: str | UnsetType = UNSET
     ratelimit_s: _SpanOfADay | UnsetType = UNSET
+    # From here on, parameters of policies and of the no-thrash rule, by the names that the settings have in force.
     tiresias_demote_gpu_s: _GpuSeconds | UnsetType = UNSET
     tiresias_promote_knob: _Knob | UnsetType = UNSET
     tiresias_compact_pending: _Pending | UnsetType = UNSET
