@@ -16,14 +16,19 @@ STORES =
 DISKS = $(or $(STORES),sqlite postgres jetstream)
 # They share control planes, so they run in one process.
 KUBERNETES_TESTS = tests/integration/kubernetes tests/e2e/kubernetes
+# All other tests are either slow or not, so that `make test` and `make check` leave none out and run none twice.
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(KUBERNETES_TESTS:%=--ignore=%)
+# Each process of the tests would compile voda anew, were nothing kept.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo compare test dst torture torture-disks e2e lint type bench bench-kube bench-log fidelity format lock clean
+.PHONY: help setup demo compare test check slow dst torture torture-disks e2e lint type bench bench-kube bench-log fidelity
+.PHONY: format lock house clean
 
 help: ## Print this text.
 	@echo "voda: a control plane for elastic deep-learning training"
 	@echo
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 setup: ## Make .venv from the lock and install voda into it (at once when nothing changed).
 	@$(PYTHON) tools/bootstrap.py
@@ -41,13 +46,23 @@ else
 	@echo "(docs/workloads.md tells how to get them)."
 endif
 
-test: setup ## Run the test suite, all but what needs a Kubernetes control plane.
+test: setup ## Run the tests, all but the slow ones: minutes.
+	@$(PYTHON) tools/bootstrap.py --postgres
+	@$(PYTHON) tools/bootstrap.py --compiler
+	$(PYTEST) -m 'not slow'
+
+# As much chaos as every commit has to stand; `make dst torture` is for more.
+check: SECONDS = 60
+check: ROUNDS = 40
+check: slow dst torture e2e ## Run all that `make test` leaves out: slow tests, dst, torture, e2e; half an hour.
+
+slow: setup ## Run the tests that are marked slow.
 	@$(PYTHON) tools/bootstrap.py --postgres
 	@$(PYTHON) tools/bootstrap.py --compiler
 ifeq ($(CI),true)
 	@$(PYTHON) tools/bootstrap.py --torch
 endif
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(KUBERNETES_TESTS:%=--ignore=%)
+	$(PYTEST) -m slow
 
 dst: setup ## Search for broken promises in SEEDS simulated control planes, all faults injected.
 	$(BIN)/python -m tests.dst --seeds $(SEEDS) --from $(FROM) --jobs $(WORKERS)
@@ -106,6 +121,9 @@ lock: setup ## Resolve the dependencies again (UPGRADE=--upgrade for newer ones)
 
 LOCKED = --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
   --custom-compile-command "make lock" $(UPGRADE)
+
+house: ## Print the figures of the code: modules, lines, names, folders, the largest object.
+	@$(PYTHON) tools/house.py -v
 
 clean: ## Remove whatever the other targets made.
 	rm -rf .venv out dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

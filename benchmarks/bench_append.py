@@ -19,7 +19,7 @@ from benchmarks.table import Row
 from voda.clock import SystemClock
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import JobProgressed
-from voda.log.append_plan import EventRow, HeadRow, taken_over
+from voda.log.append_plan import EventRow, HeadRow, plan_copy
 from voda.log.factory import open_store
 from voda.log.sqlite.database import INSERT_EVENT, UPSERT_HEAD
 
@@ -86,7 +86,7 @@ async def _ours(
     took_s = perf_counter() - begun
     written = []
     for first in range(0, len(facts), batch):
-        plan = taken_over(await store.read_sealed(length + first, batch))
+        plan = plan_copy(await store.read_sealed(length + first, batch))
         written.append((plan.rows, plan.head_rows()))
     await store.close()
     return took_s, written

@@ -62,10 +62,10 @@ def _main(workload: str) -> None:
     import asyncio
 
     from voda.simulator.engine import simulate
-    from voda.simulator.run import Options
-    from voda.simulator.workloads.catalogue import load
+    from voda.simulator.run import SimulationOptions
+    from voda.simulator.workloads.catalogue import load_workload
 
-    outcome = asyncio.run(simulate(load(workload), Options()))
+    outcome = asyncio.run(simulate(load_workload(workload), SimulationOptions()))
     peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(json.dumps([outcome.wall_s, peak_gib]))
 

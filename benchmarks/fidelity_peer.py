@@ -26,8 +26,8 @@ from voda.domain.state import Settings
 from voda.projections.history import History
 from voda.simulator.data import POLLUX, find_folder
 from voda.simulator.engine import simulate
-from voda.simulator.run import Options, Run
-from voda.simulator.workloads.catalogue import load
+from voda.simulator.run import SimulationOptions, SimulationRun
+from voda.simulator.workloads.catalogue import load_workload
 
 WORKLOADS: Final = (1, 3, 4, 6, 8)
 LOADS: Final = (1, 2)
@@ -138,11 +138,11 @@ async def completion_times(case: Case, data: Path | None = None) -> Mapping[str,
     return {job.job_id: round(job.jct_s) for job in history.finished}
 
 
-async def peer_run(case: Case, data: Path | None = None) -> Run:
+async def peer_run(case: Case, data: Path | None = None) -> SimulationRun:
     """Run one case in our simulator, under the peer's rules."""
-    workload = load(f"{_FAMILY[case.load]}/workload-{case.workload}", data=data)
+    workload = load_workload(f"{_FAMILY[case.load]}/workload-{case.workload}", data=data)
     policy = POLICIES[case.policy](PeerJobs(workload))
-    options = Options(
+    options = SimulationOptions(
         settings=Settings(policy=policy.name, placer=PeerPlacer.name, ratelimit_s=0.0, heeds_resize_cost=False),
         tick_s=TICK_S,
         end_of=whole_second_ends(workload.begins_at),

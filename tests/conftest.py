@@ -1,17 +1,23 @@
-"""What every test shares: hypothesis profiles and the switches of this project's own.
+"""What every test shares: hypothesis profiles, event loops and the switches of this project's own.
 
 Rule: a run is repeatable; chance is asked for by name (HYPOTHESIS_PROFILE=explore).
 """
 
+import asyncio
 import os
+from collections.abc import Callable, Mapping
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.nats import nats_cluster, nats_server
 from tests.postgres import postgres_database, postgres_server
+from tests.virtual_time import VirtualLoop
 
 __all__ = ["nats_cluster", "nats_server", "postgres_database", "postgres_server"]
+
+_LONGEST_S = 2.0
+"""Of a test that is not marked slow."""
 
 settings.register_profile(
     "ci", derandomize=True, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
@@ -24,6 +30,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the switch that rewrites the expected plans of the replay tests, and how much chaos there shall be."""
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files instead of comparing")
     parser.addoption("--chaos", type=int, default=1, help="how many seeds the test of chaos is run with")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Name the tests of `make test` that ran for so long that they should be marked slow."""
+    if config.getoption("markexpr") != "not slow":
+        return
+    calls = [report for report in terminalreporter.getreports("passed") if report.when == "call"]
+    if long := [report for report in calls if report.duration > _LONGEST_S]:
+        terminalreporter.section(f"longer than {_LONGEST_S:g} s: to be marked slow, unless the machine was busy")
+        for report in sorted(long, key=lambda report: -report.duration):
+            terminalreporter.line(f"{report.duration:6.1f} s  {report.nodeid}")
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run tests marked `virtual_time` on a loop whose clock jumps to the next timer."""
+    if item.get_closest_marker("virtual_time"):
+        return {"virtual": VirtualLoop}
+    return {"real": asyncio.new_event_loop}
 
 
 @pytest.fixture

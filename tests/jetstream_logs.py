@@ -13,7 +13,7 @@ from tests.nats import NatsServer
 from voda.domain.errors import LogDamaged
 from voda.events.codec import seal
 from voda.events.envelope import Head
-from voda.log.append_plan import GroupPlan, taken_over
+from voda.log.append_plan import GroupPlan, plan_copy
 from voda.log.jetstream.store import JetStreamStore
 
 SEGMENT = 40
@@ -55,4 +55,4 @@ def batches_of(count: int, *, fails_at: int | None = None) -> Iterator[GroupPlan
     for number in range(1, count + 1):
         if number == fails_at:
             raise LogDamaged("the input ends here")
-        yield taken_over([seal(a_fact(str(number)), stream=f"job.{number}", head=Head(), epoch=0, position=number)])
+        yield plan_copy([seal(a_fact(str(number)), stream=f"job.{number}", head=Head(), epoch=0, position=number)])

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from voda.cluster.kubernetes.client.api import Api, Change, Listed
+from voda.cluster.kubernetes.client.api import Api, ObjectList, WatchEvent
 from voda.cluster.kubernetes.client.errors import Conflict
 from voda.domain.errors import ClusterUnavailable
 
@@ -72,10 +72,10 @@ class MemoryApi(Api):
         found = self.objects.kept.get(path)
         return await self._return("get", None if found is None else msgspec.convert(found, kind))
 
-    async def list(self, path: str, kind: type[T], query: Mapping[str, str] | None = None) -> Listed[T]:
+    async def list(self, path: str, kind: type[T], query: Mapping[str, str] | None = None) -> ObjectList[T]:
         await self._travel()
         items = [msgspec.convert(body, kind) for key, body in self.objects.kept.items() if key.startswith(path)]
-        return await self._return("list", Listed(items=items, resource_version=str(self.objects.version)))
+        return await self._return("list", ObjectList(items=items, resource_version=str(self.objects.version)))
 
     async def watch(
         self,
@@ -85,7 +85,7 @@ class MemoryApi(Api):
         after: str,
         query: Mapping[str, str] | None = None,
         opened: Callable[[], None] | None = None,
-    ) -> AsyncGenerator[Change[T], None]:
+    ) -> AsyncGenerator[WatchEvent[T], None]:
         reached = int(after)
         while True:
             await self.objects.grown(reached)
@@ -97,7 +97,7 @@ class MemoryApi(Api):
                 if key.startswith(path):
                     # Old news come one by one, so that whoever believes them acts on them.
                     await asyncio.sleep(LATENCY_S)
-                    yield Change(type=change, object=msgspec.convert(body, kind), resource_version=str(version))  # type: ignore[arg-type]
+                    yield WatchEvent(type=change, object=msgspec.convert(body, kind), resource_version=str(version))  # type: ignore[arg-type]
                 reached = version
 
     async def create(self, path: str, body: Mapping[str, Any], kind: type[T]) -> T:

@@ -13,46 +13,46 @@ from msgspec.structs import replace
 from tests.waiting import DEADLINE_S, until, until_it_is
 from voda.clock import SystemClock
 from voda.cluster.local.cluster import LocalCluster
-from voda.cluster.local.context import Setup
+from voda.cluster.local.context import LocalClusterConfig
 from voda.cluster.local.devices import Device, cpu_slots
 from voda.cluster.local.gpus import Card
-from voda.cluster.local.processes.folder import Folder
-from voda.cluster.local.run_spec import Blueprint
+from voda.cluster.local.processes.folder import JobFolder
+from voda.cluster.local.run_spec import RunSpec
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
 from voda.events.types import Observation
-from voda.manifests.parsed import Program, RunPolicy
+from voda.manifests.programs import FailurePolicy, Program
 
 FOREVER = "while :; do sleep 0.05; done"
 
 
-def an_mpi_job(job_id: str, script: str, *, policy: Mapping[str, Any] | None = None, **fields: Any) -> Blueprint:
+def an_mpi_job(job_id: str, script: str, *, policy: Mapping[str, Any] | None = None, **fields: Any) -> RunSpec:
     """Return an MPIJob whose launcher runs a shell script; two workers at most, unless the spec says otherwise."""
     return _a_job(job_id, "mpi", {"launcher": script}, policy, fields)
 
 
-def a_torch_job(job_id: str, script: str, *, policy: Mapping[str, Any] | None = None, **fields: Any) -> Blueprint:
+def a_torch_job(job_id: str, script: str, *, policy: Mapping[str, Any] | None = None, **fields: Any) -> RunSpec:
     """Return a PyTorchJob whose workers run a shell script."""
     return _a_job(job_id, "torch", {"worker": script}, policy, fields)
 
 
 def _a_job(
     job_id: str, kind: Any, scripts: Mapping[str, str], policy: Mapping[str, Any] | None, fields: dict[str, Any]
-) -> Blueprint:
-    own = {name: fields.pop(name) for name in list(fields) if name in Blueprint.__struct_fields__}
+) -> RunSpec:
+    own = {name: fields.pop(name) for name in list(fields) if name in RunSpec.__struct_fields__}
     grace_s = fields.pop("grace_s", 5.0)
     argv = fields.pop("argv", None)
     programs = {
         role: Program(role=role, argv=argv or ("/bin/sh", "-c", script), grace_s=grace_s)
         for role, script in scripts.items()
     }
-    return Blueprint(
+    return RunSpec(
         spec=JobSpec(job_id=job_id, name=job_id, **{"max_replicas": 4, **fields}),
         kind=kind,
         programs=programs,
-        policy=RunPolicy(**{"backoff_limit": 6, "restart_policy": {}, **(policy or {})}),
+        policy=FailurePolicy(**{"backoff_limit": 6, "restart_policy": {}, **(policy or {})}),
         **{"is_mpi_v2": kind == "mpi", **own},
     )
 
@@ -62,7 +62,7 @@ class Ground:
     """A folder of jobs, the jobs the log would know, and the cluster that is open on them."""
 
     folder: Path
-    blueprints: dict[str, Blueprint] = field(default_factory=dict)
+    run_specs: dict[str, RunSpec] = field(default_factory=dict)
     devices: Sequence[Device] = field(default_factory=lambda: cpu_slots(4))
     settings: dict[str, Any] = field(default_factory=dict)
     told: list[Observation] = field(default_factory=list)
@@ -78,14 +78,14 @@ class Ground:
     async def open(self) -> LocalCluster:
         """Open a cluster, as `voda up` does when it starts."""
         self.open_cluster = LocalCluster(
-            Setup(
+            LocalClusterConfig(
                 node=Node(name="n1", pool=self.pool, gpus=0),
                 folder=self.folder,
                 devices=self.devices,
                 clock=SystemClock(),
                 jobs=self._spec,
                 base=base_environment(),
-                blueprint=self._blueprint,
+                run_spec=self._run_spec,
                 **self.settings,
             )
         )
@@ -94,7 +94,7 @@ class Ground:
 
     async def end(self) -> None:
         """Stop every job, wait until nothing is left, and close."""
-        for job_id in self.blueprints:
+        for job_id in self.run_specs:
             await self.cluster.apply(StopJob(job_id=job_id, reason="canceled"))
 
         async def deserted() -> bool:
@@ -104,14 +104,14 @@ class Ground:
             await until_it_is(deserted)
         await self.cluster.close()
 
-    def admit(self, blueprint: Blueprint) -> str:
+    def admit(self, run_spec: RunSpec) -> str:
         """Make a job known, and return its id."""
-        self.blueprints[blueprint.spec.job_id] = blueprint
-        return blueprint.spec.job_id
+        self.run_specs[run_spec.spec.job_id] = run_spec
+        return run_spec.spec.job_id
 
-    async def start(self, blueprint: Blueprint, workers: int = 1) -> str:
+    async def start(self, run_spec: RunSpec, workers: int = 1) -> str:
         """Make a job known and start it."""
-        job_id = self.admit(blueprint)
+        job_id = self.admit(run_spec)
         await self.apply(StartJob(job_id=job_id, nodes=("n1",) * workers))
         return job_id
 
@@ -157,7 +157,7 @@ class Ground:
 
     def log(self, job_id: str = "a", replica: str = "launcher") -> str:
         """Return what a replica printed so far."""
-        path = Folder(self.folder, job_id).log(replica)
+        path = JobFolder(self.folder, job_id).log(replica)
         return path.read_text(errors="replace") if path.exists() else ""
 
     async def until_logged(self, text: str, *, job_id: str = "a", replica: str = "launcher") -> None:
@@ -168,13 +168,13 @@ class Ground:
             raise AssertionError(f"expected {text!r}, printed was {self.log(job_id, replica)!r}") from None
 
     def _spec(self, job_id: str) -> JobSpec | None:
-        found = self.blueprints.get(job_id)
+        found = self.run_specs.get(job_id)
         return found.spec if found else None
 
-    def _blueprint(self, spec: JobSpec) -> Blueprint:
-        if spec.job_id not in self.blueprints:
+    def _run_spec(self, spec: JobSpec) -> RunSpec:
+        if spec.job_id not in self.run_specs:
             raise ActionRefused(f"job {spec.job_id}: not known to the cluster")
-        return self.blueprints[spec.job_id]
+        return self.run_specs[spec.job_id]
 
 
 def base_environment() -> dict[str, str]:

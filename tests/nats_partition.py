@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, contextmanager
 from tests.nats import NatsServer, serving
 from tests.relay import Relay, relayed
 
-_WAIT_S = 30.0
+_WAIT_S = 120.0
 
 
 class Ways:

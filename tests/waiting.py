@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 """Far more than anything takes, even on a busy machine."""
 _PAUSE_S = 0.01
 

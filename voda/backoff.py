@@ -1,48 +1,81 @@
-"""Who is left alone for a while because something about it failed, longer each time.
+"""Backoff: when something that failed may be tried again. The delay doubles with each failure in a row.
 
-Rule: pauses are kept by key; whoever has to be looked at again at once gets another key.
+`Backoff` keeps delays by key, for level-triggered retries: a loop that comes by anyway asks which keys are due.
+`delay_s` is the arithmetic alone, for a coroutine that counts its own failures.
+
+Rule: pure; the time is a parameter, in seconds of whichever clock the caller goes by.
 """
 
 from typing import Final, NamedTuple
 
+from voda.domain.rng import rng_at
+
 _MOST_DOUBLINGS: Final = 16
 
 
-class _Pause(NamedTuple):
+def delay_s(attempts: int, *, first_s: float, longest_s: float) -> float:
+    """Return the delay after so many failures in a row, at least 1."""
+    return min(first_s * 2.0 ** min(attempts - 1, _MOST_DOUBLINGS), longest_s)
+
+
+class _Delay(NamedTuple):
     attempts: int
     until: float
 
 
-class Pauses:
-    """Pauses by key, growing with each failure in a row.
+class Backoff:
+    """Delays by key.
 
     Args:
-        first_s: the first pause.
+        first_s: the first delay.
         longest_s: the longest one.
+        jitter: share by which a delay may be longer, >= 0, drawn for every key and attempt: keys that failed together
+            are not tried again together.
     """
 
-    def __init__(self, *, first_s: float, longest_s: float) -> None:
+    def __init__(self, *, first_s: float, longest_s: float, jitter: float = 0.0) -> None:
         self._first_s = first_s
         self._longest_s = longest_s
-        self._pauses: dict[str, _Pause] = {}
-
-    def until(self, key: str) -> float:
-        """Return the instant up to which a key is left alone; 0 where it is not."""
-        pause = self._pauses.get(key)
-        return pause.until if pause else 0.0
+        self._jitter = jitter
+        self._delays: dict[str, _Delay] = {}
 
     def failed(self, key: str, now: float, *, at_least_s: float = 0.0) -> int:
-        """Leave a key alone from now on, and return how often it failed in a row."""
-        attempts = (self._pauses[key].attempts if key in self._pauses else 0) + 1
-        pause_s = min(self._first_s * 2 ** min(attempts - 1, _MOST_DOUBLINGS), self._longest_s)
-        self._pauses[key] = _Pause(attempts, now + max(pause_s, at_least_s))
+        """Delay a key from now on, and return how often it failed in a row.
+
+        Args:
+            key: what failed.
+            now: the present.
+            at_least_s: the shortest delay, such as a server's Retry-After; may exceed the longest one.
+        """
+        attempts = (self._delays[key].attempts if key in self._delays else 0) + 1
+        span_s = max(delay_s(attempts, first_s=self._first_s, longest_s=self._longest_s), at_least_s)
+        if self._jitter:
+            span_s *= 1 + self._jitter * rng_at(attempts, key).random()
+        self._delays[key] = _Delay(attempts, now + span_s)
         return attempts
 
-    def done(self, key: str) -> None:
-        """Forget that a key ever failed."""
-        self._pauses.pop(key, None)
+    def due_at(self, key: str) -> float:
+        """Return the instant from which a key may be tried again; 0 where it has not failed."""
+        delay = self._delays.get(key)
+        return delay.until if delay else 0.0
+
+    def is_due(self, key: str, now: float) -> bool:
+        """Say whether a key may be tried; one that has not failed may."""
+        return self.due_at(key) <= now
+
+    def due(self, now: float) -> list[str]:
+        """Return the keys that failed and may be tried again."""
+        return [key for key, delay in self._delays.items() if delay.until <= now]
+
+    def reset(self, key: str) -> None:
+        """Forget that a key failed: it succeeded, or something else is to be done."""
+        self._delays.pop(key, None)
+
+    def clear(self) -> None:
+        """Forget all failures."""
+        self._delays.clear()
 
     def forget_before(self, instant: float) -> None:
-        """Forget the keys whose pauses were over before an instant: nobody asked about them since."""
-        for key in [key for key, pause in self._pauses.items() if pause.until < instant]:
-            del self._pauses[key]
+        """Forget the keys whose delays ended before an instant: nothing has asked about them since."""
+        for key in [key for key, delay in self._delays.items() if delay.until < instant]:
+            del self._delays[key]

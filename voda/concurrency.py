@@ -1,19 +1,21 @@
-"""What one object must not do to all others: stop what is done for them.
+"""What many tasks of one process need: one failure must not stop the others, and several count as one.
 
-Rule: only errors that nobody foresaw end here, and they are logged with their traceback; whoever can say more, or
-knows when to try again, catches them before.
+Rule: an error that was foreseen is handled where it is understood; only the others end here, with their traceback.
 """
 
+import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from contextlib import contextmanager
+
+from voda.domain.errors import VodaError
 
 _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def survived(doing: str, about: str) -> Iterator[None]:
-    """Go on after the block, whatever error nobody foresaw it raised.
+def log_unexpected(doing: str, about: str) -> Iterator[None]:
+    """Go on after the block, whatever error it raised, and log that error.
 
     Args:
         doing: what the block does, one or two words.
@@ -23,3 +25,29 @@ def survived(doing: str, about: str) -> Iterator[None]:
         yield
     except Exception:  # whatever it is, it concerns one object; everything else must go on
         _log.exception("unforeseen doing=%s about=%s", doing, about[:200])
+
+
+async def gather_all(works: Iterable[Awaitable[object]]) -> None:
+    """Wait for all of it, whatever becomes of one part.
+
+    Raises:
+        Exception: the first that any of it raised, once all of it is over.
+    """
+    for outcome in await asyncio.gather(*works, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+
+def single_error(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the one error that stands for a group: an unforeseen one first, else the first of voda's own."""
+    leaves = list(_leaves(failures))
+    unforeseen = [error for error in leaves if not isinstance(error, VodaError)]
+    return (unforeseen or leaves)[0]
+
+
+def _leaves(failure: BaseException) -> Iterator[BaseException]:
+    if not isinstance(failure, BaseExceptionGroup):
+        yield failure
+        return
+    for each in failure.exceptions:
+        yield from _leaves(each)

@@ -1,12 +1,14 @@
 """The only reader of the environment.
 
-Rule: every variable voda knows is read by one function here, and what was found is passed on as a value.
+Rule: one function here reads each variable that voda knows, and callers pass its value on.
 """
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+import platformdirs
 
 
 def data_folder() -> Path | None:
@@ -16,11 +18,9 @@ def data_folder() -> Path | None:
 
 
 def home_folder() -> Path:
-    """Return the folder of this machine's voda: VODA_HOME, else the user's data folder by the XDG convention."""
-    if named := _named("VODA_HOME"):
-        return Path(named).expanduser()
-    data = _named("XDG_DATA_HOME")
-    return (Path(data) if data else Path.home() / ".local" / "share") / "voda"
+    """Return the folder of this machine's voda: VODA_HOME, else `voda` in the user's data folder."""
+    named = _named("VODA_HOME")
+    return Path(named).expanduser() if named else platformdirs.user_data_path("voda")
 
 
 def server_url() -> str:
@@ -49,16 +49,16 @@ def archive() -> Path | None:
     return Path(named).expanduser() if named else None
 
 
-class Pod(NamedTuple):
-    """The pod this process runs in, as its manifest tells it; empty outside of one."""
+class PodName(NamedTuple):
+    """The pod that this process runs in, as its manifest says; empty outside of one."""
 
     name: str
     namespace: str
 
 
-def pod() -> Pod:
+def pod() -> PodName:
     """Return the pod that POD_NAME and POD_NAMESPACE name."""
-    return Pod(_named("POD_NAME"), _named("POD_NAMESPACE"))
+    return PodName(_named("POD_NAME"), _named("POD_NAMESPACE"))
 
 
 def kubeconfig() -> Path | None:

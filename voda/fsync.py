@@ -1,16 +1,16 @@
-"""Making a file's name last: what a folder says of its files survives a power cut only once the folder is synced."""
+"""Flushes files and folders to the disk: a file's name survives a power cut only once its folder is flushed."""
 
 import os
 from pathlib import Path
 
 
-def sync_folder(folder: Path) -> None:
-    """Wait until the names of a folder's files are on the disk.
+def sync(path: Path) -> None:
+    """Wait until a file's content, or the names of a folder's files, are on the disk.
 
     Raises:
-        OSError: the disk does not take it, or there is no such folder.
+        OSError: the disk refuses, or there is no such file or folder.
     """
-    handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -81,7 +81,7 @@ def report(  # noqa: PLR0913 - one parameter per figure
             body["workers"] = int(workers)
         clean = {str(name)[:_KEY]: number for name, number in _numbers(metrics or {}).items()}
         _reporter.take({"epoch": done, **body, "metrics": clean})
-    except Exception as error:  # training must go on, whatever it handed over
+    except Exception as error:  # training must go on, whatever it passed
         _log.warning("voda.report: not reported: %r", error)
 
 
@@ -91,7 +91,7 @@ def flush(timeout_s: float = EXIT_FLUSH_S) -> bool:
 
 
 class _Reporter:
-    """Takes reports, and hands them to whoever is to have them."""
+    """Takes reports, and queues them for the API and the CSV file."""
 
     def __init__(self) -> None:
         self._outboxes: tuple[_Outbox, ...] | None = None
@@ -122,7 +122,7 @@ class _Reporter:
                 _log.warning("voda.report: VODA_API_URL is no address (%s): the API gets no reports", error)
         if outboxes:
             atexit.register(self.flush, EXIT_FLUSH_S)
-            # Threads do not survive a fork, and what a parent has queued the parent will deliver.
+            # Threads do not survive a fork, and the parent delivers what it has queued.
             os.register_at_fork(after_in_child=self._forget)
         else:
             _log.debug("voda.report: neither VODA_API_URL and VODA_JOB_ID nor VODA_METRICS_DIR is set: no reports")
@@ -183,14 +183,14 @@ class _Outbox:
 
 
 class _Api:
-    """Where the reports go; deliver() tells whether a report is done with."""
+    """The API that gets the reports; deliver() returns whether a report needs no other try."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         url = urlsplit(env["VODA_API_URL"])
         self._host, self._port, self._is_tls = url.hostname or "", url.port, url.scheme == "https"
         self._path = f"{url.path.rstrip('/')}/api/v1/jobs/{quote(env['VODA_JOB_ID'], safe='')}/progress"
         self._headers = {"Content-Type": "application/json", "Authorization": f"Bearer {env.get('VODA_JOB_TOKEN', '')}"}
-        # Only needed where the API's certificate was signed by nobody this machine knows.
+        # Only needed where this machine does not know the signer of the API's certificate.
         self._ca = env.get("VODA_CA") or None
         self._is_away = False
         self._was_refused = False
@@ -227,14 +227,14 @@ class _Api:
         trust = ssl.create_default_context()
         if self._ca:
             trust.load_verify_locations(self._ca)
-            # The certificate itself may be named, and not who signed it. Python knows the flag's name from 3.10 on.
+            # The certificate itself may be named instead of its signer's. Python knows the flag's name from 3.10 on.
             trust.verify_flags |= 0x80000
             # No certificate of a login node names its loopback address.
             trust.check_hostname = self._host not in _LOOPBACK
         return http.client.HTTPSConnection(self._host, self._port, timeout=TIMEOUT_S, context=trust)
 
     def _note_refusal(self, what: str) -> bool:
-        """Tell it once, and that the report is done with: the next try would end the same."""
+        """Log it once, and give the report up: the next try would end the same."""
         if not self._was_refused:
             _log.warning("voda.report: the API %s", what)
         self._was_refused = True
@@ -247,7 +247,7 @@ class _Api:
 
 
 class _File:
-    """The job's CSV file in VODA_METRICS_DIR: one row per whole epoch; deliver() never asks for another try."""
+    """The job's CSV file in VODA_METRICS_DIR: one row per whole epoch; deliver() never wants another try."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         name = env.get("VODA_JOB_ID") or env.get("JOB_NAME") or "job"
@@ -292,12 +292,12 @@ class _File:
                 self._columns = [*COLUMNS, *sorted(name for name in row if name not in COLUMNS)]
                 csv.writer(text).writerow(self._columns)
             csv.DictWriter(text, self._columns, restval="", extrasaction="ignore").writerow(row)
-            # At once, so that whoever reads meanwhile sees whole rows.
+            # In one write, so that a reader sees whole rows.
             file.write(text.getvalue())
 
 
 def _number(value: object) -> float | None:
-    """Return a finite number, or None; tensors and numpy's numbers are numbers too."""
+    """Return a finite number, or None; tensors and numpy's numbers count too."""
     try:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):

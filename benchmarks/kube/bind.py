@@ -21,10 +21,10 @@ from tests.kube.control_plane import ADMIN, ControlPlane
 from tests.kube.objects import GPU, a_pod
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.binding.binder import Binder
-from voda.cluster.kubernetes.client import paths
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import NodeObject, Pod
+from voda.cluster.kubernetes.state import paths
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.metrics import NO_TELEMETRY
@@ -153,9 +153,9 @@ async def _inventory(api: Api) -> Inventory:
     rule = PoolRule(label="vodascheduler/accelerator", resource=GPU, default_pool="", tolerated_taints=())
     inventory = Inventory(rule, lambda job_id: None)
     for node in (await api.list(paths.NODES, NodeObject)).items:
-        inventory.see_node(node.metadata.name, node)
+        inventory.put_node(node.metadata.name, node)
     for pod in (await api.list(paths.PODS, Pod)).items:
-        inventory.see_pod(pod.metadata.key, pod)
+        inventory.put_pod(pod.metadata.key, pod)
     return inventory
 
 

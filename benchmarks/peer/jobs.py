@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from voda.domain.job import Job
-from voda.simulator.profile import Workload
+from voda.simulator.profiles.base import Workload
 from voda.simulator.profiles.pollux import Application, PolluxProfile
 from voda.simulator.profiles.step_times import GPUS_PER_NODE
 

@@ -3,7 +3,7 @@
 How simulated jobs train is in tests/unit/simulator.
 """
 
-import time
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -54,13 +54,17 @@ class Quiet:
 
     def __init__(self) -> None:
         self._last: object = None
-        self._since = time.perf_counter()
+        self._since = _now_s()
 
     def holds(self, now: object) -> bool:
         """Say whether it has."""
         if now != self._last:
-            self._last, self._since = now, time.perf_counter()
-        return time.perf_counter() - self._since >= _QUIET_S
+            self._last, self._since = now, _now_s()
+        return _now_s() - self._since >= _QUIET_S
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
 
 
 async def _until_shown(bench: Bench, workers: dict[str, dict[int, str]]) -> None:

@@ -63,6 +63,7 @@ class LeaseClaims:
                 await second.take(seen, holder="b", transitions=2, duration_s=60.0)
         assert await holder_of(second) == "a"
 
+    @pytest.mark.slow
     async def test_lease_when_renewed_stays_its_holders_for_longer_than_it_promised(self, bench: Bench) -> None:
         first, second = await bench.candidate(), await bench.candidate()
         mine = await taken(first, "a", duration_s=RENEWED_S)
@@ -115,6 +116,7 @@ class LeaseClaims:
 class EnforcedLeaseClaims(LeaseClaims):
     """Of those that judge by themselves whether a holder is silent."""
 
+    @pytest.mark.slow
     async def test_holder_when_silent_keeps_it_for_what_it_promised_and_no_longer(self, bench: Bench) -> None:
         first, second = await bench.candidate(), await bench.candidate()
         loop = asyncio.get_running_loop()

@@ -6,7 +6,7 @@ KubernetesCluster is held to them twice: here on a cluster in memory, in tests/i
 import os
 import signal
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,7 @@ from voda.cluster.port import Cluster, Notice
 from voda.domain.errors import ActionRefused
 from voda.events.types import Observation
 from voda.simulator.cluster import SimulatedCluster
-from voda.simulator.profile import Costs
+from voda.simulator.profiles.base import Costs
 
 
 class OneEpoch:
@@ -98,17 +98,31 @@ class LocalBench(PromptBench):
         os.kill(int(self.ground.log(job_id, f"worker-{index}")), signal.SIGKILL)
 
 
-@pytest.fixture(params=["simulated", "local", "kubernetes"])
-async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
-    async with AsyncExitStack() as stack:
-        if request.param == "simulated":
-            yield SimulatedBench()
-        elif request.param == "local":
-            yield LocalBench(await stack.enter_async_context(a_ground(tmp_path)))
-        else:
-            world = await stack.enter_async_context(MemoryWorld(0, [MpiOperatorV2]))
-            yield await stack.enter_async_context(a_kubernetes_bench(world, MemoryApi(world.server)))
+class TestSimulatedCluster(ClusterClaims):
+    """The claims, of the simulator's."""
+
+    @pytest.fixture
+    async def bench(self) -> Bench:
+        return SimulatedBench()
 
 
-class TestCluster(ClusterClaims):
-    """The claims, of each."""
+class TestLocalCluster(ClusterClaims):
+    """The claims, of this machine's."""
+
+    @pytest.fixture
+    async def bench(self, tmp_path: Path) -> AsyncIterator[Bench]:
+        async with a_ground(tmp_path) as ground:
+            yield LocalBench(ground)
+
+
+@pytest.mark.virtual_time
+class TestKubernetesCluster(ClusterClaims):
+    """The claims, of Kubernetes'."""
+
+    @pytest.fixture
+    async def bench(self) -> AsyncIterator[Bench]:
+        async with (
+            MemoryWorld(0, [MpiOperatorV2]) as world,
+            a_kubernetes_bench(world, MemoryApi(world.server)) as bench,
+        ):
+            yield bench

@@ -10,9 +10,9 @@ from tests.builders import a_fact, a_snapshot
 from tests.contract.logs import KINDS, closing_all, opener
 from voda.domain.errors import Fenced, InvalidInput, LogArchived, VersionConflict
 from voda.events.envelope import ANY_VERSION, Sealed
-from voda.log.append_plan import GroupPlan, taken_over
+from voda.log.append_plan import GroupPlan, plan_copy
 from voda.log.archive.copy import copy_log
-from voda.log.archive.verify import PAGE, Walk, verify_log
+from voda.log.archive.verify import PAGE, HashChain, verify_log
 from voda.log.durable_store import Base, DurableStore
 from voda.log.memory import MemoryStore
 
@@ -43,26 +43,26 @@ async def another(events: int, *, streams: int = 3) -> MemoryStore:
 
 async def plans(log: MemoryStore, *, after: int = 0, until: int | None = None, size: int = 4) -> Sequence[GroupPlan]:
     """Return what a log holds, in parts that follow each other."""
-    walk, found = Walk(), []
+    chain, found = HashChain(), []
     page: list[Sealed] = []
     end = until or await log.position()
     for sealed in await log.read_sealed(0, end):
-        walk.step(sealed)
+        chain.step(sealed)
         if sealed.position > after:
             page.append(sealed)
         if page and (len(page) == size or sealed.position == end):
-            rows = taken_over(page).rows
-            found.append(GroupPlan(rows, {row[1]: walk.heads[row[1]] for row in rows}, []))
+            rows = plan_copy(page).rows
+            found.append(GroupPlan(rows, {row[1]: chain.heads[row[1]] for row in rows}, []))
             page = []
     return found
 
 
 async def base_of(log: DurableStore, position: int) -> Base:
     """Return what is to be forgotten of a whole log up to a position."""
-    walk = Walk()
+    chain = HashChain()
     for sealed in await log.read_sealed(0, position):
-        walk.step(sealed)
-    return Base(position=position, heads=walk.heads, folder="/somewhere")
+        chain.step(sealed)
+    return Base(position=position, heads=chain.heads, folder="/somewhere")
 
 
 # ---- copies

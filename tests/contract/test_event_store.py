@@ -15,10 +15,10 @@ from tests.nats import NatsServer
 from voda.domain.errors import Fenced, InvalidInput, VersionConflict, VodaError
 from voda.events.codec import body_of
 from voda.events.envelope import ANY_VERSION, GENESIS, Event, Fact, Head
-from voda.log.archive.archive_backed_store import ArchivedStore
-from voda.log.archive.verify import Verdict, verify_log
+from voda.log.archive.archive_backed_store import ArchiveBackedStore
+from voda.log.archive.verify import VerifyReport, verify_log
 from voda.log.factory import open_store
-from voda.log.instrumented_store import TimedStore
+from voda.log.instrumented_store import InstrumentedStore
 from voda.log.jetstream.store import JetStreamStore
 from voda.log.memory import MemoryStore
 from voda.log.postgres.database import PostgresDatabase
@@ -34,7 +34,7 @@ async def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
     """One log, to be opened as often as a test needs."""
     make: OpenLog
     if request.param == "timed":
-        timed = TimedStore(ArchivedStore(MemoryStore()))
+        timed = InstrumentedStore(ArchiveBackedStore(MemoryStore()))
         make = lambda: asyncio.sleep(0, timed)  # noqa: E731
     else:
         make = await opener(request.param, request, tmp_path)
@@ -350,7 +350,7 @@ async def test_verification_of_a_log_that_grows_meanwhile_finds_nothing(open_log
     store, other = await open_log(), await open_log()
     await store.append("job.a", 0, [a_fact(str(number)) for number in range(5000)])
 
-    async def write(verifying: asyncio.Task[Verdict]) -> None:
+    async def write(verifying: asyncio.Task[VerifyReport]) -> None:
         number = 0
         while not verifying.done():
             await other.append("job.b", number, [a_fact(f"b.{number}")])

@@ -21,13 +21,13 @@ from tests.waiting import DEADLINE_S, until, until_it_is, wait_until
 from voda.app.election import ElectionTimeouts
 from voda.app.leadership import Leadership
 from voda.clock import SystemClock
-from voda.controller.leader_epochs import Epochs
+from voda.controller.leader_epochs import LeaderEpochs
 from voda.domain.errors import ChangedMeanwhile, InvalidInput, StoreUnavailable, VodaError
 from voda.domain.lease import LeaseStore
 from voda.events.types import LEADERSHIP
 from voda.log.factory import migrate_log, open_store
-from voda.log.jetstream.transport.connection import Connection
-from voda.log.jetstream.transport.url import parsed
+from voda.log.jetstream.transport.connection import NatsConnection
+from voda.log.jetstream.transport.url import parse_url
 from voda.log.lease.factory import lease_of
 from voda.log.memory import MemoryStore
 from voda.log.postgres.database import PostgresDatabase
@@ -160,7 +160,7 @@ class TestPostgres(EnforcedLeaseClaims):
         self, bench: StoreBench, postgres_server: Server, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         first = await bench.candidate()
-        monkeypatch.setattr("voda.log.postgres.session._SILENCE", "idle_session_timeout_of_tomorrow")
+        monkeypatch.setattr("voda.log.lease.postgres._SILENCE", "idle_session_timeout_of_tomorrow")
         with pytest.raises(InvalidInput, match="PostgreSQL 14 or newer, asked directly"):
             await taken(first, "a")
 
@@ -175,8 +175,8 @@ class TestJetStream(EnforcedLeaseClaims):
     async def test_lease_when_its_bucket_is_deleted_is_lost_to_its_holder(self, bench: StoreBench) -> None:
         first, second = await bench.candidate(), await bench.candidate()
         mine = await taken(first, "a", duration_s=60.0)
-        async with await Connection.open(parsed(bench.log)) as hand:
-            await (await hand.jetstream()).delete_key_value(f"{parsed(bench.log).stream}-leases")
+        async with await NatsConnection.open(parse_url(bench.log)) as hand:
+            await (await hand.jetstream()).delete_key_value(f"{parse_url(bench.log).stream}-leases")
         assert (await first.read(), await second.read()) == (None, None)
         with pytest.raises(ChangedMeanwhile):
             await first.renew(mine)
@@ -190,12 +190,13 @@ class TestJetStreamCluster(EnforcedLeaseClaims):
         await migrate_log(url)
         return StoreBench(url, stack)
 
+    @pytest.mark.slow
     async def test_lease_when_the_node_that_leads_its_bucket_dies_stays_its_holders(
         self, bench: StoreBench, nats_cluster: NatsServer
     ) -> None:
         first, second = await bench.candidate(), await bench.candidate()
         await taken(first, "a", duration_s=60.0)
-        node = await asyncio.to_thread(nats_cluster.leader, f"KV_{parsed(bench.log).stream}-leases")
+        node = await asyncio.to_thread(nats_cluster.leader, f"KV_{parse_url(bench.log).stream}-leases")
         node.kill()
         try:
             await until_it_is(lambda: _is_held(second, "a"))
@@ -397,7 +398,7 @@ async def test_two_candidates_when_they_take_turns_lead_in_ever_higher_epochs(lo
     led: list[tuple[str, int]] = []
     stores = {name: await open_store(log) for name in "ab"}
     candidates = {
-        name: Leadership(lease_of(store, clock=CLOCK), Epochs(store, CLOCK), name, terms=PATIENT)
+        name: Leadership(lease_of(store, clock=CLOCK), LeaderEpochs(store, CLOCK), name, timings=PATIENT)
         for name, store in stores.items()
     }
 

@@ -73,7 +73,7 @@ class SharedLog:
         store = MemoryStore()
         # It waits for nothing, so it needs no loop.
         with suppress(StopIteration):
-            store.restore(iter([append_plan.taken_over(self.sealed)])).send(None)
+            store.restore(iter([append_plan.plan_copy(self.sealed)])).send(None)
         return store
 
     def _keep(self, plan: append_plan.GroupPlan) -> None:

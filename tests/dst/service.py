@@ -26,12 +26,12 @@ from voda.application.backend import Backend, CallerLimits
 from voda.application.read_model import ReadModel
 from voda.auth.tokens import Authenticator
 from voda.clock import Clock
-from voda.controller.leader_epochs import Epochs
+from voda.controller.leader_epochs import LeaderEpochs
 from voda.controller.pool_loop import PoolLoop
 from voda.domain.errors import StoreNotWritable, StoreUnavailable, TransientError
 from voda.domain.job import JobSpec
 from voda.events.envelope import Event
-from voda.log.instrumented_store import TimedStore
+from voda.log.instrumented_store import InstrumentedStore
 from voda.log.store import EventStore
 from voda.telemetry.prometheus import PrometheusTelemetry
 
@@ -57,8 +57,8 @@ class Service:
         self.log = log
         self.lease = lease
         self.clock = clock
-        self.store: EventStore = TimedStore(log, appended=lambda outcome: self.reach.appended(outcome))
-        self.reach = LogLiveness(self.store, patience_s=terms.renew_deadline_s)
+        self.store: EventStore = InstrumentedStore(log, appended=lambda outcome: self.reach.appended(outcome))
+        self.reach = LogLiveness(self.store, tolerance_s=terms.renew_deadline_s)
         self.view = ReadModel(self.store)
         self.clusters = {pool: connect(self.spec) for pool, connect in clusters.items()}
         self.loops: Mapping[str, PoolLoop] = {
@@ -73,7 +73,7 @@ class Service:
             )
             for pool, cluster in self.clusters.items()
         }
-        self.leadership = Leadership(lease, Epochs(self.store, clock), me, terms=terms)
+        self.leadership = Leadership(lease, LeaderEpochs(self.store, clock), me, timings=terms)
         self.limits = CallerLimits()
         self.backend = Backend(
             store=self.store,

@@ -1,6 +1,6 @@
 """The simulated log, Lease and cluster keep what their ports promise, as long as no fault is on.
 
-Rule: the claims are those that the real adapters are held to.
+Rule: the claims are those that the real adapters are held to, on virtual time.
 """
 
 import asyncio
@@ -34,6 +34,7 @@ from voda.domain.rng import rng_at
 from voda.events.types import WorkerExited, WorkerStarted
 from voda.log.store import EventStore
 
+pytestmark = pytest.mark.virtual_time
 store = store_claims.store
 globals().update(
     {

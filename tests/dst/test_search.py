@@ -37,12 +37,14 @@ def test_trial_when_run_again_then_every_line_of_its_trace_is_the_same() -> None
     assert first.breach == ""
 
 
+@pytest.mark.slow
 def test_command_when_run_in_other_processes_then_the_digest_is_the_same() -> None:
     told = {command("--seed", "3", *_SHORT, hash_seed=seed).stdout for seed in ("1", "2")}
     assert len(told) == 1
     assert "every invariant held" in told.pop()
 
 
+@pytest.mark.slow
 def test_search_when_run_on_several_processes_then_each_seed_is_as_on_one() -> None:
     plan = Plan(hours=3.5, quiet_s=3 * 3600.0)
     alone = {found.seed: (found.events, found.virtual_s) for found in search(range(3), plan, jobs=1)}
@@ -50,6 +52,7 @@ def test_search_when_run_on_several_processes_then_each_seed_is_as_on_one() -> N
     assert together == alone
 
 
+@pytest.mark.slow
 def test_command_when_an_invariant_breaks_then_it_tells_a_story_and_fails() -> None:
     found = command("--seeds", "50", "--jobs", "1", "--without", "observed-free", "--shrink-runs", "20")
     assert (found.returncode, found.stderr) == (1, "")

@@ -19,7 +19,7 @@ from tests.dst.users import Act, Users
 from tests.dst.users import drawn as drawn_acts
 from tests.dst.world import Setup, World, simulate
 from voda.events.envelope import Event
-from voda.log.append_plan import taken_over
+from voda.log.append_plan import plan_copy
 from voda.log.archive.verify import verify_log
 from voda.log.memory import MemoryStore
 from voda.timetravel.verify import verify
@@ -117,7 +117,7 @@ def _tried(trial: Trial) -> Verdict:
 async def _proven(world: World) -> str:
     """Return what is wrong with the log as a whole: its chain, or a plan that comes out differently."""
     store = MemoryStore()
-    await store.restore(iter([taken_over(world.log.sealed)]))
+    await store.restore(iter([plan_copy(world.log.sealed)]))
     found = await verify_log(store)
     if not found.is_intact:
         return f"chain: {found.problem}"

@@ -12,6 +12,8 @@ import pytest
 from benchmarks.served import Served, command, environment, manifest, start
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 WAIT_S = 120.0
 
 

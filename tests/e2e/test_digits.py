@@ -13,6 +13,8 @@ import yaml
 
 from benchmarks.served import Served, command, environment, start
 
+pytestmark = pytest.mark.slow
+
 WAIT_S = 240.0
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits-mpi"
 EPOCHS, PASSES = 12, 35

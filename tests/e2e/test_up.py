@@ -17,6 +17,8 @@ import pytest
 from benchmarks.served import Served, command, environment, manifest, start
 from tests.ports import free_port
 
+pytestmark = pytest.mark.slow
+
 WAIT_S = 120.0
 # Counts to a number, a line each; goes on where it was when it is started again.
 COUNTING = """

@@ -10,7 +10,9 @@ import pytest
 
 from benchmarks.served import manifest, start
 
-WAIT_S = 60.0
+pytestmark = pytest.mark.slow
+
+WAIT_S = 120.0
 GRACE_S = 45
 STUBBORN = 'trap "" TERM; echo $$$$ > "$VODA_JOB_DIR/pid"; while :; do sleep 0.1; done'
 

@@ -12,6 +12,8 @@ import pytest
 from benchmarks.served import command, environment, manifest
 from tests.certificates import a_certificate
 
+pytestmark = pytest.mark.slow
+
 WAIT_S = 120.0
 
 

@@ -9,11 +9,11 @@ import pytest
 from tests.builders import a_node, a_spec
 from voda.clock import SystemClock
 from voda.controller.controller import Controller
-from voda.controller.leader_epochs import Epochs
+from voda.controller.leader_epochs import LeaderEpochs
 from voda.domain.errors import Fenced, InvalidInput
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobSubmitted, NodeJoined
-from voda.log.archive.verify import Walk
+from voda.log.archive.verify import HashChain
 from voda.log.durable_store import Base, DurableStore
 from voda.log.factory import open_store
 from voda.log.postgres.database import PostgresDatabase
@@ -42,7 +42,7 @@ def a_controller(store: EventStore) -> Controller:
 
 
 async def test_epoch_when_both_replicas_claim_it_is_one_s(stores: tuple[EventStore, EventStore]) -> None:
-    epochs = [Epochs(store, CLOCK) for store in stores]
+    epochs = [LeaderEpochs(store, CLOCK) for store in stores]
     for epoch in range(1, 21):
         assert [await each.highest() for each in epochs] == [epoch - 1] * 2
         claims = [each.claim(epoch, f"replica-{number}") for number, each in enumerate(epochs)]
@@ -63,18 +63,18 @@ async def test_leader_that_was_paused_while_another_took_over_is_fenced(stores: 
         await former.step()
     await later.step()
     assert later.live.cluster.plan("default").placement != {}
-    assert await Epochs(stores[0], CLOCK).highest() == 4
+    assert await LeaderEpochs(stores[0], CLOCK).highest() == 4
 
 
-def led_for(store: EventStore, cluster: str) -> Epochs:
+def led_for(store: EventStore, cluster: str) -> LeaderEpochs:
     async def known() -> str:
         return cluster
 
-    return Epochs(store, CLOCK, known)
+    return LeaderEpochs(store, CLOCK, known)
 
 
 async def test_log_that_was_led_for_one_cluster_is_refused_to_another(stores: tuple[EventStore, EventStore]) -> None:
-    await Epochs(stores[0], CLOCK).claim(1, "before clusters were told apart")
+    await LeaderEpochs(stores[0], CLOCK).claim(1, "before clusters were told apart")
     await led_for(stores[0], "blue").claim(2, "one")
     with pytest.raises(InvalidInput, match=r"belongs to another cluster \(blue; this one is green\)"):
         await led_for(stores[1], "green").claim(3, "two")
@@ -95,10 +95,10 @@ async def test_log_whose_first_claims_were_archived_is_refused_to_another_cluste
 ) -> None:
     for epoch in (1, 2):
         await led_for(stores[0], "blue").claim(epoch, "one of blue")
-    walk = Walk()
+    chain = HashChain()
     for sealed in await stores[0].read_sealed(0, 1):
-        walk.step(sealed)
-    await stores[0].forget(Base(position=1, heads=walk.heads))
+        chain.step(sealed)
+    await stores[0].forget(Base(position=1, heads=chain.heads))
     with pytest.raises(InvalidInput, match=r"belongs to another cluster \(blue; this one is green\)"):
         await led_for(stores[1], "green").claim(3, "one of green")
     await led_for(stores[1], "blue").claim(3, "one of blue")

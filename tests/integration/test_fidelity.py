@@ -15,7 +15,7 @@ from voda.events.envelope import Event
 from voda.events.types import PlanAdopted
 from voda.projections.history import History
 from voda.simulator.data import POLLUX
-from voda.simulator.run import Run
+from voda.simulator.run import SimulationRun
 
 
 @pytest.mark.parametrize("workload", [3, 6])
@@ -48,7 +48,7 @@ async def test_first_jobs_sit_where_the_peer_puts_them() -> None:
     ]
 
 
-async def _placed(ran: Run) -> Sequence[tuple[float, str, list[int]]]:
+async def _placed(ran: SimulationRun) -> Sequence[tuple[float, str, list[int]]]:
     """Return (seconds since the beginning, job, nodes by number) of every placement, in the order of the log."""
     number = {node.name: index for index, node in enumerate(ran.workload.nodes)}
     placed: list[tuple[float, str, list[int]]] = []

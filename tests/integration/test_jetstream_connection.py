@@ -14,8 +14,8 @@ import pytest
 from tests.nats import serving
 from voda.domain.errors import StoreUnavailable
 from voda.domain.rng import rng_at
-from voda.log.jetstream.transport.connection import Connection
-from voda.log.jetstream.transport.url import parsed
+from voda.log.jetstream.transport.connection import NatsConnection
+from voda.log.jetstream.transport.url import parse_url
 
 _INFO = b'INFO {"server_id":"x","version":"2.10.0","max_payload":1048576,"headers":true,"proto":1,"client_id":1}\r\n'
 _LONG_S = 5.0
@@ -74,7 +74,7 @@ async def moody(chance: Random) -> AsyncIterator[str]:
         server.hang_up()
 
 
-async def use(connection: Connection, chance: Random) -> None:
+async def use(connection: NatsConnection, chance: Random) -> None:
     for _ in range(chance.randint(1, 3)):
         with suppress(StoreUnavailable):
             await connection.request("a", b"x", wait_s=chance.choice((0.01, 0.05)))
@@ -85,7 +85,7 @@ async def come_and_go(seed: int) -> None:
     """Use a connection twice at once, leave it or break the use off, and close it."""
     chance = rng_at(seed, "connection")
     async with moody(chance) as url:
-        connection = Connection(parsed(url), timeout_s=0.4)
+        connection = NatsConnection(parse_url(url), timeout_s=0.4)
         users = [asyncio.ensure_future(use(connection, chance)) for _ in range(2)]
         await asyncio.wait(users, timeout=chance.uniform(0.0, 0.5) if chance.random() < 0.5 else None)
         for user in users:
@@ -126,7 +126,7 @@ async def test_connection_when_closed_leaves_nothing_open_whatever_the_server_di
 @pytest.mark.nats
 async def test_connection_when_closed_while_it_is_being_made_says_so() -> None:
     with serving() as server:
-        connection = Connection(parsed(server.url("log")), timeout_s=30.0)
+        connection = NatsConnection(parse_url(server.url("log")), timeout_s=30.0)
         connecting = asyncio.ensure_future(connection.client())
         await asyncio.sleep(0)
         await connection.close()

@@ -29,15 +29,17 @@ from voda.domain.errors import (
 )
 from voda.events.codec import seal
 from voda.events.envelope import ANY_VERSION, Event, Fact, Head
-from voda.log.archive.export import export_log, import_log
+from voda.log.archive.archive import Archive
+from voda.log.archive.copy import export_log, restore_archive
 from voda.log.archive.verify import verify_log
 from voda.log.durable_store import Base
-from voda.log.factory import open_log, open_store, shown, sqlite_path
+from voda.log.factory import display_name, open_log, open_store, sqlite_path
 from voda.log.jetstream.log import state as state_module
-from voda.log.jetstream.log.messages import written
+from voda.log.jetstream.log.messages import encode_group
 from voda.log.jetstream.store import JetStreamStore
-from voda.log.jetstream.transport.connection import Connection
-from voda.log.jetstream.transport.url import parsed
+from voda.log.jetstream.transport import stream as stream_module
+from voda.log.jetstream.transport.connection import NatsConnection
+from voda.log.jetstream.transport.url import parse_url
 from voda.log.memory import MemoryStore
 
 pytestmark = pytest.mark.nats
@@ -49,6 +51,12 @@ url, store = jetstream_logs.url, jetstream_logs.store
 @pytest.fixture
 def short_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_module, "SEGMENT_EVENTS", SEGMENT)
+
+
+@pytest.fixture
+def sure_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One server alone has no others from which it could be cut off."""
+    monkeypatch.setattr(stream_module, "_SURE_S", 0.1)
 
 
 async def taken(tail: AsyncIterator[Event], count: int) -> list[str]:
@@ -190,6 +198,7 @@ async def test_append_while_the_server_is_away_says_so_and_may_be_repeated() -> 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("sure_at_once")
 async def test_servers_that_lost_their_tail_are_found_out_by_who_has_read_it(tmp_path: Path) -> None:
     with serving() as server:
         node, url = server.nodes[0], server.url("log")
@@ -209,7 +218,7 @@ async def test_servers_that_lost_their_tail_are_found_out_by_who_has_read_it(tmp
                 node.store / "jetstream" / "$G" / "streams" / "log",
             )
             await asyncio.to_thread(node.start)
-            with pytest.raises(LogDamaged, match="position 3: the log does not hold any more what stood there"):
+            with pytest.raises(LogDamaged, match="position 3: the event that was here is gone"):
                 await other.position()
             with pytest.raises(LogDamaged, match="lost events that they had acknowledged"):
                 await store.append("job.a", 3, [a_fact("4")])
@@ -221,7 +230,7 @@ async def test_servers_that_lost_their_tail_are_found_out_by_who_has_read_it(tmp
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("short_segments")
+@pytest.mark.usefixtures("short_segments", "sure_at_once")
 @pytest.mark.parametrize("how", ["flipped bit", "cut tail"])
 async def test_damage_to_the_servers_file_is_told_with_its_position(how: str) -> None:
     with serving() as server:
@@ -363,10 +372,11 @@ async def _after(seconds: float, doing: Coroutine[Any, Any, int]) -> int:
     return await doing
 
 
+@pytest.mark.slow
 async def test_group_that_its_writer_left_unfinished_does_not_count(url: str, store: JetStreamStore) -> None:
     await store.append("job.a", 0, [a_fact("1")])
     rows = [_row(position, f"dead.{position}") for position in range(2, 12)]
-    dead = written(rows, after=1, prev=store._log.state.group, limit_bytes=3300)
+    dead = encode_group(rows, after=1, prev=store._log.state.group, limit_bytes=3300)
     assert len(dead.parts) > 2
     await store._log.stream.publish(store._log.subject, dead.parts[0], after=1)
     await store._log.stream.publish(store._log.subject, dead.parts[1], after=2)
@@ -384,7 +394,7 @@ async def test_group_that_its_writer_left_unfinished_does_not_count(url: str, st
 
 async def test_group_planned_behind_a_lost_race_does_not_count(store: JetStreamStore) -> None:
     await store.append("job.a", 0, [a_fact("1")])
-    stale = written([_row(1, "stale")], after=0, prev=b"", limit_bytes=100_000)
+    stale = encode_group([_row(1, "stale")], after=0, prev=b"", limit_bytes=100_000)
     # As if a server had not looked at what it was told to expect.
     await store._log.stream.publish(store._log.subject, stale.parts[0])
     assert await store.append("job.a", 1, [a_fact("2")]) == 2
@@ -433,7 +443,7 @@ async def test_snapshot_of_many_megabytes_is_kept_and_old_ones_are_dropped(store
     assert latest is not None
     assert latest.state == state
     assert [snapshot.position async for snapshot in store.snapshots()] == list(range(3, 11))
-    marks = await store._log.marks.api("INFO", {"subjects_filter": ">"})
+    marks = await store._log.marks.stream.api("INFO", {"subjects_filter": ">"})
     pieces = [subject for subject in marks["state"]["subjects"] if "-pieces." in subject]
     assert len(pieces) == 7 + -(-len(state) // (256 * 1024)) + (1 if len(state) % (256 * 1024) > 262_000 else 0)
 
@@ -465,8 +475,8 @@ async def test_segments_that_are_lost_are_made_again_from_the_events(url: str) -
             await store.append(f"job.{number % 3}", ANY_VERSION, [a_fact(str(number))])
     async with opened(url) as store:
         for kind in ("ids", "places"):
-            for key in await store._log.blobs.keys(kind):
-                await store._log.blobs.drop(key)
+            for key in await store._log.marks.blobs.keys(kind):
+                await store._log.marks.blobs.drop(key)
         assert await store.append("job.new", ANY_VERSION, [a_fact("7")]) == 8
         assert await ids(store, stream="job.1") == [str(number) for number in range(1, 100, 3)]
 
@@ -489,8 +499,8 @@ async def test_import_that_fails_leaves_the_log_empty_and_usable(url: str, store
 
 
 async def test_import_that_was_broken_off_is_not_seen_and_may_be_repeated(url: str, store: JetStreamStore) -> None:
-    record = await store._log.read_record()
-    await store._log.write_record(replace(record, importing=b"dead"))
+    record = await store._log.marks.read_record()
+    await store._log.marks.write_record(replace(record, importing=b"dead"))
     (plan,) = batches_of(1)
     await store._writer.write_import(plan, after=0, prev=b"", origin=b"dead")
     async with opened(url) as other:
@@ -503,15 +513,16 @@ async def test_import_that_was_broken_off_is_not_seen_and_may_be_repeated(url: s
     assert await store.append("job.a", 0, [a_fact("6")]) == 6
 
 
-async def test_log_carried_to_nats_and_back_is_the_same_to_the_byte(store: JetStreamStore) -> None:
+async def test_log_carried_to_nats_and_back_is_the_same_to_the_byte(store: JetStreamStore, tmp_path: Path) -> None:
     memory = MemoryStore()
     for number in range(50):
         await memory.append(f"job.{number % 3}", -1, [a_fact(str(number), at=number / 3)], epoch=number // 20)
-    first, second = io.BytesIO(), io.BytesIO()
-    await export_log(memory, first)
-    assert await import_log(io.BytesIO(first.getvalue()), store) == 50
+    first, second = tmp_path / "first.jsonl", io.BytesIO()
+    with first.open("wb") as file:
+        await export_log(memory, file)
+    assert (await restore_archive(Archive.open_export(first), store)).events == 50
     await export_log(store, second)
-    assert first.getvalue() == second.getvalue()
+    assert first.read_bytes() == second.getvalue()
     assert (await verify_log(store)).problem == ""
 
 
@@ -556,7 +567,7 @@ async def test_forgotten_events_are_archived_and_what_is_left_follows(
 
 async def change(url: str, **settings: object) -> None:
     """Change a stream behind voda's back."""
-    async with await Connection.open(parsed(url)) as connection:
+    async with await NatsConnection.open(parse_url(url)) as connection:
         name = connection.location.stream
         config = (await connection.api(f"STREAM.INFO.{name}"))["config"]
         await connection.api(f"STREAM.UPDATE.{name}", {**config, **settings})
@@ -622,7 +633,7 @@ async def test_message_deleted_by_hand_is_damage_at_its_position(url: str) -> No
 
 async def _unprotected(url: str) -> bool:
     """Make the log's stream anew, less the third message."""
-    async with await Connection.open(parsed(url)) as connection:
+    async with await NatsConnection.open(parse_url(url)) as connection:
         name = connection.location.stream
         client = await connection.client()
         config = (await connection.api(f"STREAM.INFO.{name}"))["config"]
@@ -638,7 +649,7 @@ async def _unprotected(url: str) -> bool:
 
 async def test_stream_of_another_application_is_left_alone(nats_server: NatsServer) -> None:
     url = nats_server.url()
-    async with await Connection.open(parsed(url)) as connection:
+    async with await NatsConnection.open(parse_url(url)) as connection:
         name = connection.location.stream
         await connection.api(f"STREAM.CREATE.{name}", {"name": name, "subjects": [f"{name}.x"], "storage": "file"})
     for attempt in (JetStreamStore.migrate(url), open_store(url)):
@@ -682,7 +693,7 @@ async def test_server_that_answers_before_it_writes_is_refused_unless_allowed(
         assert "a power cut loses events" in caplog.text
         unseen = url.partition("&monitor")[0]
         await (await open_store(unseen)).close()
-        assert "it cannot be seen whether the servers write to the disk" in caplog.text
+        assert "it is not known whether the servers write to the disk" in caplog.text
 
 
 async def test_log_that_was_never_made_is_refused(nats_server: NatsServer) -> None:
@@ -695,7 +706,7 @@ async def test_wrong_password_is_refused_and_never_shown(nats_server: NatsServer
     with pytest.raises(InvalidInput, match="refuses the user, password") as caught:
         await open_store(url)
     assert "secret" not in str(caught.value)
-    assert "secret" not in shown(url)
+    assert "secret" not in display_name(url)
     assert sqlite_path(url) is None
 
 

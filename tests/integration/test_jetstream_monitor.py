@@ -39,7 +39,7 @@ async def test_server_when_it_has_just_started_and_tells_no_settings_is_taken(
     await JetStreamStore.migrate(url)
     async with telling({}) as monitor:
         await (await open_store(f"{url}&monitor={monitor}")).close()
-    assert "does not tell sync_interval yet" in caplog.text
+    assert "does not report sync_interval yet" in caplog.text
 
 
 async def test_migration_on_a_server_that_answers_before_it_writes_says_so_and_makes_the_log(
@@ -62,4 +62,4 @@ async def test_migration_when_nobody_can_see_whether_the_server_writes_says_so(
     await JetStreamStore.migrate(url)
     assert caplog.messages == []
     await JetStreamStore.migrate(url.partition("&monitor")[0])
-    assert "it cannot be seen whether the servers write to the disk" in caplog.text
+    assert "it is not known whether the servers write to the disk" in caplog.text

@@ -30,16 +30,16 @@ async def test_id_that_comes_in_while_ids_are_looked_up_is_known(
     for number in range(SEGMENT):
         await store.append("job.a", number, [a_fact(str(number))])
     async with opened(url) as other:
-        look_up = other._lookup.ids
+        look_up = other._reader.index.ids
 
         async def while_another_appends() -> Any:
-            monkeypatch.setattr(other._lookup, "ids", look_up)
+            monkeypatch.setattr(other._reader.index, "ids", look_up)
             found = await look_up()
             await store.append("job.b", ANY_VERSION, [a_fact("same")])
             await other.position()
             return found
 
-        monkeypatch.setattr(other._lookup, "ids", while_another_appends)
+        monkeypatch.setattr(other._reader.index, "ids", while_another_appends)
         assert await other.append("job.b", ANY_VERSION, [a_fact("same")]) == SEGMENT + 1
     assert (await ids(store)).count("same") == 1
 
@@ -137,7 +137,7 @@ async def test_append_that_always_loses_the_race_is_given_up_in_time(url: str, m
         write = store._writer._write
         monkeypatch.setattr(store._writer, "_write", loses)
         async with asyncio.timeout(60):
-            with pytest.raises(StoreUnavailable, match="others were faster again and again: nothing is recorded"):
+            with pytest.raises(StoreUnavailable, match="other writers were faster again and again"):
                 await store.append("job.a", 0, [a_fact("1")])
         monkeypatch.setattr(store._writer, "_write", write)
         store._log.connection.timeout_s = patience_s
@@ -193,7 +193,7 @@ async def test_process_that_comes_back_after_the_rest_was_archived_goes_on(url: 
 
 
 async def test_import_begun_but_not_written_costs_nothing_that_was_appended_since(store: JetStreamStore) -> None:
-    await store._log.write_record(replace(await store._log.read_record(), importing=b"dead"))
+    await store._log.marks.write_record(replace(await store._log.marks.read_record(), importing=b"dead"))
     await store.append("job.a", 0, [a_fact("kept")])
     with pytest.raises(InvalidInput, match="not empty: it has 1 events"):
         await store.restore(batches_of(3))
@@ -227,7 +227,7 @@ async def test_importer_that_was_overtaken_leaves_the_others_import_alone(url: s
 async def test_import_that_counts_although_nobody_answered_is_not_undone(
     url: str, store: JetStreamStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = store._log.write_record
+    write = store._log.marks.write_record
     written: list[object] = []
 
     async def unheard(record: Any) -> None:
@@ -238,7 +238,7 @@ async def test_import_that_counts_although_nobody_answered_is_not_undone(
                 await other.append("job.a", 0, [a_fact("4")])
             raise StoreUnavailable("no answer")
 
-    monkeypatch.setattr(store._log, "write_record", unheard)
+    monkeypatch.setattr(store._log.marks, "write_record", unheard)
     await store.restore(batches_of(3))
     assert await ids(store) == ["1", "2", "3", "4"]
 
@@ -290,9 +290,9 @@ async def test_import_whose_record_was_lost_is_not_undone_once_others_have_appen
 ) -> None:
     await store.restore(batches_of(3))
     await store.append("job.a", 0, [a_fact("4")])
-    record = await store._log.read_record()
+    record = await store._log.marks.read_record()
     # As if the server had lost the end of the other stream.
-    await store._log.write_record(replace(record, importing=record.imported, imported=b""))
+    await store._log.marks.write_record(replace(record, importing=record.imported, imported=b""))
     async with opened(url) as other:
         with pytest.raises(LogDamaged, match="the record that it was complete is missing"):
             await other.restore(batches_of(3))

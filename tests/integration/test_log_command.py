@@ -53,7 +53,7 @@ def test_export_does_not_replace_a_file_unless_told_to(voda: Voda, log: Path, tm
     assert (said.status, there.read_text()) == (2, "precious")
     assert "is there already: choose another file, or replace it with --force" in said.err
     assert voda("log", "export", log, "-o", there, "--force").status == 0
-    assert there.read_text().startswith('{"format":"voda-log"')
+    assert there.read_text().startswith('{"after":0,"format":"voda-segment"')
 
 
 def test_export_never_replaces_its_log_or_what_is_no_file(voda: Voda, log: Path, tmp_path: Path) -> None:

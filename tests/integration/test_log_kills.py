@@ -18,10 +18,10 @@ from voda.domain.rng import rng_at
 from voda.events.envelope import ANY_VERSION, Sealed
 from voda.log.archive import common_prefix, copy
 from voda.log.archive.archive import Archive, verify_archive
-from voda.log.archive.archive_backed_store import ArchivedStore
+from voda.log.archive.archive_backed_store import ArchiveBackedStore
 from voda.log.archive.copy import back_up, copy_log, restore_archive
 from voda.log.archive.retention import archive_log
-from voda.log.archive.verify import Walk, verify_log
+from voda.log.archive.verify import HashChain, verify_log
 from voda.log.factory import open_log, open_store
 from voda.log.jetstream.store import JetStreamStore
 from voda.log.postgres.database import PostgresDatabase
@@ -226,7 +226,7 @@ def test_backup_killed_again_and_again_is_the_same_folder(log: Path, tmp_path: P
     def check(number: int) -> None:
         if place(number).exists():
             archive = Archive.open(place(number))
-            assert verify_archive(archive, Walk()).is_intact
+            assert verify_archive(archive, HashChain()).is_intact
 
     last = killed_at_random(_back_up, lambda number: (log, place(number)), check)
     assert all(files(place(number)) == files(place(0)) for number in range(last + 1))
@@ -293,7 +293,7 @@ async def _base(place: Path) -> int:
     try:
         base = await store.base()
         # Nothing of what was forgotten is left in the tables either.
-        rows = await ArchivedStore(store).read_sealed(base.position, 1)
+        rows = await ArchiveBackedStore(store).read_sealed(base.position, 1)
         assert rows[0].position == base.position + 1
         return base.position
     finally:

@@ -17,8 +17,8 @@ from tests.sqlite_logs import fill, verified
 from voda.domain.errors import InvalidInput, NotALog
 from voda.log.factory import open_store
 from voda.log.postgres.database import PostgresDatabase
-from voda.log.sql import migrate, schema
-from voda.log.sql.migrate import revisions_folder
+from voda.log.sql import schema
+from voda.log.sql.schema import revisions_folder
 from voda.log.sqlite import file
 
 
@@ -35,7 +35,7 @@ def tomorrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], No
 
     def come() -> None:
         monkeypatch.setattr(schema, "REVISIONS", (*schema.REVISIONS, "tomorrow"))
-        monkeypatch.setattr(migrate, "revisions_folder", lambda: folder)
+        monkeypatch.setattr(schema, "revisions_folder", lambda: folder)
 
     return come
 

@@ -13,11 +13,12 @@ from sqlalchemy import text
 
 from tests.builders import a_fact
 from tests.postgres import Server, plain
-from voda.domain.errors import InvalidInput, LogTooNew, NotALog, StoreNotWritable, StoreUnavailable
+from voda.domain.errors import InvalidInput, LogDamaged, LogTooNew, NotALog, StoreNotWritable, StoreUnavailable
 from voda.events.codec import seal
 from voda.events.envelope import Head
-from voda.log.append_plan import GroupPlan, taken_over
-from voda.log.archive.export import export_log, import_log
+from voda.log.append_plan import GroupPlan, plan_copy
+from voda.log.archive.archive import Archive
+from voda.log.archive.copy import export_log, restore_archive
 from voda.log.archive.verify import verify_log
 from voda.log.durable_store import DurableStore
 from voda.log.factory import open_store
@@ -147,6 +148,7 @@ async def test_tail_goes_on_after_the_server_was_away(store: DurableStore, postg
         assert (await waiting).event_id == "1"
 
 
+@pytest.mark.slow
 async def test_writer_frozen_with_the_lock_in_its_hand_stops_the_others_only_for_its_timeout(
     url: str, store: DurableStore
 ) -> None:
@@ -159,11 +161,12 @@ async def test_writer_frozen_with_the_lock_in_its_hand_stops_the_others_only_for
     await frozen.close()
 
 
+@pytest.mark.slow
 async def test_long_import_may_wait_for_its_input(url: str) -> None:
     def batches() -> Iterator[GroupPlan]:
-        yield taken_over([seal(a_fact("1"), stream="job.a", head=Head(), epoch=0, position=1)])
+        yield plan_copy([seal(a_fact("1"), stream="job.a", head=Head(), epoch=0, position=1)])
         time.sleep(3.0)
-        yield taken_over([seal(a_fact("2"), stream="job.b", head=Head(), epoch=0, position=2)])
+        yield plan_copy([seal(a_fact("2"), stream="job.b", head=Head(), epoch=0, position=2)])
 
     store = await open_store(url, timeout_s=2.0)
     await store.restore(batches())
@@ -256,8 +259,8 @@ async def test_log_carried_from_store_to_store_is_the_same_to_the_byte(store: Du
     sqlite = await open_store(tmp_path / "log.db")
     exports = [await _exported(memory, tmp_path / "0.jsonl")]
     for number, target in enumerate((sqlite, store), start=1):
-        with (tmp_path / f"{number - 1}.jsonl").open("rb") as file:
-            assert await import_log(file, target) == 50
+        export = Archive.open_export(tmp_path / f"{number - 1}.jsonl")
+        assert (await restore_archive(export, target)).events == 50
         exports.append(await _exported(target, tmp_path / f"{number}.jsonl"))
         assert (await verify_log(target)).is_intact
     await sqlite.close()
@@ -269,8 +272,8 @@ async def test_import_of_a_damaged_export_leaves_the_database_empty(store: Durab
     await memory.append("job.a", 0, [a_fact(str(number)) for number in range(3000)])
     text = await _exported(memory, tmp_path / "log.jsonl")
     (tmp_path / "cut.jsonl").write_bytes(text[:-5000])
-    with (tmp_path / "cut.jsonl").open("rb") as file, pytest.raises(Exception, match="position 29"):
-        await import_log(file, store)
+    with pytest.raises(LogDamaged, match="position 29"):
+        await restore_archive(Archive.open_export(tmp_path / "cut.jsonl"), store)
     assert (await store.position(), await store.heads()) == (0, {})
 
 

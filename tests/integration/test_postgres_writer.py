@@ -103,7 +103,7 @@ async def test_error_of_an_append_is_told_though_the_connection_cannot_be_ended_
     writer._forget()
     # Behind the writer's back: to end it is refused from now on.
     await writer._connection.close()
-    with pytest.raises(LogDamaged, match=r"names version 2 of job\.a here, but another stands there"):
+    with pytest.raises(LogDamaged, match=r"names version 2 of job\.a here, but another event is there"):
         await one.append("job.a", 2, [a_fact("4")])
     async with asyncio.timeout(WAIT_S):
         assert await one.append("job.b", 1, [a_fact("5")]) == 4

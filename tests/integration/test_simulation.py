@@ -15,26 +15,31 @@ from voda.placement.registry import placers
 from voda.policies.registry import policies
 from voda.projections.history import History
 from voda.projections.live import Live
-from voda.simulator.compare import Contestant, compare
+from voda.simulator.compare import ComparedRun, compare
 from voda.simulator.engine import simulate
 from voda.simulator.failures import FailureRates
-from voda.simulator.profile import Arrival, Workload
+from voda.simulator.profiles.base import Arrival, Workload
 from voda.simulator.profiles.speedup import SpeedupProfile
-from voda.simulator.run import Options, Run
-from voda.simulator.workloads.catalogue import load
-from voda.simulator.workloads.nodes import parse_nodes
-from voda.simulator.workloads.request import WorkloadOptions
+from voda.simulator.run import SimulationOptions, SimulationRun
+from voda.simulator.workloads.catalogue import load_workload
+from voda.simulator.workloads.request import WorkloadOptions, parse_nodes
 
 ROUGH = FailureRates(node_mtbf_s=60_000, node_repair_s=600, worker_mtbf_s=5_000)
 
 
 def a_workload(seed: int = 1) -> Workload:
     """Return forty drawn jobs that come faster than a mixed cluster can serve them."""
-    return load("poisson", nodes=parse_nodes("2x8,3x4,1x2"), seed=seed, options=WorkloadOptions(jobs=40, rate_per_h=60))
+    return load_workload(
+        "poisson", nodes=parse_nodes("2x8,3x4,1x2"), seed=seed, options=WorkloadOptions(jobs=40, rate_per_h=60)
+    )
 
 
-async def a_run(policy: str, placer: str = "steady", failures: FailureRates | None = None, seed: int = 1) -> Run:
-    options = Options(settings=Settings(policy=policy, placer=placer), seed=seed, failures=failures or FailureRates())
+async def a_run(
+    policy: str, placer: str = "steady", failures: FailureRates | None = None, seed: int = 1
+) -> SimulationRun:
+    options = SimulationOptions(
+        settings=Settings(policy=policy, placer=placer), seed=seed, failures=failures or FailureRates()
+    )
     return await simulate(a_workload(seed), options)
 
 
@@ -99,7 +104,7 @@ async def test_job_too_large_for_the_cluster_is_reported_and_holds_up_nobody(pol
     specs = [huge, a_spec("small"), a_spec("large", min_replicas=8, max_replicas=8)]
     arrivals = tuple(Arrival(spec=spec, submitted_s=0, profile=profile) for spec in specs)
     workload = Workload(name="w", source="", arrivals=arrivals, nodes=parse_nodes("2x4"))
-    run = await simulate(workload, Options(settings=Settings(policy=policy)))
+    run = await simulate(workload, SimulationOptions(settings=Settings(policy=policy)))
     history = History()
     await catch_up(run.store, [history], after=0)
     assert {job.job_id for job in history.finished} == {"small", "large"}
@@ -113,16 +118,16 @@ async def test_rate_limit_keeps_plans_apart() -> None:
 
 
 async def test_compared_runs_face_the_same_jobs_and_the_same_failures() -> None:
-    contestants = [Contestant(policy=name, placer="steady") for name in ("fifo", "elastic-fifo")]
-    outcomes = await compare(a_workload(), contestants, Options(failures=ROUGH, seed=3))
+    contestants = [ComparedRun(policy=name, placer="steady") for name in ("fifo", "elastic-fifo")]
+    outcomes = await compare(a_workload(), contestants, SimulationOptions(failures=ROUGH, seed=3))
     submitted = [sorted((job.job_id, job.submitted_at) for job in outcome.history.finished) for outcome in outcomes]
     assert submitted[0] == submitted[1]
     assert [outcome.result.policy for outcome in outcomes] == ["fifo", "elastic-fifo"]
 
 
 async def test_elastic_policy_uses_gpus_that_a_rigid_one_leaves_idle() -> None:
-    contestants = [Contestant(policy=name, placer="steady") for name in ("fifo", "elastic-fifo")]
-    rigid, elastic = await compare(load("voda-exp/run_1"), contestants, Options())
+    contestants = [ComparedRun(policy=name, placer="steady") for name in ("fifo", "elastic-fifo")]
+    rigid, elastic = await compare(load_workload("voda-exp/run_1"), contestants, SimulationOptions())
     assert elastic.result.utilisation > rigid.result.utilisation
     assert elastic.result.avg_queueing_s < rigid.result.avg_queueing_s
 

@@ -99,15 +99,15 @@ async def test_log_opened_for_reading_follows_a_writer_that_comes_and_goes(path:
 
 
 async def test_read_that_a_writer_comes_in_between_is_made_again(path: Path) -> None:
-    database = SqliteDatabase(path, read_only=True)
+    database = await SqliteDatabase.open(path, read_only=True)
 
     def write() -> int:
-        database._reader.set_progress_handler(None, 0)
+        database._reader._connection._conn.set_progress_handler(None, 0)
         behind_vodas_back(path, "UPDATE events SET event_id = 'new.' || event_id")
         return 0
 
     # After so many steps the first event has been read.
-    database._reader.set_progress_handler(write, 20)
+    await database._reader._connection.set_progress_handler(write, 20)
     rows = await database.fetch("SELECT event_id FROM events ORDER BY position", {})
     assert [row[0] for row in rows] == [f"new.{number}" for number in range(6)]
     await database.close()
@@ -184,7 +184,7 @@ async def test_log_that_may_not_be_read_is_refused(open_folder: Path) -> None:
 async def test_append_to_a_full_disk_is_refused_and_the_next_that_fits_is_taken(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     await fill(path, 6)
-    database = SqliteDatabase(path)
+    database = await SqliteDatabase.open(path)
     await database.write([("PRAGMA max_page_count = 40", {})])
     store = SqlStore(database)
     large = [a_fact(f"large.{number}") for number in range(2000)]
@@ -264,7 +264,7 @@ async def test_append_while_another_process_holds_the_lock_is_to_be_tried_again(
 
 
 async def test_disk_that_stalled_keeps_commits_off_the_event_loop_until_it_has_been_quick_again(path: Path) -> None:
-    database = SqliteDatabase(path)
+    database = await SqliteDatabase.open(path)
     append = Append("job.c", 0, [a_fact("new")], 0)
     database._took(1.0)
     for _ in range(25):

@@ -12,7 +12,7 @@ from tests.builders import a_fact
 from tests.sqlite_logs import fill, leave_killed, position_of, verified
 from voda.domain.errors import LogDamaged
 from voda.log.factory import open_store
-from voda.log.sqlite.high_water_mark import mark_of, marked
+from voda.log.sqlite.high_water_mark import mark_path, read_mark
 
 _FRAME_BYTES = 24 + 4096
 Damage = Callable[[Path], None]
@@ -73,10 +73,10 @@ async def test_journal_that_lost_its_end_is_noticed_and_the_log_not_written_to(d
 
 
 async def test_log_of_a_killed_writer_is_gone_on_with(killed: Path) -> None:
-    assert marked(killed) == 60
+    assert read_mark(killed) == 60
     store = await open_store(killed)
     assert await store.append("job.c", 40, [a_fact("new")]) == 61
-    assert marked(killed) == 61
+    assert read_mark(killed) == 61
     await store.close()
 
 
@@ -86,14 +86,14 @@ async def test_mark_lies_there_as_long_as_the_journal_does(tmp_path: Path) -> No
     assert await stores[0].append("job.a", 0, [a_fact("first")]) == 1
     assert await stores[1].append("job.a", 1, [a_fact("second")]) == 2
     await stores[0].close()
-    assert marked(path) == 2
+    assert read_mark(path) == 2
     await stores[1].close()
     assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("at", [5, 20, 30])
 async def test_mark_that_is_damaged_itself_tells_nothing(at: int, killed: Path) -> None:
-    _flip(mark_of(killed), at)
+    _flip(mark_path(killed), at)
     assert await verified(killed) == ""
     assert await position_of(killed) == 60
 

@@ -16,10 +16,9 @@ from tests.kube.memory_world import CountingClock, wall_s
 from tests.kube.objects import a_node
 from voda.cluster.kubernetes.binding.binder import Binder
 from voda.cluster.kubernetes.convergence.actuator import Actuator
-from voda.cluster.kubernetes.convergence.hostfile_refresh import Poker
+from voda.cluster.kubernetes.convergence.hostfile_refresh import HostfileRefresher
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
-from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.resources.objects import JobObject, NodeObject, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.nodes import PoolRule
@@ -49,7 +48,7 @@ class Stage:
         api = MemoryApi(self.server, self.wire)
         self.binder = Binder(self.inventory, api, self.clock, self._tell, telemetry=NO_TELEMETRY)
         self.actuator = Actuator(self.inventory, api, self.clock, self.binder, self._tell)
-        self.poker = Poker(self.inventory, api, self.clock, NO_TELEMETRY)
+        self.refresher = HostfileRefresher(inventory=self.inventory, api=api, clock=self.clock, telemetry=NO_TELEMETRY)
         self._resource = resource
         self._kind: JobKind = MPIJobV2() if resource == MPIJOBS else MPIJobV1()
         self._news: list[Change] = []
@@ -61,11 +60,11 @@ class Stage:
             name = key_of(change.object)
             now = None if change.type == "DELETED" else change.object
             if change.resource == NODES:
-                self.inventory.see_node(name[1], _read(now, NodeObject))
+                self.inventory.put_node(name[1], _read(now, NodeObject))
             elif change.resource == PODS:
-                self.inventory.see_pod("/".join(name), _read(now, Pod))
+                self.inventory.put_pod("/".join(name), _read(now, Pod))
             else:
-                self.inventory.see_object(change.object["metadata"]["uid"], self._kind, _read(now, JobObject))
+                self.inventory.put_object(change.object["metadata"]["uid"], self._kind, _read(now, JobObject))
 
     def add_node(self, name: str, **fields: Any) -> None:
         """Add a node that voda knows."""

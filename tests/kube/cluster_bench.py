@@ -1,10 +1,10 @@
 """KubernetesCluster as the contract of all clusters has it: one node, two jobs, and a log that hears what is told.
 
-Rule: of the service there is nothing but the site; what it asks of the log is answered by projections of it.
+Rule: of the service there is nothing but its pools; what it asks of the log is answered by projections of it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 
@@ -14,16 +14,64 @@ from tests.kube.objects import an_mpijob
 from tests.kube.world import World
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.client.paths import collection
 from voda.cluster.kubernetes.kinds.base import Site
-from voda.cluster.kubernetes.pools import KubernetesSite, Setup
+from voda.cluster.kubernetes.pools import KubernetesPools
 from voda.cluster.kubernetes.resources.objects import JobObject
+from voda.cluster.kubernetes.setup import KubernetesSetup
 from voda.cluster.kubernetes.state.nodes import PoolRule
+from voda.cluster.kubernetes.state.paths import collection
 from voda.cluster.port import Cluster, Notice
 from voda.domain.job import Job
+from voda.events.envelope import Event
 from voda.events.types import AnyFact, JobRegistered, JobSubmitted
-from voda.projections.job_registry import Roster
+from voda.projections.job_registry import JobRegistry
 from voda.projections.live import Live
+
+
+class KnownJobs:
+    """A log with some live jobs; see JobLog."""
+
+    def __init__(self, *jobs: Job) -> None:
+        self.live = {job.spec.job_id: job for job in jobs}
+
+    def live_job(self, job_id: str) -> Job | None:
+        """See JobLog."""
+        return self.live.get(job_id)
+
+    def ended_job(self, job_id: str) -> Job | None:
+        """See JobLog."""
+        return None
+
+    def live_jobs(self) -> Iterable[Job]:
+        """See JobLog."""
+        return self.live.values()
+
+    def job_pools(self) -> Iterable[str]:
+        """See JobLog."""
+        return {job.spec.pool for job in self.live_jobs()}
+
+    def stall(self, job_id: str) -> str:
+        """See JobLog."""
+        return ""
+
+
+class FoldedJobs(KnownJobs):
+    """A log whose events are folded as they come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folded, self._roster = Live(), JobRegistry()
+
+    def apply(self, event: Event) -> None:
+        """Fold an event."""
+        self._folded.apply(event)
+        self._roster.apply(event)
+        self.live = dict(self._folded.cluster.jobs(POOL))
+
+    def ended_job(self, job_id: str) -> Job | None:
+        """See JobLog."""
+        record = self._roster.job(job_id)
+        return record.job if record is not None and not record.is_live else None
 
 
 class KubernetesBench:
@@ -33,36 +81,30 @@ class KubernetesBench:
 
     def __init__(self, world: World, api: Api) -> None:
         self.world = world
-        self._log, self._live, self._roster = Log(), Live(), Roster()
+        self._log, self._jobs = Log(), FoldedJobs()
         self._clock = SystemClock()
         self._told: list[Notice] = []
         self._has_told = asyncio.Event()
-        setup = Setup(
-            rule=PoolRule(),
-            clock=self._clock,
-            job=self._job,
-            past=self._past,
-            jobs=lambda: self._live.cluster.jobs(POOL).values(),
-            job_pools=lambda: [POOL],
-        )
-        self.site = KubernetesSite(api, setup)
-        self.cluster: Cluster = self.site.cluster(POOL)
+        setup = KubernetesSetup(rule=PoolRule(), clock=self._clock, log=self._jobs)
+        self.pools = KubernetesPools(api, setup)
+        self.mirror, self.leader = self.pools.mirror, self.pools.leader
+        self.cluster: Cluster = self.pools.cluster(POOL)
 
     async def prepare(self) -> None:
-        """Make node and jobs known, and begin to act; to be called once the site runs."""
+        """Make node and jobs known, and begin to act; to be called once the mirror runs."""
         await self.world.add_node("n1", gpus=4, pool=POOL)
-        await self.site.synced()
+        await self.mirror.synced()
         for job_id in "ab":
             manifest = an_mpijob(job_id, self.world.namespace, pool=POOL)
             fields = {"name": job_id, "namespace": self.world.namespace, "pool": POOL, "manifest": manifest}
             spec = a_spec(job_id, max_replicas=4, **fields)
-            kind = self.site.kinds["MPIJob"]
-            body = kind.created(spec, Site(), {})
-            made = await self.site.api.create(collection(kind, self.world.namespace), body, JobObject)
+            kind = self.mirror.kinds["MPIJob"]
+            body = kind.new_object(spec, Site(), {})
+            made = await self.mirror.api.create(collection(kind, self.world.namespace), body, JobObject)
             self._happens(JobSubmitted(spec=spec))
             self._happens(JobRegistered(job_id=job_id, uid=made.metadata.uid, kind="MPIJob"))
-        await self.world.until(lambda: len(list(self.site.jobs())) == 2 and "n1" in self.site.inventory.nodes)
-        self.site.begin()
+        await self.world.until(lambda: len(list(self.mirror.jobs())) == 2 and "n1" in self.pools.inventory.stock.nodes)
+        self.leader.begin()
 
     async def listen(self) -> None:
         """Write down what the cluster tells, for ever."""
@@ -111,32 +153,23 @@ class KubernetesBench:
 
     async def _is_quiet(self, quiet: Quiet) -> bool:
         pods = [pod["metadata"]["resourceVersion"] for name in "ab" for pod in await self.world.pods_of(name)]
-        objects = [job.metadata.resource_version for _, job in self.site.jobs()]
-        return quiet.holds((pods, objects, len(self._told), self.site.inventory.dirty_jobs.copy()))
-
-    def _job(self, job_id: str) -> Job | None:
-        return self._live.cluster.jobs(POOL).get(job_id)
-
-    def _past(self, job_id: str) -> Job | None:
-        record = self._roster.job(job_id)
-        return record.job if record is not None and not record.is_live else None
+        objects = [job.metadata.resource_version for _, job in self.mirror.jobs()]
+        return quiet.holds((pods, objects, len(self._told), self.pools.inventory.dirty_jobs.copy()))
 
     def _happens(self, data: AnyFact) -> None:
-        event = self._log.add(data, at=self._clock.now())
-        self._live.apply(event)
-        self._roster.apply(event)
+        self._jobs.apply(self._log.add(data, at=self._clock.now()))
         if (job_id := getattr(data, "job_id", "")) and not isinstance(data, JobSubmitted):
-            self.site.heed(job_id)
+            self.leader.mark_job(job_id)
 
 
 @asynccontextmanager
 async def a_kubernetes_bench(world: World, api: Api) -> AsyncIterator[KubernetesBench]:
     """Run the cluster of a pool on a world."""
     bench = KubernetesBench(world, api)
-    running = [asyncio.create_task(work) for work in (bench.site.run(), bench.listen())]
+    running = [asyncio.create_task(work) for work in (bench.mirror.run(), bench.listen())]
     try:
         await bench.prepare()
-        running.append(asyncio.create_task(bench.site.work()))
+        running.append(asyncio.create_task(bench.leader.run()))
         yield bench
     finally:
         for task in running:

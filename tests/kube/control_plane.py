@@ -22,7 +22,7 @@ from tests.ports import free_port
 ADMIN = "admin-token"
 OUTSIDER = "outsider-token"
 """Of a user without any rights."""
-_WAIT_S = 60.0
+_WAIT_S = 240.0
 # Only what voda's cluster needs, so that two cores suffice: no cloud, no volumes, no endpoints of Services.
 _CONTROLLERS = (
     *("job", "garbagecollector", "namespace", "nodelifecycle", "podgc", "disruption"),
@@ -169,7 +169,7 @@ class ControlPlane:
             process = self._processes.pop(name)
             process.terminate()
             try:
-                process.wait(10.0)
+                process.wait(_WAIT_S / 4)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(_WAIT_S)

@@ -19,7 +19,7 @@ from tests.kube.client import Client, Object, Refused, Resource
 from tests.kube.memory_server import MemoryServer, refusal_body
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.errors import Unreachable
-from voda.cluster.kubernetes.client.responses import error, verdict
+from voda.cluster.kubernetes.client.responses import error_of, parse_status
 from voda.cluster.kubernetes.client.transport import Request, Transport
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.rng import rng_at
@@ -127,14 +127,16 @@ class _MemoryTransport(Transport):
             async with asyncio.timeout(self.timeout_s):
                 pieces = await self._pieces(request)
         except TimeoutError as late:
-            raise ClusterUnavailable(f"cannot {request.told}: it takes too long") from late
+            raise ClusterUnavailable(f"cannot {request.text}: it takes too long") from late
         except Refused as refused:
-            raise error(request.told, verdict(refused.status, msgspec.json.encode(refusal_body(refused)))) from refused
+            raise error_of(
+                request.text, parse_status(refused.status, msgspec.json.encode(refusal_body(refused)))
+            ) from refused
         answer = _Answer(pieces)
         try:
             yield cast(ClientResponse, answer)
         except ConnectionError as broken:
-            raise ClusterUnavailable(f"cannot {request.told}: the answer broke off ({broken})") from broken
+            raise ClusterUnavailable(f"cannot {request.text}: the answer broke off ({broken})") from broken
         finally:
             await pieces.aclose()
 
@@ -153,9 +155,9 @@ class _MemoryTransport(Transport):
         await wire.travel()
         self._refuse_down(request)
         if wire.fails(wire.throttles):
-            raise error(request.told, verdict(429, b""), str(wire.asks_for_s))
+            raise error_of(request.text, parse_status(429, b""), str(wire.asks_for_s))
         if wire.fails(wire.loses):
-            raise ClusterUnavailable(f"cannot {request.told}: lost on its way")
+            raise ClusterUnavailable(f"cannot {request.text}: lost on its way")
         wire.asked.append((request.method, request.path))
         if request.verb == "watch":
             return self._told(request)
@@ -163,7 +165,7 @@ class _MemoryTransport(Transport):
         answer = msgspec.json.encode(self._server.answer(request.method, request.path, query, body))
         await wire.travel()
         if wire.fails(wire.loses):
-            raise ClusterUnavailable(f"cannot {request.told}: its answer was lost")
+            raise ClusterUnavailable(f"cannot {request.text}: its answer was lost")
         return _whole(answer)
 
     async def _told(self, request: Request) -> AsyncGenerator[bytes, None]:
@@ -178,7 +180,7 @@ class _MemoryTransport(Transport):
 
     def _refuse_down(self, request: Request) -> None:
         if self._wire.is_down or self._wire.is_down_for == request.method:
-            raise Unreachable(f"cannot {request.told}: nobody answers")
+            raise Unreachable(f"cannot {request.text}: nobody answers")
 
 
 class _Answer:

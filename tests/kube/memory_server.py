@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from tests.kube import client
 from tests.kube.client import Key, Object, Refused, Resource, key_of
-from voda.cluster.kubernetes.kinds.merge_patch import merged
+from voda.cluster.kubernetes.kinds.merge_patch import apply_patch
 
 GROUP: Final = "kubeflow.org"
 _CORE: Final = (
@@ -178,7 +178,7 @@ class MemoryServer:
         change = {"status": body.get("status", {})} if target.subresource == "status" else _without_status(body)
         if "metadata" in change:
             change["metadata"] = _own(change["metadata"])
-        return self._update(target, now, merged(now, change))
+        return self._update(target, now, apply_patch(now, change))
 
     def _update(self, target: Target, before: Object, now: Object) -> Object:
         if target.resource == client.PODS and not target.subresource and before["spec"] != now["spec"]:

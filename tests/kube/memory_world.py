@@ -22,7 +22,7 @@ from tests.kube.objects import GPU
 from tests.kube.operators.base import Operator
 from tests.kube.world import World
 from tests.virtual_time import now_s
-from voda.app.kubernetes.options import KubernetesOptions, Surroundings
+from voda.app.kubernetes.options import KubernetesOptions, ReplicaContext
 from voda.app.kubernetes.service import KubernetesService
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.resources.well_known import JOB_ID, SCHEDULER
@@ -162,7 +162,7 @@ class Replica:
         self.wire = wire
         self.service = KubernetesService(
             msgspec.convert(fields, KubernetesOptions),
-            Surroundings(identity=name, namespace=world.namespace, has_tokens=False),
+            ReplicaContext(identity=name, namespace=world.namespace, has_tokens=False),
             store=world.store,
             api=MemoryApi(world.server, wire),
             clock=CountingClock(name),
@@ -202,7 +202,7 @@ class Replica:
         service.view.subscribe(service.see)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(service.view.run())
-            tasks.create_task(service.site.run())
+            tasks.create_task(service.mirror.run())
             tasks.create_task(service.leadership.run(service.lead, service.pools.follow))
 
 

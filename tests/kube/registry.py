@@ -17,21 +17,22 @@ from tests.kube.world import World
 from tests.service import a_backend
 from tests.waiting import until_it_is
 from voda.application.backend import Backend
-from voda.application.registration.adoption import Fitting
-from voda.application.registration.ports import SeeJob, SeenJob
+from voda.application.registration.adoption import TemplateValues
 from voda.application.registration.registrar import Registrar
-from voda.application.status.status_reporter import Telling
+from voda.application.status.status_reporter import StatusReporter
 from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.client.paths import collection
 from voda.cluster.kubernetes.client.reflector import Reflector
 from voda.cluster.kubernetes.kinds.base import JobKind, Site
-from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.kinds.mpijob import MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
+from voda.cluster.kubernetes.mirror import OnJobChange
 from voda.cluster.kubernetes.reporting.kube_events import Announcement
 from voda.cluster.kubernetes.resources.objects import JobObject, Pod
+from voda.cluster.kubernetes.state.job_objects import KubeJob
+from voda.cluster.kubernetes.state.paths import collection
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.events.envelope import ANY_VERSION, Event, Fact
@@ -85,7 +86,7 @@ class MirroredJobs:
     def __init__(self, api: Api, namespace: str, hand: Api) -> None:
         self.api = hand
         self.kinds: dict[str, JobKind] = {"MPIJob": MPIJobV2(), "PyTorchJob": PyTorchJobV1()}
-        self._seeing: list[SeeJob] = []
+        self._seeing: list[OnJobChange] = []
         self.mirrors = {
             name: Reflector(
                 api, collection(kind, namespace), JobObject, changed=partial(self._see, kind), clock=SystemClock()
@@ -93,13 +94,15 @@ class MirroredJobs:
             for name, kind in self.kinds.items()
         }
 
-    def jobs(self) -> Iterable[SeenJob]:
+    def jobs(self) -> Iterable[KubeJob]:
         """Return all objects."""
-        return [(self.kinds[name], job) for name, mirror in self.mirrors.items() for job in mirror.objects.values()]
+        return [
+            KubeJob(self.kinds[name], job) for name, mirror in self.mirrors.items() for job in mirror.objects.values()
+        ]
 
-    def each_job(self, see: SeeJob) -> None:
-        """Show changes to `see`."""
-        self._seeing.append(see)
+    def subscribe(self, on_change: OnJobChange) -> None:
+        """Show changes to `on_change`."""
+        self._seeing.append(on_change)
 
     def kind_of(self, spec: JobSpec) -> JobKind:
         """Return the kind of a job."""
@@ -122,16 +125,16 @@ class Registry:
 
     world: World
     backend: Backend
-    site: MirroredJobs
+    objects: MirroredJobs
     api: Mortal
     registrar: Registrar
     submits: JobSubmitter
-    telling: Telling
+    reporter: StatusReporter
     announced: list[Announcement] = field(default_factory=list)
 
     async def step(self) -> None:
         """Let the registrar do what it can do now, on what the API server has."""
-        for mirror in self.site.mirrors.values():
+        for mirror in self.objects.mirrors.values():
             await mirror.relist()
         await self.registrar.step()
 
@@ -209,26 +212,26 @@ async def a_registry(
     log = Mortal(store or MemoryStore(), "append")
     real = await Api.open(world.plane.kubeconfig())
     hand = Mortal(real, "get", "create", "patch", "delete")
-    site = MirroredJobs(real, world.namespace, cast("Api", hand))
+    objects = MirroredJobs(real, world.namespace, cast("Api", hand))
     announced: list[Announcement] = []
     clock = SystemClock()
     async with a_backend(cast("MemoryStore", log), nodes={}, clock=clock, pools=tuple(pools), **fields) as backend:
         submits = JobSubmitter(backend)
-        telling = Telling(site=site, view=backend.view, clock=clock, store=backend.store, settled_s=0.0)
+        reporter = StatusReporter(objects=objects, view=backend.view, clock=clock, store=backend.store, settled_s=0.0)
         registrar = Registrar(
-            site=site,
+            objects=objects,
             backend=backend,
             submits=submits,
-            fitting=Fitting(site=Site(), environment=environment),
-            announce=telling.announce if announces else announced.append,
+            values=TemplateValues(site=Site(), environment=environment),
+            announce=reporter.announce if announces else announced.append,
         )
         backend.view.subscribe(registrar.see)
-        backend.view.subscribe(telling.see)
-        following = [asyncio.create_task(mirror.run()) for mirror in site.mirrors.values()]
+        backend.view.subscribe(reporter.see)
+        following = [asyncio.create_task(mirror.run()) for mirror in objects.mirrors.values()]
         try:
-            for mirror in site.mirrors.values():
+            for mirror in objects.mirrors.values():
                 await mirror.synced()
-            yield Registry(world, backend, site, hand, registrar, submits, telling, announced)
+            yield Registry(world, backend, objects, hand, registrar, submits, reporter, announced)
         finally:
             for task in following:
                 task.cancel()

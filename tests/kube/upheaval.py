@@ -333,7 +333,7 @@ class Upheaval:
     # ---- what there is
 
     def _live(self) -> dict[str, Job]:
-        return dict(self._leader.service.live_jobs())
+        return dict(self._leader.service.jobs.by_id())
 
     def _any_job(self) -> str:
         there = [name for name, kind in self._jobs.items() if self._object(name) is not None]

@@ -4,26 +4,20 @@
 edit it, add a file for each schema that is left behind.
 """
 
-import io
 from pathlib import Path
 
 import pytest
 
 from tests.builders import a_fact, a_spec
 from voda.events.types import JobSubmitted
-from voda.log.archive.export import export_log, import_log
+from voda.log.archive.archive import Archive
+from voda.log.archive.copy import restore_archive
+from voda.log.archive.segment import events_of, export_segment
 from voda.log.archive.verify import verify_log
 from voda.log.factory import open_log, open_store
 from voda.log.memory import MemoryStore
-from voda.log.store import EventStore
 
 OLD = Path(__file__).with_name("old_schemas.jsonl")
-
-
-async def exported(store: EventStore) -> bytes:
-    file = io.BytesIO()
-    await export_log(store, file)
-    return file.getvalue()
 
 
 async def test_job_submitted_in_the_words_of_schema_1_is_read_in_those_of_today() -> None:
@@ -48,8 +42,8 @@ async def test_job_submitted_in_the_words_of_schema_1_is_read_in_those_of_today(
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_old_log_is_carried_on_without_touching_a_byte_of_it(kind: str, tmp_path: Path) -> None:
     store = MemoryStore() if kind == "memory" else await open_store(tmp_path / "log.db")
-    await import_log(io.BytesIO(OLD.read_bytes()), store)
-    assert await exported(store) == OLD.read_bytes()
+    await restore_archive(Archive.open_export(OLD), store)
+    assert await store.read_sealed(0, 100) == events_of(export_segment(OLD))
     await store.append("job.resnet50-1", 2, [a_fact("new")])
     assert (await verify_log(store)).problem == ""
     await store.close()

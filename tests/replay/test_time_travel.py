@@ -22,15 +22,15 @@ from voda.placement.registry import placer
 from voda.policies.registry import policies
 from voda.projections.live import Live
 from voda.simulator.engine import simulate
-from voda.simulator.run import Options
-from voda.simulator.whatif.outlook import expected_start
-from voda.simulator.whatif.what_if import Choice, compare_with
-from voda.simulator.workloads.catalogue import load
+from voda.simulator.run import SimulationOptions
+from voda.simulator.whatif.forecast import expected_start
+from voda.simulator.whatif.what_if import AlternativePolicy, compare_with
+from voda.simulator.workloads.catalogue import load_workload
 from voda.timetravel.explanation import explain_live
 from voda.timetravel.job_explanation import explain
-from voda.timetravel.moment import At, BeforeLast, Instant, Place, SinceFirst, find, parsed, rfc3339
+from voda.timetravel.moment import AtInstant, AtPosition, BeforeLast, LogPlace, SinceFirst, find, parse_moment, rfc3339
 from voda.timetravel.replay import live_at
-from voda.timetravel.snapshot_tables import scene, scenes
+from voda.timetravel.snapshot_tables import cluster_snapshot, cluster_snapshots
 
 LOGS = Path(__file__).parent / "logs"
 
@@ -39,8 +39,8 @@ async def stored(name: str = "elastic-fifo") -> EventStore:
     return await open_log(LOGS / f"{name}.jsonl")
 
 
-async def place(store: EventStore, moment: str) -> Place:
-    return await find(store, parsed(moment))
+async def place(store: EventStore, moment: str) -> LogPlace:
+    return await find(store, parse_moment(moment))
 
 
 # ---- moments
@@ -49,23 +49,23 @@ async def place(store: EventStore, moment: str) -> Place:
 @pytest.mark.parametrize(
     ("text", "moment"),
     [
-        ("42", At(42)),
-        ("2026-01-31T12:00:00Z", Instant(1769860800.0)),
-        ("2026-01-31T13:00:00+01:00", Instant(1769860800.0)),
-        ("2026-01-31 12:00", Instant(1769860800.0)),
+        ("42", AtPosition(42)),
+        ("2026-01-31T12:00:00Z", AtInstant(1769860800.0)),
+        ("2026-01-31T13:00:00+01:00", AtInstant(1769860800.0)),
+        ("2026-01-31 12:00", AtInstant(1769860800.0)),
         ("+1h30m", SinceFirst(5400.0)),
         ("-10m", BeforeLast(600.0)),
         ("+2d0.5s", SinceFirst(172800.5)),
     ],
 )
 def test_moment_when_written_as_people_do_is_understood(text: str, moment: object) -> None:
-    assert parsed(text) == moment
+    assert parse_moment(text) == moment
 
 
 @pytest.mark.parametrize("text", ["", "+", "yesterday", "-5", "1e3", "2026-13-01T00:00:00Z", "٤٢"])
 def test_moment_when_it_is_none_is_refused_with_examples(text: str) -> None:
     with pytest.raises(InvalidInput, match="is no moment: expected a position"):
-        parsed(text)
+        parse_moment(text)
 
 
 async def test_place_of_a_time_is_the_last_event_by_then() -> None:
@@ -109,7 +109,7 @@ async def test_state_from_any_snapshot_and_its_tail_equals_the_whole_replay(data
 async def test_scene_shows_who_holds_what_and_how_far_each_job_is() -> None:
     store = await stored()
     there = await place(store, "+2m")
-    (shown,) = scenes(await live_at(store, there.position), there.at)
+    (shown,) = cluster_snapshots(await live_at(store, there.position), there.at)
     assert [dict(node.held_gpus) for node in shown.nodes] == [
         {"alpha-1": 1, "alpha-2": 2, "gamma-1": 1},
         {"beta-1": 2, "gamma-1": 2},
@@ -121,7 +121,7 @@ async def test_scene_shows_who_holds_what_and_how_far_each_job_is() -> None:
 
 
 async def test_scene_when_the_log_is_empty_is_none() -> None:
-    assert scenes(await live_at(MemoryStore(), 0), 0.0) == ()
+    assert cluster_snapshots(await live_at(MemoryStore(), 0), 0.0) == ()
 
 
 # ---- explanations
@@ -158,7 +158,7 @@ async def test_explanation_of_a_preempted_job_says_that_it_ran_before() -> None:
                 preempted = preempted or (job_id, event.position, event.recorded_at)
     assert preempted is not None
     job_id, position, at = preempted
-    assert (await explain(store, job_id, Place(position=position, at=at))).is_preempted
+    assert (await explain(store, job_id, LogPlace(position=position, at=at))).is_preempted
 
 
 async def test_explanation_of_a_finished_job_is_its_story() -> None:
@@ -206,8 +206,8 @@ def test_suggestion_when_the_cluster_is_too_small_says_that_it_can_never_start()
 
 
 async def test_what_if_with_the_same_policy_gives_about_the_recorded_run() -> None:
-    run = await simulate(load("voda-exp/run_1"), Options(settings=Settings(policy="elastic-fifo")))
-    verdict = await compare_with(run.store, 0, Choice(policy="elastic-fifo"))
+    run = await simulate(load_workload("voda-exp/run_1"), SimulationOptions(settings=Settings(policy="elastic-fifo")))
+    verdict = await compare_with(run.store, 0, AlternativePolicy(policy="elastic-fifo"))
     assert (verdict.jobs, verdict.left_out) == (24, 0)
     assert verdict.resimulated == verdict.what_if
     assert verdict.what_if.avg_jct_s == pytest.approx(verdict.recorded.avg_jct_s, rel=0.01)
@@ -215,12 +215,12 @@ async def test_what_if_with_the_same_policy_gives_about_the_recorded_run() -> No
 
 
 async def test_what_if_with_another_policy_tells_what_that_policy_would_really_have_done() -> None:
-    workload = load("voda-exp/run_1")
+    workload = load_workload("voda-exp/run_1")
     # An elastic policy has tried all sizes; after a rigid one, the speeds at other sizes are extrapolated.
-    recorded = await simulate(workload, Options(settings=Settings(policy="elastic-fifo")))
-    truth = await simulate(workload, Options(settings=Settings(policy="afs-l")))
-    told = await compare_with(recorded.store, 0, Choice(policy="afs-l"))
-    really = await compare_with(truth.store, 0, Choice(policy="afs-l"))
+    recorded = await simulate(workload, SimulationOptions(settings=Settings(policy="elastic-fifo")))
+    truth = await simulate(workload, SimulationOptions(settings=Settings(policy="afs-l")))
+    told = await compare_with(recorded.store, 0, AlternativePolicy(policy="afs-l"))
+    really = await compare_with(truth.store, 0, AlternativePolicy(policy="afs-l"))
     assert told.what_if.avg_jct_s == pytest.approx(really.recorded.avg_jct_s, rel=0.05)
     assert told.what_if.avg_jct_s < told.recorded.avg_jct_s
     assert told.winners
@@ -231,20 +231,20 @@ async def test_what_if_with_another_policy_tells_what_that_policy_would_really_h
 async def test_what_if_from_any_position_ends_every_job(name: str) -> None:
     store = await stored(name)
     for position in range(0, await store.position() + 1, 7):
-        verdict = await compare_with(store, position, Choice(policy="fifo"))
+        verdict = await compare_with(store, position, AlternativePolicy(policy="fifo"))
         assert verdict.left_out == 0, position
 
 
 async def test_what_if_leaves_the_log_alone() -> None:
     store = await stored()
     before = await store.heads()
-    await compare_with(store, 50, Choice(policy="srjf"))
+    await compare_with(store, 50, AlternativePolicy(policy="srjf"))
     assert await store.heads() == before
 
 
 async def test_what_if_of_a_pool_that_is_not_there_is_refused() -> None:
     with pytest.raises(InvalidInput, match="pool 'v100' is not in the log: it has default"):
-        await compare_with(await stored(), 0, Choice(policy="fifo"), pool="v100")
+        await compare_with(await stored(), 0, AlternativePolicy(policy="fifo"), pool="v100")
 
 
 async def test_what_if_of_several_pools_asks_which() -> None:
@@ -255,11 +255,11 @@ async def test_what_if_of_several_pools_asks_which() -> None:
             f"job.{spec.job_id}", 0, [Fact(data=JobSubmitted(spec=spec), event_id=pool, recorded_at=number)]
         )
     with pytest.raises(InvalidInput, match="the log has the pools a100, v100: name one with --pool"):
-        await compare_with(store, 0, Choice(policy="fifo"))
+        await compare_with(store, 0, AlternativePolicy(policy="fifo"))
 
 
 def test_estimate_when_unknown_leaves_the_end_open() -> None:
     state = a_state(jobs=[a_job("a", workers={0: "n1"})], nodes=[a_node("n1")])
     known = replace(state, estimates={"a": Estimate(speedup=(0.0, 1.0), remaining_s=60.0)})
-    assert scene(state, 5.0).jobs[0].ends_at is None
-    assert scene(known, 5.0).jobs[0].ends_at == 65.0
+    assert cluster_snapshot(state, 5.0).jobs[0].ends_at is None
+    assert cluster_snapshot(known, 5.0).jobs[0].ends_at == 65.0

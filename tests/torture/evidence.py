@@ -57,7 +57,7 @@ class Log:
     """An export as it lies there, and what is wrong with its lines."""
 
     entries: Sequence[Entry]
-    trailer: Mapping[str, Any]
+    header: Mapping[str, Any]
     problems: Sequence[str]
 
 
@@ -112,23 +112,21 @@ class Operation:
 def read_log(path: Path) -> Log:
     """Read an export, however damaged."""
     lines = path.read_bytes().splitlines(keepends=True)
-    if not lines or not lines[0].startswith(b'{"format":"voda-log"'):
+    header = _decoded(lines[0]) if lines else None
+    if header is None or (header.get("format"), header.get("after")) != ("voda-segment", 0):
         return Log((), {}, [f"{path.name} is no exported log"])
     entries: list[Entry] = []
     problems: list[str] = []
-    trailer: Mapping[str, Any] = {}
     for number, line in enumerate(lines[1:], start=2):
         found = _LINE.fullmatch(line)
-        event = _decoded(found[3] if found else line)
+        event = _decoded(found[3]) if found else None
         if found and event is not None:
             entries.append(Entry(int(found[1]), found[2].decode(), found[3], event))
-        elif event is not None and "heads" in event and number == len(lines):
-            trailer = event
         else:
-            problems.append(f"line {number} is neither an event nor the trailer")
-    if not trailer:
-        problems.append("there is no trailer: the tail is cut")
-    return Log(entries, trailer, problems)
+            problems.append(f"line {number} is no event")
+    if len(entries) < header.get("last", 0):
+        problems.append("there are fewer events than the header says: the tail is cut")
+    return Log(entries, header, problems)
 
 
 def read_journal(path: Path) -> tuple[Sequence[Operation], Sequence[str]]:

@@ -63,6 +63,7 @@ def _voda(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("position", [1, 57, 400])
 def test_bit_flipped_in_an_event_is_located_refused_and_mended_from_a_copy(
     position: int, sound: tuple[dict[str, bytes], Truth], tmp_path: Path

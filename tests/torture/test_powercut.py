@@ -14,7 +14,7 @@ from tests.torture.powercut_disk import Disk, Loss
 from tests.torture.powercut_record import Kind, Operation, Unreplayable, built_shim, environment, operations
 
 ROOT = "/disk"
-_WAIT_S = 60
+_WAIT_S = 240
 
 
 @pytest.fixture(scope="module")

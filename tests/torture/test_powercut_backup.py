@@ -16,7 +16,7 @@ from tests.torture.test_powercut import compiler as compiler
 from voda.domain.rng import rng_at
 from voda.events.envelope import ANY_VERSION
 from voda.log.archive.archive import Archive, verify_archive
-from voda.log.archive.verify import Walk
+from voda.log.archive.verify import HashChain
 from voda.log.factory import open_store
 
 _ROOT = Path(__file__).parents[2]
@@ -79,7 +79,7 @@ def position_of(tree: Mapping[str, bytes], folder: Path) -> int:
     if not (folder / "backup").exists():
         return 0
     archive = Archive.open(folder / "backup")
-    verdict = verify_archive(archive, Walk())
+    verdict = verify_archive(archive, HashChain())
     assert verdict.is_intact, verdict.problem
     return archive.position
 

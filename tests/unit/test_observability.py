@@ -4,14 +4,12 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
 from tests.service import a_backend
 from tests.unit.telemetry.test_gauges import Candidate
-from voda.cluster.kubernetes.pools import KubernetesSite
 from voda.telemetry.gauges import StateGauges, leadership_gauges
 from voda.telemetry.kubernetes import kubernetes_gauges
 from voda.telemetry.prometheus import PrometheusTelemetry
@@ -31,8 +29,7 @@ async def families() -> dict[str, tuple[str, frozenset[str]]]:
     telemetry = PrometheusTelemetry("election", "kubernetes")
     telemetry.read(lambda: leadership_gauges(Candidate(is_leading=True, epoch=1)))
     async with a_backend(telemetry=telemetry) as backend:
-        site = cast("KubernetesSite", SimpleNamespace(mirrored=lambda: {"pods": 1}, jobs=lambda: ()))
-        telemetry.read(lambda: kubernetes_gauges(site, backend.view))
+        telemetry.read(lambda: kubernetes_gauges({"pods": 1}, {"waiting": 1}))
         own = [*telemetry.registry.collect(), *StateGauges(backend).collect()]
         known = {}
         collectors = telemetry.registry._collector_to_names

@@ -15,6 +15,7 @@ PURE = [
     "voda.policies",
     "voda.placement",
     "voda.planner.decide",
+    "voda.kinds",
     "voda.manifests",
     "voda.cluster.kubernetes.state.job_annotations",
     "voda.cluster.kubernetes.reporting.kube_events",

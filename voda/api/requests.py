@@ -16,7 +16,7 @@ from voda.api.operation import JSON, YAML
 from voda.api.problems import UnreadableBody, WrongMediaType
 from voda.application.backend import CallerLimits
 from voda.domain.errors import InvalidField, InvalidInput
-from voda.manifests.read.text import read
+from voda.manifests.text import read
 
 S = TypeVar("S", bound=Struct)
 _encode: Final = msgspec.json.Encoder().encode

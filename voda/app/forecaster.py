@@ -17,7 +17,7 @@ from voda.app.forecast_process import HEADER, Question, with_header
 from voda.application.read_model import ReadModel
 from voda.clock import Clock, stopwatch
 from voda.events.envelope import Event
-from voda.simulator.whatif.forecast import Forecast
+from voda.simulator.whatif.forecast import ExpectedTimes
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ _MOST_JOBS: Final = 5_000
 """Live jobs of a pool; with more, none is forecast: the budget would be spent before the first of them starts."""
 _LATE_S: Final = 30.0
 """How late an expected change may be before jobs are forecast anew."""
-_decode = msgspec.msgpack.Decoder(dict[str, Forecast]).decode
+_decode = msgspec.msgpack.Decoder(dict[str, ExpectedTimes]).decode
 
 
 class Forecaster:
@@ -50,7 +50,7 @@ class Forecaster:
             self._is_due.set()
 
     async def run(self) -> None:
-        """Forecast for ever."""
+        """ExpectedTimes for ever."""
         self._is_due.set()
         while True:
             # The process starts when there is something to forecast, and again when it failed.
@@ -69,7 +69,7 @@ class Forecaster:
                 self._is_due.set()
 
     async def _serve(self, process: asyncio.subprocess.Process) -> None:
-        """Forecast whenever something changed, until nothing has for a while: an idle process wastes memory."""
+        """ExpectedTimes whenever something changed, until nothing has for a while: an idle process wastes memory."""
         while True:
             self._is_due.clear()
             laps: list[float] = []
@@ -90,14 +90,14 @@ class Forecaster:
         return self._is_due.is_set()
 
     async def _forecast(self, process: asyncio.subprocess.Process) -> None:
-        now, forecasts = self._clock.now(), dict[str, Forecast]()
+        now, forecasts = self._clock.now(), dict[str, ExpectedTimes]()
         for pool in self._forecast_pools():
             async with asyncio.timeout(_LIMIT_S):
                 forecasts.update(await _answer(process, Question(pool=pool, position=self._view.position, now=now)))
         self._view.forecasts, self._view.forecast_at = forecasts, now
 
 
-def seconds_until_stale(forecasts: Mapping[str, Forecast], now: float) -> float | None:
+def seconds_until_stale(forecasts: Mapping[str, ExpectedTimes], now: float) -> float | None:
     """Return the seconds until the first forecast instant is over; None: there is none.
 
     Some more than that, because the expected change may be a little late.
@@ -106,7 +106,7 @@ def seconds_until_stale(forecasts: Mapping[str, Forecast], now: float) -> float 
     return max(0.0, min(instants) - now) + _LATE_S if instants else None
 
 
-async def _answer(process: asyncio.subprocess.Process, question: Question) -> Mapping[str, Forecast]:
+async def _answer(process: asyncio.subprocess.Process, question: Question) -> Mapping[str, ExpectedTimes]:
     """Return the process's answer.
 
     Raises:

@@ -1,7 +1,7 @@
-"""The data folder of voda on this machine: its log, its lock, its secrets, and the file that leads to the server.
+"""The folder of this machine's voda: its log, its lock, its secrets, and where the command line finds the server.
 
-Rule: one `voda up` at a time works on a folder, or any number of replicas, of which one leads; a lock ends with its
-process, however that ends.
+Rule: one `voda up` at a time works on a folder, or any number of replicas, of which one leads. The kernel drops the
+lock with the process, however that ends; it is not filelock's, because replicas share it and it names its holder.
 """
 
 import fcntl
@@ -13,18 +13,19 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from voda.auth.private_files import replace_content, write_once
+from voda.auth.secret_files import write_once
 from voda.domain.errors import AlreadyExists, InvalidInput, StoreNotWritable
+from voda.fsync import sync
 
 
 class ServerFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The file by which the command line finds a running server."""
+    """A running server, as the command line finds it."""
 
     url: str
     pid: int
     version: str
     certificate: str = ""
-    """Certificate that callers on this machine may trust, if the server speaks TLS."""
+    """File that a caller on this machine may trust, if the server speaks TLS."""
 
 
 class Home:
@@ -43,7 +44,7 @@ class Home:
         """Create the folder where it is missing.
 
         Raises:
-            InvalidInput: the path is not a folder, or cannot be entered.
+            InvalidInput: something else is there, or it cannot be entered.
             StoreNotWritable: it cannot be written.
         """
         try:
@@ -58,14 +59,14 @@ class Home:
 
     @contextmanager
     def locked(self, *, is_shared: bool = False) -> Iterator[None]:
-        """Hold the folder's lock for the block, against every other `voda up`; a shared lock admits replicas.
+        """Lock the folder for the length of the block, alone or together with others that share the lock.
 
         Raises:
-            AlreadyExists: another voda works on the folder.
+            AlreadyExists: another process holds the lock.
             StoreNotWritable: the lock cannot be written.
         """
         try:
-            # Not inherited: a training process must not keep the lock of a voda that is gone.
+            # Not inheritable: a training process must not keep the lock of a voda that is gone.
             handle = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StoreNotWritable(f"{self._lock} cannot be written: {error.strerror}") from error
@@ -76,12 +77,12 @@ class Home:
             os.close(handle)
 
     def bind(self, log: str) -> None:
-        """Record to which log the jobs of this folder belong.
+        """Remember which log the jobs of this folder belong to.
 
         Raises:
-            InvalidInput: they belong to another log; with this one, the jobs that run would be stopped.
+            InvalidInput: they belong to another log; with this one, voda would stop them all.
         """
-        if (bound := write_once(self._place, log)) != log:
+        if (bound := self._first_line(self._place, log)) != log:
             raise InvalidInput(
                 f"the jobs in {self.folder} belong to the log {bound}, got {log}: go on with that one, name another"
                 f" folder with --home, or remove {self._place} once none of its jobs runs"
@@ -89,7 +90,7 @@ class Home:
 
     @contextmanager
     def private_files(self) -> Iterator[None]:
-        """Make files that the block creates private to their owner; for the start only, when nothing else runs."""
+        """Create files in the block that only their owner can read; for a start only, when nothing else runs."""
         before = os.umask(0o077)
         try:
             yield
@@ -97,11 +98,14 @@ class Home:
             os.umask(before)
 
     def publish(self, server: ServerFile) -> None:
-        """Write the server file; atomically, because others read it at any time."""
-        replace_content(self._server, msgspec.json.encode(server))
+        """Write down where the server is, atomically, because others read it at any time."""
+        # A draft of its own: replicas publish at the same time, and none must move another's away.
+        draft = self._server.with_suffix(f".{os.getpid()}")
+        draft.write_bytes(msgspec.json.encode(server))
+        draft.replace(self._server)
 
     def is_served(self) -> bool:
-        """Return whether the process in the server file lives."""
+        """Return whether the published server's process lives."""
         try:
             os.kill(msgspec.json.decode(self._server.read_bytes(), type=ServerFile).pid, 0)
         except (OSError, msgspec.MsgspecError):
@@ -109,7 +113,7 @@ class Home:
         return True
 
     def withdraw(self, pid: int) -> None:
-        """Remove the server file if it is of this process."""
+        """Remove the published server if it is of this process."""
         with suppress(OSError, msgspec.MsgspecError):
             if msgspec.json.decode(self._server.read_bytes(), type=ServerFile).pid == pid:
                 self._server.unlink(missing_ok=True)
@@ -118,9 +122,16 @@ class Home:
         """Return the id of this folder, and so of the machine whose processes its jobs are.
 
         Args:
-            new: makes an id, where the folder has none yet.
+            new: returns a new id, where the folder has none yet.
         """
-        return write_once(self._identity, new())
+        return self._first_line(self._identity, new())
+
+    def _first_line(self, path: Path, text: str) -> str:
+        """Return the line of a file that keeps what was written first."""
+        line = write_once(path, text)
+        # The process that wrote it may have died before it was sure to last, and the log rests on it.
+        sync(path.parent)
+        return line
 
     def _take(self, handle: int, *, is_shared: bool) -> None:
         kind = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX

@@ -1,7 +1,11 @@
-"""Campaigns for the Lease, leads while it holds it, and hands it over.
+"""Leadership: campaigns for the Lease, leads while it holds it, and hands it over.
 
-Rules: what leads is stopped before the Lease may be anybody else's, and the Lease is released only once it has
-stopped; spans are measured on the event loop's steady clock; an epoch is claimed in the log before it is led in.
+1. Follows the Lease, and stands by until it may be taken (see voda.app.election).
+2. Takes it, claims the epoch in the log, and leads; renews it meanwhile.
+3. When it is lost: stops what leads, then releases the Lease, then campaigns again.
+
+Rules: what leads is stopped before the Lease may be another candidate's, and the Lease is released only once it has
+stopped; spans are measured on the event loop's steady clock.
 """
 
 import asyncio
@@ -9,6 +13,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -28,8 +33,8 @@ from voda.app.election import (
     next_step,
     observed_again,
 )
-from voda.app.exception_groups import most_telling_error
-from voda.controller.leader_epochs import Epochs
+from voda.concurrency import single_error
+from voda.controller.leader_epochs import LeaderEpochs
 from voda.domain.errors import (
     ChangedMeanwhile,
     ClusterUnavailable,
@@ -44,54 +49,54 @@ from voda.metrics import LEASE_RENEWALS_FAILED, NO_TELEMETRY, Telemetry
 _log = logging.getLogger(__name__)
 
 Lead = Callable[[int], Coroutine[Any, Any, None]]
-"""(epoch) -> leads until cancelled."""
+"""epoch -> leads until cancelled."""
 StandBy = Callable[[], Coroutine[Any, Any, None]]
-"""Keeps a standby ready to lead until cancelled."""
+"""Keeps warm until cancelled."""
 _REQUEST_S: Final = 3.0
 _RELEASE_S: Final = 2.0
 _PAUSE_S: Final = 0.1
-"""Least pause between two requests, so that the server is never asked in a tight loop."""
+"""Before another call at once: whatever the server answers, it is not called without pause."""
 
 
 class Leadership:
-    """One candidate for the leadership.
+    """One candidate.
 
     Args:
-        lease: what is campaigned for.
+        lease: the Lease.
         epochs: of the log.
-        me: identity of this process; no other process uses it.
-        terms: the same for all candidates.
+        me: identity of this very process, never used by another one.
+        timings: the same for all candidates.
         telemetry: counts the renewals that fail.
     """
 
     def __init__(
         self,
         lease: LeaseStore,
-        epochs: Epochs,
+        epochs: LeaderEpochs,
         me: str,
         *,
-        terms: ElectionTimeouts | None = None,
+        timings: ElectionTimeouts | None = None,
         telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self.me = me
         self.trouble = ""
-        """Why the Lease is not known or not renewed, one sentence; empty otherwise."""
-        self._lease_store = lease
+        """Why the Lease is not known or not renewed, one sentence; empty while it is, whoever holds it."""
+        self._keeper = lease
         self._epochs = epochs
-        self._terms = terms or ElectionTimeouts()
+        self._timings = timings or ElectionTimeouts()
         self._telemetry = telemetry
         self._wake = asyncio.Event()
-        self._observed = ObservedLease()
+        self._lease_view = ObservedLease()
         self._term: Term | None = None
         self._retry_at = -math.inf
         self._is_in_doubt = False
         self._may_hold = False
-        """Whether this candidate holds the Lease, or may hold it: its request got no answer."""
+        """Whether the Lease is ours, or may be: an attempt to take it got no answer."""
 
     @property
     def is_leading(self) -> bool:
-        """Whether this candidate may act as the leader at this moment; read it on the event loop."""
-        return self._term is not None and _now() < self._term.renewed_at + self._terms.renew_deadline_s
+        """Whether this candidate may act as the leader at this moment; only on the event loop."""
+        return self._term is not None and _now() < self._term.renewed_at + self._timings.renew_deadline_s
 
     @property
     def epoch(self) -> int:
@@ -100,8 +105,8 @@ class Leadership:
 
     @property
     def leader(self) -> str:
-        """Identity of the Lease's holder as last seen; empty where none is known."""
-        return self._observed.lease.holder if self._observed.lease else ""
+        """Identity of the holder of the Lease, as last seen; empty where none is known."""
+        return self._lease_view.lease.holder if self._lease_view.lease else ""
 
     async def run(self, lead: Lead, stand_by: StandBy | None = None) -> None:
         """Campaign, lead and campaign again, until cancelled; then hand over.
@@ -120,9 +125,9 @@ class Leadership:
                 while True:
                     await self._wait_for_the_lead(stand_by or asyncio.Event().wait)
                     await self._serve(lead)
-                    await asyncio.sleep(self._terms.retry_s)
+                    await asyncio.sleep(self._timings.retry_s)
         finally:
-            # The end may come between taking the Lease and leading.
+            # It may end between taking the Lease and leading.
             self._term = None
             await self._release()
 
@@ -137,7 +142,7 @@ class Leadership:
         """Lead until the Lease is lost, or `lead` ends."""
         assert self._term is not None, "only a leader leads"
         epoch, reason = self._term.epoch, "cancelled"
-        _log.info("leads lease=%s epoch=%d me=%s", self._lease_store.key, epoch, self.me)
+        _log.info("leads lease=%s epoch=%d me=%s", self._keeper.key, epoch, self.me)
         try:
             async with asyncio.TaskGroup() as group:
                 leading = group.create_task(self._lead(lead, epoch))
@@ -145,12 +150,12 @@ class Leadership:
                 reason = await self._hold(leading)
                 leading.cancel()
         except* Fenced as errors:
-            reason = f"fenced: {most_telling_error(errors)}"
+            reason = f"fenced: {single_error(errors)}"
         finally:
             self._term = None
-            _log.info("stepped down lease=%s epoch=%d reason=%s", self._lease_store.key, epoch, reason)
+            _log.info("stepped down lease=%s epoch=%d reason=%s", self._keeper.key, epoch, reason)
             await self._release()
-        # A group whose task fails while it is cancelled from outside raises the failure alone.
+        # A group whose task fails while it is cancelled from outside tells of the failure alone.
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise asyncio.CancelledError
@@ -159,65 +164,66 @@ class Leadership:
         try:
             await self._epochs.claim(epoch, self.me)
         except (TransientError, StoreNotWritable) as error:
-            # Another replica may reach the log.
+            # Perhaps another replica reaches the log.
             self._fail(error)
             return
         await lead(epoch)
 
     async def _hold(self, leading: asyncio.Task[None]) -> str:
-        """Renew the Lease for as long as possible, and return why the leadership is over."""
+        """Keep the Lease for as long as possible, and return why that is over."""
         while not leading.done():
             if reason := await self._step():
                 return reason
         return "it was given up"
 
     async def _step(self) -> str:
-        """Do what is due, or wait; return why the leadership is over, or an empty text."""
+        """Do what is due, or wait; return why the leadership is over, empty while it is not."""
         self._wake.clear()
-        candidacy = Candidacy(
-            me=self.me, observed=self._observed, term=self._term, retry_at=self._retry_at, is_in_doubt=self._is_in_doubt
+        state = Candidacy(
+            me=self.me, view=self._lease_view, term=self._term, retry_at=self._retry_at, is_in_doubt=self._is_in_doubt
         )
-        match next_step(candidacy, _now(), self._terms):
+        match next_step(state, _now(), self._timings):
             case WaitUntil(until=until):
-                await self._sleep_until(until)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(until):
+                        await self._wake.wait()
             case ReadLease():
-                await self._ask(self._lease_store.read)
+                await self._call(self._keeper.read)
             case TakeLease():
                 await self._take()
             case RenewLease():
                 await self._renew()
             case StepDown(reason=reason):
-                # At once: `is_leading` must be False while the tasks are being stopped.
+                # At once: `is_leading` must not say yes while the tasks are being stopped.
                 self._term = None
                 return reason
         return ""
 
     async def _take(self) -> None:
-        observed = self._observed
+        view = self._lease_view
         try:
-            epoch = next_epoch(observed, await self._epochs.highest())
+            epoch = next_epoch(view, await self._epochs.highest())
         except (TransientError, StoreNotWritable) as error:
             self._fail(error)
             return
-        began, duration_s = _now(), self._terms.duration_s
+        began, duration_s = _now(), self._timings.duration_s
         self._may_hold = True
-        if await self._ask(
-            lambda: self._lease_store.take(observed.lease, holder=self.me, transitions=epoch, duration_s=duration_s)
-        ):
+        take = partial(self._keeper.take, view.lease, holder=self.me, transitions=epoch, duration_s=duration_s)
+        if await self._call(take):
             self._term = Term(epoch=epoch, renewed_at=began)
 
     async def _renew(self) -> None:
-        term, lease, began = self._term, self._observed.lease, _now()
+        term, lease, began = self._term, self._lease_view.lease, _now()
         assert term is not None and lease is not None, "only a leader renews"  # noqa: PT018 - one claim
-        left_s = term.renewed_at + self._terms.renew_deadline_s - began
-        succeeded = await self._ask(lambda: self._lease_store.renew(lease), within_s=min(_REQUEST_S, left_s))
+        left_s = term.renewed_at + self._timings.renew_deadline_s - began
+        succeeded = await self._call(lambda: self._keeper.renew(lease), within_s=min(_REQUEST_S, left_s))
         if succeeded:
             self._term = replace(term, renewed_at=began)
         else:
             self._telemetry.count(LEASE_RENEWALS_FAILED)
 
-    async def _ask(self, request: Callable[[], Awaitable[Lease | None]], *, within_s: float = _REQUEST_S) -> bool:
-        """Send a request and note the Lease that the server answers; return whether the request succeeded."""
+    async def _call(self, request: Callable[[], Awaitable[Lease | None]], *, within_s: float = _REQUEST_S) -> bool:
+        """Call the server and learn from its answer; return whether the call succeeded."""
         try:
             async with asyncio.timeout(within_s):
                 lease = await request()
@@ -228,64 +234,59 @@ class Leadership:
         except (VodaError, TimeoutError) as error:
             self._fail(error if str(error) else TimeoutError(f"no answer within {within_s:.2g} s"))
             return False
-        self._observed = observed_again(self._observed, lease, _now())
+        self._lease_view = observed_again(self._lease_view, lease, _now())
         self._is_in_doubt, self._retry_at, self.trouble = False, -math.inf, ""
         self._may_hold = lease is not None and lease.holder == self.me
         return True
 
     async def _watch(self) -> None:
-        """Follow changes of the Lease as they happen; without the watch everything happens later."""
+        """Follow the Lease as it changes; without a watch everything still works, later."""
         while True:
             pause_s = _PAUSE_S
             try:
-                async with aclosing(self._lease_store.watch()) as news:
-                    async for lease in news:
-                        self._hear(lease)
+                async with aclosing(self._keeper.watch()) as leases:
+                    async for lease in leases:
+                        self._see(lease)
             except VodaError as error:
-                _log.debug("watch broke lease=%s reason=%s", self._lease_store.key, error)
-                pause_s = self._terms.retry_s
+                _log.debug("watch broke lease=%s reason=%s", self._keeper.key, error)
+                pause_s = self._timings.retry_s
             await asyncio.sleep(pause_s)
 
-    def _hear(self, lease: Lease | None) -> None:
+    def _see(self, lease: Lease | None) -> None:
         if self._term is None:
-            self._observed = observed_again(self._observed, lease, _now())
+            self._lease_view = observed_again(self._lease_view, lease, _now())
         elif loss_reason(lease, self.me, self._term.epoch):
-            # The news may be older than this leadership.
+            # The watch may be late, and show the time before the Lease was taken.
             self._is_in_doubt = True
         self._wake.set()
 
     async def _release(self) -> None:
-        """Give the Lease up, so that others need not wait until it expires."""
+        """Give the Lease up, if it may be held, so that others need not wait until it expires."""
         if not self._may_hold:
             return
         self._may_hold = False
-        lease = self._observed.lease
+        lease = self._lease_view.lease
         with suppress(VodaError, TimeoutError):
             async with asyncio.timeout(_RELEASE_S):
                 if lease is None or lease.holder != self.me:
-                    lease = await self._lease_store.read()
+                    lease = await self._keeper.read()
                 while lease is not None and lease.holder == self.me:
                     try:
-                        await self._lease_store.release(lease)
+                        await self._keeper.release(lease)
                     except ChangedMeanwhile:
-                        # A renewal without an answer may have succeeded.
-                        lease = await self._lease_store.read()
+                        # A renewal that was broken off may have succeeded.
+                        lease = await self._keeper.read()
                     else:
                         return
 
-    async def _sleep_until(self, instant: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout_at(instant):
-                await self._wake.wait()
-
     def _fail(self, error: Exception) -> None:
-        before, self.trouble = self.trouble, f"lease {self._lease_store.key}: {error}"
+        before, self.trouble = self.trouble, f"lease {self._keeper.key}: {error}"
         if self.trouble != before:
-            _log.warning("lease not reached lease=%s reason=%s", self._lease_store.key, error)
-        patience_s = error.retry_after_s if isinstance(error, ClusterUnavailable) else 0.0
-        self._retry_at = _now() + max(self._terms.retry_s, patience_s)
+            _log.warning("lease not reached lease=%s reason=%s", self._keeper.key, error)
+        asked_s = error.retry_after_s if isinstance(error, ClusterUnavailable) else 0.0
+        self._retry_at = _now() + max(self._timings.retry_s, asked_s)
 
 
 def _now() -> float:
-    # Steady, unlike the time of day: setting the clock must neither end nor begin a leadership.
+    # Steady, unlike the time of day: a clock that is set must not end a leadership, nor begin one.
     return asyncio.get_running_loop().time()

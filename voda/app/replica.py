@@ -15,7 +15,7 @@ from voda.app.leadership import Leadership
 from voda.app.options import MachineOptions, refuse_contradictions
 from voda.app.runtime import cancel_and_wait
 from voda.app.service import MachineService, serving_from
-from voda.controller.leader_epochs import Epochs
+from voda.controller.leader_epochs import LeaderEpochs
 from voda.domain.errors import StoreNotWritable, TransientError
 from voda.log.lease.factory import lease_of
 from voda.telemetry.gauges import leadership_gauges
@@ -69,9 +69,9 @@ def _leadership(service: MachineService, me: str) -> Leadership:
     async def machine() -> str:
         return service.home.identity(service.clock.new_id)
 
-    epochs = Epochs(service.store, service.clock, machine)
+    epochs = LeaderEpochs(service.store, service.clock, machine)
     lease, telemetry = lease_of(service.durable, clock=service.clock), service.telemetry
-    leadership = Leadership(lease, epochs, me, terms=LOG_TIMEOUTS, telemetry=telemetry)
+    leadership = Leadership(lease, epochs, me, timings=LOG_TIMEOUTS, telemetry=telemetry)
     telemetry.show("election")
     telemetry.read(lambda: leadership_gauges(leadership))
     return leadership

@@ -9,7 +9,6 @@ import logging
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
 
 from voda import __version__, config
 from voda.api.listener import serving
@@ -33,13 +32,14 @@ from voda.cluster.local.outputs import LocalOutputs
 from voda.controller.pool_loop import PoolLoop
 from voda.domain.job import Job, JobSpec
 from voda.events.envelope import Event
-from voda.log.archive.archive_backed_store import ArchivedStore
+from voda.kinds.base import FieldWarning
+from voda.log.archive.archive_backed_store import ArchiveBackedStore
 from voda.log.durable_store import DurableStore
-from voda.log.factory import open_store, shown
-from voda.log.instrumented_store import TimedStore
+from voda.log.factory import display_name, open_store
+from voda.log.instrumented_store import InstrumentedStore
 from voda.log.store import EventStore
-from voda.manifests.parsed import Omission
-from voda.manifests.warnings.local_warnings import on_this_machine, refuse_unrunnable
+from voda.manifests.local_warnings import local_warnings, refuse_unrunnable
+from voda.manifests.parse import ParsedManifest
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
 from voda.telemetry.prometheus import PrometheusTelemetry
@@ -58,7 +58,7 @@ class MachineService:
         """Of a replica; None where the process is alone."""
         self.durable = store
         self.telemetry = PrometheusTelemetry()
-        self.store: EventStore = TimedStore(ArchivedStore(store, config.archive()), self.telemetry)
+        self.store: EventStore = InstrumentedStore(ArchiveBackedStore(store, config.archive()), self.telemetry)
         self.clock = clock
         self.view = ReadModel(self.store)
         self.access = Authenticator.open(home.folder, clock) if options.has_tokens else Authenticator.none()
@@ -78,7 +78,10 @@ class MachineService:
 
     def description(self) -> Sequence[str]:
         """Return what a user wants to know at the start, line by line."""
-        lines = [*self.machine.description(), f"log {(self.options.log and shown(self.options.log)) or self.home.log}"]
+        lines = [
+            *self.machine.description(),
+            f"log {(self.options.log and display_name(self.options.log)) or self.home.log}",
+        ]
         if self.leadership is not None:
             lines.append(f"replica {self.leadership.me}, one of those that share {self.home.folder}")
         if self.access.has_tokens:
@@ -120,8 +123,8 @@ class MachineService:
             view=self.view,
             access=self.access,
             pools=self.pools,
-            outputs=dict.fromkeys(self.pools, LocalOutputs(self.home.jobs.absolute())),
-            omissions=_omissions_here,
+            outputs=LocalOutputs(self.home.jobs.absolute()),
+            warnings=_warnings,
             not_ready=self.trouble,
             limits=CallerLimits(jobs_per_user=self.options.jobs_per_user),
             telemetry=self.telemetry,
@@ -230,7 +233,7 @@ async def running(options: MachineOptions) -> AsyncIterator[MachineService]:
 async def serving_from(options: MachineOptions, home: Home) -> AsyncIterator[tuple[MachineService, asyncio.TaskGroup]]:
     """Serve the API and follow the log for the length of the block; the group takes further tasks."""
     async with AsyncExitStack() as stack:
-        home.bind(shown(options.log or home.log.name))
+        home.bind(display_name(options.log or home.log.name))
         # Manifests may hold secrets, and an existing folder may be open to others.
         with home.private_files():
             store = await open_store(options.log or home.log)
@@ -249,11 +252,11 @@ async def serving_from(options: MachineOptions, home: Home) -> AsyncIterator[tup
         yield service, group
 
 
-def _omissions_here(manifest: Mapping[str, Any]) -> Sequence[Omission]:
-    """Return the parts of a manifest that plain processes do not honour.
+def _warnings(parsed: ParsedManifest) -> Sequence[FieldWarning]:
+    """Return the fields of a manifest that plain processes ignore.
 
     Raises:
-        InvalidField: the manifest cannot run here at all.
+        InvalidField: it cannot run on one machine.
     """
-    refuse_unrunnable(manifest)
-    return on_this_machine(manifest)
+    refuse_unrunnable(parsed)
+    return tuple(local_warnings(parsed))

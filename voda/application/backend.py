@@ -3,9 +3,8 @@
 Rule: use cases and routes reach the outside world through this record alone.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from voda.application.read_model import ReadModel
 from voda.auth.tokens import Authenticator
@@ -13,10 +12,10 @@ from voda.clock import Clock
 from voda.cluster.port import Outputs
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact
+from voda.kinds.base import FieldWarning
 from voda.log.store import EventStore
-from voda.manifests.parse import ACCELERATOR
-from voda.manifests.parsed import Omission
-from voda.manifests.read.size_limits import MOST_BYTES
+from voda.manifests.parse import ACCELERATOR, ParsedManifest
+from voda.manifests.size_limits import MOST_BYTES
 from voda.metrics import NO_TELEMETRY, Telemetry
 
 
@@ -37,8 +36,8 @@ class CallerLimits:
     """An idle stream sends a sign of life this often, so that both sides notice when the other is gone."""
 
 
-def nothing_omitted(_manifest: Mapping[str, Any]) -> Sequence[Omission]:
-    """Return no omission: the cluster honours every part of a manifest."""
+def no_warnings(_parsed: ParsedManifest) -> Sequence[FieldWarning]:
+    """Return the warnings of a cluster that honours every field of a manifest."""
     return ()
 
 
@@ -54,10 +53,10 @@ class Backend:
     """Pools that take jobs; the first is the default."""
     pool_label: str = ACCELERATOR
     """Label of nodes: a job that selects nodes by it goes to the pool of that name."""
-    outputs: Mapping[str, Outputs] = field(default_factory=dict)
-    """pool -> the output of its jobs."""
-    omissions: Callable[[Mapping[str, Any]], Sequence[Omission]] = nothing_omitted
-    """Returns the parts of a manifest that the cluster does not honour."""
+    outputs: Outputs | None = None
+    """The output of jobs; None: the cluster keeps no output."""
+    warnings: Callable[[ParsedManifest], Sequence[FieldWarning]] = no_warnings
+    """Returns the fields of a manifest that the cluster ignores or changes; raises InvalidField where it cannot run."""
     not_ready: Callable[[], str] = str
     """Returns why the service is not ready, one sentence; empty when it is."""
     limits: CallerLimits = CallerLimits()

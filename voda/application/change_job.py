@@ -152,7 +152,7 @@ async def report(backend: Backend, record: JobRecord, progress: ProgressReport, 
     job_id, now = record.spec.job_id, backend.clock.now()
     _refuse_odd_metrics(progress)
     workers = _within(
-        "workers", len(record.workers) if progress.workers is None else progress.workers, 0, MOST_REPLICAS
+        "workers", len(record.job.workers) if progress.workers is None else progress.workers, 0, MOST_REPLICAS
     )
     epoch_s = _seconds("epoch_time_s", progress.epoch_time_s)
     fact = JobProgressed(

@@ -9,7 +9,7 @@ from typing import Final
 from voda.application.backend import Backend
 from voda.domain.errors import NotFound
 from voda.domain.job import JobSpec
-from voda.projections.job_registry import Roster
+from voda.projections.job_registry import JobRegistry
 from voda.projections.records import JobRecord
 from voda.timetravel.job_explanation import submission_of
 
@@ -48,7 +48,7 @@ async def spec_of(backend: Backend, name_or_id: str) -> JobSpec:
     raise _unknown(name_or_id, roster)
 
 
-def _unknown(named: str, roster: Roster) -> NotFound:
+def _unknown(named: str, roster: JobRegistry) -> NotFound:
     if elsewhere := roster.named(named):
         ids = " or ".join(map(repr, sorted(elsewhere)[:_SUGGESTED]))
         return NotFound(f"job {named[:80]!r} is not known in namespace default: did you mean {ids}?")

@@ -14,9 +14,9 @@ from voda.controller.follower import Projection, catch_up, restore
 from voda.domain.errors import StoreUnavailable
 from voda.events.envelope import Event
 from voda.log.store import EventStore
-from voda.projections.job_registry import Roster
+from voda.projections.job_registry import JobRegistry
 from voda.projections.live import Live
-from voda.simulator.whatif.forecast import Forecast
+from voda.simulator.whatif.forecast import ExpectedTimes
 
 
 class ReadModel:
@@ -24,8 +24,8 @@ class ReadModel:
 
     def __init__(self, store: EventStore) -> None:
         self.live = Live()
-        self.roster = Roster()
-        self.forecasts: Mapping[str, Forecast] = {}
+        self.roster = JobRegistry()
+        self.forecasts: Mapping[str, ExpectedTimes] = {}
         """job id -> forecast; replaced as a whole."""
         self.forecast_at: float | None = None
         self.kept_at = 0

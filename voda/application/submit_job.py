@@ -9,7 +9,7 @@ share its name with a job whose object it follows.
 import asyncio
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, Final
@@ -23,9 +23,9 @@ from voda.domain.errors import AlreadyExists, InvalidField, InvalidInput, TooMan
 from voda.domain.job import JobSpec, validated
 from voda.events.envelope import Fact
 from voda.events.types import JobRegistered, JobSubmitted
-from voda.manifests.parse import parse
-from voda.manifests.parsed import Omission
-from voda.projections.records import JobRecord, submitted
+from voda.kinds.base import FieldWarning
+from voda.manifests.parse import ParsedManifest, parse
+from voda.projections.records import JobRecord, new_record
 
 _MOST_TRIES: Final = 20
 """Attempts to find a free id; each is lost to another submit of the same name at the same moment."""
@@ -39,7 +39,7 @@ class SubmitOutcome(Struct, frozen=True):
     record: JobRecord
     is_new: bool
     """Whether this request submitted it; False: it was there before, or this is a dry run."""
-    warnings: tuple[Omission, ...]
+    warnings: tuple[FieldWarning, ...]
 
 
 class JobSubmitter:
@@ -74,7 +74,7 @@ class JobSubmitter:
         spec, warnings = self._parse_and_check(manifest, caller)
         if is_dry_run:
             self._refuse_too_many(caller)
-            record = submitted(self._identified(spec), self._backend.clock.now(), 0)
+            record = new_record(self._identified(spec), self._backend.clock.now(), 0)
             return SubmitOutcome(record, False, warnings)
         event_id = _event_id(caller.user, key) if key else self._backend.clock.new_id()
         await self._none_under_way(event_id)
@@ -83,7 +83,7 @@ class JobSubmitter:
         with self._exclusive(event_id, caller):
             return SubmitOutcome(await self._record(spec, event_id), True, warnings)
 
-    def check(self, manifest: Mapping[str, Any], caller: Caller) -> Sequence[Omission]:
+    def check(self, manifest: Mapping[str, Any], caller: Caller) -> Sequence[FieldWarning]:
         """Return the parts of a manifest that `adopt` would not honour.
 
         Raises:
@@ -124,12 +124,12 @@ class JobSubmitter:
         while (other := self._under_way.get(event_id)) is not None:
             await other.wait()
 
-    def _parse_and_check(self, manifest: Mapping[str, Any], caller: Caller) -> tuple[JobSpec, tuple[Omission, ...]]:
+    def _parse_and_check(self, manifest: Mapping[str, Any], caller: Caller) -> tuple[JobSpec, tuple[FieldWarning, ...]]:
         """Return the job that a manifest describes, without its id, and the parts that are not honoured."""
         parsed = parse(manifest, default_pool=self._backend.pools[0], pool_label=self._backend.pool_label)
         spec = replace(parsed.spec, user=caller.user)
         self._refuse_unknown_pool(spec)
-        return spec, tuple(self._warnings(spec, [*self._backend.omissions(manifest), *parsed.omissions]))
+        return spec, tuple(self._warnings(parsed))
 
     async def _record(self, spec: JobSpec, event_id: str, *, uid: str = "") -> JobRecord:
         """Append the submission under the first free id, with the object that it comes from, if any."""
@@ -224,20 +224,19 @@ class JobSubmitter:
                 f"user {caller.user} has {live} live jobs, and {most} is the most: wait until some have ended"
             )
 
-    def _warnings(self, spec: JobSpec, omissions: Iterable[Any]) -> Iterator[Omission]:
-        """Yield the parts of the manifest that are not honoured, or not now; each field once."""
-        fields: set[str] = set()
-        for omission in omissions:
-            if omission.field not in fields:
-                fields.add(omission.field)
-                yield Omission(field=omission.field, message=omission.message)
+    def _warnings(self, parsed: ParsedManifest) -> Iterator[FieldWarning]:
+        """Yield the fields that have no effect, each once, and whether the job has to wait for nodes."""
+        spec = parsed.spec
+        by_field: dict[str, FieldWarning] = {}
+        for warning in (*self._backend.warnings(parsed), *parsed.warnings):
+            by_field.setdefault(warning.field, warning)
+        yield from by_field.values()
         # Sums over the nodes alone: a submit costs the same however many jobs there are.
         nodes = self._backend.view.live.cluster.nodes(spec.pool).values()
         room = sum(node.usable_gpus // spec.gpus_per_replica for node in nodes)
         if nodes and room < spec.min_replicas:
-            yield Omission(
-                field=_replicas_field(spec), message=_too_big(spec, room, sum(node.usable_gpus for node in nodes))
-            )
+            message = _too_big(spec, room, sum(node.usable_gpus for node in nodes))
+            yield FieldWarning(field=parsed.job.size_path, message=message)
 
 
 def adoption_id(uid: str) -> str:
@@ -255,10 +254,6 @@ def _event_id(user: str, key: str) -> str:
     if len(key) > _MOST_KEY or not key.isprintable():
         raise InvalidField("Idempotency-Key", f"Idempotency-Key: expected 1 to {_MOST_KEY} printable characters")
     return "submit-" + sha256(f"{user}\n{key}".encode()).hexdigest()[:32]
-
-
-def _replicas_field(spec: JobSpec) -> str:
-    return "spec.pytorchReplicaSpecs" if spec.kind == "PyTorchJob" else "spec.mpiReplicaSpecs.Worker.replicas"
 
 
 def _too_big(spec: JobSpec, room: int, gpus: int) -> str:

@@ -17,7 +17,7 @@ from typing import Literal, Self, get_args
 import msgspec
 from msgspec import Struct
 
-from voda.auth import private_files
+from voda.auth import secret_files
 from voda.auth.callers import Caller
 from voda.clock import Clock
 from voda.domain.errors import AlreadyExists, InvalidInput, NotFound, Unauthorized
@@ -56,10 +56,10 @@ class Authenticator:
         self._clock = clock
         self._secret = secret.encode()
         self._admin = sha256().digest()
-        self._stamp = private_files.ABSENT
+        self._stamp = secret_files.ABSENT
         self._callers: Mapping[str, Caller] = {}
         self._is_mounted = False
-        self._mounted_stamps: tuple[private_files.Stamp, ...] = ()
+        self._mounted_stamps: tuple[secret_files.Stamp, ...] = ()
 
     @classmethod
     def open(cls, folder: Path, clock: Clock) -> Self:
@@ -74,8 +74,8 @@ class Authenticator:
             StoreNotWritable: the folder cannot be written.
         """
         # Not from a Clock or a seed: tokens must not be repeatable.
-        access = cls(folder, clock, private_files.write_once(folder / _SECRET, secrets.token_hex(_SECRET_BYTES)))
-        admin = private_files.write_once(folder / _ADMIN_TOKEN, _new_token())
+        access = cls(folder, clock, secret_files.write_once(folder / _SECRET, secrets.token_hex(_SECRET_BYTES)))
+        admin = secret_files.write_once(folder / _ADMIN_TOKEN, _new_token())
         access._admin = sha256(admin.encode()).digest()
         access._load()
         return access
@@ -160,7 +160,7 @@ class Authenticator:
         file, clock = self._writable_file(), self._clock
         assert clock is not None, "a folder that is written has a clock"
         token = _new_token()
-        with private_files.locked(file):
+        with secret_files.locked(file):
             tokens = _read_tokens(file)
             if name == ADMIN or any(other.name == name for other in tokens):
                 raise AlreadyExists(f"user {name} has a token; revoke it first (voda token revoke {name})")
@@ -186,7 +186,7 @@ class Authenticator:
                 f"the admin's token cannot be revoked; to have a new one, remove {file.with_name(_ADMIN_TOKEN)} and"
                 " start voda again"
             )
-        with private_files.locked(file):
+        with secret_files.locked(file):
             tokens = _read_tokens(file)
             left = [token for token in tokens if token.name != name]
             if len(left) == len(tokens):
@@ -222,8 +222,8 @@ class Authenticator:
         secret, admin = _mounted_secret(self._folder / _SECRET), _mounted_secret(self._folder / _ADMIN_TOKEN)
         self._secret, self._admin = secret.encode(), sha256(admin.encode()).digest()
 
-    def _stamps(self) -> tuple[private_files.Stamp, ...]:
-        return () if self._folder is None else tuple(private_files.stamp_of(self._folder / name) for name in _MOUNTED)
+    def _stamps(self) -> tuple[secret_files.Stamp, ...]:
+        return () if self._folder is None else tuple(secret_files.stamp_of(self._folder / name) for name in _MOUNTED)
 
     def _file(self) -> Path:
         if self._folder is None:
@@ -239,7 +239,7 @@ class Authenticator:
 
     def _tokens(self) -> Mapping[str, Caller]:
         """Return token hash -> caller as the file says now: another process may have revoked a token."""
-        if private_files.stamp_of(self._file()) != self._stamp:
+        if secret_files.stamp_of(self._file()) != self._stamp:
             try:
                 self._load()
             except InvalidInput as error:
@@ -251,7 +251,7 @@ class Authenticator:
     def _load(self) -> None:
         file = self._file()
         # Before reading, so that a write meanwhile is noticed next time.
-        self._stamp = private_files.stamp_of(file)
+        self._stamp = secret_files.stamp_of(file)
         self._callers = {token.sha256: Caller(user=token.name, role=token.role) for token in _read_tokens(file)}
 
 
@@ -261,7 +261,7 @@ def _mounted_secret(file: Path) -> str:
     Raises:
         InvalidInput: it is missing or too short.
     """
-    text = private_files.read_file(file).decode("utf-8", "replace").strip()
+    text = secret_files.read_secret(file).decode("utf-8", "replace").strip()
     if len(text) < _SHORTEST:
         state = f"has {len(text)}" if text else "is missing or empty"
         raise InvalidInput(
@@ -277,7 +277,7 @@ def _new_token() -> str:
 
 
 def _read_tokens(file: Path) -> Sequence[Token]:
-    content = private_files.read_file(file)
+    content = secret_files.read_secret(file)
     try:
         return msgspec.json.decode(content, type=list[Token]) if content else []
     except msgspec.MsgspecError as error:
@@ -287,4 +287,4 @@ def _read_tokens(file: Path) -> Sequence[Token]:
 
 
 def _write_tokens(file: Path, tokens: Sequence[Token]) -> None:
-    private_files.replace_content(file, msgspec.json.format(msgspec.json.encode(tokens), indent=2) + b"\n")
+    secret_files.replace_content(file, msgspec.json.format(msgspec.json.encode(tokens), indent=2) + b"\n")

@@ -1,6 +1,6 @@
-"""How many processes train together and which one this is, from what launchers put into the environment.
+"""How many processes train together and which one this is, from the variables that launchers set.
 
-Rule: nobody sets it: one process, rank 0.
+Rule: where none is set, this is the only process, of rank 0.
 """
 
 import os
@@ -22,7 +22,7 @@ def world_size() -> int:
 
 
 class EpochTimer:
-    """Times epochs; one that did not begin under its eyes has no time."""
+    """Times epochs; an epoch whose beginning it did not see has no time."""
 
     def __init__(self) -> None:
         self._began: float | None = None
@@ -38,7 +38,7 @@ class EpochTimer:
 
 
 def numbers(metrics: object) -> dict[str, float]:
-    """Return what of a framework's logs is a number; tensors of one value are."""
+    """Return the numbers in a framework's logs; tensors of one value are numbers."""
     found: dict[str, float] = {}
     for name, value in metrics.items() if isinstance(metrics, Mapping) else ():
         try:

@@ -4,21 +4,18 @@ Rule: epochs count from the job's beginning, so a restarted program must tell `f
 """
 
 import importlib
+from functools import cache
 from typing import Any
 
 from voda.callbacks._distributed import EpochTimer, numbers, rank, world_size
 from voda.report import flush, report
-
-_made: list[type] = []
 
 
 def __getattr__(name: str) -> type:
     """Make the class on first use, because its base is Keras's."""
     if name != "VodaCallback":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if not _made:
-        _made.append(_make(_keras().callbacks.Callback))
-    return _made[0]
+    return _callback_class()
 
 
 def _keras() -> Any:
@@ -28,8 +25,9 @@ def _keras() -> Any:
         return importlib.import_module("tensorflow").keras
 
 
-def _make(base: type) -> type:
-    class VodaCallback(base):  # type: ignore[misc]  # the base is known only now
+@cache
+def _callback_class() -> type:
+    class VodaCallback(_keras().callbacks.Callback):  # type: ignore[misc]  # the base is known only now
         """Reports every epoch: seconds, workers and the logs that are numbers. Rank 0 alone reports."""
 
         def __init__(self) -> None:

@@ -4,25 +4,23 @@ Rule: epochs count from the job's beginning; `train(resume_from_checkpoint=True)
 """
 
 import importlib
+from functools import cache
 from typing import Any
 
 from voda.callbacks._distributed import EpochTimer, numbers
 from voda.report import flush, report
-
-_made: list[type] = []
 
 
 def __getattr__(name: str) -> type:
     """Make the class on first use, because its base is the Trainer's."""
     if name != "VodaCallback":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if not _made:
-        _made.append(_make(importlib.import_module("transformers").TrainerCallback))
-    return _made[0]
+    return _callback_class()
 
 
-def _make(base: type) -> type:
-    class VodaCallback(base):  # type: ignore[misc]  # the base is known only now
+@cache
+def _callback_class() -> type:
+    class VodaCallback(importlib.import_module("transformers").TrainerCallback):  # type: ignore[misc]  # the base is known only now
         """Reports every epoch: seconds, workers and what was logged last. Rank 0 alone reports."""
 
         def __init__(self) -> None:

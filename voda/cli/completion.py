@@ -1,52 +1,52 @@
-"""What the shell completes: names of jobs, nodes, pools and policies.
+"""Shell completion of the names of jobs, nodes, pools and policies.
 
-Rule: it never fails and never keeps the user waiting: who does not answer within a moment completes nothing.
+Rule: it never fails and never waits long: without an answer within a second there are no suggestions.
 """
 
 from pathlib import Path
 
 import typer
 
-from voda.cli.options import Where
+from voda.cli.options import ServerOptions
 from voda.domain.errors import VodaError
 
 _LIMIT_S = 1.0
 
 
 def live_jobs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the live jobs whose names begin so."""
-    return _asked(ctx, "/jobs", "job_id", incomplete, phase="live")
+    """Return the live jobs whose names begin with the text."""
+    return _names_from_server(ctx, "/jobs", "job_id", incomplete, phase="live")
 
 
 def all_jobs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the jobs, ended ones too, whose names begin so."""
-    return _asked(ctx, "/jobs", "job_id", incomplete, sort="-submitted_at")
+    """Return the jobs, ended ones included, whose names begin with the text."""
+    return _names_from_server(ctx, "/jobs", "job_id", incomplete, sort="-submitted_at")
 
 
 def things(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return what `voda get` can list: its kinds, or after one of them the things of that kind."""
+    """Return what `voda get` can list: kinds, or after a kind the things of that kind."""
     kind = next(iter(ctx.params.get("what") or ()), "")
     if kind.startswith("node"):
-        return _asked(ctx, "/nodes", "name", incomplete)
+        return _names_from_server(ctx, "/nodes", "name", incomplete)
     if kind.startswith("pool"):
-        return _asked(ctx, "/pools", "name", incomplete)
+        return _names_from_server(ctx, "/pools", "name", incomplete)
     kinds = [] if kind else [word for word in ("jobs", "nodes", "pools") if word.startswith(incomplete)]
     return [*kinds, *all_jobs(ctx, incomplete)]
 
 
 def pools(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the pools whose names begin so."""
-    return _asked(ctx, "/pools", "name", incomplete)
+    """Return the pools whose names begin with the text."""
+    return _names_from_server(ctx, "/pools", "name", incomplete)
 
 
 def policies(incomplete: str) -> list[str]:
-    """Return the policies whose names begin so."""
+    """Return the policies whose names begin with the text."""
     from voda.policies.registry import policies
 
     return [name for name in policies() if name.startswith(incomplete)]
 
 
-def _asked(ctx: typer.Context, path: str, field: str, incomplete: str, **params: str) -> list[str]:
+def _names_from_server(ctx: typer.Context, path: str, field: str, incomplete: str, **params: str) -> list[str]:
     import asyncio
 
     try:
@@ -56,9 +56,9 @@ def _asked(ctx: typer.Context, path: str, field: str, incomplete: str, **params:
     return [name for name in found if name.startswith(incomplete)]
 
 
-def _where(ctx: typer.Context) -> Where:
+def _where(ctx: typer.Context) -> ServerOptions:
     home, ca = ctx.params.get("home"), ctx.params.get("ca")
-    return Where(
+    return ServerOptions(
         server=ctx.params.get("server") or "",
         token=ctx.params.get("token") or "",
         home=Path(home) if home else None,
@@ -66,13 +66,13 @@ def _where(ctx: typer.Context) -> Where:
     )
 
 
-async def _names(where: Where, path: str, field: str, params: dict[str, str]) -> list[str]:
+async def _names(where: ServerOptions, path: str, field: str, params: dict[str, str]) -> list[str]:
     import asyncio
 
     import msgspec
 
-    from voda.cli.http.client import connected
+    from voda.cli.http.client import open_client
 
-    async with asyncio.timeout(_LIMIT_S), connected(where) as client:
+    async with asyncio.timeout(_LIMIT_S), open_client(where) as client:
         body = await client.get(path, params)
     return [str(item[field]) for item in msgspec.json.decode(body)["items"]]

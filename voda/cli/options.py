@@ -1,6 +1,6 @@
-"""The options that every command shares which asks the server, and how answers are printed.
+"""The options that all commands which ask the server share, and the output formats.
 
-Rule: a command that asks the server takes a `Where` first, and `asks_server` adds the options that fill it.
+Rule: such a command takes a `ServerOptions` as its first parameter; `asks_server` adds the options that fill it.
 """
 
 import enum
@@ -16,7 +16,7 @@ _PANEL = "Server"
 
 
 class Output(enum.StrEnum):
-    """How an answer is printed."""
+    """Output format of an answer."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -32,15 +32,15 @@ OutputOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
-    """Which server, as the user named it."""
+class ServerOptions:
+    """The server, as the user named it."""
 
     server: Annotated[
         str,
         typer.Option(
             "--server",
             metavar="URL",
-            help="By default VODA_SERVER, else the one that runs here.",
+            help="By default VODA_SERVER, else the voda that runs here.",
             rich_help_panel=_PANEL,
         ),
     ] = ""
@@ -49,7 +49,7 @@ class Where:
         typer.Option(
             "--token",
             metavar="TOKEN",
-            help="By default VODA_TOKEN, else the admin's in the folder.",
+            help="By default VODA_TOKEN, else the admin token in the data folder.",
             rich_help_panel=_PANEL,
         ),
     ] = ""
@@ -58,7 +58,7 @@ class Where:
         typer.Option(
             "--home",
             metavar="FOLDER",
-            help="Of the voda that runs here; by default VODA_HOME.",
+            help="Data folder of the voda that runs here; by default VODA_HOME.",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -68,18 +68,18 @@ class Where:
     ] = None
 
 
-def given(**options: object) -> dict[str, object]:
+def provided(**options: object) -> dict[str, object]:
     """Return the options that the user gave."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def asks_server(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with the options of `Where` in the place of its first parameter."""
+    """Return the command with the options of `ServerOptions` in place of its first parameter."""
     _, *own = inspect.signature(command).parameters.values()
-    shared = inspect.signature(Where).parameters.values()
+    shared = inspect.signature(ServerOptions).parameters.values()
 
     def run(**values: object) -> None:
-        where = Where(**{field.name: values.pop(field.name) for field in fields(Where)})  # type: ignore[arg-type]
+        where = ServerOptions(**{field.name: values.pop(field.name) for field in fields(ServerOptions)})  # type: ignore[arg-type]
         command(where, **values)
 
     parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*own, *shared)]

@@ -1,7 +1,7 @@
-"""The port to whatever runs the workers: Kubernetes, this machine's processes, or a simulation.
+"""The port to what runs the workers: Kubernetes, this machine's processes, or a simulation.
 
-What every adapter promises (tests/contract/test_cluster.py): an action can be repeated without harm; an action
-on a job that is gone does nothing; what `observe` shows is what holds GPUs now, wished for or not.
+Every adapter promises (tests/contract/test_cluster.py): an action can be repeated without harm; an action on a job
+that is gone does nothing; `observe` shows what holds GPUs now, whether a plan wants it or not.
 """
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -14,7 +14,7 @@ from voda.domain.plan import Action
 from voda.events.types import ExitCause, JobCancelRequested, JobCompleted, JobFailed, Observation
 
 Notice = Observation | JobCancelRequested
-"""What a cluster tells: what it shows, and that somebody deleted a job there."""
+"""What a cluster reports: observations, and that a user deleted a job there."""
 
 
 class Observed(Struct, frozen=True, kw_only=True):
@@ -28,21 +28,21 @@ class Observed(Struct, frozen=True, kw_only=True):
     ended: Mapping[str, JobCompleted | JobFailed] = {}
     """job id -> how it ended, of the jobs whose end the cluster still remembers."""
     exits: Mapping[str, Mapping[int, ExitCause]] = {}
-    """job id -> worker index -> why it holds nothing any more, of the workers of which the cluster still tells it."""
+    """job id -> worker index -> why it holds nothing any more, where the cluster still knows."""
     objects: Mapping[str, str] | None = None
     """job id -> uid of its object; None where the cluster keeps no objects of jobs."""
     starting: Collection[str] = ()
-    """Ids of the live jobs that the cluster was told to run and that hold no GPUs, as far as `workers` cannot tell of
-    them: their workers wait for room, or for each other."""
+    """Ids of the live jobs that the cluster runs without GPUs yet, so that `workers` does not show them: their workers
+    wait for room, or for each other."""
     sizes: Mapping[str, int] = {}
-    """job id -> workers that the cluster was told to keep of it, as far as others can tell it so too."""
+    """job id -> workers that the cluster keeps of it, where users can change that on the cluster too."""
 
 
 class Cluster(Protocol):
     """A pool of nodes that runs workers."""
 
     async def observe(self) -> Observed:
-        """Return what is there now.
+        """Return what the cluster shows now.
 
         Raises:
             ClusterUnavailable: try again.
@@ -50,7 +50,7 @@ class Cluster(Protocol):
         ...
 
     async def apply(self, action: Action) -> None:
-        """Begin to carry out one action; its outcome is observed, not returned.
+        """Begin to carry out one action; `observe` and `watch` show its outcome.
 
         Raises:
             ClusterUnavailable: try again.

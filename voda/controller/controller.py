@@ -30,25 +30,6 @@ from voda.planner.decide import changes, decide
 from voda.policies.base import Policy, has_queues
 from voda.projections.live import Live
 
-TRIGGERS: Final = frozenset(
-    {
-        "job.submitted",
-        "job.cancel_requested",
-        "job.changed",
-        "job.completed",
-        "job.failed",
-        "job.canceled",
-        "job.priority_changed",
-        "node.joined",
-        "node.changed",
-        "node.left",
-        "worker.refused",
-        "policy.changed",
-        "ratelimit.changed",
-        "leader.elected",
-    }
-)
-"""Types after which a new plan of the pool they are about is due."""
 SPEEDUP_CHANGED: Final = "speedup.changed"
 """Cause of a plan that is due because a job's measured speed changed materially; not an event of its own."""
 
@@ -254,7 +235,7 @@ class Controller:
     def _note_change(self, event: Event) -> None:
         if not isinstance(event.data, JobProgressed):
             self._requeue_at = -math.inf
-        if event.type in TRIGGERS:
+        if event.data.MAKES_PLAN_DUE:
             self._cause = self._cause or event.type
         if isinstance(event.data, JobCancelRequested):
             self._canceling.add(event.data.job_id)

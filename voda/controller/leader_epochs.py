@@ -18,7 +18,7 @@ _FAMILY: Final = "decisions."
 _PAGE: Final = 100
 
 
-class Epochs:
+class LeaderEpochs:
     """Epochs of one log.
 
     Args:

@@ -30,14 +30,12 @@ from voda.events.envelope import Event, Fact
 from voda.events.types import JobCancelRequested
 from voda.metrics import DRIFT_HEALED, LAST_DRIFT, NO_TELEMETRY, Telemetry
 from voda.projections.live import Live
-from voda.reconcilers.resync import overlooked
+from voda.reconcilers.resync import missing_facts
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
 
 _log = logging.getLogger(__name__)
 
-QUIET: Final = frozenset({"job.submitted", "job.registered", "job.progressed", "worker.refused", "action.failed"})
-"""Types after which the cluster needs no look: nothing that is planned or shown has changed by them."""
 RELIST_S: Final = 30.0
 _LOOK_AGAIN_S: Final = 2.0
 """After a look that found something to be doubted."""
@@ -88,8 +86,7 @@ class PoolLoop:
 
     def see(self, event: Event) -> None:
         """Take note of an event that was appended by anybody."""
-        if event.type not in QUIET:
-            self._is_stale = True
+        self._is_stale = self._is_stale or event.data.MAKES_CLUSTER_STALE
         self._wake.set()
 
     async def follow(self) -> None:
@@ -149,7 +146,7 @@ class PoolLoop:
         # What was told before this look is in it already.
         self._notices.clear()
         self._unwritten = None
-        found = overlooked(await self._state(), observed)
+        found = missing_facts(await self._state(), observed)
         # The log may know of objects that the cluster's view has not caught up with: only a second look cancels.
         suspects = tuple(fact for fact in found if isinstance(fact, JobCancelRequested))
         facts = [fact for fact in found if fact not in suspects]
@@ -193,7 +190,7 @@ class PoolLoop:
         """Heal what notices missed: a fact that two looks in a row find missing is recorded."""
         observed = await self._cluster.observe()
         await self._record()
-        found = overlooked(await self._state(), observed)
+        found = missing_facts(await self._state(), observed)
         missing = [fact for fact in found if fact in self._suspects]
         if missing:
             kinds = Counter(fact.TYPE for fact in missing)

@@ -1,6 +1,6 @@
-"""Facts to bytes and back. The only place that knows what an event looks like in the log.
+"""Encodes facts to the bytes of an event, and decodes them. Only this module knows the form of an event in the log.
 
-Rule: a body, once sealed, is never re-encoded; it is stored, exported and imported byte for byte.
+Rule: a sealed body is never encoded again; it is stored, exported and imported byte for byte.
 """
 
 import math
@@ -21,8 +21,8 @@ _encode = msgspec.json.Encoder(order=None).encode
 _from_timestamp = datetime.fromtimestamp
 
 
-class Body(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The stored form of an event, less its position, which only the store knows."""
+class EventBody(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The stored form of an event, without its position, which only the store knows."""
 
     stream: str
     version: int
@@ -38,14 +38,14 @@ class Body(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     data: Raw
 
 
-_decode_body = msgspec.json.Decoder(Body).decode
+_decode_body = msgspec.json.Decoder(EventBody).decode
 
 
 def encode_body(fact: Fact, *, stream: str, version: int, prev: str, epoch: int) -> bytes:
     """Return the stored form of a fact that follows the event of hash `prev` in `stream`.
 
     Raises:
-        InvalidInput: the fact holds what JSON cannot carry (NaN, infinity, half a character), or no time of our era.
+        InvalidInput: JSON cannot represent the fact (NaN, infinity, a lone surrogate), or its time is out of range.
     """
     fact_data = fact.data
     try:
@@ -53,7 +53,7 @@ def encode_body(fact: Fact, *, stream: str, version: int, prev: str, epoch: int)
         if b"null" in data:
             _refuse_lossy(fact)
         return _encode(
-            Body(
+            EventBody(
                 stream=stream,
                 version=version,
                 event_id=fact.event_id,
@@ -69,11 +69,11 @@ def encode_body(fact: Fact, *, stream: str, version: int, prev: str, epoch: int)
             )
         )
     except (ValueError, OverflowError, OSError) as error:
-        raise InvalidInput(f"{fact_data.TYPE} {fact.event_id!a} cannot be written down: {error}") from error
+        raise InvalidInput(f"{fact_data.TYPE} {fact.event_id!a} cannot be encoded: {error}") from error
 
 
 def seal(fact: Fact, *, stream: str, head: Head, epoch: int, position: int) -> Sealed:
-    """Return the event that follows `head` in `stream`, as it will be stored.
+    """Return the event that follows `head` in `stream`, in its stored form.
 
     Raises:
         InvalidInput: see encode_body.
@@ -82,11 +82,11 @@ def seal(fact: Fact, *, stream: str, head: Head, epoch: int, position: int) -> S
     return Sealed(position, body, hash_of(body))
 
 
-def body_of(sealed: Sealed) -> Body:
+def body_of(sealed: Sealed) -> EventBody:
     """Return the stored form of an event, its data still raw.
 
     Raises:
-        LogDamaged: the bytes are not an event.
+        LogDamaged: the bytes are no event.
     """
     try:
         return _decode_body(sealed.body)
@@ -95,7 +95,7 @@ def body_of(sealed: Sealed) -> Body:
 
 
 def unseal(sealed: Sealed) -> Event:
-    """Return the event, lifted to today's schema.
+    """Return the event, upcast to the current schema.
 
     Raises:
         LogDamaged: the bytes are not what was written.
@@ -106,7 +106,7 @@ def unseal(sealed: Sealed) -> Event:
     body = body_of(sealed)
     decoder = _DECODERS.get((body.type, body.schema))
     try:
-        data = decoder.decode(body.data) if decoder else _lifted(body, sealed.position)
+        data = decoder.decode(body.data) if decoder else _upcast(body, sealed.position)
     except msgspec.MsgspecError as error:
         raise LogDamaged(
             f"position {sealed.position}: {body.type} does not fit its schema {body.schema} ({error})",
@@ -128,13 +128,13 @@ def unseal(sealed: Sealed) -> Event:
     )
 
 
-def head_after(sealed: Sealed, body: Body, before: Head) -> Head:
-    """Return the head of the stream once this event is its last."""
+def head_after(sealed: Sealed, body: EventBody, before: Head) -> Head:
+    """Return the head of the stream with this event as its last."""
     return Head(body.version, sealed.hash, max(body.epoch, before.epoch))
 
 
-def refuse_newer(body: Body, position: int) -> type[Data]:
-    """Return the record that a body's data belong to, in today's schema.
+def refuse_newer(body: EventBody, position: int) -> type[Data]:
+    """Return the class of a body's fact, in the current schema.
 
     Raises:
         LogTooNew: the type or schema is unknown to this version.
@@ -148,7 +148,7 @@ def refuse_newer(body: Body, position: int) -> type[Data]:
     return fact
 
 
-def _lifted(body: Body, position: int) -> Data:
+def _upcast(body: EventBody, position: int) -> Data:
     fact = refuse_newer(body, position)
     data: dict[str, Any] = msgspec.json.decode(body.data)
     for schema in range(body.schema, fact.SCHEMA):
@@ -157,7 +157,7 @@ def _lifted(body: Body, position: int) -> Data:
 
 
 def _refuse_lossy(fact: Fact) -> None:
-    """NaN and infinity become null in JSON, and a log with them in could never be read again."""
+    """JSON turns NaN and infinity to null, which could never be decoded again."""
     if (path := _not_finite(msgspec.to_builtins(fact.data))) is not None:
         raise InvalidInput(f"{fact.data.TYPE}: {path or 'a value'} is not a finite number")
 

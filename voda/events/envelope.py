@@ -1,6 +1,6 @@
-"""The envelope: what every event carries beside its data, and the seal that proves its bytes.
+"""The envelope of an event: its metadata, and the hash that proves its bytes.
 
-Rule: an event's hash covers its body, and its body holds the hash of its predecessor in the same stream.
+Rule: an event's hash covers its body, and its body has the hash of the event before it in the same stream.
 """
 
 from hashlib import sha256
@@ -12,11 +12,11 @@ from voda.events.types import AnyFact
 GENESIS = "0" * 64
 """Hash before the first event of a stream."""
 ANY_VERSION = -1
-"""Expected version of a writer who does not care what was written before."""
+"""Expected version of an append that is valid at any version of the stream."""
 
 
 class Fact(Struct, frozen=True, kw_only=True, gc=False):
-    """What somebody wants recorded; the store makes an Event of it."""
+    """A fact to be recorded; the store makes it an Event."""
 
     data: AnyFact
     event_id: str
@@ -44,7 +44,7 @@ class Event(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Head(Struct, frozen=True, gc=False):
-    """The last event of one stream. A stream never written to has version 0."""
+    """The last event of one stream. An empty stream has version 0."""
 
     version: int = 0
     hash: str = GENESIS
@@ -61,7 +61,7 @@ class Sealed(Struct, frozen=True, gc=False):
 
     @property
     def is_intact(self) -> bool:
-        """Whether the body is what was written."""
+        """Whether the hash fits the body."""
         # A damaged database may hold text where its column promises bytes.
         return type(self.body) is bytes and hash_of(self.body) == self.hash
 

@@ -1,6 +1,6 @@
-"""How a plan and the fact that changes it fit together.
+"""Applies an adopted plan's differences to the plan before it.
 
-Rule: a fact holds differences only; this fold is the one way to turn it back into a whole plan.
+Rule: the fact has differences only; a whole plan is made from it here alone.
 """
 
 from voda.domain.plan import Plan
@@ -34,10 +34,10 @@ def adopted(old: Plan, fact: PlanAdopted, decided_at: float) -> Plan:
 
 
 def fold(fact: PlanAdopted, placement: dict[str, tuple[str, ...]], reasons: dict[str, str]) -> None:
-    """Change a plan's placement and reasons in place; for those who fold many plans and want the last one only."""
+    """Change a plan's placement and reasons in place; for callers that fold many plans and need only the last."""
     for job_id in fact.released:
         placement.pop(job_id, None)
-        # Released without a word means that the job has ended: nobody will ask any more.
+        # Released without a reason: the job has ended, and needs none.
         reasons.pop(job_id, None)
     placement.update(fact.placed)
     reasons.update(fact.reasons)

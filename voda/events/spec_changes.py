@@ -1,4 +1,4 @@
-"""What a change of wishes makes of a job's spec; every projection that keeps specs folds it by this."""
+"""Applies a requested change to a job's spec, for all projections that hold specs."""
 
 from msgspec.structs import replace
 
@@ -7,7 +7,7 @@ from voda.events.types import JobChanged
 
 
 def respecified(spec: JobSpec, fact: JobChanged) -> JobSpec:
-    """Return the spec after the change: bounds win over the request, impossible bounds change nothing."""
+    """Return the spec after the change: the request is clamped to the bounds; impossible bounds change nothing."""
     least = fact.min_replicas or spec.min_replicas
     most = fact.max_replicas or spec.max_replicas
     if not 1 <= least <= most <= MOST_REPLICAS:

@@ -17,6 +17,10 @@ class Data(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     TYPE: ClassVar[str]
     SCHEMA: ClassVar[int] = 1
+    MAKES_PLAN_DUE: ClassVar[bool] = False
+    """Whether the pool it concerns needs a new plan."""
+    MAKES_CLUSTER_STALE: ClassVar[bool] = True
+    """Whether the cluster may differ from the plan after it: the plan or what the cluster shows has changed."""
 
     @property
     def stream(self) -> str:
@@ -50,6 +54,8 @@ class PoolFact(Data, frozen=True, kw_only=True):
 class JobSubmitted(Data, frozen=True, kw_only=True):
     TYPE = "job.submitted"
     SCHEMA = 2
+    MAKES_PLAN_DUE = True
+    MAKES_CLUSTER_STALE = False
     spec: JobSpec
 
     @property
@@ -59,6 +65,7 @@ class JobSubmitted(Data, frozen=True, kw_only=True):
 
 class JobCancelRequested(JobFact, frozen=True, kw_only=True):
     TYPE = "job.cancel_requested"
+    MAKES_PLAN_DUE = True
     reason: str = ""
 
 
@@ -66,6 +73,7 @@ class JobChanged(JobFact, frozen=True, kw_only=True):
     """New wishes for a live job; None = as before."""
 
     TYPE = "job.changed"
+    MAKES_PLAN_DUE = True
     min_replicas: int | None = None
     max_replicas: int | None = None
     requested_replicas: int | None = None
@@ -77,6 +85,7 @@ class PolicyChanged(PoolFact, frozen=True, kw_only=True):
     """The pool is decided differently from here on; None = as before."""
 
     TYPE = "policy.changed"
+    MAKES_PLAN_DUE = True
     policy: str | None = None
     placer: str | None = None
     tiresias_demote_gpu_s: float | None = None
@@ -89,6 +98,7 @@ class PolicyChanged(PoolFact, frozen=True, kw_only=True):
 
 class RatelimitChanged(PoolFact, frozen=True, kw_only=True):
     TYPE = "ratelimit.changed"
+    MAKES_PLAN_DUE = True
     ratelimit_s: float
 
 
@@ -97,6 +107,7 @@ class RatelimitChanged(PoolFact, frozen=True, kw_only=True):
 
 class NodeJoined(Data, frozen=True, kw_only=True):
     TYPE = "node.joined"
+    MAKES_PLAN_DUE = True
     node: Node
 
     @property
@@ -106,6 +117,7 @@ class NodeJoined(Data, frozen=True, kw_only=True):
 
 class NodeChanged(Data, frozen=True, kw_only=True):
     TYPE = "node.changed"
+    MAKES_PLAN_DUE = True
     node: Node
 
     @property
@@ -115,6 +127,7 @@ class NodeChanged(Data, frozen=True, kw_only=True):
 
 class NodeLeft(Data, frozen=True, kw_only=True):
     TYPE = "node.left"
+    MAKES_PLAN_DUE = True
     name: str
     pool: str = "default"
     reason: str = ""
@@ -128,6 +141,7 @@ class JobRegistered(JobFact, frozen=True, kw_only=True):
     """The cluster has an object for the job, known by its uid from now on; of kinds of clusters that keep objects."""
 
     TYPE = "job.registered"
+    MAKES_CLUSTER_STALE = False
     uid: str
     """Empty: the object known before is no longer the job's, and another one will be."""
     kind: str = ""
@@ -140,6 +154,8 @@ class WorkerRefused(JobFact, frozen=True, kw_only=True):
     """
 
     TYPE = "worker.refused"
+    MAKES_PLAN_DUE = True
+    MAKES_CLUSTER_STALE = False
     node: str
     reason: str = ""
     """Such as `2 CPUs free, 4 needed`; empty: the node can take one again."""
@@ -180,6 +196,7 @@ class JobProgressed(JobFact, frozen=True, kw_only=True):
     """One or more epochs were finished since the last report."""
 
     TYPE = "job.progressed"
+    MAKES_CLUSTER_STALE = False
     epochs_done: float
     """In all, since the job's beginning."""
     workers: int
@@ -194,12 +211,14 @@ class JobProgressed(JobFact, frozen=True, kw_only=True):
 
 class JobCompleted(JobFact, frozen=True, kw_only=True):
     TYPE = "job.completed"
+    MAKES_PLAN_DUE = True
 
 
 class JobFailed(JobFact, frozen=True, kw_only=True):
     """The job failed for good."""
 
     TYPE = "job.failed"
+    MAKES_PLAN_DUE = True
     reason: str
 
 
@@ -207,12 +226,14 @@ class JobCanceled(JobFact, frozen=True, kw_only=True):
     """A requested cancellation is done: the workers are gone."""
 
     TYPE = "job.canceled"
+    MAKES_PLAN_DUE = True
 
 
 class ActionFailed(JobFact, frozen=True, kw_only=True):
     """The cluster refused or missed what the plan asks for; the reconciler tries again."""
 
     TYPE = "action.failed"
+    MAKES_CLUSTER_STALE = False
     action: str
     error: str
     attempt: int = 1
@@ -229,6 +250,7 @@ class LeaderElected(Data, frozen=True, kw_only=True):
     """First record of a leadership: from here on the store refuses decisions of lower epochs."""
 
     TYPE = "leader.elected"
+    MAKES_PLAN_DUE = True
     pool: str
     """Empty: of all pools; a replica claims its epoch by it, before it leads them one by one."""
     leader: str
@@ -267,6 +289,7 @@ class JobPriorityChanged(Data, frozen=True, kw_only=True):
     """A policy moved the job to another of its queues (Tiresias: 0 = high, 1 = low)."""
 
     TYPE = "job.priority_changed"
+    MAKES_PLAN_DUE = True
     pool: str
     job_id: str
     queue_level: int

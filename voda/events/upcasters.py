@@ -1,6 +1,6 @@
-"""Old schemas of released facts, lifted one step at a time to the schema of today.
+"""Converts facts of old schemas to the current schema, one schema at a time.
 
-Rule: an entry takes the plain data of (type, schema) and returns that of schema + 1; it is never removed.
+Rule: an entry takes the decoded data of (type, schema) and returns those of schema + 1; it is never removed.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def _job_submitted_1(data: dict[str, Any]) -> dict[str, Any]:
-    """Schema 1 spoke the ancestor's words: accelerator, num_proc, min_num_proc, max_num_proc."""
+    """Rename the fields of schema 1: accelerator, num_proc, min_num_proc, max_num_proc."""
     words = {
         "accelerator": "pool",
         "num_proc": "requested_replicas",

@@ -1,4 +1,4 @@
-"""The command lines and environments that start a program, by mpirun or torchrun. Pure.
+"""Makes the command lines and environments that start a program by mpirun or torchrun. Pure.
 
 Rule: every process of the program gets SIGTERM and the whole grace for its checkpoint. mpirun does not do that by
 itself: on SIGTERM it kills its processes after a quarter of a second, and as soon as one of them has ended otherwise
@@ -13,7 +13,7 @@ from pathlib import Path
 from voda.launcher.hosts import Layout
 
 RUN_DIR = "VODA_RUN_DIR"
-"""Names the launcher's own folder in the environment of all it starts, which tells them from other processes."""
+"""Names the launcher's own folder in the environment of all it starts, which marks them as its processes."""
 
 # What the shell around each process has to hold:
 # - the program ignores SIGUSR2, which mpirun sends to the whole process group; a second one changes nothing;
@@ -66,14 +66,14 @@ _FORWARDED = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class LaunchCommand:
     """How to start a program."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
 
 
-def mpirun(program: Sequence[str], layout: Layout, env: Mapping[str, str], *, folder: Path) -> Command:
+def mpirun(program: Sequence[str], layout: Layout, env: Mapping[str, str], *, folder: Path) -> LaunchCommand:
     """Return the mpirun command for a program, for Open MPI 4 and 5.
 
     Args:
@@ -90,10 +90,10 @@ def mpirun(program: Sequence[str], layout: Layout, env: Mapping[str, str], *, fo
     settings |= {name: str(hostfile) for name in _DEFAULT_HOSTFILES if name in env}
     # Ranks that wait must let others have the core: slots may be more than cores, and jobs may share a machine.
     own.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
-    return Command(argv=[*argv, *forwarded, "/bin/sh", "-c", SHELL, "voda", *program], env={**own, **settings})
+    return LaunchCommand(argv=[*argv, *forwarded, "/bin/sh", "-c", SHELL, "voda", *program], env={**own, **settings})
 
 
-def torchrun(program: Sequence[str], layout: Layout, env: Mapping[str, str], *, folder: Path) -> Command:
+def torchrun(program: Sequence[str], layout: Layout, env: Mapping[str, str], *, folder: Path) -> LaunchCommand:
     """Return the torchrun command for a program on this machine.
 
     `python` before a script is left out, because torchrun puts its own there.
@@ -103,7 +103,7 @@ def torchrun(program: Sequence[str], layout: Layout, env: Mapping[str, str], *, 
     # --standalone takes a free port, so that two programs on one machine do not meet.
     argv = ["torchrun", "--standalone", "--nnodes=1", f"--nproc-per-node={layout.size}", "--max-restarts=0"]
     rest = program[1:] if is_script else ["--no-python", *program]
-    return Command(argv=[*argv, *rest], env={**_common(layout, env), RUN_DIR: str(folder.parent)})
+    return LaunchCommand(argv=[*argv, *rest], env={**_common(layout, env), RUN_DIR: str(folder.parent)})
 
 
 def hostfile_text(layout: Layout) -> str:

@@ -1,4 +1,4 @@
-"""Asks the discovery script, and the file of devices, what there is now.
+"""Runs the discovery script and reads the file of devices.
 
 Rule: whatever a script does (hang, print for ever, fail), the answer is a layout or one clear sentence, in bounded
 time and memory.
@@ -47,8 +47,8 @@ class Discovery:
         self._devices_file = devices_file
         self._timeout_s = timeout_s
 
-    async def look(self) -> Layout:
-        """Return all slots that there are.
+    async def list_hosts(self) -> Layout:
+        """Return all slots that there are now.
 
         Raises:
             ClusterUnavailable: the script failed; another try may succeed.
@@ -69,7 +69,7 @@ class Discovery:
             raise ClusterUnavailable(f"{self._script} cannot be run: {error.strerror}") from error
         try:
             async with asyncio.timeout(self._timeout_s):
-                await listener.heard
+                await listener.ended
         except TimeoutError as error:
             raise ClusterUnavailable(f"{self._script} took longer than {self._timeout_s:g} s") from error
         finally:
@@ -93,39 +93,39 @@ class Discovery:
 
 
 class _Listener(asyncio.SubprocessProtocol):
-    """Hears what a script prints.
+    """Collects what a script prints.
 
     Args:
-        heard: done when the script has ended and closed its outputs; fails when it prints too much.
-        closed: done when nothing of it is open on our side.
+        ended: done when the script has ended and closed its outputs; fails when it prints too much.
+        closed: done when the transport is closed.
     """
 
-    def __init__(self, heard: asyncio.Future[None], closed: asyncio.Future[None]) -> None:
-        self.heard, self.closed = heard, closed
+    def __init__(self, ended: asyncio.Future[None], closed: asyncio.Future[None]) -> None:
+        self.ended, self.closed = ended, closed
         self._printed = {1: bytearray(), 2: bytearray()}
 
     def text(self, descriptor: int) -> str:
-        """Return what came by standard output, 1, or standard error, 2."""
+        """Return what it printed to standard output, 1, or standard error, 2."""
         return self._printed[descriptor].decode(errors="replace")
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """See asyncio.SubprocessProtocol."""
-        if self.heard.done():
+        if self.ended.done():
             return
         self._printed[fd] += data
         if len(self._printed[fd]) > MOST_BYTES:
             too_much = f"the host discovery script printed more than {MOST_BYTES} bytes, expected a few lines"
-            self.heard.set_exception(InvalidInput(too_much))
+            self.ended.set_exception(InvalidInput(too_much))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.SubprocessProtocol."""
         self.closed.set_result(None)
-        if not self.heard.done():
-            self.heard.set_result(None)
+        if not self.ended.done():
+            self.ended.set_result(None)
 
 
 async def _end(transport: asyncio.SubprocessTransport, listener: _Listener) -> None:
-    """End the script and whatever it started in its session: that may hold the outputs when the script has ended."""
+    """End the script and all processes of its session: they may hold the outputs after the script has ended."""
     if not listener.closed.done():
         with suppress(ProcessLookupError):
             os.killpg(transport.get_pid(), signal.SIGKILL)

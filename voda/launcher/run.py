@@ -1,6 +1,6 @@
-"""The launcher at work: turns looks, ends and signals into happenings, and carries out what `steps` answers.
+"""The loop of the launcher: turns hosts, exits and signals into events, and carries out what `step` answers.
 
-Rule: this is the only place that waits; whatever is decided is decided in `steps`.
+Rule: this is the only place that waits; every decision is taken in `step`.
 """
 
 import asyncio
@@ -15,23 +15,23 @@ from voda.domain.errors import ClusterUnavailable, InvalidInput
 from voda.launcher import commands, program
 from voda.launcher.discovery import Discovery
 from voda.launcher.hosts import Layout
-from voda.launcher.orphan_killer import guarded
-from voda.launcher.output import Tail
+from voda.launcher.orphan_killer import killing_orphans
+from voda.launcher.output import LAST_LINES, new_tail
 from voda.launcher.state_machine import (
-    Act,
-    Blind,
-    Ended,
-    Happening,
+    DiscoveryFailed,
+    EndSignalled,
+    HostsListed,
     Kill,
+    LauncherAction,
+    LauncherEvent,
+    LauncherState,
     Leave,
-    Looked,
+    ProgramExited,
     Rules,
     Say,
     Signal,
     Start,
-    State,
     Tick,
-    Told,
     step,
 )
 
@@ -39,7 +39,7 @@ Starter = Literal["mpirun", "torchrun"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class LaunchSpec:
     """What to keep running."""
 
     program: Sequence[str]
@@ -57,22 +57,22 @@ class Launcher:
         job: the program.
         discovery: finds the hosts.
         rules: what the user asked for.
-        interval_s: between two looks at the hosts.
+        interval_s: between two runs of the discovery script.
         say: tells the user a sentence.
     """
 
     def __init__(
-        self, job: Job, *, discovery: Discovery, rules: Rules, interval_s: float, say: Callable[[str], None]
+        self, job: LaunchSpec, *, discovery: Discovery, rules: Rules, interval_s: float, say: Callable[[str], None]
     ) -> None:
         self._job = job
         self._discovery = discovery
         self._rules = rules
         self._interval_s = interval_s
         self._say = say
-        self._state = State()
-        self._happenings: asyncio.Queue[Happening] = asyncio.Queue()
+        self._state = LauncherState()
+        self._events: asyncio.Queue[LauncherEvent] = asyncio.Queue()
         self._running: program.RunningProgram | None = None
-        self._tail = Tail()
+        self._tail = new_tail()
         self._starts = 0
 
     async def run(self) -> int:
@@ -83,10 +83,10 @@ class Launcher:
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._happenings.put_nowait, Told())
+            loop.add_signal_handler(number, self._events.put_nowait, EndSignalled())
         with tempfile.TemporaryDirectory(prefix="voda-run-", ignore_cleanup_errors=True) as folder:
             try:
-                async with guarded(Path(folder)), asyncio.TaskGroup() as group:
+                async with killing_orphans(Path(folder)), asyncio.TaskGroup() as group:
                     watch = group.create_task(self._watch())
                     try:
                         return await self._work(Path(folder), group)
@@ -100,37 +100,37 @@ class Launcher:
     async def _work(self, folder: Path, group: asyncio.TaskGroup) -> int:
         loop = asyncio.get_running_loop()
         while True:
-            happening = await self._next(self._state.due - loop.time())
-            self._state, acts = step(self._state, happening, self._rules, loop.time())
-            for act in acts:
-                if isinstance(act, Leave):
-                    return self._leave(act)
-                await self._carry_out(act, folder, group)
+            event = await self._next(self._state.due - loop.time())
+            self._state, actions = step(self._state, event, self._rules, loop.time())
+            for action in actions:
+                if isinstance(action, Leave):
+                    return self._leave(action)
+                await self._carry_out(action, folder, group)
 
-    async def _next(self, timeout_s: float) -> Happening:
+    async def _next(self, timeout_s: float) -> LauncherEvent:
         try:
             async with asyncio.timeout(None if timeout_s == float("inf") else max(0.0, timeout_s)):
-                return await self._happenings.get()
+                return await self._events.get()
         except TimeoutError:
             return Tick()
 
-    async def _carry_out(self, act: Act, folder: Path, group: asyncio.TaskGroup) -> None:
-        match act:
+    async def _carry_out(self, action: LauncherAction, folder: Path, group: asyncio.TaskGroup) -> None:
+        match action:
             case Say(text):
                 self._say(text)
             case Start(layout):
                 await self._start(layout, folder, group)
             case Signal() if self._running:
-                group.create_task(self._tell(self._running))
+                group.create_task(self._signal_end(self._running))
             case Kill() if self._running:
                 group.create_task(self._running.kill())
             case Signal() | Kill() | Leave():
                 pass
             case _:
-                assert_never(act)
+                assert_never(action)
 
     async def _start(self, layout: Layout, folder: Path, group: asyncio.TaskGroup) -> None:
-        # A fresh folder each time: what an mpirun that was killed left behind is in nobody's way.
+        # A fresh folder each time: what a killed mpirun left behind does not get in the way.
         self._starts += 1
         own = folder / str(self._starts)
         own.mkdir()
@@ -141,7 +141,7 @@ class Launcher:
                 " or a PyTorchJob, each of whose workers runs torchrun"
             )
         made = commands.mpirun if self._job.starter == "mpirun" else commands.torchrun
-        self._tail = Tail()
+        self._tail = new_tail()
         command = made(self._job.program, layout, self._job.env, folder=own)
         self._running = await program.start(command, folder=own, tail=self._tail)
         group.create_task(self._await_end(self._running))
@@ -150,24 +150,24 @@ class Launcher:
         code = await running.wait()
         if running is self._running:
             self._running = None
-        self._happenings.put_nowait(Ended(code))
+        self._events.put_nowait(ProgramExited(code))
 
-    async def _tell(self, running: program.RunningProgram) -> None:
+    async def _signal_end(self, running: program.RunningProgram) -> None:
         is_mpirun = self._job.starter == "mpirun"
         # torchrun passes SIGTERM on by itself, and would break off its own end at the second one.
-        await running.tell(signal.SIGUSR2 if is_mpirun else signal.SIGTERM, again=is_mpirun)
+        await running.signal_end(signal.SIGUSR2 if is_mpirun else signal.SIGTERM, again=is_mpirun)
 
     async def _watch(self) -> None:
         while True:
             try:
-                self._happenings.put_nowait(Looked(await self._discovery.look()))
+                self._events.put_nowait(HostsListed(await self._discovery.list_hosts()))
             except (ClusterUnavailable, InvalidInput) as error:
-                self._happenings.put_nowait(Blind(str(error)))
+                self._events.put_nowait(DiscoveryFailed(str(error)))
             await asyncio.sleep(self._interval_s)
 
-    def _leave(self, act: Leave) -> int:
-        if act.text:
-            self._say(act.text)
-        if act.shows_output and (lines := self._tail.text()):
-            self._say("its last lines:\n" + "\n".join(f"  | {line}" for line in lines))
-        return act.code
+    def _leave(self, action: Leave) -> int:
+        if action.text:
+            self._say(action.text)
+        if action.shows_output and (lines := self._tail.text().decode(errors="replace").splitlines()[-LAST_LINES:]):
+            self._say("its last lines:\n" + "\n".join(f"  | {line.rstrip()}" for line in lines))
+        return action.code

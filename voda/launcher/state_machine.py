@@ -1,4 +1,4 @@
-"""What the launcher does next: a pure state machine from what happened to what to do.
+"""What the launcher does next: a pure function from its state and an event to its next state and actions.
 
 Rule: a failure while the hosts changed is a resize. That is known only a moment later, when the script has been
 asked again, so a failed program is given up at the end of a pause and not at its beginning.
@@ -6,36 +6,39 @@ asked again, so a failed program is given up at the end of a pause and not at it
 
 import enum
 import math
-from dataclasses import dataclass, replace
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from voda.launcher.hosts import Layout, allot
 
-EXIT_STOPPED = 143
+EXIT_STOPPED: Final = 143
 """128 + SIGTERM: what a shell shows of a process that was asked to end."""
-HEALTHY_S = 600.0
+HEALTHY_S: Final = 600.0
 """A program that ran this long before it failed begins a new count of failures."""
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-VERDICT_S = 2.0
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 60.0
+_GIVE_UP_AFTER_S: Final = 2.0
 """How long after its last failure a program is given up."""
-VERDICT_LOOKS = 2
-BLIND_S = 60.0
+_GIVE_UP_AFTER_ANSWERS: Final = 2
+NO_HOSTS_S: Final = 60.0
 """How long nothing runs while the script fails, until the launcher gives up."""
 
 
-class Phase(enum.Enum):
-    """What the launcher is about."""
+class LauncherPhase(enum.Enum):
+    """What the launcher is doing."""
 
     WAITING = "waiting"
     """For enough slots."""
     RUNNING = "running"
     STOPPING = "stopping"
-    """The program was told to end."""
+    """The program has been signalled to end."""
     PAUSING = "pausing"
     """The program failed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class Rules(Struct, frozen=True, kw_only=True):
     """What the user asked for."""
 
     min_np: int = 1
@@ -47,16 +50,15 @@ class Rules:
     """How long a longer list of hosts must stay as it is before the program is grown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class LauncherState(Struct, frozen=True, kw_only=True):
     """Where the launcher stands."""
 
-    phase: Phase = Phase.WAITING
+    phase: LauncherPhase = LauncherPhase.WAITING
     since: float = 0.0
     """Begin of the phase."""
     due: float = math.inf
     """When something is due even if nothing happens."""
-    found: Layout | None = None
+    listed: Layout | None = None
     """What the script listed last; None before its first answer."""
     used: Layout | None = None
     """Where the program runs, or ran last."""
@@ -64,77 +66,67 @@ class State:
     """In a row."""
     code: int = 0
     """Exit code of the last failure."""
-    looks: int = 0
-    """Answers of the script, good or bad, since the begin of the phase."""
-    blind_since: float | None = None
+    answers: int = 0
+    """Of the script, good or bad, since the begin of the phase."""
+    failing_since: float | None = None
     """When the script began to fail; None while it answers."""
-    settling: Layout | None = None
-    """The growth that must prove lasting, since `settling_since`."""
-    settling_since: float = 0.0
-    is_leaving: bool = False
-    """Whether the launcher itself was told to end."""
+    growth: Layout | None = None
+    """A larger layout that must stay listed before it is used."""
+    growth_since: float = 0.0
+    is_ending: bool = False
+    """Whether the launcher itself was signalled to end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Looked:
+class HostsListed(Struct, frozen=True):
     """The script listed hosts."""
 
-    found: Layout
+    layout: Layout
 
 
-@dataclass(frozen=True, slots=True)
-class Blind:
+class DiscoveryFailed(Struct, frozen=True):
     """The script failed."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class ProgramExited(Struct, frozen=True):
     """The program ended; code as a shell shows it."""
 
     code: int
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """The launcher itself was told to end."""
+class EndSignalled(Struct, frozen=True):
+    """The launcher itself was signalled to end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Nothing happened until `State.due`."""
+class Tick(Struct, frozen=True):
+    """Nothing happened until `LauncherState.due`."""
 
 
-Happening = Looked | Blind | Ended | Told | Tick
+LauncherEvent = HostsListed | DiscoveryFailed | ProgramExited | EndSignalled | Tick
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """Start the program."""
 
     layout: Layout
 
 
-@dataclass(frozen=True, slots=True)
-class Signal:
-    """Tell the program to write its checkpoint and end."""
+class Signal(Struct, frozen=True):
+    """Signal the program to write its checkpoint and end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(Struct, frozen=True):
     """End the program now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Say:
+class Say(Struct, frozen=True):
     """Tell the user."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(Struct, frozen=True):
     """End the launcher."""
 
     code: int
@@ -143,69 +135,71 @@ class Leave:
     """Whether the program's last lines tell why."""
 
 
-Act = Start | Signal | Kill | Say | Leave
-Step = tuple[State, tuple[Act, ...]]
+LauncherAction = Start | Signal | Kill | Say | Leave
+Step = tuple[LauncherState, tuple[LauncherAction, ...]]
 
 
-def step(state: State, happening: Happening, rules: Rules, now: float) -> Step:
+def step(state: LauncherState, event: LauncherEvent, rules: Rules, now: float) -> Step:
     """Return the next state and what to do now; `now` in seconds of a clock that only runs forwards."""
-    match happening:
-        case Looked(found):
-            seen = replace(state, found=found, looks=state.looks + 1, blind_since=None)
-            return _looked(seen, rules, now)
-        case Blind(reason):
-            return _blind(state, reason, now)
-        case Ended(code):
-            return _ended(state, code, rules, now)
-        case Told():
-            return _told(state, rules, now)
+    match event:
+        case HostsListed(layout):
+            answered = replace(state, listed=layout, answers=state.answers + 1, failing_since=None)
+            return _on_hosts(answered, rules, now)
+        case DiscoveryFailed(reason):
+            return _on_discovery_failure(state, reason, now)
+        case ProgramExited(code):
+            return _on_exit(state, code, rules, now)
+        case EndSignalled():
+            return _on_end_signal(state, rules, now)
         case Tick():
-            return _overdue(state, rules, now)
+            return _on_due(state, rules, now)
 
 
-def wanted(state: State, rules: Rules) -> Layout | None:
+def goal_layout(state: LauncherState, rules: Rules) -> Layout | None:
     """Return where the program shall run; None while there are too few slots."""
-    if state.found is None or state.found.size < rules.min_np:
+    if state.listed is None or state.listed.size < rules.min_np:
         return None
-    return allot(state.found, rules.max_np or state.found.size, state.used)
+    return allot(state.listed, rules.max_np or state.listed.size, state.used)
 
 
-def _looked(state: State, rules: Rules, now: float) -> Step:
-    goal = wanted(state, rules)
+def _on_hosts(state: LauncherState, rules: Rules, now: float) -> Step:
+    goal = goal_layout(state, rules)
     match state.phase:
-        case Phase.WAITING:
-            # What is short is told once, when the waiting begins.
-            return _begin(state, rules, now, news="" if state.looks > 1 else "waits")
-        case Phase.RUNNING if goal == state.used:
-            return replace(state, settling=None), ()
-        case Phase.RUNNING:
+        case LauncherPhase.WAITING:
+            # Say what is missing once, when the waiting begins.
+            return _begin(state, rules, now, news="" if state.answers > 1 else "waits for slots")
+        case LauncherPhase.RUNNING if goal == state.used:
+            return replace(state, growth=None), ()
+        case LauncherPhase.RUNNING:
             return _changed(state, goal, rules, now)
-        case Phase.PAUSING if goal != state.used:
+        case LauncherPhase.PAUSING if goal != state.used:
             # The hosts went away under the program: it was right to fail.
-            return _begin(replace(state, failures=state.failures - 1), rules, now, news="the hosts changed")
-        case Phase.PAUSING:
-            return _overdue(state, rules, now)
-        case Phase.STOPPING:
+            return _begin(
+                replace(state, failures=state.failures - 1), rules, now, news="the hosts changed, waits for slots"
+            )
+        case LauncherPhase.PAUSING:
+            return _on_due(state, rules, now)
+        case LauncherPhase.STOPPING:
             return state, ()
 
 
-def _blind(state: State, reason: str, now: float) -> Step:
-    is_new = state.blind_since is None
-    seen = replace(state, looks=state.looks + 1, blind_since=now if state.blind_since is None else state.blind_since)
-    if state.phase is Phase.WAITING and seen.blind_since is not None and now - seen.blind_since >= BLIND_S:
-        return seen, (Leave(1, f"gives up: for {BLIND_S:.0f} s there has been no list of hosts: {reason}"),)
-    return seen, (Say(f"cannot see the hosts: {reason}"),) if is_new else ()
+def _on_discovery_failure(state: LauncherState, reason: str, now: float) -> Step:
+    since = now if state.failing_since is None else state.failing_since
+    failing = replace(state, answers=state.answers + 1, failing_since=since)
+    if state.phase is LauncherPhase.WAITING and now - since >= NO_HOSTS_S:
+        return failing, (Leave(1, f"gives up: for {NO_HOSTS_S:.0f} s there has been no list of hosts: {reason}"),)
+    return failing, (Say(f"cannot list the hosts: {reason}"),) if state.failing_since is None else ()
 
 
-def _changed(state: State, goal: Layout | None, rules: Rules, now: float) -> Step:
-    """Stop the program for another layout, unless it is a growth that has yet to prove lasting."""
+def _changed(state: LauncherState, goal: Layout | None, rules: Rules, now: float) -> Step:
+    """Stop the program for another layout, unless it is a growth that has to stay listed first."""
     if goal is not None and rules.settle_s and _is_growth(state.used, goal):
-        if state.settling != goal:
-            return replace(state, settling=goal, settling_since=now), ()
-        if now - state.settling_since < rules.settle_s:
+        if state.growth != goal:
+            return replace(state, growth=goal, growth_since=now), ()
+        if now - state.growth_since < rules.settle_s:
             return state, ()
     size = state.used.size if state.used else 0
-    listed = state.found.size if state.found else 0
+    listed = state.listed.size if state.listed else 0
     why = f"{size} -> {goal}" if goal else f"{listed} slots are left, fewer than --min-np {rules.min_np}"
     return _stop(state, rules, now, news=f"resizes: {why}")
 
@@ -214,64 +208,71 @@ def _is_growth(used: Layout | None, goal: Layout) -> bool:
     return used is not None and all(goal.slots.get(host, 0) >= slots for host, slots in used.slots.items())
 
 
-def _stop(state: State, rules: Rules, now: float, *, news: str) -> Step:
-    stopping = replace(state, phase=Phase.STOPPING, since=now, due=now + rules.grace_s, looks=0, settling=None)
+def _stop(state: LauncherState, rules: Rules, now: float, *, news: str) -> Step:
+    stopping = replace(state, phase=LauncherPhase.STOPPING, since=now, due=now + rules.grace_s, answers=0, growth=None)
     return stopping, (Say(f"{news}; the program has {rules.grace_s:g} s for its checkpoint"), Signal())
 
 
-def _begin(state: State, rules: Rules, now: float, *, news: str) -> Step:
+def _begin(state: LauncherState, rules: Rules, now: float, *, news: str) -> Step:
     """Start the program, or wait until it can be."""
-    goal = wanted(state, rules)
+    goal = goal_layout(state, rules)
     if goal is not None:
-        running = replace(state, phase=Phase.RUNNING, since=now, due=math.inf, used=goal, looks=0)
+        running = replace(state, phase=LauncherPhase.RUNNING, since=now, due=math.inf, used=goal, answers=0)
         return running, (Say(f"starts {goal}"), Start(goal))
-    waiting = replace(state, phase=Phase.WAITING, since=now, due=math.inf, looks=max(1, state.looks))
-    listed = 0 if state.found is None else state.found.size
-    short = Say(f"{news}: {listed} slots are listed, at least {rules.min_np} are needed (--min-np)")
+    waiting = replace(state, phase=LauncherPhase.WAITING, since=now, due=math.inf, answers=max(1, state.answers))
+    listed = 0 if state.listed is None else state.listed.size
+    short = Say(f"{news}: {listed} listed, {rules.min_np} needed (--min-np)")
     return waiting, (short,) if news else ()
 
 
-def _ended(state: State, code: int, rules: Rules, now: float) -> Step:
-    if state.is_leaving:
-        return state, (Leave(EXIT_STOPPED, "has stopped the program"),)
-    if state.phase is Phase.STOPPING:
-        return _begin(state, rules, now, news="waits")
+def _on_exit(state: LauncherState, code: int, rules: Rules, now: float) -> Step:
+    if state.is_ending:
+        return state, (Leave(EXIT_STOPPED, "stopped the program"),)
+    if state.phase is LauncherPhase.STOPPING:
+        return _begin(state, rules, now, news="waits for slots")
     if code == 0:
         return state, (Leave(0),)
     failures = 1 if now - state.since >= HEALTHY_S else state.failures + 1
     is_last = failures >= rules.max_failures
-    pause_s = VERDICT_S if is_last else min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (failures - 1))
+    pause_s = _GIVE_UP_AFTER_S if is_last else min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (failures - 1))
     pausing = replace(
-        state, phase=Phase.PAUSING, since=now, due=now + pause_s, failures=failures, code=code, looks=0, settling=None
+        state,
+        phase=LauncherPhase.PAUSING,
+        since=now,
+        due=now + pause_s,
+        failures=failures,
+        code=code,
+        answers=0,
+        growth=None,
     )
     what = f"the program failed with exit code {code} (failure {failures} of {rules.max_failures})"
     return pausing, (Say(what if is_last else f"{what}; starts it again in {pause_s:g} s"),)
 
 
-def _told(state: State, rules: Rules, now: float) -> Step:
-    leaving = replace(state, is_leaving=True)
+def _on_end_signal(state: LauncherState, rules: Rules, now: float) -> Step:
+    ending = replace(state, is_ending=True)
     match state.phase:
-        case Phase.RUNNING:
-            return _stop(leaving, rules, now, news="was told to end")
-        case Phase.STOPPING if state.is_leaving:
-            return replace(leaving, due=math.inf), (Say("was told to end again, and waits no longer"), Kill())
-        case Phase.STOPPING:
-            return leaving, ()
-        case Phase.WAITING | Phase.PAUSING:
-            return leaving, (Leave(EXIT_STOPPED, "was told to end"),)
+        case LauncherPhase.RUNNING:
+            return _stop(ending, rules, now, news="got a signal to end")
+        case LauncherPhase.STOPPING if state.is_ending:
+            return replace(ending, due=math.inf), (Say("got a second signal and waits no longer"), Kill())
+        case LauncherPhase.STOPPING:
+            return ending, ()
+        case LauncherPhase.WAITING | LauncherPhase.PAUSING:
+            return ending, (Leave(EXIT_STOPPED, "got a signal to end"),)
 
 
-def _overdue(state: State, rules: Rules, now: float) -> Step:
+def _on_due(state: LauncherState, rules: Rules, now: float) -> Step:
     if now < state.due:
         return state, ()
-    if state.phase is Phase.STOPPING:
+    if state.phase is LauncherPhase.STOPPING:
         late = f"the program did not end within {rules.grace_s:g} s and is killed"
         return replace(state, due=math.inf), (Say(late), Kill())
-    if state.phase is not Phase.PAUSING:
+    if state.phase is not LauncherPhase.PAUSING:
         return replace(state, due=math.inf), ()
     if state.failures < rules.max_failures:
-        return _begin(state, rules, now, news="waits")
-    if state.looks < VERDICT_LOOKS:
-        return replace(state, due=now + VERDICT_S), ()
+        return _begin(state, rules, now, news="waits for slots")
+    if state.answers < _GIVE_UP_AFTER_ANSWERS:
+        return replace(state, due=now + _GIVE_UP_AFTER_S), ()
     often = "the program failed" if state.failures == 1 else f"the program failed {state.failures} times in a row"
     return state, (Leave(state.code, f"gives up: {often}, at last with exit code {state.code}", shows_output=True),)

@@ -1,7 +1,7 @@
-"""What a group of appends becomes: rows, new heads and one outcome each. Pure; every store decides by it.
+"""Plans a group of appends: the rows to write, the new heads, and one outcome for each append. Pure; all stores use it.
 
-Rule: appends take effect in the order they arrived, each whole or not at all, and one that fails leaves its
-neighbours as if it had never been there.
+Rule: appends take effect in the order of arrival, each whole or not at all, and one that fails does not affect the
+others.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from voda.domain.errors import Fenced, InvalidInput, VersionConflict
-from voda.events.codec import Body, body_of, encode_body, head_after
+from voda.events.codec import EventBody, body_of, encode_body, head_after
 from voda.events.envelope import ANY_VERSION, Fact, Head, Sealed, hash_of
 
 _EMPTY = Head()
@@ -28,7 +28,7 @@ class Append(NamedTuple):
 EventRow = tuple[int, str, int, str, str, float, bytes, str]
 """An event as stored: position, stream, version, event id, type, recorded at, body, hash.
 
-A bare tuple, because SQLite takes in no other record as fast.
+A plain tuple, because SQLite inserts no other record as fast.
 """
 _ID_AND_POSITION = itemgetter(3, 0)
 
@@ -36,33 +36,21 @@ HeadRow = tuple[str, int, str, int, int]
 """The head of a stream as stored: stream, version, hash, epoch, position."""
 
 Outcome = int | Exception
-"""Position of the append's last fact, or why nothing of it is recorded."""
+"""Position of the append's last fact, or the error because of which nothing of it is recorded."""
 
 
 class GroupPlan(NamedTuple):
-    """What to write for a group of appends, and what to answer each once that is durable."""
+    """The rows to write for a group of appends, and the answer to each append once the rows are durable."""
 
     rows: list[EventRow]
     heads: dict[str, Head]
-    """Streams that grew, with their new heads."""
+    """The new heads of all streams that grew."""
     outcomes: list[Outcome]
 
     def head_rows(self) -> list[HeadRow]:
-        """Return the streams that grew, as stored."""
+        """Return the new heads, as stored."""
         ends = {row[1]: row[0] for row in self.rows}
         return [(stream, head.version, head.hash, head.epoch, ends[stream]) for stream, head in self.heads.items()]
-
-    def until(self, position: int | None) -> "GroupPlan":
-        """Return the part up to a position, of a plan that takes events over from another log; None = all of it.
-
-        Raises:
-            LogDamaged: the bytes are not an event.
-        """
-        if position is None or not self.rows or self.rows[-1][0] <= position:
-            return self
-        kept = [row for row in self.rows if row[0] <= position]
-        # Epochs never fall within a stream, so its last event bears the highest.
-        return taken_over(Sealed(row[0], row[6], row[7]) for row in kept)
 
     @property
     def has_failures(self) -> bool:
@@ -71,7 +59,7 @@ class GroupPlan(NamedTuple):
 
 
 def refuse_unstorable(append: Append) -> None:
-    """Raise for names and numbers that not every database can keep; one in a group would fail its neighbours too.
+    """Raise for names and numbers that not every database can store; one of them would fail its whole group.
 
     Raises:
         InvalidInput: the stream or an event id holds NUL or half a character, or the epoch is out of range.
@@ -92,7 +80,7 @@ def _is_encodable(names: str) -> bool:
 
 
 def check_append(stream: str, head: Head, expected_version: int, epoch: int) -> None:
-    """Raise unless a writer of `epoch`, who expects `expected_version`, may append after `head`.
+    """Raise unless a writer of `epoch` that expects `expected_version` may append after `head`.
 
     Raises:
         Fenced: the stream has seen a higher epoch.
@@ -107,13 +95,13 @@ def check_append(stream: str, head: Head, expected_version: int, epoch: int) -> 
 def plan_group(
     group: Sequence[Append], *, position: int, heads: Mapping[str, Head], known: Mapping[str, int]
 ) -> GroupPlan:
-    """Return what to write, so that all appends of the group take effect one after the other.
+    """Return the plan by which all appends of the group take effect one after the other.
 
     Args:
         group: in order of arrival.
         position: position of the log's last event.
-        heads: heads of the streams that the group appends to; a stream not in it is empty.
-        known: event id -> position, of those facts of the group that the log holds already.
+        heads: of the streams that the group appends to; a stream that is not in it is empty.
+        known: event id -> position, of the facts that the log has already.
     """
     plan = GroupPlan([], {}, [])
     recorded = dict(known)
@@ -121,7 +109,7 @@ def plan_group(
         head = plan.heads.get(append.stream) or heads.get(append.stream, _EMPTY)
         try:
             rows, head = seal_batch(append, head, position=position, recorded=recorded)
-        except Exception as error:  # handed to the one who appended; the neighbours must not suffer
+        except Exception as error:  # the answer to this append alone
             plan.outcomes.append(error)
             continue
         if rows:
@@ -145,14 +133,14 @@ def seal_batch(
         recorded: event id -> position.
 
     Raises:
-        VersionConflict, Fenced: see check_append; not asked when nothing is new.
+        VersionConflict, Fenced: see check_append; not raised if no fact is new.
         InvalidInput: a fact cannot be sealed.
         ValueError: the append has no facts.
     """
     stream, expected_version, facts, epoch = append
     if not facts:
         raise ValueError(f"stream {stream}: an append needs at least one fact")
-    # Two facts of one id are the same fact; the log takes it once.
+    # Two facts with one id are the same fact, recorded once.
     new = {fact.event_id: fact for fact in facts if fact.event_id not in recorded}
     if not new:
         return [], head
@@ -168,11 +156,11 @@ def seal_batch(
     return rows, Head(version, prev, epoch)
 
 
-def taken_over(events: Iterable[Sealed]) -> GroupPlan:
-    """Return what to write to an empty log for the first events of another, as they are.
+def plan_copy(events: Iterable[Sealed]) -> GroupPlan:
+    """Return the plan that copies the first events of a log to an empty one.
 
     Args:
-        events: from position 1 on; they are not proven here.
+        events: from position 1 on; their hashes are not checked here.
 
     Raises:
         LogDamaged: the bytes are not an event.
@@ -185,8 +173,8 @@ def taken_over(events: Iterable[Sealed]) -> GroupPlan:
     return plan
 
 
-def row_of(sealed: Sealed, body: Body) -> EventRow:
-    """Return what is stored of an event that was sealed elsewhere."""
+def row_of(sealed: Sealed, body: EventBody) -> EventRow:
+    """Return the row of an event from another log."""
     recorded_at = body.recorded_at.timestamp()
     return (
         sealed.position,

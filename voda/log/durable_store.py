@@ -1,13 +1,13 @@
-"""The port to a log that outlives its process: what every production store has beside EventStore.
+"""The port to a log that outlives its process: what a production store offers beside EventStore.
 
-What every adapter promises (tests/contract/test_durable_store.py):
-1. A log taken over event by event from another is the same log: bytes, hashes, heads.
-2. What was archived is forgotten as a whole prefix; what is left proves that it follows what was archived.
-3. Whatever can tell that the log was cut, tells so before anything is appended.
+Every adapter promises (tests/contract/test_durable_store.py):
+1. A log copied event by event from another is the same log: bytes, hashes, heads.
+2. Archived events are forgotten as a whole prefix; the remaining events prove that they follow the archived ones.
+3. A store that can tell that its log was cut refuses before anything is appended.
 """
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -18,26 +18,26 @@ from voda.log.store import EventStore, Snapshot
 
 
 class Base(Struct, frozen=True, kw_only=True):
-    """Where a log begins: what came before is in its archive."""
+    """The point at which a log begins; all events up to it are in the archive alone."""
 
     position: int = 0
-    """Of the last event that was archived; 0 = the log is whole."""
+    """Of the last archived event; 0 = the log is whole."""
     heads: Mapping[str, Head] = {}
     """Of every stream at that position."""
     folder: str = ""
-    """Where the archive lay when the log was archived; a hint for those who look for it."""
+    """Of the archive, when the log was archived; a hint for readers who look for it."""
 
 
-def refuse_elsewhere(place: str, position: int, after: int) -> None:
-    """Raise VersionConflict unless a log that ends at `position` can take over events behind `after`."""
+def refuse_other_end(place: str, position: int, after: int) -> None:
+    """Raise VersionConflict unless a log that ends at `position` can continue behind `after`."""
     if position != after:
         raise VersionConflict(
-            f"{place}: expected its end at position {after}, got {position}: somebody else writes to it"
+            f"{place}: expected its end at position {after}, got {position}: another process writes to it"
         )
 
 
-def archived(place: str, base: Base, after: int) -> LogArchived:
-    """Return the error of a reader who asks for events behind `after`, which are not all in the log any more."""
+def archived_error(place: str, base: Base, after: int) -> LogArchived:
+    """Return the error for a read behind `after` where the log does not have all of these events any more."""
     where = f" to {base.folder}" if base.folder else ""
     return LogArchived(
         f"{place}: the events up to position {base.position} were archived{where} (asked for: {after + 1} and later);"
@@ -46,8 +46,9 @@ def archived(place: str, base: Base, after: int) -> LogArchived:
     )
 
 
+@runtime_checkable
 class DurableStore(EventStore, Protocol):
-    """An EventStore that is copied, proven, archived and led; see voda.log.factory."""
+    """An EventStore that can be copied, verified and archived; see voda.log.factory."""
 
     @property
     def place(self) -> str:
@@ -56,24 +57,20 @@ class DurableStore(EventStore, Protocol):
 
     # ---- proof
 
-    async def ends(self) -> tuple[int, Mapping[str, Head]]:
-        """Return the position of the last event and every stream's head, both seen at one instant."""
-        ...
-
     async def read_rows(self, after: int, limit: int) -> Sequence[EventRow]:
-        """Return up to `limit` events with what stands beside their bodies, gaps and all."""
+        """Return up to `limit` events with the columns that the store has beside their bodies; gaps are not refused."""
         ...
 
     def snapshots(self) -> AsyncIterator[Snapshot]:
-        """Yield every snapshot kept, lowest position first.
+        """Yield every stored snapshot, lowest position first.
 
         Raises:
-            LogDamaged: one is not what was written.
+            LogDamaged: a snapshot is not what was written.
         """
         ...
 
     async def damage(self) -> str | None:
-        """Return what the store itself finds wrong with its files; None where it finds nothing."""
+        """Return the damage that the store itself finds in its files; None = no damage."""
         ...
 
     async def refuse_cut(self) -> None:
@@ -87,7 +84,7 @@ class DurableStore(EventStore, Protocol):
     # ---- copies
 
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
-        """Fill the empty log with events of another, byte for byte; whatever the iterator raises leaves it empty.
+        """Fill the empty log with the events of another, byte for byte; if the iterator raises, the log stays empty.
 
         Raises:
             InvalidInput: the log is not empty.
@@ -95,7 +92,7 @@ class DurableStore(EventStore, Protocol):
         ...
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        """Add events of another log behind position `after`, byte for byte, all or none, durably.
+        """Append events of another log behind position `after`, byte for byte, all or none, durably.
 
         Args:
             plan: rows from position `after + 1` on, and the heads they lead to.
@@ -108,8 +105,8 @@ class DurableStore(EventStore, Protocol):
 
     # ---- archive
     #
-    # In a log with a base, read, read_sealed, read_rows and tail raise `archived(...)` for an `after` below it. A
-    # stream that is not among the base's heads has nothing archived: read alone, it is read from any `after`.
+    # In a log with a base, read, read_sealed, read_rows and tail raise `archived_error(...)` for an `after` below it. A
+    # stream that is not among the base's heads has no archived events: it can be read alone from any `after`.
 
     async def base(self) -> Base:
         """Return where the log begins."""
@@ -118,13 +115,13 @@ class DurableStore(EventStore, Protocol):
     async def forget(self, base: Base) -> None:
         """Forget the events up to the base's position, durably; a base below that of the log changes nothing.
 
-        Once `base` tells the new one it stays so, whatever becomes of the process; what is read until all is gone is
-        still what was written. Ids of what is forgotten are not known any more. A store may keep a few events more
-        than it is asked to: `base` tells.
+        Once `base` returns the new base it stays so, even if the process is killed; until all events are deleted,
+        reads still return what was written. Ids of forgotten events are not known any more. A store may keep a few
+        events more than asked for: see `base`.
 
         Args:
-            base: with a position at which the log may be parted, and the heads there. The caller has proven that
-                archive and snapshots hold what is forgotten here.
+            base: the position, and the heads there. The caller has proven that the archive holds these events and
+                that the snapshots do not need them.
 
         Raises:
             InvalidInput: the position is beyond the last event.

@@ -1,7 +1,7 @@
 """Opens a log by its path or URL: SQLite, PostgreSQL, NATS JetStream, an archive or an exported file.
 
-Rules: whatever is not a voda log is refused in one sentence before anything is changed; a store's libraries are
-imported with the first log of its kind, for they cost more than half of a start.
+Rules: what is not a voda log is refused in one sentence before anything is changed; a store's libraries are imported
+with the first log of its kind, because the import takes more than half of a start.
 """
 
 import asyncio
@@ -13,10 +13,11 @@ from sqlalchemy.exc import ArgumentError
 from voda import config
 from voda.domain.errors import InvalidInput, NotALog
 from voda.log.archive.archive import Archive
-from voda.log.archive.archive_backed_store import ArchivedStore, SegmentStore
-from voda.log.archive.export import import_log, is_export, open_export
+from voda.log.archive.archive_backed_store import ArchiveBackedStore, SegmentStore
+from voda.log.archive.copy import restore_archive
+from voda.log.archive.segment import is_export
 from voda.log.durable_store import DurableStore
-from voda.log.jetstream.transport.url import is_nats, parsed
+from voda.log.jetstream.transport.url import is_nats, parse_url
 from voda.log.memory import MemoryStore
 from voda.log.sql.store import SqlStore
 from voda.log.sqlite import file
@@ -35,12 +36,12 @@ async def open_store(
         location: a path or `sqlite:///path` (created, and migrated, as needed unless read-only), or
             `postgresql://user:password@host/database` or `nats://user:password@host/stream` (made and migrated by
             `voda log migrate` alone).
-        read_only: create and change nothing, not even on the way.
-        timeout_s: longest wait for a database's answer or another process's lock.
+        read_only: create and change nothing.
+        timeout_s: longest wait for a database's answer or for another process's lock.
 
     Raises:
         InvalidInput: there is no such log, folder, database or user.
-        NotALog, LogDamaged, LogTooNew: what is there cannot be used.
+        NotALog, LogDamaged, LogTooNew: what was found there cannot be used.
         StoreNotWritable: it may only be read.
         StoreUnavailable: try again.
     """
@@ -55,7 +56,8 @@ async def open_store(
 
         store = SqlStore(await PostgresDatabase.open(str(location), read_only=read_only, timeout_s=timeout_s))
     else:
-        store = SqlStore(await asyncio.to_thread(_open_sqlite, path, read_only, timeout_s))
+        await asyncio.to_thread(_prepare_sqlite, path, read_only)
+        store = SqlStore(await SqliteDatabase.open(path, timeout_s=timeout_s, read_only=read_only))
     if not read_only:
         try:
             await store.refuse_cut()
@@ -66,10 +68,10 @@ async def open_store(
 
 
 async def migrate_log(location: str | Path) -> None:
-    """Make or bring up to date what holds a log: tables in PostgreSQL, streams in NATS, an SQLite file that is there.
+    """Create or update the storage of a log: tables in PostgreSQL, streams in NATS, an existing SQLite file.
 
     Raises:
-        InvalidInput: there is no such file, or the servers cannot do what is asked for.
+        InvalidInput: there is no such file, or the servers cannot do this.
         NotALog, LogTooNew, StoreNotWritable, StoreUnavailable: see their descriptions.
     """
     path = sqlite_path(location)
@@ -82,53 +84,54 @@ async def migrate_log(location: str | Path) -> None:
 
         await PostgresDatabase.migrate(str(location))
     elif not path.exists():
-        raise InvalidInput(f"{path}: there is no such log; a new one is made by whatever writes to it first")
+        raise InvalidInput(f"{path}: there is no such log; the first command that writes to it makes one")
     else:
         await (await open_store(path)).close()
 
 
 async def open_log(location: str | Path, *, archive: Path | None = None) -> EventStore:
-    """Open whatever holds a log, for reading: a database, an archive, or an exported file (kept in memory whole).
+    """Open a log for reading: a database, an archive, or an exported file (all of it in memory).
 
-    A log whose end was lost is opened all the same: see refuse_cut.
+    A log whose end was lost is opened too: see refuse_cut.
 
     Args:
         location: as in open_store, an export, or a folder of segments.
-        archive: folder of what the log has no more; None = what VODA_ARCHIVE names, else where the log says it is.
+        archive: folder of the log's archive; None = the one that VODA_ARCHIVE names, else the one that the log names.
 
     Raises:
         InvalidInput, NotALog, LogDamaged, LogTooNew, StoreUnavailable: see open_store.
     """
     path = sqlite_path(location)
     if path is None or not (path.is_dir() or is_export(path)):
-        return ArchivedStore(await open_store(location, read_only=True), archive or config.archive())
+        return ArchiveBackedStore(await open_store(location, read_only=True), archive or config.archive())
     if path.is_dir():
-        return SegmentStore(opened_archive(path))
+        return SegmentStore(open_archive(path))
     store = MemoryStore()
-    with open_export(path) as file:
-        await import_log(file, store)
+    await restore_archive(Archive.open_export(path), store)
     return store
 
 
 async def refuse_cut(store: EventStore) -> None:
     """Raise if the log once reached further than it does now; `store` is what open_log returned.
 
-    A folder of segments cannot tell, and an exported file without its end was not opened.
+    A folder of segments cannot tell, and an exported file without its end is not opened.
 
     Raises:
         LogDamaged: it did.
     """
-    if isinstance(store, ArchivedStore):
+    if isinstance(store, ArchiveBackedStore):
         await store.refuse_cut()
 
 
-def opened_archive(path: Path) -> Archive:
-    """Open a folder that holds an archive or a backup.
+def open_archive(path: Path) -> Archive:
+    """Open a folder that holds an archive or a backup, or an exported file.
 
     Raises:
-        NotALog: there is no segment in it.
-        InvalidInput, LogDamaged: see Archive.open.
+        NotALog: the folder has no segments, or the file is no export.
+        InvalidInput, LogDamaged, LogTooNew: see Archive.open and Archive.open_export.
     """
+    if not path.is_dir():
+        return Archive.open_export(path)
     archive = Archive.open(path)
     if not archive.segments:
         raise NotALog(
@@ -150,25 +153,24 @@ def sqlite_path(location: str | Path) -> Path | None:
     try:
         url = make_url(location)
     except ArgumentError as error:
-        said = location.rpartition("@")[2]
-        raise InvalidInput(f"{said!r} is no URL: expected postgresql://user@host/database") from error
+        without_password = location.rpartition("@")[2]
+        raise InvalidInput(f"{without_password!r} is no URL: expected postgresql://user@host/database") from error
     match url.get_backend_name():
         case "sqlite" if url.database:
             return Path(url.database)
         case "postgresql" | "postgres":
             return None
-    raise InvalidInput(f"a log lies in SQLite, PostgreSQL or NATS, got {url.render_as_string()}")
+    raise InvalidInput(f"expected a log in SQLite, PostgreSQL or NATS, got {url.render_as_string()}")
 
 
-def shown(location: str | Path) -> str:
-    """Return what to call a log in front of others: its path, or its URL without the password."""
+def display_name(location: str | Path) -> str:
+    """Return the name of a log for output: its path, or its URL without the password."""
     if is_nats(location):
-        return parsed(str(location)).place
+        return parse_url(str(location)).place
     return str(location) if sqlite_path(location) else make_url(str(location)).render_as_string()
 
 
-def _open_sqlite(path: Path, read_only: bool, timeout_s: float) -> SqliteDatabase:
+def _prepare_sqlite(path: Path, read_only: bool) -> None:
     if not read_only and not path.exists():
         file.create(path)
     file.check(path)
-    return SqliteDatabase(path, timeout_s=timeout_s, read_only=read_only)

@@ -1,6 +1,6 @@
-"""Group commit: appends that arrive while one group is being written form the next, and share its fsync.
+"""Group commit: appends that arrive while one group is being written form the next group, and share one fsync.
 
-Rule: every append gets its own answer, and neither a failing nor a cancelled one costs a neighbour anything.
+Rule: every append gets its own answer, and an append that fails or is cancelled does not affect the others.
 """
 
 import asyncio
@@ -13,25 +13,25 @@ from voda.domain.errors import LogDamaged, StoreNotWritable
 from voda.log.append_plan import Append, Outcome
 
 LARGEST_GROUP = 10_000
-"""Facts after which a group takes no further append, so that a commit stays within fractions of a second."""
+"""With so many facts a group is full, so that a commit takes a fraction of a second."""
 
 ALONE_AT_MOST = 8
-"""Appends in a row that are written at once before others get their turn: a turn costs a twentieth of a commit."""
+"""So many appends in a row are written at once before other tasks run: a turn costs a twentieth of a commit."""
 
 
 class Committer(Protocol):
-    """The half of a database that writes groups."""
+    """The part of a database that writes groups."""
 
     async def commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
-        """Write the group in one durable transaction, waiting for whatever is in the way."""
+        """Write the group in one durable transaction, waiting for locks if necessary."""
         ...
 
     def commit_at_once(self, group: Sequence[Append]) -> Sequence[Outcome] | None:
-        """Write the group without giving way to others, or do nothing and return None if that might take long."""
+        """Write the group without waiting; if that might take long, return None and write nothing."""
         ...
 
 
-class _Waiting(NamedTuple):
+class _PendingAppend(NamedTuple):
     append: Append
     answer: asyncio.Future[int]
 
@@ -41,11 +41,11 @@ class GroupCommit:
 
     def __init__(self, database: Committer) -> None:
         self._database = database
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_PendingAppend] = deque()
         self._is_led = False
         self._since_turn = ALONE_AT_MOST
-        """Appends written at once since others last had their turn."""
-        # Lives while appends wait; close() awaits it.
+        """Number of appends written at once since other tasks last ran."""
+        # Exists while appends wait; close() awaits it.
         self._drain: asyncio.Task[None] | None = None
 
     async def append(self, append: Append) -> int:
@@ -57,8 +57,8 @@ class GroupCommit:
                 raise outcome
             if outcome is not None:
                 return outcome
-        waiting = _Waiting(append, asyncio.get_running_loop().create_future())
-        # Those who joined while it led come after it.
+        waiting = _PendingAppend(append, asyncio.get_running_loop().create_future())
+        # Appends that arrived while this one led come after it.
         self._waiting.insert(0 if came_first else len(self._waiting), waiting)
         try:
             if not self._is_led:
@@ -69,17 +69,17 @@ class GroupCommit:
             raise
 
     async def close(self) -> None:
-        """Wait until all that was appended is answered."""
+        """Wait until every append is answered."""
         while self._is_led:
-            # Whoever gives up closing must not take the answers from those who appended.
+            # A cancelled close() must not cancel the appends.
             await (asyncio.shield(self._drain) if self._drain else asyncio.sleep(0))
 
     async def _lead(self, append: Append) -> Outcome | None:
-        """Write an append that is alone at once, or return None: then it is to wait with the others."""
+        """Write an append at once if it is the only one; None = it has to wait with the others."""
         self._is_led = True
         try:
             if self._since_turn >= ALONE_AT_MOST:
-                # All who are ready to append now get their turn to join.
+                # Let all tasks that are ready to append join.
                 await asyncio.sleep(0)
                 self._since_turn = 0
             self._since_turn += 1
@@ -104,8 +104,8 @@ class GroupCommit:
             self._is_led = False
             self._drain = None
 
-    def _next_group(self) -> list[_Waiting]:
-        group: list[_Waiting] = []
+    def _next_group(self) -> list[_PendingAppend]:
+        group: list[_PendingAppend] = []
         facts = 0
         while self._waiting and facts < LARGEST_GROUP:
             waiting = self._waiting.popleft()
@@ -114,13 +114,13 @@ class GroupCommit:
                 facts += len(waiting.append.facts)
         return group
 
-    async def _outcomes(self, group: Sequence[_Waiting]) -> Sequence[Outcome]:
+    async def _outcomes(self, group: Sequence[_PendingAppend]) -> Sequence[Outcome]:
         try:
             return await self._database.commit([waiting.append for waiting in group])
         except (StoreNotWritable, LogDamaged) as error:
             if len(group) == 1:
                 return [error]
-            # What has no room for one large append may well have it for the others, whose streams may be sound, too.
+            # There may be no room for one large append but for the others; and only one stream may be damaged.
             return [outcome for waiting in group for outcome in await self._outcomes([waiting])]
         except Exception as error:  # each of the group's callers gets it
             return [copy.copy(error) for _ in group]

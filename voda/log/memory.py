@@ -1,6 +1,5 @@
-"""A log in memory: the simulator's store, and the reference for the contract suite."""
+"""A log in memory: the store of simulations, and the reference for the contract suite."""
 
-import asyncio
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
@@ -8,17 +7,17 @@ from voda.domain.errors import InvalidInput
 from voda.events.codec import body_of, unseal
 from voda.events.envelope import Event, Fact, Head, Sealed
 from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, row_of, seal_batch
-from voda.log.durable_store import Base, archived, refuse_elsewhere
+from voda.log.durable_store import Base, DurableStore, archived_error, refuse_other_end
 from voda.log.store import Snapshot
+from voda.log.tail import TAIL_PAGE, GrowthSignal
 
 _EMPTY = Head()
-_TAIL_PAGE = 1000
 _DIGEST_BYTES = 32
 """Of SHA-256."""
 
 
-class MemoryStore:
-    """An EventStore that forgets everything when the process ends."""
+class MemoryStore(DurableStore):
+    """A DurableStore in all but durability: it ends with the process."""
 
     place = "memory"
 
@@ -30,11 +29,10 @@ class MemoryStore:
         self._ids: dict[str, int] = {}
         self._in_stream: dict[str, list[int]] = {}
         self._snapshots: dict[str, list[Snapshot]] = {}
-        self._grown = asyncio.Event()
+        self._growth = GrowthSignal()
         self._base = Base()
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
-        """See EventStore.append."""
         head = self._heads.get(stream, _EMPTY)
         batch = Append(stream, expected_version, facts, epoch)
         refuse_unstorable(batch)
@@ -42,7 +40,7 @@ class MemoryStore:
         if rows:
             self._keep(rows)
             self._heads[stream] = head
-            self._wake()
+            self._growth.wake()
         return self._ids[facts[-1].event_id]
 
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
@@ -56,10 +54,9 @@ class MemoryStore:
         for batch in list(batches):
             self._keep(batch.rows)
             self._heads.update(batch.heads)
-        self._wake()
+        self._growth.wake()
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
-        """See EventStore.read."""
         if stream is None:
             return [unseal(sealed) for sealed in self._sealed(after, limit)]
         self._refuse_archived(after, stream)
@@ -68,51 +65,35 @@ class MemoryStore:
         return [unseal(self._at(position)) for position in positions[first : first + limit]]
 
     async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
-        """See EventStore.read_sealed."""
         return self._sealed(after, limit)
 
-    async def tail(self, after: int) -> AsyncIterator[Event]:
-        """See EventStore.tail."""
-        while True:
-            grown = self._grown
-            for event in await self.read(after, _TAIL_PAGE):
-                after = event.position
-                yield event
-            if after == self._end:
-                await grown.wait()
+    def tail(self, after: int) -> AsyncIterator[Event]:
+        return self._growth.tail(after, lambda behind: self.read(behind, TAIL_PAGE), poll_s=None)
 
     async def position(self) -> int:
-        """See EventStore.position."""
         return self._end
 
     async def head(self, stream: str) -> Head:
-        """See EventStore.head."""
         return self._heads.get(stream, _EMPTY)
 
     async def heads(self) -> Mapping[str, Head]:
-        """See EventStore.heads."""
         return dict(self._heads)
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
-        """See EventStore.save_snapshot."""
         self._snapshots.setdefault(snapshot.name, []).append(snapshot)
 
     async def latest_snapshot(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
-        """See EventStore.latest_snapshot."""
         kept = self._snapshots.get(name, ())
         fitting = [snapshot for snapshot in kept if at_most is None or snapshot.position <= at_most]
         return max(fitting, key=lambda snapshot: snapshot.position, default=None)
 
     async def ends(self) -> tuple[int, Mapping[str, Head]]:
-        """See DurableStore.ends."""
         return self._end, dict(self._heads)
 
     async def read_rows(self, after: int, limit: int) -> Sequence[EventRow]:
-        """See DurableStore.read_rows."""
         return [row_of(sealed, body_of(sealed)) for sealed in self._sealed(after, limit)]
 
     async def snapshots(self) -> AsyncIterator[Snapshot]:
-        """See DurableStore.snapshots."""
         kept = [snapshot for snapshots in self._snapshots.values() for snapshot in snapshots]
         for snapshot in sorted(kept, key=lambda snapshot: (snapshot.position, snapshot.name)):
             yield snapshot
@@ -124,18 +105,15 @@ class MemoryStore:
         """See DurableStore.refuse_cut."""
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        """See DurableStore.take_over."""
-        refuse_elsewhere(self.place, self._end, after)
+        refuse_other_end(self.place, self._end, after)
         self._keep(plan.rows)
         self._heads.update(plan.heads)
-        self._wake()
+        self._growth.wake()
 
     async def base(self) -> Base:
-        """See DurableStore.base."""
         return self._base
 
     async def forget(self, base: Base) -> None:
-        """See DurableStore.forget."""
         if base.position > self._end:
             raise InvalidInput(f"the log ends at position {self._end}: it cannot forget up to {base.position}")
         if (count := base.position - self._base.position) <= 0:
@@ -162,7 +140,7 @@ class MemoryStore:
 
     def _refuse_archived(self, after: int, stream: str | None = None) -> None:
         if after < self._base.position and (stream is None or stream in self._base.heads):
-            raise archived(self.place, self._base, after)
+            raise archived_error(self.place, self._base, after)
 
     def _sealed(self, after: int, limit: int) -> list[Sealed]:
         self._refuse_archived(after)
@@ -172,7 +150,3 @@ class MemoryStore:
         index = position - self._base.position - 1
         digest = self._digests[index * _DIGEST_BYTES : (index + 1) * _DIGEST_BYTES]
         return Sealed(position, self._bodies[index], digest.hex())
-
-    def _wake(self) -> None:
-        self._grown.set()
-        self._grown = asyncio.Event()

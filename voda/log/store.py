@@ -1,18 +1,21 @@
-"""The port to the log. Adapters: memory, SQLite and PostgreSQL (sql), later NATS JetStream.
+"""The port to the log, and the base of stores that wrap another one. Adapters: memory, SQLite, PostgreSQL, JetStream.
 
-What every adapter promises (tests/contract/test_event_store.py):
-1. Appends to one stream succeed only at the expected version; a batch is written whole or not at all.
-2. Positions are a total order without gaps, and a reader never skips: whoever has seen position p has been
-   able to see all before it.
-3. The same event id is recorded once; appending it again returns the position it got the first time.
-4. A stream refuses epochs lower than the highest it has seen.
+Every adapter promises (tests/contract/test_event_store.py):
+1. An append to a stream succeeds only at the expected version; a batch is written whole or not at all.
+2. Positions are a total order without gaps, and a reader never skips: a reader that has seen position p could see every
+   event before it.
+3. An event id is recorded once; a second append of it returns the position of the first.
+4. A stream refuses epochs below the highest it has seen.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Generic, Protocol, TypeVar
 
+import msgspec
 from msgspec import Struct
 
+from voda.domain.errors import LogDamaged
 from voda.events.envelope import Event, Fact, Head, Sealed
 
 
@@ -20,13 +23,58 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     """A projection's state at a position, with the head of every stream, so that a cut tail is noticed."""
 
     name: str
-    """Whose state it is; with the version of its format, so that an old format is never loaded."""
+    """Name of the projection, with the version of its format, so that an old format is never loaded."""
     position: int
     state: bytes
     state_hash: str
     """SHA-256 of `state`."""
     heads: Mapping[str, Head]
-    """All seen at one instant, when the log was at `position` or further."""
+    """All read at one instant, when the log was at `position` or further."""
+
+
+class SnapshotHeads(Mapping[str, Head]):
+    """Stream -> head, as stored with a snapshot; decoded when first used.
+
+    Proofs need them; a start needs the state alone, and a log of years has hundreds of thousands of streams.
+
+    Args:
+        decode: returns stream -> (version, hash, epoch) as stored, or raises a MsgspecError.
+        where: names the snapshot in errors.
+    """
+
+    def __init__(self, decode: Callable[[], Mapping[str, tuple[int, str, int]]], where: str) -> None:
+        self._decode = decode
+        self._where = where
+
+    def __getitem__(self, stream: str) -> Head:
+        return self._heads[stream]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._heads)
+
+    def __len__(self) -> int:
+        return len(self._heads)
+
+    def __repr__(self) -> str:
+        return repr(self._heads)
+
+    @cached_property
+    def _heads(self) -> dict[str, Head]:
+        """Raises LogDamaged where the stored bytes are no heads."""
+        try:
+            return {stream: Head(*head) for stream, head in self._decode().items()}
+        except msgspec.MsgspecError as error:
+            raise LogDamaged(f"{self._where}: not the heads of streams ({error})") from error
+
+
+def load_heads(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot with its heads decoded.
+
+    Raises:
+        LogDamaged: the stored heads cannot be decoded.
+    """
+    dict(snapshot.heads)
+    return snapshot
 
 
 class EventStore(Protocol):
@@ -38,8 +86,8 @@ class EventStore(Protocol):
         Args:
             stream: `family.key`.
             expected_version: version of the stream's last event (0 = empty), or ANY_VERSION.
-            facts: at least one. Those whose event id is in the log already are not written again.
-            epoch: leadership epoch of a decision; 0 for everybody else.
+            facts: at least one. A fact whose event id is in the log already is not written again.
+            epoch: leadership epoch of a decision; 0 for all other facts.
 
         Raises:
             VersionConflict: the stream is at another version.
@@ -76,11 +124,15 @@ class EventStore(Protocol):
         ...
 
     async def heads(self) -> Mapping[str, Head]:
-        """Return the head of every stream, all seen at one instant."""
+        """Return the head of every stream, all read at one instant."""
+        ...
+
+    async def ends(self) -> tuple[int, Mapping[str, Head]]:
+        """Return the position of the last event and the head of every stream, both read at one instant."""
         ...
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
-        """Keep the snapshot; an older one of the same name may be dropped."""
+        """Store the snapshot; the store may drop an older one of the same name."""
         ...
 
     async def latest_snapshot(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
@@ -88,5 +140,52 @@ class EventStore(Protocol):
         ...
 
     async def close(self) -> None:
-        """Release what the store holds. Safe to call twice."""
+        """Release all connections and files. Safe to call twice."""
         ...
+
+
+StoreT = TypeVar("StoreT", bound=EventStore)
+
+
+class DelegatingStore(EventStore, Generic[StoreT]):
+    """An EventStore that passes every call to another one; a wrapper overrides the calls that it changes.
+
+    Args:
+        store: the other store.
+    """
+
+    def __init__(self, store: StoreT) -> None:
+        self._store = store
+
+    async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
+        return await self._store.append(stream, expected_version, facts, epoch=epoch)
+
+    async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
+        return await self._store.read(after, limit, stream=stream)
+
+    async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
+        return await self._store.read_sealed(after, limit)
+
+    def tail(self, after: int) -> AsyncIterator[Event]:
+        return self._store.tail(after)
+
+    async def position(self) -> int:
+        return await self._store.position()
+
+    async def head(self, stream: str) -> Head:
+        return await self._store.head(stream)
+
+    async def heads(self) -> Mapping[str, Head]:
+        return await self._store.heads()
+
+    async def ends(self) -> tuple[int, Mapping[str, Head]]:
+        return await self._store.ends()
+
+    async def save_snapshot(self, snapshot: Snapshot) -> None:
+        await self._store.save_snapshot(snapshot)
+
+    async def latest_snapshot(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
+        return await self._store.latest_snapshot(name, at_most=at_most)
+
+    async def close(self) -> None:
+        await self._store.close()

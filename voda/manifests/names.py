@@ -6,7 +6,7 @@ Rule: a name that Kubernetes would refuse, here or in an object made from it, is
 import re
 
 from voda.domain.errors import InvalidField
-from voda.manifests.read.schema import Metadata
+from voda.kinds.pod_template import JobMetadata
 
 LONGEST_LABEL = 63
 _DNS_1035 = re.compile(r"[a-z](?:[-a-z0-9]*[a-z0-9])?")
@@ -17,7 +17,7 @@ _QUEUE = re.compile(r"[A-Za-z0-9](?:[-_.A-Za-z0-9]*[A-Za-z0-9])?")
 _QUEUES = (("annotations", "voda.dev/queue"), ("labels", "voda.dev/queue"), ("labels", "kueue.x-k8s.io/queue-name"))
 
 
-def job_name(metadata: Metadata) -> str:
+def job_name(metadata: JobMetadata) -> str:
     """Return the job's name, a DNS-1035 label."""
     if not metadata.name:
         if metadata.generate_name:
@@ -32,7 +32,7 @@ def job_name(metadata: Metadata) -> str:
     )
 
 
-def namespace(metadata: Metadata) -> str:
+def namespace(metadata: JobMetadata) -> str:
     """Return the namespace, a DNS-1123 label; default if there is none."""
     if not metadata.namespace:
         return "default"
@@ -55,13 +55,13 @@ def pool(name: str, path: str) -> str:
     return _matching(name, path, _POOL, "letters, digits, '-' and '_', beginning and ending with a letter or digit")
 
 
-def queue(metadata: Metadata) -> str:
+def queue(metadata: JobMetadata) -> str:
     """Return the queue's name; empty if none is named."""
     for where, key in _QUEUES:
-        found: dict[str, str] = getattr(metadata, where) or {}
-        if found.get(key):
+        values: dict[str, str] = getattr(metadata, where) or {}
+        if values.get(key):
             expected = "letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"
-            return _matching(found[key], f"metadata.{where}[{key}]", _QUEUE, expected)
+            return _matching(values[key], f"metadata.{where}[{key}]", _QUEUE, expected)
     return ""
 
 

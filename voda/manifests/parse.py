@@ -1,90 +1,106 @@
-"""From a manifest to the job it asks for.
+"""From a manifest to the job that it describes.
 
-Rule: whoever reads a refusal finds the field by its path and knows what to write instead; whatever is accepted can be
-run, so that nothing of it fails later.
+Rule: a refusal names the field by its path and says what to write instead; an accepted manifest can be run, so that
+nothing in it fails later.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from voda.domain.errors import InvalidField
 from voda.domain.job import JobSpec, category_of
+from voda.kinds.base import FieldWarning, JobManifest
+from voda.kinds.validation import refuse_unusable
 from voda.manifests import names
-from voda.manifests.parsed import Parsed
-from voda.manifests.read.schema import Shape, shape_of
-from voda.manifests.read.validation import refuse_unusable
-from voda.manifests.replica_bounds import VARIABLES, Wishes, count, limits_of
+from voda.manifests.conversion import typed_manifest
+from voda.manifests.ignored_fields import ignored_fields
+from voda.manifests.replica_bounds import JobSettings, replica_bounds, whole_number
 from voda.manifests.resources import gpus_per_replica
-from voda.manifests.warnings.ignored_fields import not_read
 
 _MOST_EPOCHS = 1_000_000_000
 _MOST_PRIORITY = 1_000_000_000
 ACCELERATOR = "vodascheduler/accelerator"
 
 
-def parse(manifest: Mapping[str, Any], *, default_pool: str = "default", pool_label: str = ACCELERATOR) -> Parsed:
-    """Return the job that a manifest asks for.
+class ParsedManifest(Struct, frozen=True, kw_only=True):
+    """An accepted manifest: converted once, and handed on to all that read it."""
+
+    raw: Mapping[str, Any]
+    """As the user wrote it."""
+    job: JobManifest
+    """The typed view of it."""
+    spec: JobSpec
+    """Complete but for its job_id, which is the name until the job is submitted."""
+    warnings: tuple[FieldWarning, ...] = ()
+    """Fields that voda ignores on every cluster."""
+
+
+def parse(
+    manifest: Mapping[str, Any], *, default_pool: str = "default", pool_label: str = ACCELERATOR
+) -> ParsedManifest:
+    """Return the job that a manifest describes.
 
     Args:
-        manifest: an MPIJob of kubeflow.org/v2beta1 or v1, or a PyTorchJob of kubeflow.org/v1.
+        manifest: of one of the kinds in voda.kinds.
         default_pool: where a job goes that names no pool.
-        pool_label: of nodes; a nodeSelector by it names the pool.
+        pool_label: label of nodes; a nodeSelector by it names the pool.
 
     Raises:
         InvalidInput: it is something else, or a field is missing, of the wrong type or out of bounds.
     """
-    job = shape_of(manifest)
+    job = typed_manifest(manifest)
     name = names.job_name(job.metadata)
     namespace = names.namespace(job.metadata)
     refuse_unusable(job)
-    wishes = Wishes(job)
-    limits = limits_of(job, wishes)
-    names.refuse_long_worker_name(name, limits.most)
+    settings = JobSettings(job)
+    bounds = replica_bounds(job, settings)
+    names.refuse_long_worker_name(name, bounds.max_replicas)
     spec = JobSpec(
         job_id=name,
         name=name,
         namespace=namespace,
-        pool=_pool(job, wishes, default_pool, pool_label),
-        min_replicas=limits.least,
-        max_replicas=limits.most,
-        requested_replicas=limits.requested,
+        pool=_pool(job, settings, default_pool, pool_label),
+        min_replicas=bounds.min_replicas,
+        max_replicas=bounds.max_replicas,
+        requested_replicas=bounds.requested,
         gpus_per_replica=gpus_per_replica(job),
-        epochs=_figure(wishes, "epochs", least=0, most=_MOST_EPOCHS),
-        priority=_figure(wishes, "priority", least=-_MOST_PRIORITY, most=_MOST_PRIORITY),
-        category=_category(wishes, name),
+        epochs=_number(settings, "epochs", least=0, most=_MOST_EPOCHS),
+        priority=_number(settings, "priority", least=-_MOST_PRIORITY, most=_MOST_PRIORITY),
+        category=_category(settings, name),
         queue=names.queue(job.metadata),
         kind=job.kind,
         manifest=manifest,
     )
-    return Parsed(spec=spec, omissions=not_read(job, manifest, VARIABLES))
+    return ParsedManifest(raw=manifest, job=job, spec=spec, warnings=tuple(ignored_fields(job, manifest)))
 
 
-def _figure(wishes: Wishes, what: str, *, least: int, most: int) -> int:
-    wish = wishes.of(what)
-    return 0 if wish is None else count(wish, least=least, most=most)
+def _number(settings: JobSettings, setting: str, *, least: int, most: int) -> int:
+    field = settings.get(setting)
+    return 0 if field is None else whole_number(field, least=least, most=most)
 
 
-def _category(wishes: Wishes, name: str) -> str:
-    """Return the group whose history the job starts from: JOB_NAME where given, as the ancestor's users wrote it."""
-    wish = wishes.of("category")
-    if wish is None or not wish.text.strip():
+def _category(settings: JobSettings, name: str) -> str:
+    """Return the group whose history the job starts from: JOB_NAME where given, as users of vodascheduler wrote it."""
+    field = settings.get("category")
+    if field is None or not field.text.strip():
         return category_of(name)
-    if len(wish.text) > names.LONGEST_LABEL or not wish.text.isprintable():
-        raise InvalidField(
-            wish.path, f"{wish.path}: expected up to {names.LONGEST_LABEL} printable characters, got {wish.text[:60]!r}"
-        )
-    return category_of(wish.text)
+    if len(field.text) > names.LONGEST_LABEL or not field.text.isprintable():
+        expected = f"up to {names.LONGEST_LABEL} printable characters"
+        raise InvalidField(field.path, f"{field.path}: expected {expected}, got {field.text[:60]!r}")
+    return category_of(field.text)
 
 
-def _pool(job: Shape, wishes: Wishes, default_pool: str, pool_label: str) -> str:
+def _pool(job: JobManifest, settings: JobSettings, default_pool: str, pool_label: str) -> str:
     annotations = job.metadata.annotations or {}
-    if (wish := wishes.of("pool")) is not None:
-        return names.pool(wish.text, wish.path)
+    if (field := settings.get("pool")) is not None:
+        return names.pool(field.text, field.path)
     if ACCELERATOR in annotations:
         return names.pool_of_label(annotations[ACCELERATOR], f"metadata.annotations[{ACCELERATOR}]")
-    for role in ("Worker", "Master"):
+    for role in reversed(job.placed_roles):
         selector = job.roles[role].template.spec.node_selector if role in job.roles else None
         if selector and pool_label in selector:
-            path = f"{job.replica_specs}.{role}.template.spec.nodeSelector[{pool_label}]"
+            path = f"{job.path(role)}.template.spec.nodeSelector[{pool_label}]"
             return names.pool_of_label(selector[pool_label], path)
     return default_pool

@@ -1,4 +1,4 @@
-"""How many replicas a job may have, and what else its annotations and environment ask for.
+"""How many replicas a job may have, and the other settings in its annotations and environment.
 
 Rule: annotations win over the environment, the environment over elasticPolicy, and that over `replicas`; every value
 remembers the path it came from. The environment counts processes, everything else counts replicas.
@@ -10,16 +10,16 @@ from msgspec import Struct
 
 from voda.domain.errors import InvalidField
 from voda.domain.job import MOST_REPLICAS
-from voda.manifests.container import expanded_env
-from voda.manifests.programs import elastic_limits, env_pairs, main_container, replica_count
-from voda.manifests.read.schema import PyTorchJob, Shape
+from voda.kinds.base import JobManifest
+from voda.kinds.validation import refuse_outside
 from voda.manifests.resources import processes_per_replica
+from voda.manifests.variables import env_pairs, expand_env
 
-_WHOLE = re.compile(r"[-+]?[0-9]{1,18}")
-# Wish -> its annotation and its variables, the newer name first.
+_WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,18}")
+# Setting -> its annotation and its variables, the newer name first.
 _SOURCES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "least": ("voda.dev/min-replicas", ("MIN_NUM_PROC", "MIN_NP")),
-    "most": ("voda.dev/max-replicas", ("MAX_NUM_PROC", "MAX_NP")),
+    "min_replicas": ("voda.dev/min-replicas", ("MIN_NUM_PROC", "MIN_NP")),
+    "max_replicas": ("voda.dev/max-replicas", ("MAX_NUM_PROC", "MAX_NP")),
     "requested": ("", ("NUM_PROC", "NP")),
     "epochs": ("voda.dev/epochs", ("EPOCHS",)),
     "priority": ("voda.dev/priority", ("JOB_PRIORITY",)),
@@ -29,8 +29,8 @@ _SOURCES: dict[str, tuple[str, tuple[str, ...]]] = {
 VARIABLES = frozenset(name for _, names in _SOURCES.values() for name in names)
 
 
-class Wish(Struct, frozen=True):
-    """A value somebody wrote, and where."""
+class FieldText(Struct, frozen=True):
+    """The text of a field, and the field's path."""
 
     text: str
     path: str
@@ -38,31 +38,31 @@ class Wish(Struct, frozen=True):
     """Then it counts processes."""
 
 
-class Limits(Struct, frozen=True):
+class ManifestBounds(Struct, frozen=True):
     """Least, most and requested replicas."""
 
-    least: int
-    most: int
+    min_replicas: int
+    max_replicas: int
     requested: int
 
 
-class Wishes:
-    """What the annotations, and the environment of the container that comes first, ask for."""
+class JobSettings:
+    """The settings in the annotations, and in the environment of the first role's container."""
 
-    def __init__(self, job: Shape) -> None:
+    def __init__(self, job: JobManifest) -> None:
         self._annotations = job.metadata.annotations or {}
         self._env = _environment(job)
 
-    def of(self, what: str) -> Wish | None:
-        """Return the value that counts for least, most, requested, epochs, priority, pool or category."""
-        annotation, variables = _SOURCES[what]
+    def get(self, setting: str) -> FieldText | None:
+        """Return a setting by its name in `_SOURCES`, such as epochs; None where it is not set."""
+        annotation, variables = _SOURCES[setting]
         if annotation in self._annotations:
-            return Wish(self._annotations[annotation], f"metadata.annotations[{annotation}]")
+            return FieldText(self._annotations[annotation], f"metadata.annotations[{annotation}]")
         return next((self._env[name] for name in variables if name in self._env), None)
 
 
 class _Bound(Struct, frozen=True):
-    """A limit in replicas, and what was written where."""
+    """A bound in replicas, and what was written where."""
 
     replicas: int
     path: str
@@ -71,17 +71,19 @@ class _Bound(Struct, frozen=True):
     """annotation, env, elasticPolicy or replicas."""
 
 
-def limits_of(job: Shape, wishes: Wishes) -> Limits:
-    """Return the limits a job asks for, in replicas; a Master counts as one.
+def replica_bounds(job: JobManifest, settings: JobSettings) -> ManifestBounds:
+    """Return the bounds of a job, in replicas; a Master counts as one.
 
     Raises:
-        InvalidField: a value is no number or out of bounds, or least is more than most.
+        InvalidField: a value is no number or out of bounds, or the least is more than the most.
     """
-    asked = _wished(job, wishes, "requested")
-    plain = asked or _written(replica_count(job), _replicas_path(job), "replicas")
-    least, most = _wished(job, wishes, "least"), _wished(job, wishes, "most")
-    elastic_least, elastic_most = _elastic(job)
-    least, most = least or elastic_least, most or elastic_most
+    requested = _set_bound(job, settings, "requested")
+    plain = requested or _field_bound(job.replica_count(), f"{job.path(job.resized_role)}.replicas", "replicas")
+    least, most = _set_bound(job, settings, "min_replicas"), _set_bound(job, settings, "max_replicas")
+    if (own := job.own_bounds()) is not None:
+        own_least = _field_bound(own.min_replicas, own.min_path, "elasticPolicy")
+        own_most = _field_bound(own.max_replicas, own.max_path, "elasticPolicy")
+        least, most = least or own_least, most or own_most
     if least is None:
         least = plain if most is None or plain.replicas <= most.replicas else most
     if most is None:
@@ -90,41 +92,34 @@ def limits_of(job: Shape, wishes: Wishes) -> Limits:
     # Processes are rounded up for the least and down for the most, which may cross where both are the same.
     greatest = max(most.replicas, least.replicas)
     _refuse_growth_without_workers(job, greatest, most.path)
-    return Limits(least.replicas, greatest, _requested(asked, plain, (least, most)))
+    return ManifestBounds(least.replicas, greatest, _requested(requested, plain, (least, most)))
 
 
-def count(wish: Wish, *, least: int, most: int) -> int:
-    """Return the whole number a wish holds, within bounds."""
-    text = wish.text.strip()
-    if not _WHOLE.fullmatch(text):
-        raise InvalidField(wish.path, f"{wish.path}: expected a whole number, got {wish.text[:60]!r}")
-    return _bounded(int(text), wish.path, least, most)
+def whole_number(field: FieldText, *, least: int, most: int) -> int:
+    """Return the whole number that a field holds, or refuse it."""
+    text = field.text.strip()
+    if not _WHOLE_NUMBER.fullmatch(text):
+        raise InvalidField(field.path, f"{field.path}: expected a whole number, got {field.text[:60]!r}")
+    refuse_outside(field.path, int(text), least, most)
+    return int(text)
 
 
-def _wished(job: Shape, wishes: Wishes, what: str) -> _Bound | None:
-    wish = wishes.of(what)
-    if wish is None:
+def _set_bound(job: JobManifest, settings: JobSettings, setting: str) -> _Bound | None:
+    field = settings.get(setting)
+    if field is None:
         return None
-    if not wish.is_env:
-        written = count(wish, least=1, most=MOST_REPLICAS)
-        return _Bound(written, wish.path, written, "annotation")
+    if not field.is_env:
+        written = whole_number(field, least=1, most=MOST_REPLICAS)
+        return _Bound(written, field.path, written, "annotation")
     processes = processes_per_replica(job)
-    written = count(wish, least=1, most=MOST_REPLICAS * processes)
-    replicas = max(written // processes, 1) if what == "most" else -(-written // processes)
-    return _Bound(replicas, wish.path, written, "env")
+    written = whole_number(field, least=1, most=MOST_REPLICAS * processes)
+    replicas = max(written // processes, 1) if setting == "max_replicas" else -(-written // processes)
+    return _Bound(replicas, field.path, written, "env")
 
 
-def _elastic(job: Shape) -> tuple[_Bound | None, _Bound | None]:
-    elastic = job.spec.elastic_policy if isinstance(job, PyTorchJob) else None
-    if elastic is None or (elastic.min_replicas is None and elastic.max_replicas is None):
-        return None, None
-    least, most = elastic_limits(elastic, 1)
-    least_field = "minReplicas" if elastic.min_replicas is not None else "maxReplicas"
-    most_field = "maxReplicas" if elastic.max_replicas is not None else "minReplicas"
-    return (
-        _written(least, f"spec.elasticPolicy.{least_field}", "elasticPolicy"),
-        _written(most, f"spec.elasticPolicy.{most_field}", "elasticPolicy"),
-    )
+def _field_bound(replicas: int, path: str, source: str) -> _Bound:
+    refuse_outside(path, replicas, 1, MOST_REPLICAS)
+    return _Bound(replicas, path, replicas, source)
 
 
 def _refuse_crossed(least: _Bound, most: _Bound) -> None:
@@ -136,49 +131,38 @@ def _refuse_crossed(least: _Bound, most: _Bound) -> None:
         )
 
 
-def _refuse_growth_without_workers(job: Shape, most: int, path: str) -> None:
-    if most > 1 and "Worker" not in job.roles:
-        field = f"{job.replica_specs}.Worker"
-        raise InvalidField(field, f"{field} is missing: {path} asks for {most} replicas, and a Master alone is one")
+def _refuse_growth_without_workers(job: JobManifest, most: int, path: str) -> None:
+    role = job.placed_roles[-1]
+    if most > 1 and role not in job.roles:
+        field = job.path(role)
+        raise InvalidField(
+            field, f"{field} is missing: {path} asks for {most} replicas, and a {job.resized_role} alone is one"
+        )
 
 
-def _requested(asked: _Bound | None, plain: _Bound, limits: tuple[_Bound, _Bound]) -> int:
+def _requested(requested: _Bound | None, plain: _Bound, bounds: tuple[_Bound, _Bound]) -> int:
     """Return the size for policies that do not resize: NUM_PROC, else MIN_NUM_PROC, else the manifest's own."""
-    least, most = limits
+    least, most = bounds
     greatest = max(most.replicas, least.replicas)
-    if asked is None and least.source == "env":
+    if requested is None and least.source == "env":
         return least.replicas
     is_outside = not least.replicas <= plain.replicas <= greatest
-    if asked is not None and is_outside and "annotation" not in (least.source, most.source):
+    if requested is not None and is_outside and "annotation" not in (least.source, most.source):
         raise InvalidField(
-            asked.path,
-            f"{asked.path}: expected {least.written} ({least.path}) to {most.written} ({most.path}),"
-            f" got {asked.written}",
+            requested.path,
+            f"{requested.path}: expected {least.written} ({least.path}) to {most.written} ({most.path}),"
+            f" got {requested.written}",
         )
     return min(max(plain.replicas, least.replicas), greatest)
 
 
-def _environment(job: Shape) -> dict[str, Wish]:
+def _environment(job: JobManifest) -> dict[str, FieldText]:
     """Return the variables that voda reads, expanded, each with its path."""
     role = next(iter(job.roles))
-    index, container = main_container(job, job.roles[role])
-    path = f"{job.replica_specs}.{role}.template.spec.containers[{index}].env"
+    index, container = job.main_container(role)
+    path = f"{job.path(role)}.template.spec.containers[{index}].env"
     places = {each.name: place for place, each in enumerate(container.env or ()) if each.name in VARIABLES}
     if not places:
         return {}
-    env = expanded_env(env_pairs(container, job.metadata.namespace or "default"), {})
-    return {name: Wish(env[name], f"{path}[{place}].value", True) for name, place in places.items() if name in env}
-
-
-def _replicas_path(job: Shape) -> str:
-    return f"{job.replica_specs}.{'Worker' if 'Worker' in job.roles else 'Master'}.replicas"
-
-
-def _written(replicas: int, path: str, source: str) -> _Bound:
-    return _Bound(_bounded(replicas, path, 1, MOST_REPLICAS), path, replicas, source)
-
-
-def _bounded(value: int, path: str, least: int, most: int) -> int:
-    if not least <= value <= most:
-        raise InvalidField(path, f"{path}: expected {least} to {most}, got {value}")
-    return value
+    env = expand_env(env_pairs(container, job.metadata.namespace or "default"), {})
+    return {name: FieldText(env[name], f"{path}[{place}].value", True) for name, place in places.items() if name in env}

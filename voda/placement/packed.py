@@ -100,7 +100,7 @@ def _heed(view: ClusterState, packing: Packing, stays: dict[tuple[str, str], int
     """Add what anchors are worth, and take away more than all of it where a job is refused."""
     jobs = view.jobs
     # Asked of every job, so without a call.
-    special = [job_id for job_id in packing if (job := jobs[job_id]).refusals or job.spec.kind == ANCHORED]
+    special = [job_id for job_id in packing if (job := jobs[job_id]).refusals or job.spec.kind in ANCHORED]
     if not special:
         return
     refused = -1 - 2 * sum(chain.from_iterable(copies.values() for copies in packing.values()))

@@ -8,8 +8,8 @@ import math
 from collections.abc import Sequence
 
 from voda.domain.estimate import linear_speedup
-from voda.projections.running_means import Epochs, Point
-from voda.projections.scaling import Law, Scaling, fitted, scaling_of
+from voda.projections.running_means import EpochMeans, Point
+from voda.projections.scaling import Scaling, ScalingLaw, fit_law, scaling_of
 
 _ALIKE = 0.01
 """Relative difference up to which a job's epochs are those of its category."""
@@ -19,13 +19,13 @@ _MATERIAL = 0.1
 """Relative change of T at any size, or of an epoch's time, that makes a new decision worth while."""
 
 
-class History:
+class CategoryHistory:
     """What a category's settled measurements say; made anew whenever one of them settles."""
 
-    def __init__(self, epochs: Epochs) -> None:
+    def __init__(self, epochs: EpochMeans) -> None:
         self.points: Sequence[Point] = epochs.points()
         self.span_penalty = epochs.span_penalty()
-        self._law: Law | None = None
+        self._law: ScalingLaw | None = None
         self._scalings: dict[int, Scaling] = {}
 
     def scaling(self, max_replicas: int) -> Scaling:
@@ -34,13 +34,13 @@ class History:
             if not self.points:
                 scaling = Scaling(math.inf, linear_speedup(max_replicas), is_assumed=True)
             else:
-                self._law = self._law or fitted(self.points)
+                self._law = self._law or fit_law(self.points)
                 scaling = scaling_of(self.points, self._law, max_replicas)
             self._scalings[max_replicas] = scaling
         return scaling
 
 
-def believed(own: Epochs, history: History, max_replicas: int) -> Scaling:
+def estimate_scaling(own: EpochMeans, history: CategoryHistory, max_replicas: int) -> Scaling:
     """Return what is believed of a job.
 
     Args:
@@ -64,7 +64,7 @@ def believed(own: Epochs, history: History, max_replicas: int) -> Scaling:
         if point.workers not in seen
     ]
     points = sorted([*points, *unseen])
-    return scaling_of(points, fitted(points), max_replicas)
+    return scaling_of(points, fit_law(points), max_replicas)
 
 
 def is_material(before: Scaling, after: Scaling) -> bool:

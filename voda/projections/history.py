@@ -22,7 +22,7 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.projections.worker_changes import Tenure
+from voda.projections.worker_changes import WorkerChanges
 
 Outcome = Literal["completed", "failed", "canceled"]
 
@@ -63,7 +63,7 @@ class FinishedJob(Struct, frozen=True, kw_only=True):
     gpus_per_replica: int
 
 
-class _Tenure(Tenure, kw_only=True):
+class _WorkerTotals(WorkerChanges, kw_only=True):
     """A job that is live or still holds workers."""
 
     spec: JobSpec
@@ -84,11 +84,11 @@ class _Tenure(Tenure, kw_only=True):
     def settle(self) -> None:
         """Count what the changes of the last instant came to in the end; what follows the job's end is none."""
         if self.end is None:
-            Tenure.settle(self)
+            WorkerChanges.settle(self)
 
 
-class _State(Struct):
-    tenures: dict[str, _Tenure]
+class _HistoryState(Struct):
+    tenures: dict[str, _WorkerTotals]
     finished: dict[str, FinishedJob]
 
 
@@ -98,7 +98,7 @@ class History:
     FORMAT: ClassVar[str] = "history-1"
 
     def __init__(self) -> None:
-        self._tenures: dict[str, _Tenure] = {}
+        self._tenures: dict[str, _WorkerTotals] = {}
         self._finished: dict[str, FinishedJob] = {}
 
     @property
@@ -118,17 +118,17 @@ class History:
 
     def dump(self) -> bytes:
         """Return the whole state; equal states give equal bytes."""
-        return msgspec.msgpack.encode(_State(self._tenures, self._finished))
+        return msgspec.msgpack.encode(_HistoryState(self._tenures, self._finished))
 
     def load(self, state: bytes) -> None:
         """Replace the state by a dumped one."""
-        loaded = msgspec.msgpack.decode(state, type=_State)
+        loaded = msgspec.msgpack.decode(state, type=_HistoryState)
         self._tenures, self._finished = loaded.tenures, loaded.finished
 
 
 def _submitted(history: History, fact: JobSubmitted, now: float) -> None:
     spec = msgspec.structs.replace(fact.spec, manifest=None)
-    history._tenures.setdefault(spec.job_id, _Tenure(spec=spec, submitted_at=now, counted_at=now))
+    history._tenures.setdefault(spec.job_id, _WorkerTotals(spec=spec, submitted_at=now, counted_at=now))
 
 
 def _changed(history: History, fact: JobChanged, _now: float) -> None:
@@ -136,7 +136,7 @@ def _changed(history: History, fact: JobChanged, _now: float) -> None:
         job.spec = respecified(job.spec, fact)
 
 
-def _at(history: History, job_id: str, now: float) -> _Tenure | None:
+def _at(history: History, job_id: str, now: float) -> _WorkerTotals | None:
     """Return the job, ready for a change at `now`."""
     if (job := history._tenures.get(job_id)) is not None:
         job.count_to(now)
@@ -178,7 +178,7 @@ def _end(history: History, job_id: str, end: tuple[Outcome, float]) -> None:
         _conclude(history, job)
 
 
-def _conclude(history: History, job: _Tenure) -> None:
+def _conclude(history: History, job: _WorkerTotals) -> None:
     """Write the job's record, anew when workers outlived their job, and forget the job once it holds none."""
     job_id = job.spec.job_id
     history._finished[job_id] = _record(job)
@@ -197,7 +197,7 @@ _FOLDS: Final[Mapping[type, Callable[[History, Any, float], None]]] = {
 }
 
 
-def _record(job: _Tenure) -> FinishedJob:
+def _record(job: _WorkerTotals) -> FinishedJob:
     assert job.end is not None
     outcome, finished_at = job.end
     spec = job.spec

@@ -11,7 +11,7 @@ from voda.domain.job import Job, Phase
 from voda.events.types import ExitCause
 
 
-def counted(job: Job, now: float) -> Job:
+def charge(job: Job, now: float) -> Job:
     """Return the job with its totals carried on to `now`, to be taken whenever its number of replicas changes."""
     span_s = now - job.counted_at
     if not job.workers:
@@ -26,10 +26,10 @@ def counted(job: Job, now: float) -> Job:
     )
 
 
-def started(job: Job, workers: Mapping[int, str], now: float) -> Job:
+def start_workers(job: Job, workers: Mapping[int, str], now: float) -> Job:
     """Return the job once these workers hold their GPUs."""
     is_start = job.phase is not Phase.RUNNING
-    job = replace(counted(job, now), workers={**job.workers, **workers})
+    job = replace(charge(job, now), workers={**job.workers, **workers})
     if not is_start:
         return job
     is_first = job.first_started_at is None
@@ -43,12 +43,12 @@ def started(job: Job, workers: Mapping[int, str], now: float) -> Job:
     )
 
 
-def exited(job: Job, gone: Collection[int], cause: ExitCause, now: float) -> Job:
+def exit_workers(job: Job, gone: Collection[int], cause: ExitCause, now: float) -> Job:
     """Return the job once these workers hold no GPU any more."""
     left = {index: node for index, node in job.workers.items() if index not in gone}
     # A job whose workers all move is on its way, not halted: it keeps its start and its service.
     is_halt = bool(job.workers) and not left and cause != "migrated"
-    job = replace(counted(job, now), workers=left)
+    job = replace(charge(job, now), workers=left)
     if not is_halt:
         return job
     started_at = now if job.last_started_at is None else job.last_started_at

@@ -19,7 +19,7 @@ _Tier = tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]
 """Digests in ascending order, and the number of each one's job."""
 
 
-class Ledger:
+class JobIndex:
     """Jobs in the order of their submissions, never forgotten."""
 
     def __init__(self) -> None:

@@ -30,8 +30,8 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.projections.job_index import Ledger
-from voda.projections.records import JobRecord, submitted
+from voda.projections.job_index import JobIndex
+from voda.projections.records import JobRecord, new_record
 
 _MOST_ENDED: Final = 10_000
 _MOST_ENDED_REPORTS: Final = 200_000
@@ -42,7 +42,7 @@ _Name = tuple[str, str]
 _State = tuple[list[JobRecord], list[str], list[str], dict[str, dict[str, int]], bytes]
 
 
-class Roster:
+class JobRegistry:
     """Projection of all jobs, for those who ask about them.
 
     Args:
@@ -63,7 +63,7 @@ class Roster:
         self._ended_reports = 0
         self._undecided: dict[str, dict[str, int]] = {}
         """pool -> jobs that no plan has considered yet -> position of their submission."""
-        self._ledger = Ledger()
+        self._ledger = JobIndex()
         self._latest: dict[_Name, str] = {}
         self._live_of: dict[str, int] = {}
 
@@ -172,7 +172,7 @@ def _name_of(record: JobRecord) -> _Name:
     return record.spec.namespace, record.spec.name or record.spec.job_id
 
 
-def _submitted(roster: Roster, event: Event, fact: JobSubmitted) -> None:
+def _submitted(roster: JobRegistry, event: Event, fact: JobSubmitted) -> None:
     job_id = fact.spec.job_id
     roster._ledger.add(job_id, event.event_id)
     if job_id in roster._records:
@@ -180,82 +180,82 @@ def _submitted(roster: Roster, event: Event, fact: JobSubmitted) -> None:
             return
         # The id of an ended job, submitted again: not by us, but logs are written by others, too.
         roster._forget(job_id)
-    record = roster._records[job_id] = submitted(fact.spec, event.recorded_at, event.position)
+    record = roster._records[job_id] = new_record(fact.spec, event.recorded_at, event.position)
     roster._touch(record, event)
     roster._latest[_name_of(record)] = job_id
     roster._count_live(fact.spec.user, 1)
     roster._undecided.setdefault(fact.spec.pool, {})[job_id] = event.position
 
 
-def _cancel_requested(roster: Roster, event: Event, fact: JobCancelRequested) -> None:
+def _cancel_requested(roster: JobRegistry, event: Event, fact: JobCancelRequested) -> None:
     if (record := roster._live(fact.job_id)) is not None:
         record.job = replace(record.job, is_canceling=True)
         record.cancel_reason = fact.reason
         roster._touch(record, event)
 
 
-def _changed(roster: Roster, event: Event, fact: JobChanged) -> None:
+def _changed(roster: JobRegistry, event: Event, fact: JobChanged) -> None:
     if (record := roster._live(fact.job_id)) is not None:
         record.job = replace(record.job, spec=respecified(record.spec, fact))
         roster._touch(record, event)
 
 
-def _registered(roster: Roster, event: Event, fact: JobRegistered) -> None:
+def _registered(roster: JobRegistry, event: Event, fact: JobRegistered) -> None:
     if (record := roster._live(fact.job_id)) is not None:
         record.job = replace(record.job, uid=fact.uid)
         roster._touch(record, event)
 
 
-def _worker_started(roster: Roster, event: Event, fact: WorkerStarted) -> None:
+def _worker_started(roster: JobRegistry, event: Event, fact: WorkerStarted) -> None:
     if (record := roster._records.get(fact.job_id)) is not None and record.may_have_workers:
         record.start(fact.workers, event.recorded_at)
         roster._touch(record, event)
 
 
-def _worker_exited(roster: Roster, event: Event, fact: WorkerExited) -> None:
+def _worker_exited(roster: JobRegistry, event: Event, fact: WorkerExited) -> None:
     if (record := roster._records.get(fact.job_id)) is not None and record.may_have_workers:
         record.exit(fact.workers, fact.cause, event.recorded_at)
         roster._touch(record, event)
 
 
-def _progressed(roster: Roster, event: Event, fact: JobProgressed) -> None:
+def _progressed(roster: JobRegistry, event: Event, fact: JobProgressed) -> None:
     if (record := roster._live(fact.job_id)) is not None:
         record.report(fact, event.recorded_at)
         roster._touch(record, event)
 
 
-def _action_failed(roster: Roster, event: Event, fact: ActionFailed) -> None:
+def _action_failed(roster: JobRegistry, event: Event, fact: ActionFailed) -> None:
     if (record := roster._live(fact.job_id)) is not None:
         record.job = replace(record.job, failures=record.job.failures + 1)
         record.last_error, record.last_error_at = f"{fact.action}: {fact.error}", event.recorded_at
         roster._touch(record, event)
 
 
-def _stalled(roster: Roster, event: Event, fact: JobStalled) -> None:
+def _stalled(roster: JobRegistry, event: Event, fact: JobStalled) -> None:
     if (record := roster._live(fact.job_id)) is not None:
         record.stall = fact.reason
         roster._touch(record, event)
 
 
-def _priority_changed(roster: Roster, event: Event, fact: JobPriorityChanged) -> None:
+def _priority_changed(roster: JobRegistry, event: Event, fact: JobPriorityChanged) -> None:
     if (record := roster._live(fact.job_id)) is not None:
         record.job = replace(record.job, queue_level=fact.queue_level, queued_since=event.recorded_at)
         roster._touch(record, event)
 
 
-def _completed(roster: Roster, event: Event, fact: JobCompleted) -> None:
+def _completed(roster: JobRegistry, event: Event, fact: JobCompleted) -> None:
     _end(roster, event, fact.job_id, Phase.COMPLETED, "")
 
 
-def _failed(roster: Roster, event: Event, fact: JobFailed) -> None:
+def _failed(roster: JobRegistry, event: Event, fact: JobFailed) -> None:
     _end(roster, event, fact.job_id, Phase.FAILED, fact.reason)
 
 
-def _canceled(roster: Roster, event: Event, fact: JobCanceled) -> None:
+def _canceled(roster: JobRegistry, event: Event, fact: JobCanceled) -> None:
     _end(roster, event, fact.job_id, Phase.CANCELED, "")
 
 
-def _end(roster: Roster, event: Event, job_id: str, phase: Phase, reason: str) -> None:
+def _end(roster: JobRegistry, event: Event, job_id: str, phase: Phase, reason: str) -> None:
     if (record := roster._live(job_id)) is None:
         return
     record.end(phase, reason, event.recorded_at)
@@ -265,7 +265,7 @@ def _end(roster: Roster, event: Event, job_id: str, phase: Phase, reason: str) -
     roster._keep_ended(record)
 
 
-def _plan_adopted(roster: Roster, event: Event, fact: PlanAdopted) -> None:
+def _plan_adopted(roster: JobRegistry, event: Event, fact: PlanAdopted) -> None:
     def planned(job_id: str) -> JobRecord | None:
         record = roster._live(job_id)
         return record if record is not None and record.spec.pool == fact.pool else None
@@ -282,7 +282,7 @@ def _plan_adopted(roster: Roster, event: Event, fact: PlanAdopted) -> None:
             roster._touch(record, event)
 
 
-_FOLDS: Final[Mapping[type, Callable[[Roster, Event, Any], None]]] = {
+_FOLDS: Final[Mapping[type, Callable[[JobRegistry, Event, Any], None]]] = {
     JobSubmitted: _submitted,
     JobCancelRequested: _cancel_requested,
     JobChanged: _changed,

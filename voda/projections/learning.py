@@ -26,9 +26,9 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.projections.estimates import History, believed, is_material
-from voda.projections.restarts import Stretch
-from voda.projections.running_means import Epochs, Mean, Pace
+from voda.projections.estimates import CategoryHistory, estimate_scaling, is_material
+from voda.projections.restarts import UndisturbedSpan
+from voda.projections.running_means import EpochMeans, EpochPace, RunningMean
 from voda.projections.scaling import Scaling
 
 _LEAST_EPOCH_S: Final = 1e-6
@@ -50,30 +50,30 @@ class Accuracy(NamedTuple):
     """Mean of |predicted - measured| / measured, of an epoch's time on one replica."""
 
 
-class Category(Struct, kw_only=True):
+class CategoryMeasurements(Struct, kw_only=True):
     """What is known of all jobs of a kind."""
 
-    epochs: Epochs = msgspec.field(default_factory=Epochs)
-    restart_s: Mean = msgspec.field(default_factory=Mean)
-    error: Mean = msgspec.field(default_factory=Mean)
+    epochs: EpochMeans = msgspec.field(default_factory=EpochMeans)
+    restart_s: RunningMean = msgspec.field(default_factory=RunningMean)
+    error: RunningMean = msgspec.field(default_factory=RunningMean)
 
 
-class Track(Struct, kw_only=True):
+class JobMeasurements(Struct, kw_only=True):
     """What is known of one live job."""
 
     category: str
     predicted_e1: float | None
     """Seconds of an epoch on one replica, as believed when it was submitted."""
-    epochs: Epochs = msgspec.field(default_factory=Epochs)
-    pace: Pace = msgspec.field(default_factory=Pace)
-    stretch: Stretch = msgspec.field(default_factory=Stretch)
+    epochs: EpochMeans = msgspec.field(default_factory=EpochMeans)
+    pace: EpochPace = msgspec.field(default_factory=EpochPace)
+    stretch: UndisturbedSpan = msgspec.field(default_factory=UndisturbedSpan)
 
 
-Known = TypeVar("Known", Track, Category)
-_State = tuple[dict[str, Track], dict[str, Category]]
+Known = TypeVar("Known", JobMeasurements, CategoryMeasurements)
+_State = tuple[dict[str, JobMeasurements], dict[str, CategoryMeasurements]]
 
 
-class _Belief:
+class _Estimate:
     """The last answer about a job, and what it was an answer to. Not part of the state."""
 
     __slots__ = ("asked", "epochs_done", "estimate", "scaling", "settings", "spec")
@@ -92,8 +92,8 @@ class Learning:
     FORMAT: ClassVar[str] = "learning-1"
 
     def __init__(self) -> None:
-        self._tracks: dict[str, Track] = {}
-        self._categories: dict[str, Category] = {}
+        self._tracks: dict[str, JobMeasurements] = {}
+        self._categories: dict[str, CategoryMeasurements] = {}
         self._forget_answers()
 
     def apply(self, event: Event) -> None:
@@ -118,9 +118,9 @@ class Learning:
             and belief.settings is settings
         ):
             return known
-        return self._answer(belief or _Belief(spec, self._scaling(spec)), job, settings)
+        return self._answer(belief or _Estimate(spec, self._scaling(spec)), job, settings)
 
-    def stretch(self, job_id: str) -> Stretch | None:
+    def stretch(self, job_id: str) -> UndisturbedSpan | None:
         """Return a live job's running time since its last report; read-only."""
         track = self._tracks.get(job_id)
         return track.stretch if track else None
@@ -155,8 +155,8 @@ class Learning:
         self._forget_answers()
 
     def _forget_answers(self) -> None:
-        self._histories: dict[str, History] = {}
-        self._beliefs: dict[str, _Belief] = {}
+        self._histories: dict[str, CategoryHistory] = {}
+        self._beliefs: dict[str, _Estimate] = {}
         self._stale: set[str] = set()
         """Jobs asked about whose measurements settled anew since."""
         self._moved: set[str] = set()
@@ -165,13 +165,13 @@ class Learning:
         for job_id, track in self._tracks.items():
             self._members.setdefault(track.category, set()).add(job_id)
 
-    def _answer(self, belief: _Belief, job: Job, settings: Settings) -> Estimate:
+    def _answer(self, belief: _Estimate, job: Job, settings: Settings) -> Estimate:
         spec = job.spec
         track = self._tracks.get(spec.job_id)
         if spec.job_id in self._stale or belief.spec is not spec:
             belief.scaling = self._scaling(spec)
         category = track.category if track else spec.history_category
-        restart_s = self._categories[category].restart_s if category in self._categories else Mean()
+        restart_s = self._categories[category].restart_s if category in self._categories else RunningMean()
         span_penalty = self._history(category).span_penalty
         estimate = Estimate(
             speedup=belief.scaling.speedup,
@@ -191,13 +191,13 @@ class Learning:
     def _scaling(self, spec: JobSpec) -> Scaling:
         if (track := self._tracks.get(spec.job_id)) is None:
             return self._history(spec.history_category).scaling(spec.max_replicas)
-        scaling = believed(track.epochs, self._history(track.category), spec.max_replicas)
+        scaling = estimate_scaling(track.epochs, self._history(track.category), spec.max_replicas)
         return replace(scaling, e1=scaling.e1 * track.pace.settled)
 
-    def _history(self, category: str) -> History:
+    def _history(self, category: str) -> CategoryHistory:
         if (history := self._histories.get(category)) is None:
             known = self._categories.get(category)
-            history = History(known.epochs if known else Epochs())
+            history = CategoryHistory(known.epochs if known else EpochMeans())
             if known:
                 self._histories[category] = history
         return history
@@ -228,8 +228,8 @@ def _submitted(learning: Learning, fact: JobSubmitted, _now: float) -> None:
         return
     category = fact.spec.history_category
     e1 = learning._history(category).scaling(1).e1
-    learning._tracks[job_id] = Track(category=category, predicted_e1=e1 if e1 < math.inf else None)
-    learning._categories.setdefault(category, Category())
+    learning._tracks[job_id] = JobMeasurements(category=category, predicted_e1=e1 if e1 < math.inf else None)
+    learning._categories.setdefault(category, CategoryMeasurements())
     learning._members.setdefault(category, set()).add(job_id)
 
 
@@ -276,11 +276,11 @@ def _completed(learning: Learning, fact: JobCompleted, _now: float) -> None:
     if (track := _ended(learning, fact, _now)) is None or track.predicted_e1 is None:
         return
     if track.epochs.points():
-        e1 = believed(track.epochs, learning._history(track.category), 1).e1
+        e1 = estimate_scaling(track.epochs, learning._history(track.category), 1).e1
         learning._categories[track.category].error.add(abs(track.predicted_e1 - e1) / e1)
 
 
-def _ended(learning: Learning, fact: JobCompleted | JobFailed | JobCanceled, _now: float) -> Track | None:
+def _ended(learning: Learning, fact: JobCompleted | JobFailed | JobCanceled, _now: float) -> JobMeasurements | None:
     job_id = fact.job_id
     if (track := learning._tracks.pop(job_id, None)) is not None:
         learning._members[track.category].discard(job_id)

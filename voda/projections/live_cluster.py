@@ -39,10 +39,10 @@ from voda.events.types import (
     WorkerRefused,
     WorkerStarted,
 )
-from voda.projections.job_folds import exited, started
+from voda.projections.job_folds import exit_workers, start_workers
 
 
-class Pool(Struct, kw_only=True):
+class LivePool(Struct, kw_only=True):
     """What is known of one pool; the projection's own, changed in place."""
 
     plan: Plan
@@ -64,9 +64,9 @@ class LiveCluster:
         self.position = 0
         self.touched: set[str] = set()
         """Pools that the last event was about. Not part of the state."""
-        self._pools: dict[str, Pool] = {}
-        self._pool_of: dict[str, Pool] = {}
-        self._outlived_in: dict[str, Pool] = {}
+        self._pools: dict[str, LivePool] = {}
+        self._pool_of: dict[str, LivePool] = {}
+        self._outlived_in: dict[str, LivePool] = {}
         self._refused_by: dict[str, set[str]] = {}
         """Node -> jobs it refuses: an index of `Job.refusals`."""
 
@@ -127,7 +127,7 @@ class LiveCluster:
 
     def load(self, state: bytes) -> None:
         """Replace the state by a dumped one."""
-        self.position, self._pools = msgspec.msgpack.decode(state, type=tuple[int, dict[str, Pool]])
+        self.position, self._pools = msgspec.msgpack.decode(state, type=tuple[int, dict[str, LivePool]])
         self._pool_of = {job_id: pool for pool in self._pools.values() for job_id in pool.jobs}
         self._outlived_in = {job_id: pool for pool in self._pools.values() for job_id in pool.outlived}
         self._refused_by = {}
@@ -142,13 +142,13 @@ class LiveCluster:
             pool.plan = replace(pool.plan, based_on=0)
             pool.undecided = dict.fromkeys(pool.undecided, 0)
 
-    def _pool(self, name: str) -> Pool:
+    def _pool(self, name: str) -> LivePool:
         pool = self._pools.get(name)
         if pool is None:
-            pool = self._pools[name] = Pool(plan=Plan(pool=name))
+            pool = self._pools[name] = LivePool(plan=Plan(pool=name))
         return pool
 
-    def _touched(self, name: str) -> Pool:
+    def _touched(self, name: str) -> LivePool:
         """Return a pool that the event at hand is about."""
         self.touched.add(name)
         return self._pool(name)
@@ -217,7 +217,7 @@ def _refused(live: LiveCluster, event: Event, fact: WorkerRefused) -> None:
 
 def _worker_started(live: LiveCluster, event: Event, fact: WorkerStarted) -> None:
     if (job := live._job(fact.job_id)) is not None:
-        live._keep(started(job, fact.workers, event.recorded_at))
+        live._keep(start_workers(job, fact.workers, event.recorded_at))
     elif (pool := live._outlived_in.get(fact.job_id)) is not None:
         past = pool.outlived[fact.job_id]
         pool.outlived[fact.job_id] = replace(past, workers={**past.workers, **fact.workers})
@@ -225,7 +225,7 @@ def _worker_started(live: LiveCluster, event: Event, fact: WorkerStarted) -> Non
 
 def _worker_exited(live: LiveCluster, event: Event, fact: WorkerExited) -> None:
     if (job := live._job(fact.job_id)) is not None:
-        live._keep(exited(job, fact.workers, fact.cause, event.recorded_at))
+        live._keep(exit_workers(job, fact.workers, fact.cause, event.recorded_at))
     elif (pool := live._outlived_in.get(fact.job_id)) is not None:
         past = pool.outlived.pop(fact.job_id)
         if left := {index: node for index, node in past.workers.items() if index not in fact.workers}:

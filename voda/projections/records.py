@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from voda.domain.job import Job, JobSpec, Phase
 from voda.events.types import ExitCause, JobProgressed, PlanAdopted
-from voda.projections.job_folds import counted, exited, started
-from voda.projections.worker_changes import Tenure
+from voda.projections.job_folds import charge, exit_workers, start_workers
+from voda.projections.worker_changes import WorkerChanges
 
 _MOST_REPORTS: Final = 1_000
 """Newest ones kept of a job; some 75 bytes each, packed."""
 
 
-class Reported(Struct, frozen=True, array_like=True, gc=False):
+class ProgressReport(Struct, frozen=True, array_like=True, gc=False):
     """One report of a job's progress."""
 
     epochs_done: float
@@ -50,7 +50,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     """Changes from some workers to another number."""
     migrations: int = 0
     """Changes that put a worker on another node."""
-    tenure: Tenure | None = None
+    tenure: WorkerChanges | None = None
     """While it is live and had workers."""
     epoch_s: float | None = None
     """Seconds of the last epoch that it timed."""
@@ -58,7 +58,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     """The latest value of each."""
     reported_at: float | None = None
     packed: list[bytes] = []
-    """Encoded `Reported`s."""
+    """Encoded `ProgressReport`s."""
     last_error: str = ""
     """Of the last action on it that failed: which, and why."""
     last_error_at: float | None = None
@@ -91,7 +91,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         if self.is_canceling:
             return self.cancel_reason or self.reason
         hindrance = self.stall
-        if not hindrance and self.is_live and len(self.workers) != len(self.planned):
+        if not hindrance and self.is_live and len(self.job.workers) != len(self.planned):
             hindrance = self.last_error
         return "; ".join(part for part in (self.reason, hindrance) if part)
 
@@ -106,59 +106,9 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         return self.is_live or bool(self.job.workers)
 
     @property
-    def submitted_at(self) -> float:
-        """Seconds since the epoch."""
-        return self.job.submitted_at
-
-    @property
-    def started_at(self) -> float | None:
-        """Its first start."""
-        return self.job.first_started_at
-
-    @property
-    def workers(self) -> Mapping[int, str]:
-        """Workers observed: index -> node."""
-        return self.job.workers
-
-    @property
-    def counted_at(self) -> float:
-        """Instant up to which the totals hold."""
-        return self.job.counted_at
-
-    @property
-    def running_s(self) -> float:
-        """Seconds with workers, up to `counted_at` or the job's end."""
-        return self.job.running_s
-
-    @property
-    def waiting_s(self) -> float:
-        """Seconds without workers, up to `counted_at` or the job's end."""
-        return self.job.waiting_s
-
-    @property
-    def gpu_s(self) -> float:
-        """GPU-seconds held up to `counted_at`, those after the job's end included."""
-        return self.job.attained_service_gpu_s
-
-    @property
-    def restarts(self) -> int:
-        """Starts after the first."""
-        return self.job.restarts
-
-    @property
-    def failures(self) -> int:
-        """Actions that the cluster refused or missed."""
-        return self.job.failures
-
-    @property
-    def epochs_done(self) -> float:
-        """In all, since its beginning."""
-        return self.job.epochs_done
-
-    @property
-    def reports(self) -> tuple[Reported, ...]:
+    def reports(self) -> tuple[ProgressReport, ...]:
         """The newest reports, oldest first; unpacked anew at each call."""
-        return tuple(msgspec.msgpack.decode(one, type=Reported) for one in self.packed)
+        return tuple(msgspec.msgpack.decode(one, type=ProgressReport) for one in self.packed)
 
     @property
     def reports_kept(self) -> int:
@@ -170,7 +120,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         if not self.is_live:
             self._outlive({**self.job.workers, **workers}, now)
             return
-        self.job = started(self.job, workers, now)
+        self.job = start_workers(self.job, workers, now)
         self._changes(now).come(workers)
         self._note_changes()
 
@@ -179,7 +129,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         if not self.is_live:
             self._outlive({index: node for index, node in self.job.workers.items() if index not in gone}, now)
             return
-        self.job = exited(self.job, gone, cause, now)
+        self.job = exit_workers(self.job, gone, cause, now)
         self._changes(now).go(gone, cause)
         self._note_changes()
 
@@ -192,7 +142,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         if fact.metrics:
             self.metrics = {**self.metrics, **fact.metrics}
         self.reported_at = now
-        reported = Reported(fact.epochs_done, now, fact.workers, fact.epoch_s, fact.metrics)
+        reported = ProgressReport(fact.epochs_done, now, fact.workers, fact.epoch_s, fact.metrics)
         self.packed.append(msgspec.msgpack.encode(reported))
         del self.packed[:-_MOST_REPORTS]
 
@@ -207,7 +157,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
 
     def end(self, phase: Phase, reason: str, now: float) -> None:
         """End the job."""
-        self.job = replace(counted(self.job, now), phase=phase)
+        self.job = replace(charge(self.job, now), phase=phase)
         self._note_changes()
         self.finished_at, self.planned, self.tenure, self.stall = now, (), None, ""
         self.reason = self.cancel_reason if phase is Phase.CANCELED else reason
@@ -216,9 +166,9 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         """Drop the reports; what they say of the present stays."""
         self.packed = []
 
-    def _changes(self, now: float) -> Tenure:
+    def _changes(self, now: float) -> WorkerChanges:
         if self.tenure is None:
-            self.tenure = Tenure()
+            self.tenure = WorkerChanges()
         self.tenure.begin(now)
         return self.tenure
 
@@ -233,7 +183,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         self.job = replace(self.job, workers=workers, counted_at=now, attained_service_gpu_s=gpu_s)
 
 
-def submitted(spec: JobSpec, now: float, position: int) -> JobRecord:
+def new_record(spec: JobSpec, now: float, position: int) -> JobRecord:
     """Return the record of a job that has just been submitted."""
     job = Job(spec=replace(spec, manifest=None), submitted_at=now, counted_at=now)
     return JobRecord(job=job, submitted_position=position, revision=position)

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from voda.projections.running_means import Epochs
+from voda.projections.running_means import EpochMeans
 
 _ONE_CHANGE_S: Final = 5.0
 """Worker events closer together than this are one change, seen pod by pod."""
@@ -19,7 +19,7 @@ _MOST_EPOCHS: Final = 3.0
 """Over more epochs than this, their own noise outweighs a restart."""
 
 
-class Sample(Struct, frozen=True):
+class RestartSample(Struct, frozen=True):
     """Running time between two reports, before and after the one change in between."""
 
     epochs: float
@@ -31,7 +31,7 @@ class Sample(Struct, frozen=True):
     is_spanning: bool
 
 
-class Stretch(Struct, kw_only=True):
+class UndisturbedSpan(Struct, kw_only=True):
     """A job's workers, and its running time since its last report; changed in place."""
 
     workers: dict[int, str] = {}
@@ -48,7 +48,7 @@ class Stretch(Struct, kw_only=True):
     before_s: float = 0.0
     before_workers: int = 0
     was_spanning: bool = False
-    sample: Sample | None = None
+    sample: RestartSample | None = None
     """The last one, until it can be judged."""
 
     def start(self, workers: Mapping[int, str], now: float) -> None:
@@ -71,7 +71,7 @@ class Stretch(Struct, kw_only=True):
             self._count(now)
             epochs = epochs_done - self.epochs_done
             if self.changes == 1 and 0.0 < epochs <= _MOST_EPOCHS and workers == len(self.workers):
-                self.sample = Sample(
+                self.sample = RestartSample(
                     epochs,
                     self.before_s,
                     self.before_workers,
@@ -96,7 +96,7 @@ class Stretch(Struct, kw_only=True):
         before = (self.before_workers, self.was_spanning, self.before_s)
         return [before, (self.size, self.is_spanning, max(0.0, ran_s - restart_s))]
 
-    def judged(self, own: Epochs, pace: float) -> float | None:
+    def judged(self, own: EpochMeans, pace: float) -> float | None:
         """Return the seconds that the sampled change cost, >= 0, and drop the sample; None while unknown.
 
         Args:

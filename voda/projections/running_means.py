@@ -14,7 +14,7 @@ _MOVED_AT_REVIEW: Final = 0.01
 _REVIEWS: Final = frozenset(4**power for power in range(1, 30))
 
 
-class Mean(Struct):
+class RunningMean(Struct):
     """A running mean of non-negative values."""
 
     count: int = 0
@@ -34,7 +34,7 @@ class Mean(Struct):
         return True
 
 
-class Pace(Struct):
+class EpochPace(Struct):
     """How the work in an epoch drifts as training goes on, for jobs that report their throughput."""
 
     samples: float = 0.0
@@ -62,17 +62,17 @@ class Point(NamedTuple):
     weight: float
 
 
-class Epochs(Struct):
+class EpochMeans(Struct):
     """Seconds per epoch by number of workers, kept apart for workers on one node and on several."""
 
-    packed: dict[int, Mean] = {}
-    spanning: dict[int, Mean] = {}
+    packed: dict[int, RunningMean] = {}
+    spanning: dict[int, RunningMean] = {}
 
     def add(self, workers: int, epoch_s: float, *, is_spanning: bool) -> bool:
         """Take in one undisturbed epoch and return whether a settled mean changed."""
         means = self.spanning if is_spanning else self.packed
         if (mean := means.get(workers)) is None:
-            mean = means[workers] = Mean()
+            mean = means[workers] = RunningMean()
         return mean.add(epoch_s)
 
     def points(self) -> list[Point]:
@@ -97,9 +97,9 @@ class Epochs(Struct):
             weights += weight
         return max(0.0, penalty / weights) if weights else None
 
-    def ordered(self) -> "Epochs":
+    def ordered(self) -> "EpochMeans":
         """Return the same measurements, smallest sizes first, for a dump."""
-        return Epochs(dict(sorted(self.packed.items())), dict(sorted(self.spanning.items())))
+        return EpochMeans(dict(sorted(self.packed.items())), dict(sorted(self.spanning.items())))
 
     def _point(self, size: int) -> Point:
         means = [mean for kind in (self.packed, self.spanning) if (mean := kind.get(size)) is not None]

@@ -19,7 +19,7 @@ _LEAST_E1 = 1e-3
 """Of the time an epoch takes on all workers of the first point; keeps a and b finite where only they are seen."""
 
 
-class Law(Struct, frozen=True):
+class ScalingLaw(Struct, frozen=True):
     """T(n) = n / (1 + a (n - 1) + b n (n - 1))."""
 
     e1: float
@@ -42,7 +42,7 @@ class Scaling(Struct, frozen=True):
     """Whether fewer than two sizes were ever measured, so that T is a guess."""
 
 
-def fitted(points: Sequence[Point]) -> Law:
+def fit_law(points: Sequence[Point]) -> ScalingLaw:
     """Return the law closest to the points, by relative error.
 
     Args:
@@ -64,16 +64,16 @@ def fitted(points: Sequence[Point]) -> Law:
         (slack, e1_a, e1_b), _ = nnls(rows, np.concatenate([row * n * epoch_s / scale, [0.0, 0.0]]))
     except RuntimeError:
         # No convergence: the points contradict each other by many orders of magnitude.
-        return Law(e1=scale, a=0.0, b=0.0)
+        return ScalingLaw(e1=scale, a=0.0, b=0.0)
     e1 = max(float(slack + slack_a * e1_a + slack_b * e1_b), _LEAST_E1)
-    return Law(e1=e1 * scale, a=float(e1_a) / e1, b=float(e1_b) / e1)
+    return ScalingLaw(e1=e1 * scale, a=float(e1_a) / e1, b=float(e1_b) / e1)
 
 
-def scaling_of(points: Sequence[Point], law: Law, max_replicas: int) -> Scaling:
+def scaling_of(points: Sequence[Point], law: ScalingLaw, max_replicas: int) -> Scaling:
     """Return T(n): as measured at the sizes seen, interpolated between them, along the law beyond them.
 
     Args:
-        points: as for `fitted`, smallest size first.
+        points: as for `fit_law`, smallest size first.
         law: gives the shape beyond the sizes seen, joined without a step.
         max_replicas: greatest size needed.
     """

@@ -53,7 +53,7 @@ class Steps(NamedTuple):
     """GPUs of the nodes that are ready, less those in foreign hands."""
 
 
-class _Holder(Struct, kw_only=True):
+class _WorkerHold(Struct, kw_only=True):
     """A job that is live or still holds workers."""
 
     gpus_per_replica: int = 1
@@ -63,11 +63,11 @@ class _Holder(Struct, kw_only=True):
     """node -> (GPUs held there, since when)."""
 
 
-class _State(Struct):
+class _TimelineState(Struct):
     """What the next event meets."""
 
     at_s: float = 0.0
-    holders: dict[str, _Holder] = {}
+    holders: dict[str, _WorkerHold] = {}
     capacity: dict[str, int] = {}
     sizes: dict[str, int] = {}
     queued: int = 0
@@ -89,7 +89,7 @@ class Timeline:
     FORMAT: ClassVar[str] = "timeline-1"
 
     def __init__(self) -> None:
-        self._state = _State()
+        self._state = _TimelineState()
         self._segments = array("d")
         self._steps = array("d")
 
@@ -132,7 +132,7 @@ class Timeline:
 
     def load(self, state: bytes) -> None:
         """Replace the state by a dumped one."""
-        self._state, segments, steps = msgspec.msgpack.decode(state, type=tuple[_State, bytes, bytes])
+        self._state, segments, steps = msgspec.msgpack.decode(state, type=tuple[_TimelineState, bytes, bytes])
         self._segments, self._steps = array("d", segments), array("d", steps)
 
     def _note_step(self) -> None:
@@ -146,7 +146,7 @@ class Timeline:
 
 def _submitted(timeline: Timeline, fact: JobSubmitted) -> None:
     if fact.spec.job_id not in timeline._state.holders:
-        timeline._state.holders[fact.spec.job_id] = _Holder(gpus_per_replica=fact.spec.gpus_per_replica)
+        timeline._state.holders[fact.spec.job_id] = _WorkerHold(gpus_per_replica=fact.spec.gpus_per_replica)
         timeline._state.queued += 1
 
 
@@ -178,7 +178,7 @@ def _exited(timeline: Timeline, fact: WorkerExited) -> None:
             del timeline._state.holders[fact.job_id]
 
 
-def _hold(timeline: Timeline, job_id: str, holder: _Holder, node: str, workers: int) -> None:
+def _hold(timeline: Timeline, job_id: str, holder: _WorkerHold, node: str, workers: int) -> None:
     """Let the job hold that many workers' GPUs more on the node from now on."""
     state = timeline._state
     gpus, since = holder.held.pop(node, (0, state.at_s))

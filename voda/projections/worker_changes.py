@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from voda.events.types import ExitCause
 
 
-class Tenure(Struct, kw_only=True):
+class WorkerChanges(Struct, kw_only=True):
     """The workers of one job, and what their changes came to; changed in place."""
 
     workers: dict[int, str] = {}
@@ -73,7 +73,7 @@ class Tenure(Struct, kw_only=True):
         self.migrations += moved > 0
         self.workers_moved += moved
 
-    def so_far(self) -> "Tenure":
+    def so_far(self) -> "WorkerChanges":
         """Return what it came to if nothing more happens at this instant."""
         now = replace(self)
         now.settle()

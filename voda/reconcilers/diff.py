@@ -31,7 +31,7 @@ def diff(state: ClusterState, observed: Observed) -> tuple[Action, ...]:
     rescaled = _rescaled(state, observed) if observed.sizes else ()
     if not ends and not gaps and not rescaled:
         return ()
-    step = _Step(free=_free(observed))
+    step = _ActionPlan(free=_free(observed))
     for job_id, size in rescaled:
         planned = state.plan.placement[job_id]
         (step.shrinks if size > len(planned) else step.grows).append(ResizeJob(job_id=job_id, nodes=planned))
@@ -53,7 +53,7 @@ def diff(state: ClusterState, observed: Observed) -> tuple[Action, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Gap:
+class _JobGap:
     """A job whose observed workers are not the planned ones."""
 
     job_id: str
@@ -94,7 +94,7 @@ class _Gap:
 
 
 @dataclass(slots=True)
-class _Step:
+class _ActionPlan:
     """The actions of one step, and what they leave free."""
 
     free: dict[str, int]
@@ -115,7 +115,7 @@ class _Step:
             self.free[node] -= gpus
         return True
 
-    def move(self, gap: _Gap) -> bool:
+    def move(self, gap: _JobGap) -> bool:
         """Migrate what is elsewhere, and add what is missing in the same breath; False = it has to wait."""
         if not self.promise(gap.needs):
             return False
@@ -125,17 +125,17 @@ class _Step:
             self.grows.append(ResizeJob(job_id=gap.job_id, nodes=gap.planned))
         return True
 
-    def start(self, gap: _Gap) -> None:
+    def start(self, gap: _JobGap) -> None:
         """Start the job, whole or not yet."""
         if self.promise(gap.needs):
             self.starts.append(StartJob(job_id=gap.job_id, nodes=gap.planned))
 
-    def grow(self, gap: _Gap) -> None:
+    def grow(self, gap: _JobGap) -> None:
         """Add the missing workers, all or not yet."""
         if gap.missing and self.promise(gap.needs):
             self.grows.append(ResizeJob(job_id=gap.job_id, nodes=gap.planned))
 
-    def halt_circles(self, state: ClusterState, waiting: Sequence[_Gap]) -> None:
+    def halt_circles(self, state: ClusterState, waiting: Sequence[_JobGap]) -> None:
         """Halt a job of every circle of waiting moves; it starts at its planned place once that is free."""
         movers = [
             Mover(job_id=gap.job_id, needs=gap.needs, leaves=gap.leaves, halt_cost=_halt_cost(state, gap))
@@ -163,9 +163,9 @@ def _ends(state: ClusterState, observed: Observed) -> list[HaltJob | StopJob]:
     return ends
 
 
-def _gaps(state: ClusterState, observed: Observed) -> list[_Gap]:
+def _gaps(state: ClusterState, observed: Observed) -> list[_JobGap]:
     """Return the planned jobs that are not as planned, the earliest submitted first."""
-    gaps: list[_Gap] = []
+    gaps: list[_JobGap] = []
     for job_id, planned in state.plan.placement.items():
         workers = observed.workers.get(job_id, {})
         size = len(planned)
@@ -177,7 +177,7 @@ def _gaps(state: ClusterState, observed: Observed) -> list[_Gap]:
         job = state.jobs.get(job_id)
         # The log is about to hear that a job has ended: it is not to be started for a plan that does not know yet.
         if job is not None and not job.is_canceling and job_id not in observed.ended:
-            gaps.append(_Gap(job_id, job.spec.gpus_per_replica, planned, workers))
+            gaps.append(_JobGap(job_id, job.spec.gpus_per_replica, planned, workers))
     return sorted(gaps, key=lambda gap: (state.jobs[gap.job_id].submitted_at, gap.job_id))
 
 
@@ -215,7 +215,7 @@ def _free(observed: Observed) -> dict[str, int]:
     return free
 
 
-def _shrunk(gap: _Gap, step: _Step) -> _Gap:
+def _shrunk(gap: _JobGap, step: _ActionPlan) -> _JobGap:
     """Take the surplus workers away, and return the gap that is left then.
 
     A resize names every index up to the last one, so a worker that died in between has to come back at once; where
@@ -235,10 +235,10 @@ def _shrunk(gap: _Gap, step: _Step) -> _Gap:
         step.shrinks.append(ResizeJob(job_id=gap.job_id, nodes=tuple(nodes)))
     else:
         step.ends.append(HaltJob(job_id=gap.job_id))
-    return _Gap(gap.job_id, gap.gpus, gap.planned, dict(enumerate(nodes)))
+    return _JobGap(gap.job_id, gap.gpus, gap.planned, dict(enumerate(nodes)))
 
 
-def _halt_cost(state: ClusterState, gap: _Gap) -> float:
+def _halt_cost(state: ClusterState, gap: _JobGap) -> float:
     """Return what a halt and a new start would lose, GPU-seconds."""
     estimate = state.estimates.get(gap.job_id)
     cost_s = estimate.resize_cost_s if estimate else state.settings.resize_cost_s

@@ -26,7 +26,7 @@ from voda.events.types import (
 _CAUSES: Final[Mapping[Phase, ExitCause]] = {Phase.COMPLETED: "finished", Phase.FAILED: "failed"}
 
 
-def overlooked(state: ClusterState, observed: Observed) -> tuple[Notice, ...]:
+def missing_facts(state: ClusterState, observed: Observed) -> tuple[Notice, ...]:
     """Return the facts that lead from what the log believes to what the cluster shows.
 
     Args:

@@ -10,13 +10,13 @@ import logging
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
+from voda.backoff import Backoff
 from voda.clock import Clock, stopwatch
 from voda.cluster.port import Cluster, Observed
 from voda.domain.errors import ClusterUnavailable, VodaError
 from voda.domain.plan import Action
-from voda.domain.rng import rng_at
 from voda.domain.state import ClusterState
 from voda.events.types import ActionFailed
 from voda.metrics import ACTION_DURATION, ACTIONS, NO_TELEMETRY, Telemetry
@@ -29,15 +29,6 @@ _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 300.0
 
 
-class _Setback(NamedTuple):
-    """Why a job is left alone."""
-
-    wanted: Sequence[Action]
-    """All that was to be done about the job when one of it failed."""
-    attempts: int
-    until: float
-
-
 class WorkerReconciler:
     """Applies the difference between plan and cluster.
 
@@ -48,8 +39,7 @@ class WorkerReconciler:
         timeout_s: of every single call.
         telemetry: takes the outcome and duration of every action: accepted, failed or timed_out.
         concurrency: jobs whose actions are under way at a time, >= 1.
-        jitter: share by which a pause may be longer, >= 0, drawn for every job and attempt: what failed together
-            is not tried again together.
+        jitter: of the backoff (see Backoff).
     """
 
     def __init__(  # noqa: PLR0913 - its ports, and how it behaves
@@ -72,10 +62,11 @@ class WorkerReconciler:
         self._telemetry = telemetry
         self._pool = ""
         self._concurrency = concurrency
-        self._jitter = jitter
         self.is_settled = False
         """Whether the last step found everything as planned, nothing waiting for GPUs to become free."""
-        self._setbacks: dict[str, _Setback] = {}
+        self._failed: dict[str, Sequence[Action]] = {}
+        """Job of which an action failed -> all that was to be done about it then."""
+        self._backoff = Backoff(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S, jitter=jitter)
         self._resume_at = math.inf
         """Of the jobs that the last step left alone, the earliest instant at which one is tried again."""
 
@@ -97,8 +88,8 @@ class WorkerReconciler:
         planned = sum(map(len, state.plan.placement.values()))
         self.is_settled = not actions and planned == sum(map(len, observed.workers.values()))
         wanted = _by_job(actions)
-        for job_id in self._setbacks.keys() - wanted.keys() - state.jobs.keys():
-            del self._setbacks[job_id]
+        for job_id in self._failed.keys() - wanted.keys() - state.jobs.keys():
+            self._forget(job_id)
         if self._concurrency == 1:
             return await self._work(deque(actions), wanted, {})
         return await self._work_together(deque(actions), wanted)
@@ -149,11 +140,14 @@ class WorkerReconciler:
         return accepted
 
     def _is_paused(self, job_id: str, wanted: Sequence[Action]) -> bool:
-        setback = self._setbacks.get(job_id)
-        if setback is None or setback.wanted != wanted or self._clock.now() >= setback.until:
+        if self._failed.get(job_id) != wanted or self._backoff.is_due(job_id, self._clock.now()):
             return False
-        self._resume_at = min(self._resume_at, setback.until)
+        self._resume_at = min(self._resume_at, self._backoff.due_at(job_id))
         return True
+
+    def _forget(self, job_id: str) -> None:
+        self._failed.pop(job_id, None)
+        self._backoff.reset(job_id)
 
     async def _observe(self) -> Observed:
         try:
@@ -183,31 +177,22 @@ class WorkerReconciler:
             labels = self._pool, type(action).__name__
             self._telemetry.count(ACTIONS, *labels, outcome)
             self._telemetry.observe(ACTION_DURATION, laps[0], *labels)
-        self._setbacks.pop(action.job_id, None)
+        self._forget(action.job_id)
         return True
 
     async def _pause(self, action: Action, wanted: Sequence[Action], error: Exception) -> None:
-        before = self._setbacks.get(action.job_id)
-        attempt = before.attempts + 1 if before else 1
-        pause_s = self._pause_s(action.job_id, attempt, error)
-        until = self._clock.now() + pause_s
-        self._setbacks[action.job_id] = _Setback(wanted, attempt, until)
-        self._resume_at = min(self._resume_at, until)
+        job_id = action.job_id
+        asked_s = min(error.retry_after_s, _LONGEST_PAUSE_S) if isinstance(error, ClusterUnavailable) else 0.0
+        attempt = self._backoff.failed(job_id, self._clock.now(), at_least_s=asked_s)
+        self._failed[job_id] = wanted
+        self._resume_at = min(self._resume_at, self._backoff.due_at(job_id))
         failed = ActionFailed(
-            job_id=action.job_id,
+            job_id=job_id,
             action=type(action).__name__,
             error=str(error) or f"no answer within {self._timeout_s:g} s",
             attempt=attempt,
         )
         await self._watcher.record([failed])
-
-    def _pause_s(self, job_id: str, attempt: int, error: Exception) -> float:
-        """Return how long to leave the job alone: longer each time, and as long as the cluster asks for."""
-        asked_s = error.retry_after_s if isinstance(error, ClusterUnavailable) else 0.0
-        pause_s = min(max(_FIRST_PAUSE_S * 2.0 ** min(attempt - 1, 16), asked_s), _LONGEST_PAUSE_S)
-        if not self._jitter:
-            return pause_s
-        return pause_s * (1 + self._jitter * rng_at(attempt, job_id).random())
 
 
 def _by_job(actions: Sequence[Action]) -> Mapping[str, Sequence[Action]]:

@@ -12,21 +12,21 @@ from msgspec.structs import replace
 
 from voda.controller.follower import catch_up
 from voda.domain.errors import StoreNotWritable
-from voda.log.archive.export import export_log
+from voda.log.archive.copy import export_log
 from voda.placement.registry import placer as chosen_placer
 from voda.policies.registry import policies as known_policies
 from voda.policies.registry import policy as chosen_policy
 from voda.projections.history import History
 from voda.projections.timeline import Timeline
 from voda.simulator.engine import simulate
-from voda.simulator.ideal_times import IdealTimes
+from voda.simulator.fairness import IdealTimes
 from voda.simulator.metrics import Execution, measure
-from voda.simulator.profile import Workload
+from voda.simulator.profiles.base import Workload
 from voda.simulator.report.run_summary import RunOutcome
-from voda.simulator.run import Options, Progress, Run
+from voda.simulator.run import ProgressCallback, SimulationOptions, SimulationRun
 
 
-class Contestant(Struct, frozen=True, kw_only=True):
+class ComparedRun(Struct, frozen=True, kw_only=True):
     """What differs from run to run."""
 
     policy: str
@@ -38,14 +38,14 @@ class Contestant(Struct, frozen=True, kw_only=True):
         return self.policy if self.placer == "steady" else f"{self.policy}-{self.placer}"
 
 
-def contestants(*, policies: Sequence[str], placers: Sequence[str]) -> Sequence[Contestant]:
+def contestants(*, policies: Sequence[str], placers: Sequence[str]) -> Sequence[ComparedRun]:
     """Return every pair of a policy and a placer, in the order given; no policies = all there are.
 
     Raises:
         InvalidInput: an unknown name.
     """
     names = tuple(dict.fromkeys(policies)) or tuple(known_policies())
-    pairs = [Contestant(policy=name, placer=where) for name in names for where in dict.fromkeys(placers)]
+    pairs = [ComparedRun(policy=name, placer=where) for name in names for where in dict.fromkeys(placers)]
     for pair in pairs:
         chosen_policy(pair.policy)
         chosen_placer(pair.placer)
@@ -54,11 +54,11 @@ def contestants(*, policies: Sequence[str], placers: Sequence[str]) -> Sequence[
 
 async def compare(
     workload: Workload,
-    contestants: Sequence[Contestant],
-    options: Options,
+    contestants: Sequence[ComparedRun],
+    options: SimulationOptions,
     *,
     out: Path | None = None,
-    progress: Callable[[Contestant], Progress] | None = None,
+    progress: Callable[[ComparedRun], ProgressCallback] | None = None,
 ) -> Sequence[RunOutcome]:
     """Run the workload once for each contestant.
 
@@ -83,7 +83,7 @@ async def compare(
     return outcomes
 
 
-async def _outcome(run: Run, log: Path | None, ideal_s: IdealTimes) -> RunOutcome:
+async def _outcome(run: SimulationRun, log: Path | None, ideal_s: IdealTimes) -> RunOutcome:
     history, timeline = History(), Timeline()
     await catch_up(run.store, [history, timeline], after=0)
     settings = run.options.settings
@@ -104,7 +104,7 @@ async def _outcome(run: Run, log: Path | None, ideal_s: IdealTimes) -> RunOutcom
     )
 
 
-async def _kept(run: Run, folder: Path) -> Path:
+async def _kept(run: SimulationRun, folder: Path) -> Path:
     path = folder / "log.jsonl"
     try:
         with _created(path) as file:

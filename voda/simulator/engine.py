@@ -25,7 +25,7 @@ from voda.events.types import (
     Observation,
     WorkerExited,
 )
-from voda.log.append_plan import taken_over
+from voda.log.append_plan import plan_copy
 from voda.log.memory import MemoryStore
 from voda.log.store import Snapshot
 from voda.metrics import REPLAN_DURATION, Histogram, NoTelemetry
@@ -38,11 +38,18 @@ from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
 from voda.simulator.cluster import SimulatedCluster
 from voda.simulator.failures import Failure, FailureSchedule
-from voda.simulator.profile import Workload
-from voda.simulator.run import Enough, Opening, Options, Progress, Run, fresh
+from voda.simulator.profiles.base import Workload
+from voda.simulator.run import (
+    InitialState,
+    ProgressCallback,
+    SimulationOptions,
+    SimulationRun,
+    StopCondition,
+    empty_log,
+)
 
 
-class _Decisions(NoTelemetry):
+class DecisionTimes(NoTelemetry):
     """Keeps what each decision of a simulation took; there are only so many."""
 
     def __init__(self) -> None:
@@ -60,11 +67,11 @@ class Simulation:
     def __init__(
         self,
         workload: Workload,
-        options: Options,
+        options: SimulationOptions,
         *,
         policies: Callable[[str], Policy],
         placers: Callable[[str], Placer],
-        opening: Opening | None = None,
+        initial: InitialState | None = None,
     ) -> None:
         pools = {node.pool for node in workload.nodes} | {arrival.spec.pool for arrival in workload.arrivals}
         if len(pools) > 1:
@@ -72,15 +79,15 @@ class Simulation:
         self._workload = workload
         self._options = options
         self._pool = next(iter(pools), "default")
-        self._opening = opening or fresh(self._pool, workload, options)
-        past = self._opening.log
+        self._initial = initial or empty_log(self._pool, workload, options)
+        past = self._initial.log
         # Ids are numbers, and must not be those that the log holds already.
         self._clock = VirtualClock(workload.begins_at, prefix=f"after-{past[-1].position}-" if past else "")
         self._store = MemoryStore()
         self._cluster = SimulatedCluster(workload.nodes, now=self._clock.now, end_of=options.end_of)
         self._watcher = Watcher(store=self._store, clock=self._clock, actor="cluster")
         self._reconciler = WorkerReconciler(cluster=self._cluster, watcher=self._watcher, clock=self._clock)
-        self._decisions = _Decisions()
+        self._decisions = DecisionTimes()
         self._controller = Controller(
             pool=self._pool,
             store=self._store,
@@ -93,12 +100,14 @@ class Simulation:
             [node.name for node in workload.nodes], options.failures, seed=options.seed, begins_at=workload.begins_at
         )
         self._arrived = 0
-        self._happened = 0
+        self._applied = 0
         self._step_at = math.inf
         self._has_moved = False
         self._reconciled_plan = 0
 
-    async def run(self, progress: Progress | None = None, *, is_enough: Enough | None = None) -> Run:
+    async def run(
+        self, progress: ProgressCallback | None = None, *, is_enough: StopCondition | None = None
+    ) -> SimulationRun:
         """Run the workload to its end, or until it is enough, and return the log and the measurements."""
         laps: list[float] = []
         finished = 0
@@ -106,13 +115,13 @@ class Simulation:
             await self._begin()
             while (now := self._next_at()) < math.inf:
                 self._clock.move_to(now)
-                await self._happen()
+                await self._advance()
                 if progress is not None and (count := self._arrived - len(self._live_jobs())) != finished:
                     finished = count
                     progress(finished, len(self._workload.arrivals))
                 if is_enough is not None and is_enough(self._controller.live.position, self._live_jobs()):
                     break
-        return Run(
+        return SimulationRun(
             workload=self._workload,
             options=self._options,
             store=self._store,
@@ -123,26 +132,26 @@ class Simulation:
 
     async def _begin(self) -> None:
         """Write down how it begins, then take the lead."""
-        if self._opening.log:
-            await self._store.restore(iter([taken_over(self._opening.log)]))
-        if state := self._opening.state:
+        if self._initial.log:
+            await self._store.restore(iter([plan_copy(self._initial.log)]))
+        if state := self._initial.state:
             await self._store.save_snapshot(
                 Snapshot(name=Live.FORMAT, position=0, state=state, state_hash=sha256(state).hexdigest(), heads={})
             )
-        for training in self._opening.trainings:
+        for training in self._initial.trainings:
             self._cluster.resume(training)
-        for fact in self._opening.facts:
+        for fact in self._initial.facts:
             await self._intend(fact)
         await self._controller.lead("simulator")
         self._step_at = self._clock.now()
 
-    async def _happen(self) -> None:
+    async def _advance(self) -> None:
         """Let everything happen that is due now; then, if it is time to decide, decide and carry it out."""
         self._cluster.advance(self._clock.now())
         for failure in self._failures.due(self._clock.now()):
             self._fail(failure)
         await self._record()
-        await self._follow_happenings()
+        await self._apply_scheduled_facts()
         await self._submit()
         if self._is_time_to_decide():
             self._step_at = await self._controller.step()
@@ -175,13 +184,13 @@ class Simulation:
             self._arrived += 1
             self._step_at = self._clock.now()
 
-    async def _follow_happenings(self) -> None:
-        while self._happening_at() <= self._clock.now():
-            fact = self._opening.happenings[self._happened].fact
-            self._happened += 1
+    async def _apply_scheduled_facts(self) -> None:
+        while self._scheduled_at() <= self._clock.now():
+            fact = self._initial.scheduled[self._applied].fact
+            self._applied += 1
             self._step_at = self._clock.now()
             if isinstance(fact, NodeJoined | NodeChanged | NodeLeft):
-                self._cluster.show(fact)
+                self._cluster.change_node(fact)
                 await self._record()
                 continue
             await self._intend(fact)
@@ -203,9 +212,9 @@ class Simulation:
     def _fail(self, failure: Failure) -> None:
         match failure.kind:
             case "node_fails":
-                self._cluster.fail_node(failure.node)
+                self._cluster.set_ready(failure.node, False)
             case "node_repaired":
-                self._cluster.repair_node(failure.node)
+                self._cluster.set_ready(failure.node, True)
             case "worker_fails":
                 running = [(job, index) for job, indices in self._cluster.workers().items() for index in indices]
                 if running:
@@ -215,7 +224,7 @@ class Simulation:
         """Return the next instant at which anything can happen; infinite when nothing ever will."""
         if self._arrived == len(self._workload.arrivals) and not self._live_jobs():
             return math.inf
-        at = min(self._arrival_at(), self._happening_at(), self._cluster.next_at(), self._wake_at())
+        at = min(self._arrival_at(), self._scheduled_at(), self._cluster.next_at(), self._wake_at())
         if at == math.inf and not self._failures.repair_is_due:
             return math.inf
         return max(self._clock.now(), min(at, self._failures.next_at()))
@@ -226,10 +235,10 @@ class Simulation:
         # Rounded like the clock, which would never get there otherwise.
         return round(self._workload.begins_at + self._workload.arrivals[self._arrived].submitted_s, 6)
 
-    def _happening_at(self) -> float:
-        if self._happened == len(self._opening.happenings):
+    def _scheduled_at(self) -> float:
+        if self._applied == len(self._initial.scheduled):
             return math.inf
-        return self._opening.happenings[self._happened].at
+        return self._initial.scheduled[self._applied].at
 
     def _wake_at(self) -> float:
         """Return when the controller is to be stepped next without an event."""
@@ -265,12 +274,12 @@ def _is_expected(notice: Observation) -> bool:
 
 async def simulate(
     workload: Workload,
-    options: Options,
+    options: SimulationOptions,
     *,
     policies: Callable[[str], Policy] = policy,
     placers: Callable[[str], Placer] = placer,
-    progress: Progress | None = None,
-) -> Run:
+    progress: ProgressCallback | None = None,
+) -> SimulationRun:
     """Run a workload to its end under `options.settings`.
 
     Raises:

@@ -14,17 +14,17 @@ from voda.events.envelope import Sealed
 from voda.events.types import AnyFact, Intent, NodeChanged, NodeJoined, NodeLeft, PolicyChanged, RatelimitChanged
 from voda.log.store import EventStore
 from voda.simulator.failures import FailureRates
-from voda.simulator.profile import Workload
+from voda.simulator.profiles.base import Workload
 from voda.simulator.training import EpochEnd, Training, exact_end
 
-Progress = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 """(jobs finished, jobs in all) -> nothing."""
 
-Enough = Callable[[int, Mapping[str, Job]], bool]
+StopCondition = Callable[[int, Mapping[str, Job]], bool]
 """(events so far, live jobs) -> whether to stop here."""
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class SimulationOptions(Struct, frozen=True, kw_only=True):
     """How a workload is run."""
 
     settings: Settings = Settings()
@@ -35,7 +35,7 @@ class Options(Struct, frozen=True, kw_only=True):
     end_of: EpochEnd = exact_end
 
 
-class Happening(Struct, frozen=True, kw_only=True):
+class ScheduledFact(Struct, frozen=True, kw_only=True):
     """Something that people or nodes do, whatever is decided; arrivals are told by the workload."""
 
     at: float
@@ -43,7 +43,7 @@ class Happening(Struct, frozen=True, kw_only=True):
     fact: Intent | NodeJoined | NodeChanged | NodeLeft
 
 
-class Opening(Struct, frozen=True, kw_only=True):
+class InitialState(Struct, frozen=True, kw_only=True):
     """How a simulation begins; by default with an empty log and idle nodes."""
 
     facts: tuple[AnyFact, ...]
@@ -54,15 +54,15 @@ class Opening(Struct, frozen=True, kw_only=True):
     """Of a dumped and rebased `Live` that the controller begins with, instead of a log."""
     trainings: tuple[Training, ...] = ()
     """Jobs that the log knows, as they stand at the workload's beginning."""
-    happenings: tuple[Happening, ...] = ()
+    scheduled: tuple[ScheduledFact, ...] = ()
     """By time."""
 
 
-class Run(Struct, frozen=True, kw_only=True):
+class SimulationRun(Struct, frozen=True, kw_only=True):
     """What a simulation leaves behind."""
 
     workload: Workload
-    options: Options
+    options: SimulationOptions
     store: EventStore
     decision_s: Sequence[float]
     """Seconds of wall time that each decision took."""
@@ -71,11 +71,11 @@ class Run(Struct, frozen=True, kw_only=True):
     """Jobs that could never run to their end on this cluster, or not before it was enough."""
 
 
-def fresh(pool: str, workload: Workload, options: Options) -> Opening:
+def empty_log(pool: str, workload: Workload, options: SimulationOptions) -> InitialState:
     """Return a beginning with an empty log: the pool's settings, then its nodes."""
     settings = asdict(options.settings)
     ratelimit_s = settings.pop("ratelimit_s")
     facts: list[AnyFact] = [PolicyChanged(pool=pool, **settings)]
     facts.append(RatelimitChanged(pool=pool, ratelimit_s=ratelimit_s))
     facts += [NodeJoined(node=node) for node in workload.nodes]
-    return Opening(facts=tuple(facts))
+    return InitialState(facts=tuple(facts))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from voda.domain.job import JobSpec
-from voda.simulator.profile import Metered, Profile
+from voda.simulator.profiles.base import MeasuresThroughput, Profile
 
 EpochEnd = Callable[[float, float], float]
 """(instant from which training goes on, seconds still needed) -> instant of the epoch's end."""
@@ -54,11 +54,11 @@ class Training:
     epochs_each: float = 1.0
     """What is reported once `epoch` epochs are finished is epochs_before + epochs_each * epoch."""
 
-    meter: Metered | None = field(init=False)
+    meter: MeasuresThroughput | None = field(init=False)
 
     def __post_init__(self) -> None:
         """Ask once whether the profile measures throughput."""
-        self.meter = self.profile if isinstance(self.profile, Metered) else None
+        self.meter = self.profile if isinstance(self.profile, MeasuresThroughput) else None
 
     @property
     def is_done(self) -> bool:

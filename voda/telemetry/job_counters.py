@@ -20,7 +20,7 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.metrics import Telemetry
-from voda.projections.job_registry import Roster
+from voda.projections.job_registry import JobRegistry
 
 
 class _Seen(Struct, kw_only=True):
@@ -57,7 +57,7 @@ class JobCounters:
         roster: at the event that is shown.
     """
 
-    def __init__(self, telemetry: Telemetry, roster: Roster) -> None:
+    def __init__(self, telemetry: Telemetry, roster: JobRegistry) -> None:
         self._telemetry = telemetry
         self._roster = roster
         self._changed_at = 0.0
@@ -65,7 +65,9 @@ class JobCounters:
         """Of that instant, by job; to be counted."""
         self._jobs = {
             record.spec.job_id: _Seen(
-                size=len(record.workers), has_started=record.started_at is not None, migrations=record.migrations
+                size=len(record.job.workers),
+                has_started=record.job.first_started_at is not None,
+                migrations=record.migrations,
             )
             for record in roster.jobs().values()
             if record.is_live
@@ -159,12 +161,14 @@ class JobCounters:
         if isinstance(fact, WorkerExited) and fact.cause == "finished":
             # Workers that are done make no resize.
             seen.size = max(0, seen.size - len(fact.workers))
-        if not seen.has_started and record.started_at is not None:
+        if not seen.has_started and record.job.first_started_at is not None:
             seen.has_started = True
-            self._telemetry.observe(metrics.QUEUE_WAIT, max(0.0, record.started_at - record.submitted_at), pool)
+            self._telemetry.observe(
+                metrics.QUEUE_WAIT, max(0.0, record.job.first_started_at - record.job.submitted_at), pool
+            )
         self._changes[fact.job_id] = _Change(
             pool=pool,
-            size=len(record.workers),
+            size=len(record.job.workers),
             planned=len(record.planned),
             migrations=record.migrations,
             is_moving=record.tenure is not None and bool(record.tenure.moving),
@@ -193,7 +197,7 @@ class JobCounters:
             return
         labels = record.spec.pool, str(record.phase)
         self._telemetry.count(metrics.JOBS_ENDED, *labels)
-        self._telemetry.observe(metrics.COMPLETION, max(0.0, record.finished_at - record.submitted_at), *labels)
+        self._telemetry.observe(metrics.COMPLETION, max(0.0, record.finished_at - record.job.submitted_at), *labels)
 
 
 def _direction(before: int, after: int) -> str:

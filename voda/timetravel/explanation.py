@@ -19,7 +19,7 @@ from voda.projections.history import FinishedJob
 CAUSE = "explain"
 
 
-class Decision(Struct, frozen=True, kw_only=True):
+class JobDecision(Struct, frozen=True, kw_only=True):
     """One plan that was about the job."""
 
     position: int
@@ -36,7 +36,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     """Of the last such event that the decision had seen."""
 
 
-class Shortage(Struct, frozen=True, kw_only=True):
+class GpuShortage(Struct, frozen=True, kw_only=True):
     """What a waiting job needs, and what there is, in GPUs."""
 
     needs_gpus: int
@@ -52,7 +52,7 @@ class Shortage(Struct, frozen=True, kw_only=True):
     """Jobs among which the next plan shares the others."""
 
 
-class Explanation(Struct, frozen=True, kw_only=True):
+class JobExplanation(Struct, frozen=True, kw_only=True):
     """One job at one moment."""
 
     job_id: str
@@ -79,17 +79,17 @@ class Explanation(Struct, frozen=True, kw_only=True):
     queue_position: int = 0
     """1 = first of those that the next plan lets wait, by queue and submission; 0 = does not wait."""
     queue_length: int = 0
-    shortage: Shortage | None = None
+    shortage: GpuShortage | None = None
     suggestions: tuple[str, ...] = ()
     expected_start_at: float | None = None
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[JobDecision, ...] = ()
     """Oldest first."""
     ended: FinishedJob | None = None
 
 
 def explain_live(
     state: ClusterState, job_id: str, at: float, *, policies: Mapping[str, Policy], placer: Placer
-) -> Explanation:
+) -> JobExplanation:
     """Explain a job that is live in this state.
 
     Args:
@@ -103,7 +103,7 @@ def explain_live(
     plan = decide(state, policies[state.settings.policy], placer, at, cause=CAUSE)
     waits = job_id not in plan.placement
     queue = _queue(state, plan)
-    return Explanation(
+    return JobExplanation(
         job_id=job_id,
         pool=state.pool,
         position=state.position,
@@ -127,10 +127,10 @@ def explain_live(
 
 
 def explain_ended(
-    ended: FinishedJob, spec: JobSpec, *, position: int, at: float, decisions: Sequence[Decision]
-) -> Explanation:
+    ended: FinishedJob, spec: JobSpec, *, position: int, at: float, decisions: Sequence[JobDecision]
+) -> JobExplanation:
     """Explain a job that has ended: its story."""
-    return Explanation(
+    return JobExplanation(
         job_id=ended.job_id,
         pool=ended.pool,
         position=position,
@@ -145,14 +145,14 @@ def explain_ended(
     )
 
 
-def shortage(state: ClusterState, job: Job, plan: Plan) -> Shortage:
+def shortage(state: ClusterState, job: Job, plan: Plan) -> GpuShortage:
     """Return what the job needs, and what the plan leaves."""
     free = {name: node.usable_gpus for name, node in state.nodes.items()}
     for other, nodes in plan.placement.items():
         for node in nodes:
             free[node] -= state.jobs[other].spec.gpus_per_replica
     gpus = job.spec.gpus_per_replica
-    return Shortage(
+    return GpuShortage(
         needs_gpus=job.spec.min_replicas * gpus,
         wishes_gpus=job.spec.requested * gpus,
         capacity_gpus=state.capacity_gpus,

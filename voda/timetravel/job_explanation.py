@@ -20,8 +20,8 @@ from voda.events.types import JobCancelRequested, JobCompleted, JobFailed, JobSu
 from voda.log.store import EventStore
 from voda.policies.registry import policies
 from voda.projections.history import FinishedJob, History
-from voda.timetravel.explanation import Decision, Explanation, explain_ended, explain_live
-from voda.timetravel.moment import Place
+from voda.timetravel.explanation import JobDecision, JobExplanation, explain_ended, explain_live
+from voda.timetravel.moment import LogPlace
 from voda.timetravel.registries import DEFAULT, Registries
 from voda.timetravel.replay import events_between, live_at
 
@@ -36,14 +36,16 @@ _NAMED = 3
 """Jobs named to somebody who asks for an unknown one."""
 
 
-class Submission(NamedTuple):
+class SubmittedJob(NamedTuple):
     """What was submitted, and where in the log."""
 
     spec: JobSpec
     position: int
 
 
-async def explain(store: EventStore, job_id: str, place: Place, *, registries: Registries = DEFAULT) -> Explanation:
+async def explain(
+    store: EventStore, job_id: str, place: LogPlace, *, registries: Registries = DEFAULT
+) -> JobExplanation:
     """Explain a job at a moment.
 
     Args:
@@ -69,7 +71,7 @@ async def explain(store: EventStore, job_id: str, place: Place, *, registries: R
 
 async def explain_in(
     store: EventStore, state: ClusterState, job_id: str, at: float, *, registries: Registries = DEFAULT
-) -> Explanation:
+) -> JobExplanation:
     """Explain a job that is live in this state; for whoever has the state already.
 
     Args:
@@ -94,15 +96,15 @@ async def explain_in(
     return replace(explanation, decisions=tuple(decisions))
 
 
-async def _submission_in(store: EventStore, state: ClusterState, job_id: str) -> Submission:
+async def _submission_in(store: EventStore, state: ClusterState, job_id: str) -> SubmittedJob:
     """Return what was submitted; where that is archived and away, the live job's spec and where the log begins."""
     try:
         return await submission_of(store, job_id, state.position)
     except LogArchived as error:
-        return Submission(state.jobs[job_id].spec, error.base)
+        return SubmittedJob(state.jobs[job_id].spec, error.base)
 
 
-async def submission_of(store: EventStore, job_id: str, position: int) -> Submission:
+async def submission_of(store: EventStore, job_id: str, position: int) -> SubmittedJob:
     """Return what was submitted under this id.
 
     Raises:
@@ -116,12 +118,12 @@ async def submission_of(store: EventStore, job_id: str, position: int) -> Submis
             f"job {job_id} was submitted at position {first[0].position} only: at position {position} there is"
             " nothing to explain"
         )
-    return Submission(fact.spec, first[0].position)
+    return SubmittedJob(fact.spec, first[0].position)
 
 
-async def decisions_on(store: EventStore, submission: Submission, *, until: int) -> Sequence[Decision]:
+async def decisions_on(store: EventStore, submission: SubmittedJob, *, until: int) -> Sequence[JobDecision]:
     """Return the last plans, oldest first, that changed the job's assignment or were the first to consider it."""
-    found: deque[Decision] = deque(maxlen=_LAST)
+    found: deque[JobDecision] = deque(maxlen=_LAST)
     nodes: tuple[str, ...] = ()
     job_id, stream = submission.spec.job_id, f"decisions.{submission.spec.pool}"
     async for event in events_between(store, after=submission.position, until=until, stream=stream, page=_PAGE):
@@ -140,8 +142,8 @@ def _is_about(fact: PlanAdopted, job_id: str) -> bool:
 
 def _decision(
     event: Event, fact: PlanAdopted, job_id: str, before: tuple[str, ...], after: tuple[str, ...]
-) -> Decision:
-    return Decision(
+) -> JobDecision:
+    return JobDecision(
         position=event.position,
         at=event.recorded_at,
         plan=fact.number,
@@ -153,7 +155,7 @@ def _decision(
     )
 
 
-async def _with_cause(store: EventStore, decision: Decision) -> Decision:
+async def _with_cause(store: EventStore, decision: JobDecision) -> JobDecision:
     start = max(0, decision.position - 1 - _CAUSE_REACH)
     try:
         before = await store.read(start, decision.position - 1 - start)
@@ -164,7 +166,7 @@ async def _with_cause(store: EventStore, decision: Decision) -> Decision:
     return replace(decision, cause_position=cause)
 
 
-async def _end_of(store: EventStore, submission: Submission, position: int) -> tuple[FinishedJob | None, str]:
+async def _end_of(store: EventStore, submission: SubmittedJob, position: int) -> tuple[FinishedJob | None, str]:
     """Return what became of the job by then, None while it is live; and why it failed or was canceled."""
     history, why = History(), ""
     stream = f"{_FAMILY}{submission.spec.job_id}"

@@ -17,7 +17,7 @@ _SPAN = re.compile(r"([+-])(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)
 _UNITS_S = (86_400.0, 3_600.0, 60.0, 1.0)
 
 
-class Readable(Protocol):
+class ReadableLog(Protocol):
     """What of an EventStore it takes to find a moment."""
 
     async def read(self, after: int, limit: int) -> Sequence[Event]:
@@ -29,13 +29,13 @@ class Readable(Protocol):
         ...
 
 
-class At(Struct, frozen=True):
+class AtPosition(Struct, frozen=True):
     """A position of the log."""
 
     position: int
 
 
-class Instant(Struct, frozen=True):
+class AtInstant(Struct, frozen=True):
     """A time of day; seconds since the Unix epoch."""
 
     time_s: float
@@ -53,10 +53,10 @@ class BeforeLast(Struct, frozen=True):
     span_s: float
 
 
-Moment = At | Instant | SinceFirst | BeforeLast
+Moment = AtPosition | AtInstant | SinceFirst | BeforeLast
 
 
-def parsed(text: str) -> Moment:
+def parse_moment(text: str) -> Moment:
     """Return the moment that a user wrote.
 
     Args:
@@ -68,7 +68,7 @@ def parsed(text: str) -> Moment:
     """
     text = text.strip()
     if re.fullmatch(r"\d{1,18}", text, re.ASCII):
-        return At(int(text))
+        return AtPosition(int(text))
     if (span := _SPAN.fullmatch(text)) and len(text) > 1:
         span_s = sum(unit * float(count or 0) for unit, count in zip(_UNITS_S, span.groups()[1:], strict=True))
         return SinceFirst(span_s) if span[1] == "+" else BeforeLast(span_s)
@@ -79,10 +79,10 @@ def parsed(text: str) -> Moment:
             f"{text[:80]!r} is no moment: expected a position (42), a time (2026-01-31T12:00:00Z), a span after the"
             " first event (+1h30m) or before the last one (-10m)"
         ) from None
-    return Instant((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp())
+    return AtInstant((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp())
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class LogPlace(Struct, frozen=True, kw_only=True):
     """A moment found in a log."""
 
     position: int
@@ -91,7 +91,7 @@ class Place(Struct, frozen=True, kw_only=True):
     """The time asked for; where a position was, the time of its event. Seconds since the Unix epoch."""
 
 
-async def find(store: Readable, moment: Moment, *, before: bool = False) -> Place:
+async def find(store: ReadableLog, moment: Moment, *, before: bool = False) -> LogPlace:
     """Return the place of a moment in the log.
 
     A time is searched for by halving, so writers' clocks must agree to within what the answer may be off.
@@ -105,11 +105,11 @@ async def find(store: Readable, moment: Moment, *, before: bool = False) -> Plac
         InvalidInput: the position is beyond the log's end.
     """
     end = await store.position()
-    if isinstance(moment, At):
+    if isinstance(moment, AtPosition):
         if moment.position > end:
             raise InvalidInput(f"position {moment.position} is beyond the end of the log, which is at {end}")
         position = max(moment.position - before, 0)
-        return Place(position=position, at=await recorded_at(store, position))
+        return LogPlace(position=position, at=await recorded_at(store, position))
     at = await _instant_of(store, moment, end)
     low, high = 0, end
     while low < high:
@@ -117,18 +117,18 @@ async def find(store: Readable, moment: Moment, *, before: bool = False) -> Plac
         instant = await recorded_at(store, middle)
         is_included = instant < at or (instant == at and not before)
         low, high = (middle, high) if is_included else (low, middle - 1)
-    return Place(position=low, at=at)
+    return LogPlace(position=low, at=at)
 
 
-async def recorded_at(store: Readable, position: int) -> float:
+async def recorded_at(store: ReadableLog, position: int) -> float:
     """Return when the event at this position was recorded; before the first event, the time of the first one."""
     events = await store.read(max(position - 1, 0), 1)
     return events[0].recorded_at if events else 0.0
 
 
-async def _instant_of(store: Readable, moment: Instant | SinceFirst | BeforeLast, end: int) -> float:
+async def _instant_of(store: ReadableLog, moment: AtInstant | SinceFirst | BeforeLast, end: int) -> float:
     match moment:
-        case Instant():
+        case AtInstant():
             return moment.time_s
         case SinceFirst():
             return await recorded_at(store, 1) + moment.span_s

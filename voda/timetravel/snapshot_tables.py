@@ -56,7 +56,7 @@ class JobRow(Struct, frozen=True, kw_only=True):
     restarts: int
 
 
-class Scene(Struct, frozen=True, kw_only=True):
+class ClusterSnapshot(Struct, frozen=True, kw_only=True):
     """One pool at one moment."""
 
     pool: str
@@ -72,15 +72,15 @@ class Scene(Struct, frozen=True, kw_only=True):
     """In the order of their submissions."""
 
 
-def scenes(live: Live, at: float) -> tuple[Scene, ...]:
+def cluster_snapshots(live: Live, at: float) -> tuple[ClusterSnapshot, ...]:
     """Return every pool of the state as tables, by name; times are carried on to `at`, seconds since the epoch."""
-    return tuple(scene(live.state(pool), at) for pool in live.cluster.pools())
+    return tuple(cluster_snapshot(live.state(pool), at) for pool in live.cluster.pools())
 
 
-def scene(state: ClusterState, at: float) -> Scene:
+def cluster_snapshot(state: ClusterState, at: float) -> ClusterSnapshot:
     """Return one pool as tables."""
     jobs = sorted(state.jobs.values(), key=lambda job: (job.submitted_at, job.spec.job_id))
-    return Scene(
+    return ClusterSnapshot(
         pool=state.pool,
         position=state.position,
         at=at,

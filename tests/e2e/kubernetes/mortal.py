@@ -16,7 +16,7 @@ from typing import Any
 
 import voda.cli
 from voda.cluster.kubernetes.client.api import Api
-from voda.log.instrumented_store import TimedStore
+from voda.log.instrumented_store import InstrumentedStore
 
 _PLURAL = re.compile(r"/(?:namespaces/[^/]+/)?(nodes|pods|mpijobs|pytorchjobs|events|leases)(?:/[^/]+(/\w+)?)?$")
 
@@ -51,16 +51,16 @@ def step_of(verb: str, path: str) -> str:
 
 def make_mortal(fate: Fate) -> None:
     """Have every call that changes something come to its fate."""
-    append: Callable[..., Any] = TimedStore.append
+    append: Callable[..., Any] = InstrumentedStore.append
 
-    async def appending(self: TimedStore, stream: str, expected: int, facts: Any, **options: Any) -> Any:
+    async def appending(self: InstrumentedStore, stream: str, expected: int, facts: Any, **options: Any) -> Any:
         step = f"append {facts[0].data.TYPE}"
         fate.meet("before", step)
         result = await append(self, stream, expected, facts, **options)
         fate.meet("after", step)
         return result
 
-    setattr(TimedStore, "append", appending)  # noqa: B010 - a method is no variable to mypy
+    setattr(InstrumentedStore, "append", appending)  # noqa: B010 - a method is no variable to mypy
     for verb in ("create", "patch", "delete"):
         setattr(Api, verb, _calling(verb, getattr(Api, verb), fate))
 

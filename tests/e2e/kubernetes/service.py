@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from tests.kube.world import World
-from voda.app.kubernetes.options import KubernetesOptions, Surroundings
-from voda.app.kubernetes.service import KubernetesService, running
+from voda.app.kubernetes.options import KubernetesOptions, ReplicaContext
+from voda.app.kubernetes.replica import running
+from voda.app.kubernetes.service import KubernetesService
 from voda.domain.job import Job
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.types import AnyFact, PolicyChanged, WorkerExited
@@ -37,7 +38,7 @@ class Voda:
 
     def job(self, job_id: str) -> Job | None:
         """Return a live job."""
-        return self.service.live_jobs().get(job_id)
+        return self.service.jobs.by_id().get(job_id)
 
     def nodes(self, job_id: str) -> Sequence[str]:
         """Return the nodes of a live job's workers, by index."""
@@ -130,7 +131,7 @@ async def voda(
         **settings,
     }
     options = msgspec.convert(fields, KubernetesOptions)
-    around = Surroundings(
+    around = ReplicaContext(
         identity=f"test-{id(fields)}", namespace=world.namespace, kubeconfig=world.plane.kubeconfig(), has_tokens=False
     )
     async with running(options, around) as service:

@@ -27,7 +27,7 @@ from voda.events.envelope import Event
 from voda.events.types import JobCanceled, JobCompleted, JobFailed, JobSubmitted
 from voda.log.factory import open_log
 from voda.log.postgres.database import PostgresDatabase
-from voda.projections.job_registry import Roster
+from voda.projections.job_registry import JobRegistry
 from voda.projections.live_cluster import LiveCluster
 from voda.projections.records import JobRecord
 
@@ -106,7 +106,7 @@ async def settle(monkey: Monkey) -> None:
 
 async def differences(monkey: Monkey) -> list[str]:
     """Return in what wishes, log and cluster differ."""
-    roster, live = Roster(), LiveCluster()
+    roster, live = JobRegistry(), LiveCluster()
     for event in await events_of(monkey.log):
         roster.apply(event)
         live.apply(event)
@@ -129,7 +129,7 @@ async def differences(monkey: Monkey) -> list[str]:
     return found
 
 
-def _unfulfilled(wish: Wish, roster: Roster) -> str:
+def _unfulfilled(wish: Wish, roster: JobRegistry) -> str:
     """Return what is wrong about what became of a job; empty if nothing is."""
     job_id = wish.job_id or roster.submission(adoption_id(wish.uid))
     record = roster.job(job_id) if job_id else None
@@ -147,7 +147,7 @@ def _unfulfilled(wish: Wish, roster: Roster) -> str:
     return "" if record.phase in expected else f"{wish} is {record.phase}: {record.reason} {record.last_error}"
 
 
-def _orphans(objects: Mapping[str, Object], roster: Roster) -> Iterator[str]:
+def _orphans(objects: Mapping[str, Object], roster: JobRegistry) -> Iterator[str]:
     known = {record.job.uid for record in roster.jobs().values() if record.phase is not Phase.CANCELED}
     for uid, found in objects.items():
         if uid not in known:

@@ -14,7 +14,7 @@ from tests.kube import client as api
 from tests.kube.client import Object
 from tests.kube.objects import an_mpijob
 from tests.kube.world import World
-from voda.app.exception_groups import most_telling_error
+from voda.concurrency import single_error
 from voda.events.envelope import Fact
 from voda.events.types import JobCanceled, JobRegistered, JobSubmitted, LeaderElected
 from voda.log.factory import open_log, open_store
@@ -97,7 +97,7 @@ async def test_log_of_another_cluster_is_refused_and_no_job_is_canceled(world: W
     with pytest.raises(ExceptionGroup) as refused:
         async with asyncio.timeout(60):
             await serve()
-    assert "belongs to another cluster (another; this one is " in str(most_telling_error(refused.value))
+    assert "belongs to another cluster (another; this one is " in str(single_error(refused.value))
     log = await open_log(tmp_path / "voda.db")
     assert [event.type for event in await log.read(0, 100)] == ["leader.elected", "job.submitted", "job.registered"]
     await log.close()

@@ -9,16 +9,16 @@ from tests.e2e.kubernetes.service import Voda, voda
 from tests.kube import client as api
 from tests.kube.objects import an_mpijob
 from tests.kube.world import World
-from voda.cluster.kubernetes import pools
-from voda.cluster.kubernetes.convergence import stall_watch
+from voda.cluster.kubernetes import leader_loop
+from voda.cluster.kubernetes.convergence import stalls
 from voda.events.types import JobStalled
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have whatever lasts for a moment told, and looked for often."""
-    monkeypatch.setattr(stall_watch, "SOON_S", 0.3)
-    monkeypatch.setattr(pools, "_SWEEP_S", 0.1)
+    monkeypatch.setattr(stalls, "SOON_S", 0.3)
+    monkeypatch.setattr(leader_loop, "_SWEEP_S", 0.1)
 
 
 async def said(world: World, name: str) -> str:

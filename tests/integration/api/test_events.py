@@ -249,6 +249,7 @@ async def test_stream_when_the_server_ends_then_ends_at_once() -> None:
             assert loop.time() - began < 4.0, "it would have been cut off only after 5 s"
 
 
+@pytest.mark.slow
 async def test_stream_when_its_reader_takes_nothing_then_is_cut_off_and_can_be_resumed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -15,7 +15,7 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.simulator.whatif.forecast import Forecast
+from voda.simulator.whatif.forecast import ExpectedTimes
 
 
 async def explained(service: Service, job: str, at: str = "") -> ExplanationView:
@@ -32,7 +32,7 @@ async def test_explain_when_a_job_waits_then_tells_what_it_lacks_and_what_would_
         await service.happens(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1", 2: "n1"}))
         await service.happens(JobSubmitted(spec=a_spec("b", min_replicas=2, max_replicas=2)))
         await decided(service, leader)
-        service.backend.view.forecasts = {"b": Forecast(position=1, starts_at=service.backend.clock.now() + 60)}
+        service.backend.view.forecasts = {"b": ExpectedTimes(position=1, starts_at=service.backend.clock.now() + 60)}
         told = await explained(service, "b")
         assert (told.phase, told.nodes, told.queue_position, told.queue_length) == (Phase.WAITING, (), 1, 1)
         assert told.shortage is not None

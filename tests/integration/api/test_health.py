@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.builders import a_node, a_spec
@@ -105,6 +106,7 @@ async def test_figures_tell_how_far_the_view_is_behind_the_log() -> None:
         assert value(await figures(service), "projection_lag_events") == 3
 
 
+@pytest.mark.slow
 async def test_figures_come_also_when_the_log_does_not_answer() -> None:
     async with a_service() as service:
 

@@ -18,8 +18,8 @@ from voda.clock import VirtualClock
 from voda.domain.job import Phase
 from voda.events.types import JobCancelRequested, JobCompleted, JobProgressed, JobSubmitted, WorkerStarted
 from voda.log.memory import MemoryStore
-from voda.manifests.read.size_limits import MOST_BYTES
-from voda.simulator.whatif.forecast import Forecast
+from voda.manifests.size_limits import MOST_BYTES
+from voda.simulator.whatif.forecast import ExpectedTimes
 
 JOBS = "/api/v1/jobs"
 
@@ -82,9 +82,9 @@ async def test_submit_when_yaml_is_the_same_as_json() -> None:
 
 
 async def test_submit_when_the_cluster_does_not_honour_parts_warns_of_each() -> None:
-    from voda.manifests.warnings.local_warnings import on_this_machine
+    from voda.manifests.local_warnings import local_warnings
 
-    async with a_service(omissions=on_this_machine) as service:
+    async with a_service(warnings=lambda parsed: tuple(local_warnings(parsed))) as service:
         fields = [warned.field for warned in (await submit(service)).warnings]
     assert any(field.endswith("image") for field in fields)
     assert len(fields) == len(set(fields))
@@ -237,6 +237,7 @@ async def test_submit_when_it_cannot_be_meant_is_refused_in_a_sentence(
         assert await submissions(service) == []
 
 
+@pytest.mark.slow
 async def test_submit_when_the_body_is_huge_is_refused() -> None:
     async with a_service() as service:
         problem = await refused(service, 413, "POST", JOBS, body=io.BytesIO(b"x" * 3_000_000))
@@ -586,7 +587,7 @@ async def test_job_when_it_runs_by_now_then_an_older_forecast_tells_no_start_and
         await submit(service, "a")
         await submit(service, "b")
         at = service.backend.clock.now()
-        expected = Forecast(position=1, starts_at=at + 5, finishes_at=at + 60)
+        expected = ExpectedTimes(position=1, starts_at=at + 5, finishes_at=at + 60)
         service.backend.view.forecasts = {"a": expected, "b": expected}
         service.backend.view.forecast_at = at
         before = await forecast_of(service, "a")

@@ -62,7 +62,7 @@ def outputs() -> KeptOutputs:
 
 
 async def test_logs_when_read_then_are_of_the_most_telling_replica(outputs: KeptOutputs) -> None:
-    async with a_service(outputs={"default": outputs}) as service:
+    async with a_service(outputs=outputs) as service:
         await service.happens(JobSubmitted(spec=a_spec("a")))
         answer = await service.ask("GET", "/api/v1/jobs/a/logs")
         assert (answer.status, answer.body, answer.headers["X-Voda-Replica"]) == (200, b"one\ntwo\n", "launcher")
@@ -73,7 +73,7 @@ async def test_logs_when_read_then_are_of_the_most_telling_replica(outputs: Kept
 
 
 async def test_logs_when_followed_then_go_on_until_the_job_ends(outputs: KeptOutputs) -> None:
-    async with a_service(outputs={"default": outputs}) as service:
+    async with a_service(outputs=outputs) as service:
         await service.happens(JobSubmitted(spec=a_spec("a")))
         async with service.session.get(f"{service.url}/api/v1/jobs/a/logs?follow=true") as response:
             assert await response.content.readexactly(8) == b"one\ntwo\n"
@@ -85,7 +85,7 @@ async def test_logs_when_followed_then_go_on_until_the_job_ends(outputs: KeptOut
 
 
 async def test_logs_when_the_reader_goes_then_are_not_followed_any_more(outputs: KeptOutputs) -> None:
-    async with a_service(outputs={"default": outputs}, limits=CallerLimits(heartbeat_s=0.02)) as service:
+    async with a_service(outputs=outputs, limits=CallerLimits(heartbeat_s=0.02)) as service:
         await service.happens(JobSubmitted(spec=a_spec("a")))
         response = await service.session.get(f"{service.url}/api/v1/jobs/a/logs?follow=true")
         await response.content.readline()
@@ -98,7 +98,7 @@ async def test_logs_when_the_reader_goes_then_are_not_followed_any_more(outputs:
 async def test_logs_when_the_server_ends_then_end_at_once(outputs: KeptOutputs) -> None:
     loop = asyncio.get_running_loop()
     async with (
-        a_backend(outputs={"default": outputs}) as backend,
+        a_backend(outputs=outputs) as backend,
         aiohttp.ClientSession() as session,
         AsyncExitStack() as stack,
     ):
@@ -113,13 +113,16 @@ async def test_logs_when_the_server_ends_then_end_at_once(outputs: KeptOutputs) 
 
 
 async def test_logs_when_there_are_none_then_says_why(outputs: KeptOutputs) -> None:
-    async with a_service(outputs={"default": outputs}, pools=("default", "mute")) as service:
-        for job_id, pool in (("a", "default"), ("b", "default"), ("c", "mute")):
-            await service.happens(JobSubmitted(spec=a_spec(job_id, pool=pool)))
+    async with a_service() as service:
+        await service.happens(JobSubmitted(spec=a_spec("a")))
+        answer = await service.ask("GET", "/api/v1/jobs/a/logs")
+        assert (answer.status, "keeps no output" in answer.as_a(Problem).detail) == (404, True)
+    async with a_service(outputs=outputs) as service:
+        for job_id in "ab":
+            await service.happens(JobSubmitted(spec=a_spec(job_id)))
         for path, told in (
             ("a/logs?replica=worker-9", "launcher, worker-0"),
             ("b/logs", "printed nothing yet"),
-            ("c/logs", "keeps no output"),
             ("d/logs", "not known"),
         ):
             answer = await service.ask("GET", f"/api/v1/jobs/{path}")
@@ -131,7 +134,7 @@ async def test_logs_when_there_are_none_then_says_why(outputs: KeptOutputs) -> N
 
 
 async def test_logs_when_its_replicas_are_gone_then_says_that_their_output_is_too(outputs: KeptOutputs) -> None:
-    async with a_service(outputs={"default": outputs}) as service:
+    async with a_service(outputs=outputs) as service:
         for job_id in ("b", "c"):
             await service.happens(JobSubmitted(spec=a_spec(job_id)))
         await service.happens(WorkerStarted(job_id="b", workers={0: "n1"}))
@@ -146,7 +149,7 @@ async def test_logs_when_pods_are_named_after_their_job_then_their_role_is_enoug
 ) -> None:
     pods = {"bert-launcher-75zxk": b"launched\n", "bert-worker-10": b"ten\n", "bert-worker-1": b"one\n"}
     outputs.printed["vision_bert"] = pods
-    async with a_service(outputs={"default": outputs}) as service:
+    async with a_service(outputs=outputs) as service:
         await service.happens(JobSubmitted(spec=a_spec("vision_bert", name="bert", namespace="vision")))
         for asked, pod in (("worker-1", "bert-worker-1"), ("launcher", "bert-launcher-75zxk")):
             answer = await service.ask("GET", f"/api/v1/jobs/vision_bert/logs?replica={asked}")
@@ -155,7 +158,7 @@ async def test_logs_when_pods_are_named_after_their_job_then_their_role_is_enoug
 
 
 async def test_job_when_its_name_is_of_another_namespace_then_its_id_is_told(outputs: KeptOutputs) -> None:
-    async with a_service(outputs={"default": outputs}) as service:
+    async with a_service(outputs=outputs) as service:
         await service.happens(JobSubmitted(spec=a_spec("vision_bert-2", name="bert", namespace="vision")))
         answer = await service.ask("GET", "/api/v1/jobs/bert")
         assert answer.as_a(Problem).detail.endswith("not known in namespace default: did you mean 'vision_bert-2'?")
@@ -166,7 +169,7 @@ async def test_logs_when_of_somebody_else_then_are_refused(outputs: KeptOutputs,
     tokens = {"ann": access.add("ann", "user"), "bob": access.add("bob", "user"), "eve": access.add("eve", "viewer")}
     tokens["admin"] = (tmp_path / "admin.token").read_text().strip()
     tokens["job"] = access.job_token("a")
-    async with a_service(outputs={"default": outputs}, access=access) as service:
+    async with a_service(outputs=outputs, access=access) as service:
         await service.happens(JobSubmitted(spec=a_spec("a", user="ann")))
         for path in ("/api/v1/jobs/a/logs", "/api/v1/jobs/a/logs/replicas"):
             statuses = {name: (await service.ask("GET", path, token=token)).status for name, token in tokens.items()}

@@ -86,7 +86,7 @@ async def test_api_when_asked_anything_then_answers_as_documented(
     if role != "admin":
         kind: Role = "user" if role == "user" else "viewer"
         token = access.add("ann", kind)
-    async with a_service(access=access, clock=clock, outputs={"default": outputs}) as service:
+    async with a_service(access=access, clock=clock, outputs=outputs) as service:
         await _populate(service)
         # fmt: off
         tool = await asyncio.create_subprocess_exec(

@@ -140,6 +140,7 @@ async def test_head_when_slow_after_a_good_request_is_cut_off() -> None:
         assert await until_closed(reader) == b""
 
 
+@pytest.mark.slow
 async def test_body_when_it_comes_slowly_is_a_problem_and_the_connection_ends() -> None:
     async with a_service(limits=SOON) as service, connected(service.url) as (reader, writer):
         writer.write(b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
@@ -402,7 +403,7 @@ async def test_tls_when_the_files_are_no_certificate_is_one_clear_sentence(tmp_p
 async def test_url_when_listening_everywhere_is_one_that_can_be_asked() -> None:
     async with a_backend() as backend, serving(application(backend), "0.0.0.0", 0) as url:
         assert url.startswith("http://127.0.0.1:")
-        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=5):
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=60):
             pass
 
 
@@ -410,7 +411,7 @@ async def test_url_when_listening_everywhere_is_one_that_can_be_asked() -> None:
     "claim",
     [
         test_head_when_slow_after_a_good_request_is_cut_off,
-        test_body_when_it_comes_slowly_is_a_problem_and_the_connection_ends,
+        pytest.param(test_body_when_it_comes_slowly_is_a_problem_and_the_connection_ends, marks=pytest.mark.slow),
         test_connection_when_idle_is_closed,
         test_answer_when_nobody_takes_it_is_cut_off,
         test_connections_when_there_are_too_many_are_told_so_and_the_others_are_served,

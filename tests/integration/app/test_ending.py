@@ -4,6 +4,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from tests.local_jobs import Ground, a_ground, an_mpi_job
 from voda.application.halt_all import halt_all
 from voda.clock import SystemClock
@@ -36,6 +38,7 @@ async def _start(ground: Ground, *job_ids: str) -> None:
     ground.cluster.take_notices()
 
 
+@pytest.mark.slow
 async def test_end_when_there_are_two_pools_halts_both_at_once_and_records_it(tmp_path: Path) -> None:
     store = MemoryStore()
     async with a_ground(tmp_path / "one") as one, a_ground(tmp_path / "two") as two:
@@ -51,6 +54,7 @@ async def test_end_when_there_are_two_pools_halts_both_at_once_and_records_it(tm
     assert abs(second - first) < GRACE_S
 
 
+@pytest.mark.slow
 async def test_end_when_the_log_has_no_room_halts_every_job_all_the_same(tmp_path: Path) -> None:
     async with a_ground(tmp_path) as ground:
         await _start(ground, "a", "b")

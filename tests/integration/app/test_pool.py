@@ -9,9 +9,9 @@ import pytest
 
 from tests.builders import a_node, a_spec
 from tests.waiting import until
-from voda.app.exception_groups import most_telling_error
 from voda.clock import SystemClock
 from voda.cluster.port import Observed
+from voda.concurrency import single_error
 from voda.controller import pool_loop as loop_of_a_pool
 from voda.controller.controller import Controller
 from voda.controller.pool_loop import PoolLoop
@@ -193,4 +193,4 @@ async def _overthrown() -> None:
 async def test_loop_when_another_leader_took_over_ends() -> None:
     with pytest.raises(ExceptionGroup) as ended:
         await _overthrown()
-    assert isinstance(most_telling_error(ended.value), Fenced)
+    assert isinstance(single_error(ended.value), Fenced)

@@ -24,7 +24,7 @@ def empty(tmp_path: Path) -> Iterator[Server]:
 def server(tmp_path: Path) -> Iterator[Server]:
     """A server on which digits runs on two, resnet on one, and bert waits."""
     printed = Printed({("digits", "launcher"): LINES, ("digits", "worker-1"): b"no end of line"})
-    with served(tmp_path, outputs={"default": printed}) as server:
+    with served(tmp_path, outputs=printed) as server:
         for name, most in (("digits", 4), ("resnet", 2), ("bert", 3)):
             manifest = a_manifest(name, workers=1, min_replicas=1, max_replicas=most, epochs=20)
             server.voda("submit", "-", input=msgspec.json.encode(manifest))

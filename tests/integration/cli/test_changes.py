@@ -59,7 +59,7 @@ def test_submit_with_one_key_twice_is_one_job(empty: Server, tmp_path: Path) -> 
     file = written(tmp_path, a_manifest("one"), a_manifest("two"))
     empty.voda("submit", file, "--idempotency-key", "k")
     again = empty.voda("submit", file, "--idempotency-key", "k").stdout
-    assert again.count("was submitted before with this key") == 2
+    assert again.count("was already submitted with this key") == 2
     assert len(empty.voda("get", "-o", "name").stdout.split()) == 2
 
 
@@ -92,7 +92,7 @@ def test_submit_when_the_answer_is_lost_is_made_once(empty: Server, tmp_path: Pa
         result = empty.voda("submit", written(tmp_path, a_manifest("one")))
     assert relay.lost == 1
     assert "trying again" in result.stderr
-    assert "one was submitted before with this key" in result.stdout
+    assert "one was already submitted with this key" in result.stdout
     assert empty.voda("get", "-o", "name").stdout == "one\n"
 
 
@@ -126,7 +126,7 @@ def test_scale_tells_what_changed(server: Server) -> None:
     assert server.voda("scale", "digits", "--max", "2", "--priority", "3").stdout == (
         "digits: max 4 -> 2, priority 0 -> 3\n"
     )
-    assert server.voda("scale", "digits", "--max", "2").stdout == "digits: it asks for that already\n"
+    assert server.voda("scale", "digits", "--max", "2").stdout == "digits: no change\n"
     assert server.voda("get", "digits").stdout.splitlines()[1].split()[2] == "2/1/2"
 
 

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import yaml
 
 COMMAND = [sys.executable, "-c", "import voda.cli; voda.cli.main()", "serve"]
-WAIT_S = 60.0
+WAIT_S = 240.0
 # Nobody listens at port 1.
 NOBODY = "https://127.0.0.1:1"
 
@@ -132,6 +133,7 @@ def test_serve_when_its_database_does_not_answer_may_be_tried_again(tmp_path: Pa
     assert "does not answer" in said
 
 
+@pytest.mark.slow
 def test_serve_when_another_has_its_folder_or_its_port_says_so(tmp_path: Path) -> None:
     kubeconfig = a_kubeconfig(tmp_path)
     with serving(tmp_path, "--kubeconfig", kubeconfig) as said:

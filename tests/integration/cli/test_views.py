@@ -8,9 +8,9 @@ import pytest
 
 from tests.integration.cli.conftest import LINES
 from tests.served import Server, served
-from voda.cli.http.client import connected
-from voda.cli.http.sse import followed
-from voda.cli.options import Where
+from voda.cli.http.client import open_client
+from voda.cli.http.sse import follow_stream
+from voda.cli.options import ServerOptions
 from voda.domain.errors import InvalidInput, NotAllowed, NotFound, TransientError
 from voda.events.types import JobProgressed
 
@@ -24,7 +24,7 @@ def test_describe_tells_everything_about_a_job(server: Server) -> None:
         "digits",
         "Running",
         "MPIJob by",
-        "2 on n1 x2 (asks for 1 to 4",
+        "2 on n1 x2 (minimum 1, maximum 4",
         "3/20 15% epochs, the last took 1.5s, accuracy 0.9",
         "starts on 2",
         "2 workers started on n1 x2",
@@ -105,8 +105,8 @@ def test_events_when_the_connection_is_lost_go_on_where_they_stopped(server: Ser
 
         async def read() -> list[str]:
             seen: list[str] = []
-            async with connected(Where(home=server.home)) as client:
-                async for message in followed(client, after=0):
+            async with open_client(ServerOptions(home=server.home)) as client:
+                async for message in follow_stream(client, after=0):
                     seen.append(message.id)
                     if len(seen) in (3, 8):
                         server.loop.call_soon_threadsafe(relay.cut)

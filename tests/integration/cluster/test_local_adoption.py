@@ -19,12 +19,11 @@ import pytest
 from tests.local_jobs import FOREVER, Ground, a_torch_job, an_mpi_job
 from tests.waiting import is_alive, until, wait_until
 from voda.clock import SystemClock
-from voda.cluster.local import job as local_job
-from voda.cluster.local import job_endings
+from voda.cluster.local import exit_policy, job_replicas
 from voda.cluster.local.processes import replica
-from voda.cluster.local.processes.folder import Folder
+from voda.cluster.local.processes.folder import JobFolder
 from voda.cluster.local.processes.process_table import start_of
-from voda.cluster.local.run_spec import Blueprint
+from voda.cluster.local.run_spec import RunSpec
 from voda.events.types import JobCompleted, JobFailed, WorkerExited
 
 _OWNER = """
@@ -32,7 +31,7 @@ import asyncio, sys
 from pathlib import Path
 import msgspec
 from tests.local_jobs import Ground
-from voda.cluster.local.run_spec import Blueprint
+from voda.cluster.local.run_spec import RunSpec
 from voda.cluster.local.devices import cpu_slots
 
 async def main():
@@ -41,7 +40,7 @@ async def main():
     for line in sys.stdin:
         words = line.split(maxsplit=2)
         if words[0] == "start":
-            await ground.start(msgspec.json.decode(words[2], type=Blueprint), workers=int(words[1]))
+            await ground.start(msgspec.json.decode(words[2], type=RunSpec), workers=int(words[1]))
         elif words[0] == "halt":
             await ground.halt(words[1])
         print("ok", flush=True)
@@ -56,9 +55,9 @@ class Owner:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
-    async def start(self, blueprint: Blueprint, workers: int) -> None:
+    async def start(self, run_spec: RunSpec, workers: int) -> None:
         """Have it start a job."""
-        await self._tell(f"start {workers} {msgspec.json.encode(blueprint).decode()}")
+        await self._tell(f"start {workers} {msgspec.json.encode(run_spec).decode()}")
 
     async def halt(self, job_id: str) -> None:
         """Have it halt a job."""
@@ -98,11 +97,11 @@ async def an_owner(jobs: Path) -> AsyncIterator[Owner]:
 
 
 @asynccontextmanager
-async def taken_over(jobs: Path, *blueprints: Blueprint) -> AsyncIterator[Ground]:
+async def taken_over(jobs: Path, *run_specs: RunSpec) -> AsyncIterator[Ground]:
     """Yield ground on the same folder, opened by this process."""
     ground = Ground(folder=jobs)
-    for blueprint in blueprints:
-        ground.admit(blueprint)
+    for run_spec in run_specs:
+        ground.admit(run_spec)
     await ground.open()
     try:
         yield ground
@@ -219,7 +218,7 @@ async def test_launcher_when_a_worker_was_killed_under_it_by_the_former_owner_is
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However slow the machine is.
-    monkeypatch.setattr(job_endings, "FORGIVEN_S", 3_600.0)
+    monkeypatch.setattr(exit_policy, "FORGIVEN_S", 3_600.0)
     jobs, job = tmp_path / "jobs", an_mpi_job("a", "echo up; until [ -e go ]; do sleep 0.02; done")
     async with an_owner(jobs) as owner:
         await owner.start(job, 2)
@@ -287,29 +286,29 @@ async def test_program_when_the_shim_of_a_dead_owner_comes_very_late_runs_once_a
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job, jobs = an_mpi_job("a", f"echo $$$$; {FOREVER}"), tmp_path / "jobs"
-    late: list[Callable[[], replica.Replica]] = []
+    late: list[Callable[[], replica.ReplicaProcess]] = []
 
-    def dies(*arguments: Any) -> replica.Replica:
-        late.append(partial(replica.start, *arguments))
+    def dies(*arguments: Any) -> replica.ReplicaProcess:
+        late.append(partial(replica.start_replica, *arguments))
         raise Dead
 
     owner = Ground(folder=jobs)
     await owner.open()
     with monkeypatch.context() as patched:
-        patched.setattr(local_job, "start", dies)
+        patched.setattr(job_replicas, "start_replica", dies)
         with pytest.raises(Dead):
             await owner.start(job)
     await owner.cluster.close()
-    grant = Folder.grant
+    grant = JobFolder.grant
 
-    def just_after_it_came(self: Folder, name: str, run: int, devices: Sequence[str]) -> None:
+    def just_after_it_came(self: JobFolder, name: str, run: int, devices: Sequence[str]) -> None:
         if late and name == "launcher":
             shim = late.pop()()
             wait_until(lambda: is_readable(shim._pidfd) or (self.replicas / name / "process.json").exists())
             shim.close()
         grant(self, name, run, devices)
 
-    monkeypatch.setattr(Folder, "grant", just_after_it_came)
+    monkeypatch.setattr(JobFolder, "grant", just_after_it_came)
     async with taken_over(jobs, job) as ground:
         assert not late
         await until(lambda: ground.log().endswith("\n"))
@@ -328,11 +327,11 @@ async def test_assignment_when_adopted_is_the_same(tmp_path: Path) -> None:
     async with an_owner(tmp_path / "jobs") as owner:
         await owner.start(job, 2)
         await owner.kill()
-    before = Folder(tmp_path / "jobs", "a").load()
+    before = JobFolder(tmp_path / "jobs", "a").load()
     async with taken_over(tmp_path / "jobs", job) as ground:
         other = an_mpi_job("b", f"echo up; {FOREVER}")
         await ground.start(other, 2)
-        after, fresh = Folder(ground.folder, "a").load(), Folder(ground.folder, "b").load()
+        after, fresh = JobFolder(ground.folder, "a").load(), JobFolder(ground.folder, "b").load()
         assert before is not None
         assert after is not None
         assert fresh is not None

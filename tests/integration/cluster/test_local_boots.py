@@ -12,9 +12,9 @@ import pytest
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
 from tests.waiting import until
 from voda.cluster.local.processes import process_table
-from voda.cluster.local.processes.folder import Folder
-from voda.cluster.local.processes.process_table import marked
-from voda.cluster.local.run_spec import Blueprint
+from voda.cluster.local.processes.folder import JobFolder
+from voda.cluster.local.processes.process_table import marked_processes
+from voda.cluster.local.run_spec import RunSpec
 from voda.events.types import JobCompleted, JobFailed, WorkerExited
 
 _CHECKPOINTS = f"trap 'echo saved; exit 0' TERM; echo up; {FOREVER}"
@@ -39,7 +39,7 @@ def boots(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 def _tell_all(ground: Ground, number: signal.Signals) -> None:
     """Signal every process of every job, parents and children alike, as a machine that shuts down does."""
-    for pid, _ in marked(ground.folder):
+    for pid, _ in marked_processes(ground.folder):
         with suppress(ProcessLookupError):
             os.kill(pid, number)
 
@@ -49,13 +49,13 @@ def _is_up_again(ground: Ground, times: int) -> bool:
 
 
 def _is_deserted(ground: Ground) -> bool:
-    return not any(marked(ground.folder))
+    return not any(marked_processes(ground.folder))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["orderly", "at once"])
 @pytest.mark.parametrize("a_job", [an_mpi_job, a_torch_job], ids=["mpi", "torch"])
 async def test_job_when_its_machine_goes_down_is_neither_done_nor_failed_and_starts_again(
-    ground: Ground, boots: Callable[[], None], a_job: Callable[..., Blueprint], number: signal.Signals
+    ground: Ground, boots: Callable[[], None], a_job: Callable[..., RunSpec], number: signal.Signals
 ) -> None:
     replica = "launcher" if a_job is an_mpi_job else "worker-0"
     await ground.start(a_job("a", _CHECKPOINTS, **_ONCE), workers=2)
@@ -91,9 +91,9 @@ async def test_launcher_when_others_tell_it_to_end_runs_again_and_did_not_fail(g
     await ground.until_logged("up")
     _tell_all(ground, signal.SIGTERM)
     await until(lambda: ground.log().count("up") == 2)
-    record = Folder(ground.folder, "a").load()
+    record = JobFolder(ground.folder, "a").load()
     assert record is not None
-    assert (record.cuts, record.failures) == (1, 0)
+    assert (record.evictions, record.failures) == (1, 0)
     # Not at once: who told it may be about to tell the next one, too.
     assert record.not_before > record.resumed_at
     assert not any(isinstance(notice, JobCompleted | JobFailed) for notice in ground.notices())
@@ -102,7 +102,7 @@ async def test_launcher_when_others_tell_it_to_end_runs_again_and_did_not_fail(g
 async def test_agent_when_others_tell_it_to_end_is_told_as_evicted(ground: Ground) -> None:
     await ground.start(a_torch_job("a", _CHECKPOINTS, min_replicas=1, **_ONCE), workers=2)
     await ground.until_logged("up", replica="worker-1")
-    for pid, _ in marked(ground.folder / "a/.voda/replicas/worker-1"):
+    for pid, _ in marked_processes(ground.folder / "a/.voda/replicas/worker-1"):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
     await ground.until_told(WorkerExited(job_id="a", workers=(1,), cause="evicted", exit_code=0))
@@ -111,13 +111,13 @@ async def test_agent_when_others_tell_it_to_end_is_told_as_evicted(ground: Groun
 
 async def test_agents_when_others_tell_them_to_end_again_and_again_wait_longer_each_time(ground: Ground) -> None:
     await ground.start(a_torch_job("a", _CHECKPOINTS, **_ONCE))
-    for cuts in (1, 2):
-        await until(partial(_is_up_again, ground, cuts))
+    for evictions in (1, 2):
+        await until(partial(_is_up_again, ground, evictions))
         _tell_all(ground, signal.SIGTERM)
         await ground.until_workers()
-        record = Folder(ground.folder, "a").load()
+        record = JobFolder(ground.folder, "a").load()
         assert record is not None
-        assert record.cuts == cuts
+        assert record.evictions == evictions
         await ground.resize("a", 1)
 
 

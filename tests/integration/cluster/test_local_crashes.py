@@ -18,9 +18,9 @@ import pytest
 from tests.local_jobs import FOREVER, Ground, a_torch_job, an_mpi_job
 from tests.waiting import until
 from voda.cluster.local.processes import process_table
-from voda.cluster.local.processes.folder import Folder
-from voda.cluster.local.processes.process_table import kill_marked, marked
-from voda.cluster.local.run_spec import Blueprint
+from voda.cluster.local.processes.folder import JobFolder
+from voda.cluster.local.processes.process_table import kill_marked, marked_processes
+from voda.cluster.local.run_spec import RunSpec
 from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
 from voda.events.types import JobCompleted, JobFailed, Observation, WorkerExited
 
@@ -58,6 +58,7 @@ def dying(after: int) -> Iterator[asyncio.Event]:
         yield death
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "action", "workers"),
     [
@@ -70,7 +71,7 @@ def dying(after: int) -> Iterator[asyncio.Event]:
 )
 @pytest.mark.parametrize("a_job", [an_mpi_job, a_torch_job], ids=["mpi", "torch"])
 async def test_action_when_voda_dies_at_any_step_of_it_is_finished_by_the_third(
-    tmp_path: Path, a_job: Callable[..., Blueprint], before: Action | None, action: Action, workers: tuple[int, ...]
+    tmp_path: Path, a_job: Callable[..., RunSpec], before: Action | None, action: Action, workers: tuple[int, ...]
 ) -> None:
     job = a_job("a", _ALONE)
     programs = len(workers) if job.kind == "torch" else bool(workers)
@@ -98,6 +99,7 @@ async def test_action_when_voda_dies_at_any_step_of_it_is_finished_by_the_third(
             assert not (ground.folder / "a/doubled").exists()
 
 
+@pytest.mark.slow
 async def test_boot_when_voda_dies_at_any_step_of_taking_over_is_finished_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,7 +160,7 @@ async def _goes_on(ground: Ground, action: Action, workers: tuple[int, ...]) -> 
 
 
 @asynccontextmanager
-async def a_voda(home: Path, job: Blueprint) -> AsyncIterator[Ground]:
+async def a_voda(home: Path, job: RunSpec) -> AsyncIterator[Ground]:
     """Yield an open cluster that knows a job."""
     ground = Ground(folder=home / "jobs")
     ground.admit(job)
@@ -171,7 +173,7 @@ async def a_voda(home: Path, job: Blueprint) -> AsyncIterator[Ground]:
 
 def _held(ground: Ground) -> tuple[int, ...] | None:
     """Return the workers that the job has by its record and that are not to leave; None where it is forgotten."""
-    record = Folder(ground.folder, "a").load()
+    record = JobFolder(ground.folder, "a").load()
     if record is None:
         return None
     return record.wanted if record.state in ("running", "halted") and not record.leaving else (-1,)
@@ -179,7 +181,7 @@ def _held(ground: Ground) -> tuple[int, ...] | None:
 
 def _programs(jobs: Path) -> list[int]:
     """Return the shells that run for the job, not what they start: one is its launcher's, or one each worker's."""
-    shells = [pid for pid, _ in marked(jobs / "a") if _command_of(pid).startswith("/bin/sh")]
+    shells = [pid for pid, _ in marked_processes(jobs / "a") if _command_of(pid).startswith("/bin/sh")]
     return [pid for pid in shells if _group_of(pid) == pid]
 
 

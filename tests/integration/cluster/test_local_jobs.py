@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
 from tests.waiting import is_alive, until
-from voda.cluster.local import job as local_job
-from voda.cluster.local import worker_files
+from voda.cluster.local import job_replicas
+from voda.cluster.local.device_claims import DeviceClaims
 from voda.cluster.local.processes import process_table, replica
-from voda.cluster.local.processes.folder import Folder
-from voda.cluster.local.processes.process_table import locked
+from voda.cluster.local.processes.folder import JobFolder
+from voda.cluster.local.processes.process_table import try_lock
 from voda.cluster.local.processes.record import Exit
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.plan import StartJob
@@ -61,7 +61,7 @@ async def test_end_when_the_log_has_not_heard_of_it_is_observed_until_it_has(gro
     await ground.start(an_mpi_job("a", "exit 0"))
     await ground.until_workers()
     assert (await ground.cluster.observe()).ended == {"a": JobCompleted(job_id="a")}
-    del ground.blueprints["a"]
+    del ground.run_specs["a"]
     assert (await ground.cluster.observe()).ended == {}
 
 
@@ -72,10 +72,10 @@ async def test_launcher_when_somebody_looks_at_its_lock_just_then_is_started_all
 
     @contextmanager
     def taken_once(path: Path) -> Iterator[bool]:
-        with locked(path) as is_ours:
+        with try_lock(path) as is_ours:
             yield next(answers, is_ours)
 
-    monkeypatch.setattr(local_job, "locked", taken_once)
+    monkeypatch.setattr(job_replicas, "try_lock", taken_once)
     await ground.start(an_mpi_job("a", "exit 0"))
     await ground.until_told(JobCompleted(job_id="a"))
 
@@ -99,17 +99,19 @@ async def test_shim_that_has_its_lock_and_does_not_say_who_it_is_is_looked_at_by
 ) -> None:
     looks: list[str] = []
 
-    def found(folder: Folder, name: str, run: int, status: int | None = None) -> replica.Replica | Exit | None:
+    def find_replica(
+        folder: JobFolder, name: str, run: int, status: int | None = None
+    ) -> replica.ReplicaProcess | Exit | None:
         looks.append(name)
-        return replica.found(folder, name, run, status)
+        return replica.find_replica(folder, name, run, status)
 
-    monkeypatch.setattr(local_job, "found", found)
+    monkeypatch.setattr(job_replicas, "find_replica", find_replica)
     home = ground.folder / "a/.voda/replicas/launcher"
     home.mkdir(parents=True)
-    with locked(home / "lock"):
+    with try_lock(home / "lock"):
         await ground.start(an_mpi_job("a", "exit 0"))
         await until(lambda: len(looks) > 40)
-        assert len(ground.cluster._site.timers) < 4
+        assert len(ground.cluster._context.timers) < 4
     await ground.until_told(JobCompleted(job_id="a"))
 
 
@@ -141,10 +143,11 @@ async def test_program_when_halted_hears_of_it_and_finds_its_folder_again(ground
     await ground.halt("a")
     await ground.until_told(WorkerExited(job_id="a", workers=(0,)))
     assert not any(isinstance(notice, JobCompleted | JobFailed) for notice in ground.told)
-    await ground.start(ground.blueprints["a"])
+    await ground.start(ground.run_specs["a"])
     await ground.until_logged("checkpoint")
 
 
+@pytest.mark.slow
 async def test_program_when_it_ignores_sigterm_is_killed_and_holds_its_slot_until_then(ground: Ground) -> None:
     await ground.start(an_mpi_job("a", f"trap '' TERM; echo $$$$; {FOREVER}", grace_s=3.0))
     await until(lambda: ground.log().endswith("\n"))
@@ -309,7 +312,7 @@ async def test_size_when_the_plan_gave_a_lost_worker_up_is_observed_until_it_is_
 async def _worker_1_is_killed(ground: Ground) -> None:
     program = "/bin/sh"
     folder = ground.folder / "a/.voda/replicas/worker-1"
-    await until(lambda: any(_runs(pid, program) for pid, _ in process_table.marked(folder)))
+    await until(lambda: any(_runs(pid, program) for pid, _ in process_table.marked_processes(folder)))
     process_table.kill_marked(folder)
     await ground.until_workers(0)
 
@@ -327,7 +330,7 @@ async def test_start_when_it_is_refused_half_way_leaves_no_claim_to_the_next_vod
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(worker_files, "furnish", full)
+        patched.setattr(DeviceClaims, "_write_files", full)
         with pytest.raises(ClusterUnavailable):
             await ground.start(an_mpi_job("a", FOREVER), workers=2)
     await ground.start(an_mpi_job("b", FOREVER), workers=4)
@@ -336,6 +339,7 @@ async def test_start_when_it_is_refused_half_way_leaves_no_claim_to_the_next_vod
     assert (await ground.cluster.observe()).workers.keys() == {"b"}
 
 
+@pytest.mark.slow
 async def test_output_when_it_outgrows_its_cap_keeps_its_end(tmp_path: Path) -> None:
     async with a_ground(tmp_path, settings={"log_bytes": 100_000}) as ground:
         script = "i=0; while [ $i -lt 30000 ]; do echo line $i; i=$((i+1)); done; echo over; sleep 3; echo end"
@@ -356,7 +360,7 @@ async def test_job_when_it_fills_its_disk_ends_and_is_told(small_disk: Path) -> 
         with pytest.raises(ClusterUnavailable, match=r"its folder cannot be written: .*No space left"):
             await ground.start(an_mpi_job("b", "echo never"))
         (small_disk / "jobs/a/full").unlink()
-        await ground.start(ground.blueprints["b"])
+        await ground.start(ground.run_specs["b"])
         await ground.until_logged("never", job_id="b")
 
 

@@ -11,16 +11,17 @@ import pytest
 from tests.local_jobs import FakeNvml, Ground, a_ground, an_mpi_job, cards
 from tests.waiting import until
 from voda.cluster.local import cluster
-from voda.cluster.local.gpus import Card, Watch, found
-from voda.cluster.local.processes.process_table import opened, start_of
+from voda.cluster.local.gpus import Card, GpuMonitor, find_gpus
+from voda.cluster.local.processes.process_table import open_process, start_of
 from voda.domain.errors import ActionRefused
 from voda.events.types import NodeChanged
 
 
+@pytest.mark.slow
 async def test_node_when_a_gpu_breaks_offers_one_less_and_does_not_hand_it_out(tmp_path: Path) -> None:
     nvml = FakeNvml(*cards(2))
-    devices = found(nvml)
-    async with a_ground(tmp_path, devices=devices, settings={"health": Watch(nvml, devices)}) as ground:
+    devices = find_gpus(nvml)
+    async with a_ground(tmp_path, devices=devices, settings={"health": GpuMonitor(nvml, devices)}) as ground:
         assert (await ground.cluster.observe()).nodes["n1"].gpus == 2
         nvml.change(0, problem="it fell off the bus")
         async with asyncio.TaskGroup() as group:
@@ -36,9 +37,9 @@ async def test_node_when_a_gpu_breaks_offers_one_less_and_does_not_hand_it_out(t
 
 async def test_node_when_others_use_a_gpu_tells_so(tmp_path: Path) -> None:
     nvml = FakeNvml(*cards(2))
-    devices = found(nvml)
+    devices = find_gpus(nvml)
     nvml.change(1, processes=3)
-    async with a_ground(tmp_path, devices=devices, settings={"health": Watch(nvml, devices)}) as ground:
+    async with a_ground(tmp_path, devices=devices, settings={"health": GpuMonitor(nvml, devices)}) as ground:
         node = (await ground.cluster.observe()).nodes["n1"]
         assert (node.gpus, node.foreign_gpus, node.usable_gpus) == (2, 1, 1)
 
@@ -56,8 +57,8 @@ async def test_cluster_when_the_driver_has_a_bad_moment_looks_again(
 
     monkeypatch.setattr(cluster, "HEALTH_EVERY_S", 0.02)
     nvml = FakeNvml(*cards(2))
-    devices, moody = found(nvml), Moody(*cards(2))
-    settings = {"health": Watch(moody, devices)}
+    devices, moody = find_gpus(nvml), Moody(*cards(2))
+    settings = {"health": GpuMonitor(moody, devices)}
     async with a_ground(tmp_path, devices=devices, settings=settings) as ground, asyncio.TaskGroup() as group:
         watching = group.create_task(ground.cluster.run())
         await until(lambda: not moody.answers)
@@ -69,10 +70,10 @@ async def test_cluster_when_the_driver_has_a_bad_moment_looks_again(
 def test_process_when_its_start_differs_is_another_one() -> None:
     start = start_of(os.getpid())
     assert start is not None
-    pidfd = opened(os.getpid(), start)
+    pidfd = open_process(os.getpid(), start)
     assert pidfd is not None
     os.close(pidfd)
-    assert opened(os.getpid(), start - 1) is None
+    assert open_process(os.getpid(), start - 1) is None
 
 
 async def test_two_pools_when_on_one_machine_share_only_the_folder(tmp_path: Path) -> None:

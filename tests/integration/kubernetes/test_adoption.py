@@ -226,7 +226,7 @@ async def test_job_of_a_namespace_that_is_not_there_fails_with_the_reason(world:
 
 async def test_job_of_a_kind_that_is_not_served_fails_with_the_reason(world: World) -> None:
     async with a_registry(world) as registry:
-        del registry.site.kinds["PyTorchJob"]
+        del registry.objects.kinds["PyTorchJob"]
         record = await registry.submit(a_pytorchjob("torch", world.namespace, pool=POOL, managed=False))
         await registry.settle(lambda: not record.is_live)
         assert record.reason == "this cluster serves no PyTorchJob"
@@ -236,7 +236,7 @@ async def test_job_whose_object_the_server_refuses_tries_on_and_says_why(world: 
     policy = {"schedulingPolicy": {"minAvailable": "many"}}
     async with a_registry(world) as registry:
         record = await registry.submit(an_unmanaged(world, policy=policy))
-        await registry.settle(lambda: record.failures >= 2)
+        await registry.settle(lambda: record.job.failures >= 2)
         assert "minAvailable" in record.last_error
         assert record.is_live
 
@@ -279,7 +279,7 @@ async def test_job_that_nobody_foresaw_stops_no_other(world: World, caplog: pyte
     assert "nobody foresaw this" in caplog.text
 
 
-# ---- wishes changed on the object
+# ---- settings changed on the object
 
 
 async def test_wishes_changed_on_the_object_are_taken_over_once(world: World) -> None:
@@ -329,7 +329,7 @@ async def test_waiting_job_that_is_resumed_by_hand_is_suspended_again(world: Wor
         record = await registry.submit(an_unmanaged(world))
         await registry.settle(lambda: bool(record.job.uid))
         await _let_go(world)
-        await registry.settle(lambda: all(job.spec.run_policy.suspend for _, job in registry.site.jobs()))
+        await registry.settle(lambda: all(job.spec.run_policy.suspend for _, job in registry.objects.jobs()))
 
 
 async def test_job_that_shall_run_is_not_suspended(world: World) -> None:
@@ -390,11 +390,11 @@ async def test_object_that_is_ready_is_not_suspended_again_by_who_knows_it_from_
     async with a_registry(world) as registry:
         await registry.step()
         # The watch has not told of what adoption made of the object, which was let go meanwhile.
-        ((kind, stale),) = registry.site.jobs()
+        ((kind, stale),) = registry.objects.jobs()
         assert await registry.note("digits", "voda.dev/job-id") == job_id
         await _let_go(world)
         await registry.registrar.step()
-        await registry.registrar._adoption.prepare(kind, stale, job_id)
+        await registry.registrar._duties.adoption.prepare(kind, stale, job_id)
         assert (await world.job("digits"))["spec"]["runPolicy"]["suspend"] is False
 
 

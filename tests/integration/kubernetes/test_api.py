@@ -60,13 +60,6 @@ async def test_patch_when_its_version_is_not_the_newest_conflicts(api: Api, kept
         await api.patch(f"{MAPS}/kept", {**old, "data": {"one": "12"}}, dict)
 
 
-async def test_replace_when_its_version_is_not_the_newest_conflicts(api: Api, kept: dict[str, Any]) -> None:
-    body = {**kept, "data": {"three": "3"}}
-    assert (await api.replace(f"{MAPS}/kept", body, dict))["data"] == {"three": "3"}
-    with pytest.raises(Conflict):
-        await api.replace(f"{MAPS}/kept", body, dict)
-
-
 async def test_create_when_the_name_is_taken_conflicts(api: Api, kept: dict[str, Any]) -> None:
     with pytest.raises(Conflict, match='configmaps "kept" already exists'):
         await api.create(MAPS, {"metadata": {"name": "kept"}}, dict)

@@ -12,9 +12,8 @@ from tests.kube.client import NAMESPACES, Client, Object, Refused, Resource
 from tests.kube.control_plane import ControlPlane
 from tests.manifests import a_torch_job, an_mpi_job
 from voda.cluster.kubernetes.kinds.base import JobKind, Patch, Site
-from voda.cluster.kubernetes.kinds.merge_patch import merged
-from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
-from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.kinds.merge_patch import apply_patch
+from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.kinds.served_kinds import GROUP, served, version_paths
 from voda.cluster.kubernetes.resources.objects import JobObject
@@ -141,10 +140,10 @@ def of_one_version(kind: JobKind, manifest: Object) -> bool:
 
 async def test_every_object_that_voda_makes_is_taken_and_nothing_of_it_is_dropped(jobs: Planes) -> None:
     for kind, manifest in every_kind():
-        body = kind.created(spec_of(manifest), SITE, ENVIRONMENT)
+        body = kind.new_object(spec_of(manifest), SITE, ENVIRONMENT)
         stored = await jobs(kind).make(body)
         # The server only adds: a patch of all that was sent changes nothing.
-        assert merged(stored, body) == stored, (kind.api_version, manifest)
+        assert apply_patch(stored, body) == stored, (kind.api_version, manifest)
         assert msgspec.convert(stored, JobObject).spec.run_policy.suspend
 
 
@@ -152,14 +151,14 @@ async def test_object_of_a_users_own_is_made_ready_by_one_patch_and_then_left_al
     for kind, manifest in every_kind():
         if not of_one_version(kind, manifest):
             continue
-        body = kind.created(spec_of(manifest), SITE, {})
+        body = kind.new_object(spec_of(manifest), SITE, {})
         body["metadata"] |= {"labels": {"voda.dev/managed": "true"}, "annotations": {"team": "vision"}}
         body["spec"]["runPolicy"]["suspend"] = False
         mine, spec = jobs(kind), spec_of(manifest)
         stored = await mine.make(body)
         name = stored["metadata"]["name"]
-        ready = await mine.patch(kind.adopted(stored, spec, SITE, ENVIRONMENT), name)
-        assert kind.adopted(ready, spec, SITE, ENVIRONMENT).body == {}
+        ready = await mine.patch(kind.adoption_patch(stored, spec, SITE, ENVIRONMENT), name)
+        assert kind.adoption_patch(ready, spec, SITE, ENVIRONMENT).body == {}
         assert ready["metadata"]["annotations"] == {"team": "vision", "voda.dev/job-id": spec.job_id}
         assert msgspec.convert(ready, JobObject).spec.run_policy.suspend
         specs = ready["spec"].get("mpiReplicaSpecs") or ready["spec"]["pytorchReplicaSpecs"]
@@ -176,7 +175,7 @@ async def test_adoption_of_an_object_that_changed_meanwhile_is_refused(
     stored = await mine.make(body)
     await mine.patch(Patch(body={"metadata": {"labels": {"team": "vision"}}}))
     with pytest.raises(Refused) as refused:
-        await mine.patch(kind.adopted(stored, spec_of(manifest), SITE, ENVIRONMENT))
+        await mine.patch(kind.adoption_patch(stored, spec_of(manifest), SITE, ENVIRONMENT))
     assert refused.value.status == 409
 
 
@@ -185,20 +184,20 @@ async def test_job_is_resumed_resized_and_halted_as_it_reads_afterwards(
     jobs: Planes, kind: JobKind, manifest: Object
 ) -> None:
     mine, spec = jobs(kind), spec_of(manifest)
-    await mine.make(kind.created(spec, SITE, ENVIRONMENT))
+    await mine.make(kind.new_object(spec, SITE, ENVIRONMENT))
 
     async def now() -> tuple[bool, int]:
         job = await mine.read()
         return job.spec.run_policy.suspend, kind.replicas(job)
 
     assert await now() == (True, 2)
-    await mine.patch(kind.resumed(await mine.read(), spec, 3))
+    await mine.patch(kind.resume_patch(await mine.read(), spec, 3))
     assert await now() == (False, 3)
     assert kind.can_resize(await mine.read(), 4)
     for size in (4, 1):
-        await mine.patch(kind.resized(await mine.read(), size))
+        await mine.patch(kind.resize_patch(await mine.read(), size))
         assert await now() == (False, size)
-    await mine.patch(kind.halted())
+    await mine.patch(kind.suspend_patch())
     assert await now() == (True, 1)
 
 

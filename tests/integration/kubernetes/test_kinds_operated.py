@@ -11,8 +11,7 @@ from tests.kube.client import PODS, Object, Resource
 from tests.kube.world import World
 from tests.manifests import a_torch_job, an_mpi_job
 from voda.cluster.kubernetes.kinds.base import JobKind, Patch, Site
-from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
-from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.resources.objects import JobObject, Pod
 from voda.domain.job import JobSpec
@@ -35,12 +34,12 @@ class Running:
 
     async def start(self) -> None:
         await self.world.add_node("n1")
-        await self.world.submit(self.kind.created(self.spec, Site(), {"VODA_JOB_ID": "digits"}))
+        await self.world.submit(self.kind.new_object(self.spec, Site(), {"VODA_JOB_ID": "digits"}))
         await self.resume(2)
 
     async def resume(self, replicas: int) -> None:
         job, _ = await self.read()
-        await self.patch(self.kind.resumed(job, self.spec, replicas))
+        await self.patch(self.kind.resume_patch(job, self.spec, replicas))
         await self.bound(replicas)
         await self.world.until_condition("digits", "Running", self.kind.name)
 
@@ -116,12 +115,12 @@ async def test_v1_job_is_started_resized_halted_and_resumed(world_v1: World) -> 
 async def _live_through(job: Running) -> None:
     for size in (3, 1):
         object_now, _ = await job.read()
-        await job.patch(job.kind.resized(object_now, size))
+        await job.patch(job.kind.resize_patch(object_now, size))
         await job.bound(size)
         _, pods = await job.read()
         indices = {job.kind.index("digits", pod) for pod in pods if not job.kind.is_launcher(pod)}
         assert indices == set(range(size))
-    await job.patch(job.kind.halted())
+    await job.patch(job.kind.suspend_patch())
     await job.world.until_gone("digits")
     assert await job.end() is None
     await job.resume(4)

@@ -16,7 +16,7 @@ from voda.clock import SystemClock
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.errors import Conflict
 from voda.cluster.kubernetes.lease import LeaseClient
-from voda.controller.leader_epochs import Epochs
+from voda.controller.leader_epochs import LeaderEpochs
 from voda.events.types import LEADERSHIP
 from voda.log.memory import MemoryStore
 
@@ -46,7 +46,7 @@ class Replica:
         self.epochs: list[int] = []
         clock = SystemClock()
         client = LeaseClient(api, namespace, lease, clock=clock)
-        self.leadership = Leadership(client, Epochs(store, clock), me, terms=terms)
+        self.leadership = Leadership(client, LeaderEpochs(store, clock), me, timings=terms)
         self.task = asyncio.get_running_loop().create_task(self.leadership.run(self.lead))
 
     async def lead(self, epoch: int) -> None:

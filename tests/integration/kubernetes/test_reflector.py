@@ -100,15 +100,6 @@ async def test_lists_beside_the_watch_amid_churn_heal_nothing_and_take_nothing_b
         assert versions == sorted(set(versions))
 
 
-async def test_only_what_the_query_selects_is_kept(api: Api) -> None:
-    async with _following(api, query={"labelSelector": "chosen=yes"}) as (kept, _):
-        await api.create(MAPS, {"metadata": {"name": "chosen", "labels": {"chosen": "yes"}}}, dict)
-        await until(lambda: set(kept.objects) == {"default/chosen"})
-        await api.patch(f"{MAPS}/chosen", {"metadata": {"labels": {"chosen": "no"}}}, dict)
-        await until(lambda: not kept.objects)
-    await api.delete(f"{MAPS}/chosen")
-
-
 async def test_a_kind_that_is_not_there_is_empty_after_a_while_and_followed_once_it_comes(api: Api) -> None:
     async with _following(api, path=GADGETS, absent_after_s=0.5) as (kept, _):
         assert not kept.objects

@@ -50,7 +50,7 @@ def test_program_when_hosts_fall_below_the_minimum_waits_for_them(tmp_path: Path
         run.until("up 1/2")
         run.list_hosts("localhost:1\n")
         run.until("saved 0/2", "saved 1/2")
-        wait_until(lambda: "waits: 1 slots are listed" in run.err.read_text(), run.err.read_text)
+        wait_until(lambda: "waits for slots: 1 listed" in run.err.read_text(), run.err.read_text)
         (tmp_path / "notes.done").touch()
         run.list_hosts("localhost:2\n")
         assert run.wait() == 0

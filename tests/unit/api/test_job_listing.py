@@ -8,7 +8,7 @@ from voda.application.read_model import ReadModel
 from voda.domain.errors import InvalidField
 from voda.events.types import AnyFact, JobCompleted, JobSubmitted, WorkerStarted
 from voda.log.memory import MemoryStore
-from voda.projections.job_registry import Roster
+from voda.projections.job_registry import JobRegistry
 
 
 class Scene:
@@ -16,7 +16,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.view = ReadModel(MemoryStore())
-        self.view.roster = Roster(most_ended=1)
+        self.view.roster = JobRegistry(most_ended=1)
         self.listing = JobListing(self.view)
         self._log = Log()
 

@@ -32,7 +32,7 @@ def a_lease(holder: str = "other", **fields: Any) -> Lease:
 
 
 def a_candidate(lease: Lease | None, *, since: float = NOW, **fields: Any) -> Candidacy:
-    return Candidacy(me="me", observed=observed_again(ObservedLease(), lease, since), **fields)
+    return Candidacy(me="me", view=observed_again(ObservedLease(), lease, since), **fields)
 
 
 def a_leader(lease: Lease | None = None, *, renewed_at: float = NOW, **fields: Any) -> Candidacy:
@@ -41,7 +41,7 @@ def a_leader(lease: Lease | None = None, *, renewed_at: float = NOW, **fields: A
 
 
 def test_candidate_when_nothing_is_known_looks() -> None:
-    assert next_step(Candidacy(me="me", observed=ObservedLease()), NOW, TERMS) == ReadLease()
+    assert next_step(Candidacy(me="me", view=ObservedLease()), NOW, TERMS) == ReadLease()
 
 
 def test_lease_when_there_was_none_ever_is_taken_at_once() -> None:
@@ -53,43 +53,43 @@ def test_lease_when_released_is_taken_at_once() -> None:
 
 
 def test_lease_when_held_by_another_is_taken_once_it_stood_still_for_its_duration() -> None:
-    sight = observed_again(observed_again(ObservedLease(), a_lease(), NOW), a_lease(), NOW + 14)
-    candidacy = Candidacy(me="me", observed=sight)
-    assert next_step(candidacy, NOW + 14.9, TERMS) == WaitUntil(NOW + 15)
-    assert next_step(candidacy, NOW + 15, TERMS) == TakeLease()
+    view = observed_again(observed_again(ObservedLease(), a_lease(), NOW), a_lease(), NOW + 14)
+    state = Candidacy(me="me", view=view)
+    assert next_step(state, NOW + 14.9, TERMS) == WaitUntil(NOW + 15)
+    assert next_step(state, NOW + 15, TERMS) == TakeLease()
 
 
 def test_lease_when_renewed_is_waited_for_from_then_on() -> None:
-    sight = observed_again(
+    view = observed_again(
         observed_again(ObservedLease(), a_lease(), NOW), a_lease(renewed_at="later", version="8"), NOW + 14
     )
-    assert next_step(Candidacy(me="me", observed=sight), NOW + 16, TERMS) == WaitUntil(NOW + 18)
+    assert next_step(Candidacy(me="me", view=view), NOW + 16, TERMS) == WaitUntil(NOW + 18)
 
 
 def test_lease_when_only_a_label_changed_stands_still() -> None:
-    sight = observed_again(observed_again(ObservedLease(), a_lease(), NOW), a_lease(version="8"), NOW + 14)
-    assert next_step(Candidacy(me="me", observed=sight), NOW + 15, TERMS) == TakeLease()
+    view = observed_again(observed_again(ObservedLease(), a_lease(), NOW), a_lease(version="8"), NOW + 14)
+    assert next_step(Candidacy(me="me", view=view), NOW + 15, TERMS) == TakeLease()
 
 
 @pytest.mark.parametrize("renewed_at", ["1970-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z", "", "nonsense"])
 def test_lease_when_the_holders_clock_is_wrong_is_judged_by_ours(renewed_at: str) -> None:
-    candidacy = a_candidate(a_lease(renewed_at=renewed_at))
-    assert next_step(candidacy, NOW + 1, TERMS) == WaitUntil(NOW + 4)
-    assert next_step(candidacy, NOW + 15, TERMS) == TakeLease()
+    state = a_candidate(a_lease(renewed_at=renewed_at))
+    assert next_step(state, NOW + 1, TERMS) == WaitUntil(NOW + 4)
+    assert next_step(state, NOW + 15, TERMS) == TakeLease()
 
 
 @pytest.mark.parametrize(("promised_s", "waited_s"), [(0, 15), (1, 15), (30, 30), (1e9, 60)])
 def test_duration_when_edited_by_hand_is_heeded_within_reason(promised_s: float, waited_s: float) -> None:
-    candidacy = a_candidate(a_lease(duration_s=promised_s))
-    assert next_step(candidacy, NOW + waited_s - 0.1, TERMS) != TakeLease()
-    assert next_step(candidacy, NOW + waited_s, TERMS) == TakeLease()
+    state = a_candidate(a_lease(duration_s=promised_s))
+    assert next_step(state, NOW + waited_s - 0.1, TERMS) != TakeLease()
+    assert next_step(state, NOW + waited_s, TERMS) == TakeLease()
 
 
 def test_lease_when_deleted_is_left_to_its_holder_for_a_duration() -> None:
-    sight = observed_again(observed_again(ObservedLease(), a_lease(), NOW - 1), None, NOW)
-    assert next_step(Candidacy(me="me", observed=sight), NOW, TERMS) == WaitUntil(NOW + 4)
-    assert next_step(Candidacy(me="me", observed=sight), NOW + 15, TERMS) == TakeLease()
-    assert next_step(Candidacy(me="other", observed=sight), NOW, TERMS) == TakeLease()
+    view = observed_again(observed_again(ObservedLease(), a_lease(), NOW - 1), None, NOW)
+    assert next_step(Candidacy(me="me", view=view), NOW, TERMS) == WaitUntil(NOW + 4)
+    assert next_step(Candidacy(me="me", view=view), NOW + 15, TERMS) == TakeLease()
+    assert next_step(Candidacy(me="other", view=view), NOW, TERMS) == TakeLease()
 
 
 def test_lease_when_held_by_us_though_we_do_not_lead_is_taken_anew() -> None:
@@ -137,8 +137,8 @@ def test_nobody_takes_what_a_leader_still_holds(renewed_s: float, heard_s: float
 
 
 def test_epoch_is_higher_than_any_that_lease_or_log_know() -> None:
-    sight = observed_again(ObservedLease(), a_lease(transitions=8), NOW)
-    assert (next_epoch(sight, 3), next_epoch(sight, 11), next_epoch(ObservedLease(), 0)) == (9, 12, 1)
+    view = observed_again(ObservedLease(), a_lease(transitions=8), NOW)
+    assert (next_epoch(view, 3), next_epoch(view, 11), next_epoch(ObservedLease(), 0)) == (9, 12, 1)
 
 
 def test_epoch_when_the_lease_was_deleted_is_higher_than_those_seen_before() -> None:
@@ -159,4 +159,4 @@ def test_lease_when_its_keeper_judges_is_waited_for_until_that_frees_it() -> Non
     assert next_step(a_candidate(held), NOW + 3, TERMS) == WaitUntil(NOW + 4)
     assert next_step(a_candidate(held), NOW + 1_000, TERMS) == ReadLease()
     freed = observed_again(observed_again(ObservedLease(), held, NOW), a_lease("", is_enforced=True), NOW + 1)
-    assert next_step(Candidacy(me="me", observed=freed), NOW + 1, TERMS) == TakeLease()
+    assert next_step(Candidacy(me="me", view=freed), NOW + 1, TERMS) == TakeLease()

@@ -14,7 +14,7 @@ from tests.virtual_time import now_s, virtually
 from voda.app.leadership import Leadership
 from voda.cluster.kubernetes.lease import LeaseClient
 from voda.controller.controller import Controller
-from voda.controller.leader_epochs import Epochs
+from voda.controller.leader_epochs import LeaderEpochs
 from voda.domain.errors import Fenced, LogDamaged, StoreUnavailable
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import LEADERSHIP, LeaderElected
@@ -89,7 +89,7 @@ class Candidate:
         clock = SkewedClock(name, skew_s)
         self.clock = clock
         self.leadership = Leadership(
-            LeaseClient(self.api, "voda", "voda", clock=clock), Epochs(stage.store, clock), name
+            LeaseClient(self.api, "voda", "voda", clock=clock), LeaderEpochs(stage.store, clock), name
         )
         self.task = asyncio.get_running_loop().create_task(self.leadership.run(self.lead, self.stand_by))
 
@@ -435,7 +435,7 @@ def test_log_when_it_cannot_be_read_lets_nobody_lead_and_tells_why() -> None:
 
 async def test_epoch_when_claimed_by_two_is_given_to_one() -> None:
     store, clock = MemoryStore(), SkewedClock("x", 0.0)
-    epochs = Epochs(store, clock)
+    epochs = LeaderEpochs(store, clock)
     outcomes = await asyncio.gather(epochs.claim(5, "a"), epochs.claim(5, "b"), return_exceptions=True)
     assert sorted(isinstance(outcome, Fenced) for outcome in outcomes) == [False, True]
     with pytest.raises(Fenced):

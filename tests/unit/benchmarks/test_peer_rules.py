@@ -10,7 +10,7 @@ from tests.builders import a_job, a_node, a_spec, a_state
 from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.state import ClusterState
-from voda.simulator.profile import Arrival, Workload
+from voda.simulator.profiles.base import Arrival, Workload
 from voda.simulator.profiles.pollux import Application, BatchLimits, Epoch, PolluxProfile
 from voda.simulator.profiles.step_times import StepTimes
 

@@ -46,7 +46,7 @@ def a_callback(name: str, monkeypatch: pytest.MonkeyPatch, framework: str, **ins
     if "." in framework:
         monkeypatch.setitem(sys.modules, framework.partition(".")[0], types.ModuleType("parent"))
     module = importlib.import_module(f"voda.callbacks.{name}")
-    module._made.clear()
+    module._callback_class.cache_clear()
     made = module.VodaCallback
     assert issubclass(made, Base)
     return made()

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from tests.manifests import a_torch_job, an_mpi_job
 from voda.domain.errors import InvalidInput
 from voda.domain.job import validated
-from voda.manifests import programs
-from voda.manifests.container import expanded
+from voda.kinds.mpijob_versions import V1, V2
+from voda.kinds.pytorchjob import PyTorchJob
+from voda.manifests.kubernetes_warnings import kubernetes_warnings
+from voda.manifests.local_warnings import local_warnings
 from voda.manifests.parse import parse
-from voda.manifests.versions import V1, V2
-from voda.manifests.warnings.kubernetes_warnings import on_kubernetes
-from voda.manifests.warnings.local_warnings import on_this_machine
+from voda.manifests.programs import expand_program, failure_policy, program
+from voda.manifests.resources import processes_per_replica
 
 _ODD = st.sampled_from(["", "0", "1", "-1", "3", "4097", "1e3", "auto", "$(A)", "$(", "x" * 300, "a.b", "Worker", "é"])
 _LEAVES = st.none() | st.booleans() | st.integers(-2, 5000) | st.floats() | _ODD | st.text(max_size=5)
@@ -66,18 +67,19 @@ def refuse_or_use(manifest: dict[str, Any]) -> None:
     assert validated(parsed.spec) is parsed.spec
     assert parsed.spec.gpus_per_replica >= 1
     for role in ("launcher", "worker", "master"):
-        program = programs.program(manifest, role)
-        if program is not None:
-            argv, env = expanded(program, {"VODA_JOB_NAME": "digits"})
+        runs = program(parsed.job, role)
+        if runs is not None:
+            argv, env = expand_program(runs, {"VODA_JOB_NAME": "digits"})
             assert all(isinstance(word, str) for word in (*argv, *env, *env.values()))
-    assert programs.run_policy(manifest).backoff_limit >= 0
-    programs.elastic_policy(manifest)
-    assert programs.slots_per_worker(manifest) >= 1
-    omissions = [*parsed.omissions, *on_this_machine(manifest)]
+    assert failure_policy(parsed.job).backoff_limit >= 0
+    if isinstance(parsed.job, PyTorchJob):
+        parsed.job.elastic_policy()
+    assert processes_per_replica(parsed.job) >= 1
+    warnings = [*parsed.warnings, *local_warnings(parsed)]
     for mpi in (V1, V2):
         with suppress(InvalidInput):
-            omissions += on_kubernetes(manifest, {"MPIJob": mpi, "PyTorchJob": V1}, "nvidia.com/gpu")
-    assert all(omission.field and omission.message for omission in omissions)
+            warnings += kubernetes_warnings(parsed, {"MPIJob": mpi, "PyTorchJob": V1}, "nvidia.com/gpu")
+    assert all(warning.field and warning.message for warning in warnings)
 
 
 def test_manifests_that_are_changed_below_are_accepted_unchanged() -> None:

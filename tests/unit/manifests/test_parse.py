@@ -7,6 +7,7 @@ import pytest
 from tests.manifests import a_torch_job, an_mpi_job
 from voda.domain.errors import InvalidField
 from voda.domain.job import MOST_REPLICAS, JobSpec, validated
+from voda.kinds.registry import KINDS
 from voda.manifests.parse import parse
 
 _ENV = "spec.mpiReplicaSpecs.Launcher.template.spec.containers[0].env"
@@ -254,7 +255,7 @@ def test_torch_job_when_a_field_is_wrong_is_refused_with_its_path(changes: dict[
 @pytest.mark.parametrize(
     ("changes", "field", "sentence"),
     [
-        ({"kind": "Job"}, "kind", "expected one of MPIJob, PyTorchJob, got 'Job'"),
+        ({"kind": "Job"}, "kind", f"expected one of {', '.join(KINDS)}, got 'Job'"),
         ({"kind": None}, "kind", "got none"),
         ({"kind": ["MPIJob"]}, "kind", "expected one of"),
         ({"apiVersion": "kubeflow.org/v2"}, "apiVersion", "expected kubeflow.org/v2beta1 or kubeflow.org/v1"),

@@ -5,14 +5,21 @@ from typing import Any
 import pytest
 
 from tests.manifests import a_torch_job, an_mpi_job
-from voda.manifests import programs
-from voda.manifests.parsed import ElasticPolicy, Program
+from voda.kinds.pytorchjob import PyTorchJob, TorchElasticPolicy
+from voda.manifests.conversion import typed_manifest
+from voda.manifests.programs import Program, failure_policy, program, working_dir_annotation
+
+
+def elastic_policy(manifest: dict[str, Any]) -> TorchElasticPolicy | None:
+    job = typed_manifest(manifest)
+    assert isinstance(job, PyTorchJob)
+    return job.elastic_policy()
 
 
 def test_program_of_a_launcher_when_read_is_its_command_then_its_args() -> None:
     manifest = an_mpi_job(env={"NP": "2", "LR": "0.1"}, launcher={"workingDir": "/code"})
     manifest["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["terminationGracePeriodSeconds"] = 90
-    assert programs.program(manifest, "launcher") == Program(
+    assert program(typed_manifest(manifest), "launcher") == Program(
         role="launcher",
         argv=("mpirun", "train.py"),
         env=(("NP", "2"), ("LR", "0.1")),
@@ -22,14 +29,14 @@ def test_program_of_a_launcher_when_read_is_its_command_then_its_args() -> None:
 
 
 def test_program_when_the_image_brings_the_command_is_empty() -> None:
-    assert programs.program(an_mpi_job(), "worker") == Program(role="worker", argv=())
+    assert program(typed_manifest(an_mpi_job()), "worker") == Program(role="worker", argv=())
 
 
 def test_program_when_the_kind_has_no_such_role_is_none() -> None:
-    assert programs.program(an_mpi_job(), "master") is None
-    assert programs.program(a_torch_job(), "master") is None
-    assert programs.program(a_torch_job(), "launcher") is None
-    assert programs.program(a_torch_job(masters=1), "master") is not None
+    assert program(typed_manifest(an_mpi_job()), "master") is None
+    assert program(typed_manifest(a_torch_job()), "master") is None
+    assert program(typed_manifest(a_torch_job()), "launcher") is None
+    assert program(typed_manifest(a_torch_job(masters=1)), "master") is not None
 
 
 def test_program_when_there_are_sidecars_is_that_of_the_container_that_trains() -> None:
@@ -42,9 +49,9 @@ def test_program_when_there_are_sidecars_is_that_of_the_container_that_trains() 
         {"name": "trains", "command": ["mpiexec"]}
     )
     for manifest, role, argv in ((torch, "worker", ("torchrun", "train.py")), (mpi, "launcher", ("mpiexec",))):
-        program = programs.program(manifest, role)
-        assert program is not None
-        assert program.argv == argv
+        found = program(typed_manifest(manifest), role)
+        assert found is not None
+        assert found.argv == argv
 
 
 def test_variables_when_their_values_lie_elsewhere_are_left_out_but_for_names() -> None:
@@ -55,9 +62,9 @@ def test_variables_when_their_values_lie_elsewhere_are_left_out_but_for_names() 
         {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
         {"name": "EMPTY"},
     ]
-    program = programs.program(an_mpi_job(launcher={"env": env}, metadata={"namespace": "team"}), "launcher")
-    assert program is not None
-    assert program.env == (("ME", "$(VODA_POD_NAME)"), ("SPACE", "team"), ("EMPTY", ""))
+    found = program(typed_manifest(an_mpi_job(launcher={"env": env}, metadata={"namespace": "team"})), "launcher")
+    assert found is not None
+    assert found.env == (("ME", "$(VODA_POD_NAME)"), ("SPACE", "team"), ("EMPTY", ""))
 
 
 @pytest.mark.parametrize(
@@ -69,40 +76,40 @@ def test_variables_when_their_values_lie_elsewhere_are_left_out_but_for_names() 
         (a_torch_job(masters=1), 6, {"master": "OnFailure", "worker": "OnFailure"}),
     ],
 )
-def test_run_policy_when_nothing_is_said_is_the_operators(
+def test_failure_policy_when_nothing_is_said_is_the_operators(
     manifest: dict[str, Any], backoff_limit: int, restart_policy: dict[str, str]
 ) -> None:
-    policy = programs.run_policy(manifest)
+    policy = failure_policy(typed_manifest(manifest))
     assert (policy.backoff_limit, policy.restart_policy) == (backoff_limit, restart_policy)
-    assert (policy.clean_pod_policy, policy.active_deadline_s, policy.is_suspended) == ("None", None, False)
+    assert policy.active_deadline_s is None
 
 
-def test_run_policy_when_said_is_that() -> None:
+def test_failure_policy_when_said_is_that() -> None:
     said = {"backoffLimit": 0, "activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 5, "suspend": True}
-    policy = programs.run_policy(an_mpi_job(spec={"runPolicy": said, "cleanPodPolicy": "All"}))
-    assert (policy.backoff_limit, policy.active_deadline_s, policy.ttl_after_finished_s) == (0, 60.0, 5.0)
-    assert (policy.clean_pod_policy, policy.is_suspended) == ("All", True)
+    policy = failure_policy(typed_manifest(an_mpi_job(spec={"runPolicy": said, "cleanPodPolicy": "All"})))
+    assert (policy.backoff_limit, policy.active_deadline_s) == (0, 60.0)
 
 
-def test_elastic_policy_when_given_fills_in_defaults() -> None:
-    elastic = {"minReplicas": 1, "rdzvConf": [{"key": "timeout", "value": "900"}], "maxRestarts": 100}
-    assert programs.elastic_policy(a_torch_job(spec={"elasticPolicy": elastic})) == ElasticPolicy(
-        min_replicas=1, max_replicas=1, rdzv_conf=(("timeout", "900"),), max_restarts=100
-    )
-    assert programs.elastic_policy(a_torch_job()) is None
-    assert programs.elastic_policy(an_mpi_job()) is None
+def test_elastic_policy_when_one_bound_is_missing_has_both() -> None:
+    for bound in ("minReplicas", "maxReplicas"):
+        elastic = elastic_policy(a_torch_job(spec={"elasticPolicy": {bound: 3}}))
+        assert elastic is not None
+        assert (elastic.min_replicas, elastic.max_replicas) == (3, 3)
+    assert elastic_policy(a_torch_job(replicas=2, spec={"elasticPolicy": {}})) == TorchElasticPolicy(2, 2)
+    assert elastic_policy(a_torch_job()) is None
 
 
 def test_counts_when_asked_are_the_manifests_own() -> None:
-    mpi = an_mpi_job(replicas=3, spec={"slotsPerWorker": 2})
-    torch = a_torch_job(masters=1, replicas=4, spec={"nprocPerNode": 2})
-    assert (programs.worker_count(mpi), programs.slots_per_worker(mpi), programs.nproc_per_node(mpi)) == (3, 2, "1")
-    assert (programs.worker_count(torch), programs.slots_per_worker(torch)) == (4, 1)
-    assert (programs.nproc_per_node(torch), programs.nproc_per_node(a_torch_job())) == ("2", "auto")
-    assert (programs.has_master(torch), programs.has_master(mpi)) == (True, False)
-    assert (programs.mpi_implementation(mpi), programs.mpi_implementation(torch)) == ("OpenMPI", "")
+    mpi = typed_manifest(an_mpi_job(replicas=3, spec={"slotsPerWorker": 2}))
+    torch = typed_manifest(a_torch_job(masters=1, replicas=4, spec={"nprocPerNode": 2}))
+    assert (mpi.replica_count(), mpi.processes) == (3, 2)
+    assert (torch.replica_count(), torch.processes) == (5, 2)
+    assert typed_manifest(a_torch_job()).processes is None
 
 
 def test_working_dir_when_annotated_is_that_folder() -> None:
-    assert programs.working_dir_annotation(an_mpi_job(annotations={"voda.dev/working-dir": "/home/u/x"})) == "/home/u/x"
-    assert programs.working_dir_annotation(an_mpi_job(metadata={"annotations": None})) == ""
+    assert (
+        working_dir_annotation(typed_manifest(an_mpi_job(annotations={"voda.dev/working-dir": "/home/u/x"})))
+        == "/home/u/x"
+    )
+    assert working_dir_annotation(typed_manifest(an_mpi_job(metadata={"annotations": None}))) == ""

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voda.domain.errors import InvalidInput
-from voda.manifests.read.size_limits import MOST_BYTES, MOST_DEPTH, MOST_VALUES
-from voda.manifests.read.text import read
+from voda.manifests.size_limits import MOST_BYTES, MOST_DEPTH, MOST_VALUES
+from voda.manifests.text import read
 
 _LAUGHS = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "\n".join(
     f"a{level}: &a{level} [{','.join([f'*a{level - 1}'] * 10)}]" for level in range(1, 9)
@@ -42,7 +42,7 @@ _PLAIN = st.recursive(
         (b"a: 2024-01-01\nb: 1:30\nc: 08", {"a": "2024-01-01", "b": "1:30", "c": "08"}),
         (b"a: 1e3\nb: 0x1f\nc: 010", {"a": 1e3, "b": 31, "c": 8}),
         (b"a: 0o10\nb: 1_000\nc: -0b11", {"a": 8, "b": 1000, "c": -3}),
-        (b"a: 'null'\nb: ~\nc:\nd: !!str 5\ne: ! 6", {"a": "null", "b": None, "c": None, "d": "5", "e": "6"}),
+        (b"a: 'null'\nb: ~\nc:\nd: !!str 5\ne: <<", {"a": "null", "b": None, "c": None, "d": "5", "e": "<<"}),
         (b"a: on\nb: No\nc: 'on'", {"a": True, "b": False, "c": "on"}),
         (b"a: |\n  one\n  two\nb: >\n  one\n  two\n", {"a": "one\ntwo\n", "b": "one two\n"}),
         (b"a: &x {p: 1, q: 2}\nb: *x", {"a": {"p": 1, "q": 2}, "b": {"p": 1, "q": 2}}),
@@ -85,10 +85,19 @@ def test_text_when_it_is_json_or_yaml_is_read(body: bytes, value: dict[str, Any]
         (b"1: x", "line 1, column 1: key '1' is no string"),
         (b"true: x", "key 'true' is no string"),
         (b"? [a]\n: b", "a key is a collection"),
-        (b"a: &k [1]\n*k : 2", "a key is no string"),
-        (b"a: *nowhere", "line 1, column 4: alias .nowhere has no anchor"),
-        (b"a: &a [*a]", "alias .a has no anchor"),
-        (b"a: {<<: 3}", "<< merges mappings only"),
+        (b"a: &k [1]\n*k : 2", "a key is a collection"),
+        (b"a: &k 1\n*k : 2", "key '1' is no string"),
+        (b"a: *nowhere", "line 1, column 4: no valid YAML .found undefined alias"),
+        (b"a: &a [*a]", "line 1, column 4: an alias repeats a value within itself"),
+        (b"a: &a {<<: *a}", "line 1, column 4: an alias repeats a value within itself"),
+        (b"a: {<<: 3}", "line 1, column 9: .*expected a mapping or list of mappings for merging"),
+        (b"a: !!int 3", "tag !!int is not supported"),
+        (b"a: !<int> 3", "tag int is not supported"),
+        (b"a: !!str [1]", "line 1, column 4: tag !!str is not supported"),
+        (b"a: !!str []", "line 1, column 4: .*expected a scalar"),
+        (b"<<: !!str {a: 1}", "line 1, column 5: tag !!str is not supported"),
+        (b"a: &x 1\nb: &x 2", "line 2, column 4: .*duplicate anchor"),
+        (b"a: !!map [1]", "line 1, column 4: .*expected a mapping"),
         (b"a: .nan", ".nan is not a number"),
         (b"a: -.INF", "-.INF is not a number"),
         (b'{"a": NaN}', "NaN is not a number"),
@@ -129,11 +138,12 @@ def test_text_when_it_is_no_plain_mapping_is_refused_with_its_place(body: bytes,
     ids=lambda body: body[:12].decode(),
 )
 def test_bomb_when_read_is_refused_at_once(body: bytes) -> None:
-    begin = time.perf_counter()
+    # Of this thread alone: others may have the machine.
+    begin = time.thread_time()
     with pytest.raises(InvalidInput):
         read(body)
     # Far more than it takes; blown up, each of these would take minutes or all memory.
-    assert time.perf_counter() - begin < 3
+    assert time.thread_time() - begin < 10
 
 
 def test_depth_when_at_the_bound_is_read_in_either_language() -> None:

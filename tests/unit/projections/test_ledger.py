@@ -1,10 +1,10 @@
 """The ledger remembers every job in little memory, also beyond the newest ones."""
 
-from voda.projections.job_index import Ledger
+from voda.projections.job_index import JobIndex
 
 
-def filled(jobs: int) -> Ledger:
-    ledger = Ledger()
+def filled(jobs: int) -> JobIndex:
+    ledger = JobIndex()
     for number in range(jobs):
         ledger.add(f"job-{number}", f"event-{number}")
     return ledger
@@ -23,7 +23,7 @@ def test_every_job_and_its_submission_is_found_and_no_other() -> None:
 
 
 def test_state_when_dumped_and_loaded_goes_on_as_before() -> None:
-    ledger, again = filled(20_000), Ledger()
+    ledger, again = filled(20_000), JobIndex()
     again.load(ledger.dump())
     for one in (ledger, again):
         one.add("émile", "event-x")

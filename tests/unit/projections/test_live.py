@@ -5,7 +5,7 @@ from voda.domain.job import Job
 from voda.domain.state import Settings
 from voda.events.types import AnyFact, JobCompleted, JobSubmitted, NodeJoined, WorkerExited, WorkerStarted
 from voda.projections.live import Live
-from voda.projections.live_cluster import Pool
+from voda.projections.live_cluster import LivePool
 
 _KEPT = {"live-2": (("plan", "jobs", "nodes", "settings", "undecided", "outlived"), 21, 9)}
 """Format -> what snapshots of it keep of a pool, and how many fields of a job and of the settings: whoever changes that
@@ -14,7 +14,7 @@ has to count the format up, or older snapshots are misread.
 
 
 def test_format_goes_with_what_is_kept() -> None:
-    kept = (Pool.__struct_fields__, len(Job.__struct_fields__), len(Settings.__struct_fields__))
+    kept = (LivePool.__struct_fields__, len(Job.__struct_fields__), len(Settings.__struct_fields__))
     assert {Live.FORMAT: kept} == _KEPT
 
 

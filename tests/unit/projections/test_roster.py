@@ -24,13 +24,13 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.projections.history import History
-from voda.projections.job_registry import Roster
+from voda.projections.job_registry import JobRegistry
 from voda.projections.live_cluster import LiveCluster
 from voda.projections.records import JobRecord
 
 
-def folded(log: Log, roster: Roster | None = None) -> Roster:
-    roster = roster or Roster()
+def folded(log: Log, roster: JobRegistry | None = None) -> JobRegistry:
+    roster = roster or JobRegistry()
     for event in log.events:
         roster.apply(event)
     return roster
@@ -62,15 +62,15 @@ def test_job_from_submission_to_completion_is_told_as_it_happened() -> None:
     log.add(JobProgressed(job_id="a", epochs_done=2, workers=1, metrics={"accuracy": 0.9}), at=28)
     record = the(log)
     assert (record.phase, record.planned, record.reason) == (Phase.RUNNING, ("n1", "n1"), "room for 2")
-    assert (record.started_at, record.resizes, record.workers, record.revision) == (10, 1, {0: "n1"}, 6)
-    assert (record.epochs_done, record.epoch_s, record.reported_at) == (2, 5.0, 28)
+    assert (record.job.first_started_at, record.resizes, record.job.workers, record.revision) == (10, 1, {0: "n1"}, 6)
+    assert (record.job.epochs_done, record.epoch_s, record.reported_at) == (2, 5.0, 28)
     assert record.metrics == {"loss": 0.5, "accuracy": 0.9}
     assert [(one.epochs_done, one.workers) for one in record.reports] == [(1, 2), (2, 1)]
     log.add(JobCompleted(job_id="a"), at=30)
     log.add(WorkerExited(job_id="a", workers=(0,), cause="finished"), at=31)
     record = the(log)
-    assert (record.phase, record.finished_at, record.planned, record.workers) == (Phase.COMPLETED, 30, (), {})
-    assert (record.waiting_s, record.running_s, record.gpu_s) == (10, 20, 10 * 4 + 11 * 2)
+    assert (record.phase, record.finished_at, record.planned, record.job.workers) == (Phase.COMPLETED, 30, (), {})
+    assert (record.job.waiting_s, record.job.running_s, record.job.attained_service_gpu_s) == (10, 20, 10 * 4 + 11 * 2)
 
 
 def test_job_when_preempted_waits_again_and_says_so() -> None:
@@ -110,7 +110,7 @@ def test_action_that_failed_is_counted_and_told() -> None:
     log = a_submitted_job()
     log.add(ActionFailed(job_id="a", action="start", error="no such command"), at=7)
     record = the(log)
-    assert (record.failures, record.last_error, record.last_error_at) == (1, "start: no such command", 7)
+    assert (record.job.failures, record.last_error, record.last_error_at) == (1, "start: no such command", 7)
 
 
 def test_touched_names_the_jobs_of_the_last_event_alone() -> None:
@@ -165,7 +165,7 @@ def test_manifest_is_left_in_the_event_and_found_by_its_position() -> None:
 
 
 def test_forgotten_jobs_are_known_and_their_submissions_are_found() -> None:
-    log, roster = Log(), Roster(most_ended=2)
+    log, roster = Log(), JobRegistry(most_ended=2)
     for number in range(6):
         log.add(JobSubmitted(spec=a_spec(f"j{number}", name="n")), at=number)
     for number in (3, 0, 1, 2):
@@ -175,7 +175,7 @@ def test_forgotten_jobs_are_known_and_their_submissions_are_found() -> None:
     assert [roster.is_known(f"j{number}") for number in range(7)] == [True] * 6 + [False]
     assert [roster.submission(f"e{number}") for number in range(1, 7)] == [f"j{number}" for number in range(6)]
     assert roster.submission("e7") is None
-    again = Roster(most_ended=2)
+    again = JobRegistry(most_ended=2)
     again.load(roster.dump())
     assert again.submission("e1") == "j0"
     assert again.dump() == roster.dump()
@@ -232,7 +232,7 @@ def logs(draw: st.DrawFn) -> Log:
 
 @given(logs())
 def test_roster_says_of_live_jobs_what_decisions_read(log: Log) -> None:
-    live, roster = LiveCluster(), Roster()
+    live, roster = LiveCluster(), JobRegistry()
     for event in log.events:
         live.apply(event)
         roster.apply(event)
@@ -254,7 +254,7 @@ def test_roster_says_of_live_jobs_what_decisions_read(log: Log) -> None:
 
 @given(logs())
 def test_roster_says_of_ended_jobs_what_the_history_says(log: Log) -> None:
-    history, roster = History(), Roster()
+    history, roster = History(), JobRegistry()
     for event in log.events:
         history.apply(event)
         roster.apply(event)
@@ -268,16 +268,16 @@ def test_roster_says_of_ended_jobs_what_the_history_says(log: Log) -> None:
             job.resizes,
             job.migrations,
         )
-        assert record.running_s == job.running_s
-        assert record.waiting_s == pytest.approx(job.queueing_s)
-        if not record.workers:
-            assert record.gpu_s == pytest.approx(job.gpu_s)
+        assert record.job.running_s == job.running_s
+        assert record.job.waiting_s == pytest.approx(job.queueing_s)
+        if not record.job.workers:
+            assert record.job.attained_service_gpu_s == pytest.approx(job.gpu_s)
 
 
 @given(logs(), st.integers(0, 43))
 def test_snapshot_and_tail_give_the_state_of_a_full_fold(log: Log, cut: int) -> None:
-    whole, tail = folded(log, Roster(most_ended=1)), Roster(most_ended=1)
-    tail.load(folded(log.until(cut), Roster(most_ended=1)).dump())
+    whole, tail = folded(log, JobRegistry(most_ended=1)), JobRegistry(most_ended=1)
+    tail.load(folded(log.until(cut), JobRegistry(most_ended=1)).dump())
     for event in log.events[cut:]:
         tail.apply(event)
     assert tail.dump() == whole.dump()

@@ -7,21 +7,21 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from voda.projections.running_means import Point
-from voda.projections.scaling import Law, fitted, scaling_of
+from voda.projections.scaling import ScalingLaw, fit_law, scaling_of
 
 
-def measured(law: Law, *sizes: int) -> list[Point]:
+def measured(law: ScalingLaw, *sizes: int) -> list[Point]:
     return [Point(n, law.e1 / law.speedup(n), 3.0) for n in sizes]
 
 
-laws = st.builds(Law, e1=st.floats(0.01, 1e5), a=st.floats(0, 0.5), b=st.floats(0, 0.05))
+laws = st.builds(ScalingLaw, e1=st.floats(0.01, 1e5), a=st.floats(0, 0.5), b=st.floats(0, 0.05))
 
 
 @given(laws, st.sets(st.integers(1, 32), min_size=3, max_size=8))
-def test_law_when_three_sizes_follow_it_is_found(law: Law, sizes: set[int]) -> None:
+def test_law_when_three_sizes_follow_it_is_found(law: ScalingLaw, sizes: set[int]) -> None:
     assume(law.speedup(min(sizes)) >= 1.0)
-    scaling = scaling_of(points := measured(law, *sorted(sizes)), fitted(points), 64)
-    found = fitted(points)
+    scaling = scaling_of(points := measured(law, *sorted(sizes)), fit_law(points), 64)
+    found = fit_law(points)
     assert found.e1 == pytest.approx(law.e1, rel=0.02)
     for n in range(1, 65):
         if n in sizes or not min(sizes) < n < max(sizes):
@@ -30,37 +30,39 @@ def test_law_when_three_sizes_follow_it_is_found(law: Law, sizes: set[int]) -> N
 
 def test_law_when_only_one_size_was_seen_is_linear_from_there() -> None:
     points = [Point(4, 25.0, 1.0)]
-    scaling = scaling_of(points, fitted(points), 8)
+    scaling = scaling_of(points, fit_law(points), 8)
     assert scaling.e1 == pytest.approx(100.0)
     assert scaling.speedup == pytest.approx([float(n) for n in range(9)], rel=1e-6)
     assert scaling.is_assumed
 
 
 def test_law_when_two_sizes_were_seen_is_that_of_amdahl() -> None:
-    law = fitted([Point(1, 100.0, 1.0), Point(2, 60.0, 1.0)])
+    law = fit_law([Point(1, 100.0, 1.0), Point(2, 60.0, 1.0)])
     assert (law.a, law.b) == pytest.approx((0.2, 0.0), abs=1e-3)
 
 
 def test_law_when_only_large_sizes_were_seen_and_contradict_it_keeps_one_worker_slowest() -> None:
     """Measured: 12 workers on 3 nodes, then many more on many nodes, which says nothing about one worker."""
-    scaling = scaling_of(points := [Point(12, 5.5, 1.0), Point(20, 5.3, 1.0), Point(32, 16.0, 1.0)], fitted(points), 12)
+    scaling = scaling_of(
+        points := [Point(12, 5.5, 1.0), Point(20, 5.3, 1.0), Point(32, 16.0, 1.0)], fit_law(points), 12
+    )
     assert scaling.e1 >= 5.5
     assert scaling.speedup[12] >= 1.0
 
 
 def test_speedup_when_measured_is_kept_and_interpolated_between_sizes() -> None:
     points = [Point(1, 100.0, 1.0), Point(2, 80.0, 1.0), Point(4, 50.0, 1.0)]
-    scaling = scaling_of(points, fitted(points), 6)
+    scaling = scaling_of(points, fit_law(points), 6)
     assert scaling.speedup[:5] == pytest.approx((0.0, 1.0, 1.25, 1.625, 2.0))
-    law = fitted(points)
+    law = fit_law(points)
     assert scaling.speedup[6] == pytest.approx(2.0 * law.speedup(6) / law.speedup(4))
     assert not scaling.is_assumed
 
 
 def test_law_when_more_workers_hurt_is_retrograde() -> None:
-    law = Law(e1=100.0, a=0.0, b=0.05)
+    law = ScalingLaw(e1=100.0, a=0.0, b=0.05)
     points = measured(law, 1, 4, 8)
-    scaling = scaling_of(points, fitted(points), 16)
+    scaling = scaling_of(points, fit_law(points), 16)
     assert scaling.speedup[16] < scaling.speedup[8] < scaling.speedup[4]
 
 
@@ -73,7 +75,7 @@ points = st.dictionaries(
 def test_speedup_when_the_measurements_make_no_sense_is_finite_and_positive(
     points: list[Point], max_replicas: int
 ) -> None:
-    scaling = scaling_of(points, fitted(points), max_replicas)
+    scaling = scaling_of(points, fit_law(points), max_replicas)
     assert 0 < scaling.e1 < math.inf
     assert len(scaling.speedup) == max_replicas + 1
     assert scaling.speedup[:2] == (0.0, 1.0)

@@ -25,7 +25,7 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.projections.live_cluster import LiveCluster
-from voda.reconcilers.resync import overlooked
+from voda.reconcilers.resync import missing_facts
 
 _JOBS = ("a", "b")
 _NODES = ("n1", "n2")
@@ -52,12 +52,12 @@ def believing(workers: Mapping[int, str], planned: tuple[str, ...]) -> ClusterSt
 
 
 def test_relist_when_the_log_is_right_finds_nothing() -> None:
-    assert overlooked(believing({0: "n1"}, ("n1",)), showing({"a": {0: "n1"}})) == ()
+    assert missing_facts(believing({0: "n1"}, ("n1",)), showing({"a": {0: "n1"}})) == ()
 
 
 def test_relist_when_nodes_differ_tells_of_each() -> None:
     state = a_state(nodes=[a_node("gone"), a_node("n1", gpus=2)])
-    assert overlooked(state, showing({})) == (
+    assert missing_facts(state, showing({})) == (
         NodeLeft(name="gone", reason="not there any more"),
         NodeChanged(node=a_node("n1")),
         NodeJoined(node=a_node("n2")),
@@ -66,7 +66,7 @@ def test_relist_when_nodes_differ_tells_of_each() -> None:
 
 def test_relist_when_a_job_ended_unseen_tells_its_end_then_its_workers() -> None:
     state = believing({0: "n1", 1: "n2"}, ("n1", "n2"))
-    assert overlooked(state, showing({}, ended=("a",))) == (
+    assert missing_facts(state, showing({}, ended=("a",))) == (
         JobCompleted(job_id="a"),
         WorkerExited(job_id="a", workers=(0, 1), cause="finished"),
     )
@@ -75,7 +75,7 @@ def test_relist_when_a_job_ended_unseen_tells_its_end_then_its_workers() -> None
 def test_relist_when_workers_are_gone_says_why_as_far_as_can_be_seen() -> None:
     state = believing({0: "n1", 1: "lost", 2: "n1", 3: "n1"}, ("n1", "lost", "n2"))
     seen = showing({"a": {2: "n2"}})
-    facts = [fact for fact in overlooked(state, seen) if isinstance(fact, WorkerExited)]
+    facts = [fact for fact in missing_facts(state, seen) if isinstance(fact, WorkerExited)]
     assert {fact.cause: fact.workers for fact in facts} == {
         "failed": (0,),
         "node_lost": (1,),
@@ -87,11 +87,11 @@ def test_relist_when_workers_are_gone_says_why_as_far_as_can_be_seen() -> None:
 def test_relist_when_the_cluster_still_tells_why_a_worker_went_believes_it() -> None:
     observed = replace(showing({"a": {1: "n2"}}), exits={"a": {0: "evicted"}, "b": {0: "failed"}})
     state = believing({0: "n1", 1: "n2"}, ("n1", "n2"))
-    assert overlooked(state, observed) == (WorkerExited(job_id="a", workers=(0,), cause="evicted"),)
+    assert missing_facts(state, observed) == (WorkerExited(job_id="a", workers=(0,), cause="evicted"),)
 
 
 def test_relist_when_a_worker_moved_tells_that_it_left_before_it_came() -> None:
-    facts = overlooked(believing({0: "n1"}, ("n2",)), showing({"a": {0: "n2"}}))
+    facts = missing_facts(believing({0: "n1"}, ("n2",)), showing({"a": {0: "n2"}}))
     assert facts == (
         WorkerExited(job_id="a", workers=(0,), cause="migrated"),
         WorkerStarted(job_id="a", workers={0: "n2"}),
@@ -102,7 +102,7 @@ def test_relist_when_one_job_has_what_another_left_tells_first_that_it_left() ->
     state = a_state(
         jobs=[a_job("a"), replace(a_job("b"), workers={0: "n1"})], nodes=[a_node("n1"), a_node("n2")], placement={}
     )
-    assert overlooked(state, showing({"a": {0: "n1"}})) == (
+    assert missing_facts(state, showing({"a": {0: "n1"}})) == (
         WorkerExited(job_id="b", workers=(0,), cause="stopped"),
         WorkerStarted(job_id="a", workers={0: "n1"}),
     )
@@ -122,7 +122,7 @@ def test_relist_when_a_job_ended_and_nobody_told_of_its_workers_tells_those_that
     log, live = Log(), LiveCluster()
 
     def missing(workers: Mapping[int, str]) -> tuple[object, ...]:
-        return overlooked(live.state("default"), showing({"a": workers} if workers else {}, nodes=()))
+        return missing_facts(live.state("default"), showing({"a": workers} if workers else {}, nodes=()))
 
     for fact in (JobSubmitted(spec=a_spec("a")), WorkerStarted(job_id="a", workers={0: "n1", 1: "n2", 2: "n2"}), end):
         live.apply(log.add(fact, at=0))
@@ -137,7 +137,7 @@ def test_relist_when_a_job_ended_and_nobody_told_of_its_workers_tells_those_that
 
 
 def test_relist_when_a_job_is_not_live_leaves_its_workers_to_the_reconciler() -> None:
-    assert overlooked(a_state(nodes=[a_node("n1"), a_node("n2")]), showing({"ghost": {0: "n1"}})) == ()
+    assert missing_facts(a_state(nodes=[a_node("n1"), a_node("n2")]), showing({"ghost": {0: "n1"}})) == ()
 
 
 def of_object(uid: str, *, is_canceling: bool = False) -> ClusterState:
@@ -155,28 +155,28 @@ def showing_object(uid: str, ended: tuple[str, ...] = ()) -> Observed:
 
 
 def test_relist_when_a_job_has_an_object_that_the_log_does_not_know_tells_its_uid() -> None:
-    assert overlooked(of_object(""), showing_object("u1")) == (JobRegistered(job_id="a", uid="u1", kind="MPIJob"),)
+    assert missing_facts(of_object(""), showing_object("u1")) == (JobRegistered(job_id="a", uid="u1", kind="MPIJob"),)
 
 
 def test_relist_when_a_job_has_its_object_or_none_yet_finds_nothing() -> None:
-    assert overlooked(of_object("u1"), showing_object("u1")) == ()
-    assert overlooked(of_object(""), showing_object("")) == ()
+    assert missing_facts(of_object("u1"), showing_object("u1")) == ()
+    assert missing_facts(of_object(""), showing_object("")) == ()
 
 
 def test_relist_when_a_jobs_object_is_gone_or_another_ones_tells_that_it_is_canceled_although_workers_run() -> None:
     deleted, replaced = "its MPIJob was deleted", "its MPIJob was replaced by another one"
-    assert overlooked(of_object("u1"), showing_object("")) == (JobCancelRequested(job_id="a", reason=deleted),)
-    assert overlooked(of_object("u1"), showing_object("u2")) == (JobCancelRequested(job_id="a", reason=replaced),)
+    assert missing_facts(of_object("u1"), showing_object("")) == (JobCancelRequested(job_id="a", reason=deleted),)
+    assert missing_facts(of_object("u1"), showing_object("u2")) == (JobCancelRequested(job_id="a", reason=replaced),)
 
 
 def test_relist_when_the_object_of_an_ending_job_is_gone_does_not_cancel_it() -> None:
-    assert overlooked(of_object("u1", is_canceling=True), showing_object("")) == ()
-    told = overlooked(of_object("u1"), showing_object("", ended=("a",)))
+    assert missing_facts(of_object("u1", is_canceling=True), showing_object("")) == ()
+    told = missing_facts(of_object("u1"), showing_object("", ended=("a",)))
     assert told == (JobCompleted(job_id="a"),)
 
 
 def test_relist_when_the_cluster_keeps_no_objects_asks_for_none() -> None:
-    assert overlooked(of_object("u1"), showing({"a": {0: "n1"}})) == ()
+    assert missing_facts(of_object("u1"), showing({"a": {0: "n1"}})) == ()
 
 
 @given(
@@ -192,6 +192,6 @@ def test_relist_when_its_facts_are_recorded_finds_nothing_more(
         if before[job_id]:
             live.apply(log.add(WorkerStarted(job_id=job_id, workers=before[job_id]), at=1))
     seen = showing(after)
-    for fact in overlooked(live.state("default"), seen):
+    for fact in missing_facts(live.state("default"), seen):
         live.apply(log.add(fact, at=2))
-    assert overlooked(live.state("default"), seen) == ()
+    assert missing_facts(live.state("default"), seen) == ()

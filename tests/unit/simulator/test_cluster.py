@@ -10,7 +10,7 @@ from voda.domain.errors import ActionRefused
 from voda.domain.plan import HaltJob, MigrateWorkers, ResizeJob, StartJob
 from voda.events.types import JobCompleted, JobProgressed, NodeChanged, Observation, WorkerExited, WorkerStarted
 from voda.simulator.cluster import SimulatedCluster
-from voda.simulator.profile import Costs
+from voda.simulator.profiles.base import Costs
 
 
 class SteadyProfile:
@@ -144,13 +144,13 @@ async def test_job_when_too_few_workers_are_left_stands_still(bench: Bench) -> N
 async def test_node_when_it_dies_takes_its_workers_and_comes_back_empty(bench: Bench) -> None:
     await bench.cluster.apply(StartJob(job_id="a", nodes=("n1", "n2")))
     bench.cluster.take_notices()
-    bench.cluster.fail_node("n2")
+    bench.cluster.set_ready("n2", False)
     assert bench.cluster.take_notices() == [
         NodeChanged(node=a_node("n2", is_ready=False)),
         WorkerExited(job_id="a", workers=(1,), cause="node_lost"),
     ]
     with pytest.raises(ActionRefused, match="0 free"):
         await bench.cluster.apply(ResizeJob(job_id="a", nodes=("n1", "n2")))
-    bench.cluster.repair_node("n2")
+    bench.cluster.set_ready("n2", True)
     await bench.cluster.apply(ResizeJob(job_id="a", nodes=("n1", "n2")))
     assert (await bench.cluster.observe()).workers == {"a": {0: "n1", 1: "n2"}}

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.builders import a_node, a_spec
-from voda.simulator.ideal_times import IdealTimes, packed
-from voda.simulator.profile import Arrival, Costs, Workload
+from voda.simulator.fairness import IdealTimes, packed
+from voda.simulator.profiles.base import Arrival, Costs, Workload
 
 
 class SteadyProfile:

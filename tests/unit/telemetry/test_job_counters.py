@@ -11,7 +11,7 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.projections.job_registry import Roster
+from voda.projections.job_registry import JobRegistry
 from voda.telemetry.job_counters import JobCounters
 from voda.telemetry.prometheus import PrometheusTelemetry
 
@@ -20,7 +20,7 @@ class Told:
     """A log whose every event the trail sees."""
 
     def __init__(self) -> None:
-        self.log, self.roster, self.telemetry = Log(), Roster(), PrometheusTelemetry()
+        self.log, self.roster, self.telemetry = Log(), JobRegistry(), PrometheusTelemetry()
         self.trail = JobCounters(self.telemetry, self.roster)
 
     def add(self, fact: AnyFact, at: float) -> None:

@@ -96,14 +96,15 @@ def a_sound_story() -> Story:
 
 def _exported(facts: Sequence[Record]) -> list[bytes]:
     heads: dict[str, Record] = {}
-    lines = [b'{"format":"voda-log","version":1}\n']
+    lines: list[bytes] = []
     for position, fact in enumerate(facts, start=1):
         head = heads.get(fact["stream"], {"version": 0, "hash": GENESIS})
         body = {**fact, "version": head["version"] + 1, "prev": head["hash"]}
         event = json.dumps(body, separators=(",", ":")).encode()
         heads[fact["stream"]] = {"epoch": 0, "hash": sealed(event), "version": head["version"] + 1}
         lines.append(b'{"position":%d,"hash":"%b","event":%b}\n' % (position, sealed(event).encode(), event))
-    return [*lines, json.dumps({"events": len(facts), "heads": heads}).encode() + b"\n"]
+    header = {"after": 0, "format": "voda-segment", "heads": {}, "last": len(facts), "previous": "", "version": 1}
+    return [json.dumps(header).encode() + b"\n", *lines]
 
 
 def a_fact(stream: str, type_: str, data: Record, *, epoch: int = 0) -> Record:

@@ -21,7 +21,7 @@ from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobCompleted, JobSubmitted, LeaderElected, NodeJoined
-from voda.log.archive.export import export_log
+from voda.log.archive.copy import export_log
 from voda.log.memory import MemoryStore
 
 

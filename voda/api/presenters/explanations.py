@@ -3,10 +3,10 @@
 from voda.api.presenters.conversion import instant, view_of
 from voda.api.schemas.explanations import DecisionView, EndedJobView, ExplanationView, ShortageView
 from voda.projections.history import FinishedJob
-from voda.timetravel.explanation import Decision, Explanation
+from voda.timetravel.explanation import JobDecision, JobExplanation
 
 
-def explanation_of(explanation: Explanation, *, expected_start_at: float | None = None) -> ExplanationView:
+def explanation_of(explanation: JobExplanation, *, expected_start_at: float | None = None) -> ExplanationView:
     """Return an explanation.
 
     Args:
@@ -30,7 +30,7 @@ def explanation_of(explanation: Explanation, *, expected_start_at: float | None 
     )
 
 
-def _decision(decision: Decision) -> DecisionView:
+def _decision(decision: JobDecision) -> DecisionView:
     return view_of(DecisionView, decision, decided_at=instant(decision.at))
 
 

@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from voda.api.presenters.jobs import job_of
 from voda.application.read_model import ReadModel
-from voda.manifests.parsed import Omission
+from voda.kinds.base import FieldWarning
 from voda.projections.records import JobRecord
-from voda.simulator.whatif.forecast import Forecast
+from voda.simulator.whatif.forecast import ExpectedTimes
 
 _encode: Final = msgspec.json.Encoder().encode
 _SPARE: Final = 1_000
@@ -24,8 +24,8 @@ class _Rendered(Struct, frozen=True, gc=False):
     """The JSON of a job, and what it was made from."""
 
     revision: int
-    forecasts: Mapping[str, Forecast]
-    forecast: Forecast | None
+    forecasts: Mapping[str, ExpectedTimes]
+    forecast: ExpectedTimes | None
     body: bytes
 
 
@@ -67,7 +67,7 @@ class JobJsonCache:
         items = b",".join([self.job(record) for record in records])
         return b'{"items":[%b],"total":%d,"next":%b}' % (items, total, _encode(following))
 
-    def submission(self, job: bytes, *, is_dry_run: bool, warnings: Iterable[Omission]) -> bytes:
+    def submission(self, job: bytes, *, is_dry_run: bool, warnings: Iterable[FieldWarning]) -> bytes:
         """Return a Submission as JSON."""
         return b'{"job":%b,"is_dry_run":%b,"warnings":%b}' % (job, _encode(is_dry_run), _encode(tuple(warnings)))
 

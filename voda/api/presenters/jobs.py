@@ -2,13 +2,13 @@
 
 from voda.api.presenters.conversion import instant
 from voda.api.schemas.jobs import ForecastView, JobView, ProgressView, ReportList, ReportView, WorkerView
-from voda.projections.records import JobRecord, Reported
-from voda.simulator.whatif.forecast import Forecast
+from voda.projections.records import JobRecord, ProgressReport
+from voda.simulator.whatif.forecast import ExpectedTimes
 
 _NO_FORECAST = ForecastView()
 
 
-def job_of(record: JobRecord, forecast: Forecast | None = None, forecast_at: float | None = None) -> JobView:
+def job_of(record: JobRecord, forecast: ExpectedTimes | None = None, forecast_at: float | None = None) -> JobView:
     """Return a job as the API shows it.
 
     Args:
@@ -64,7 +64,7 @@ def reports_of(record: JobRecord) -> ReportList:
     return ReportList(items=tuple(_report(report) for report in record.reports))
 
 
-def _forecast(record: JobRecord, forecast: Forecast, made_at: float | None) -> ForecastView:
+def _forecast(record: JobRecord, forecast: ExpectedTimes, made_at: float | None) -> ForecastView:
     # A forecast is older than the state: a job that was next in the queue may run, or be canceled, by now.
     waits = record.is_live and not record.is_canceling and not record.job.replicas
     return ForecastView(
@@ -75,7 +75,7 @@ def _forecast(record: JobRecord, forecast: Forecast, made_at: float | None) -> F
     )
 
 
-def _report(report: Reported) -> ReportView:
+def _report(report: ProgressReport) -> ReportView:
     return ReportView(
         epochs_done=report.epochs_done,
         reported_at=instant(report.at),

@@ -14,9 +14,9 @@ from voda.application.backend import Backend
 from voda.application.job_lookup import spec_of
 from voda.auth.callers import Caller
 from voda.domain.errors import InvalidField, InvalidInput
-from voda.timetravel.explanation import Explanation
+from voda.timetravel.explanation import JobExplanation
 from voda.timetravel.job_explanation import explain, explain_in
-from voda.timetravel.moment import Place, find, parsed
+from voda.timetravel.moment import LogPlace, find, parse_moment
 
 _AT_ONCE = 2
 """Explanations worked on at a time: each keeps a core busy while it asks policies."""
@@ -66,14 +66,14 @@ class ExplanationRoutes(Routes):
         expected = forecast.starts_at if forecast is not None and place is None and explanation.shortage else None
         return json_response(explanation_of(explanation, expected_start_at=expected))
 
-    async def _now(self, job_id: str) -> Explanation:
+    async def _now(self, job_id: str) -> JobExplanation:
         store, live, now = self.backend.store, self.backend.view.live, self.backend.clock.now()
         if (pool := live.cluster.pool_of(job_id)) is not None:
             return await explain_in(store, live.state(pool), job_id, now)
-        return await explain(store, job_id, Place(position=self.backend.view.position, at=now))
+        return await explain(store, job_id, LogPlace(position=self.backend.view.position, at=now))
 
-    async def _place(self, at: str) -> Place:
+    async def _place(self, at: str) -> LogPlace:
         try:
-            return await find(self.backend.store, parsed(at))
+            return await find(self.backend.store, parse_moment(at))
         except InvalidInput as error:
             raise InvalidField("at", str(error)) from error

@@ -77,7 +77,7 @@ class LogRoutes(Routes):
         """Return the job and the output of its pool, where the caller may read it."""
         spec = await spec_of(self.backend, request.match_info["job_id"])
         require_owner(spec, caller, what="read its output")
-        if (outputs := self.backend.outputs.get(spec.pool)) is None:
+        if (outputs := self.backend.outputs) is None:
             raise NotFound(f"the cluster behind pool {spec.pool} keeps no output; ask it for that of job {spec.job_id}")
         return spec, outputs
 
@@ -97,7 +97,7 @@ def _select_replica(backend: Backend, spec: JobSpec, replica: str, known: Sequen
 def _why_no_output(backend: Backend, job_id: str) -> str:
     """Say why there is no output of a job."""
     record = backend.view.roster.job(job_id)
-    if record is not None and record.started_at is not None:
+    if record is not None and record.job.first_started_at is not None:
         return "has no output any more: what its replicas printed went with them"
     if record is not None and not record.is_live:
         return "has printed nothing: no replica of it ever started"

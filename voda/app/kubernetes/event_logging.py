@@ -1,6 +1,6 @@
-"""What happens, in the leader's own log, so that `kubectl logs` tells what was decided and done.
+"""Writes events to the leader's own log, so that `kubectl logs` shows what voda decided and did.
 
-Rule: a line for each event, in the words of `voda events`; what jobs report of themselves is detail.
+Rule: a line for each event, in the words of `voda events`; progress reports of jobs are DEBUG, all others INFO.
 """
 
 import logging
@@ -12,10 +12,10 @@ from voda.events.types import JobProgressed
 _log = logging.getLogger(__name__)
 
 
-def note(event: Event) -> None:
-    """Write an event down: INFO, and DEBUG for a report."""
+def log_event(event: Event) -> None:
+    """Write one event to the log."""
     level = logging.DEBUG if isinstance(event.data, JobProgressed) else logging.INFO
     if _log.isEnabledFor(level):
-        # In one line, whatever words of others are in it.
+        # In one line, whatever text of users is in it.
         what = " ".join(describe(event).split())
         _log.log(level, "%s position=%d about=%s: %s", event.type, event.position, subject_of(event), what)

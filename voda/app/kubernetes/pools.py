@@ -1,6 +1,6 @@
-"""The loops of all pools: one each, made when the pool is first seen, led while this replica leads.
+"""The loops of all pools: one each, made when the pool first appears, and led while this replica leads.
 
-Rule: a standby's loops follow the log, so that it leads at once; a pool that comes later is led from then on.
+Rule: a standby's loops follow the log, so that it can lead at once; a pool that appears later is led from then on.
 """
 
 import asyncio
@@ -22,21 +22,21 @@ class Pools(Sequence[str]):
     """The pools there are, by name, the default one first; and their loops.
 
     Args:
-        found: returns the pools there are now.
-        default: where a job goes that names no pool.
+        find: returns the pools there are now.
+        default: pool of a job that names none.
         make: returns the loop of a pool.
         settle: records the settings that a pool is to have.
     """
 
     def __init__(
         self,
-        found: Callable[[], Sequence[str]],
+        find: Callable[[], Sequence[str]],
         default: str,
         make: Callable[[str], PoolLoop],
         settle: Callable[[str], Awaitable[None]],
     ) -> None:
         self.loops: dict[str, PoolLoop] = {}
-        self._found = found
+        self._find = find
         self._default = default
         self._make = make
         self._settle = settle
@@ -54,13 +54,13 @@ class Pools(Sequence[str]):
         return name in self._names()
 
     def see(self, event: Event) -> None:
-        """Take note of an event that was appended by anybody."""
+        """Note an event that was appended by anybody."""
         for loop in self.loops.values():
             loop.see(event)
 
     def latest(self, live: Live) -> Live:
-        """Return the state of the log as its latest reader has it: a loop, or whoever has `live`."""
-        # Asked for hundreds of times per event: no lists, no keys.
+        """Return the state of the log as its latest reader has it: a loop, or the reader that has `live`."""
+        # Called hundreds of times per event: no lists, no keys.
         for loop in self.loops.values():
             if loop.live.position > live.position:
                 live = loop.live
@@ -103,11 +103,11 @@ class Pools(Sequence[str]):
 
     async def _each(self, work: Callable[[str], Coroutine[Any, Any, None]]) -> None:
         async with asyncio.TaskGroup() as group:
-            at_work: set[str] = set()
+            started: set[str] = set()
             while True:
-                for pool in self._found():
-                    if pool not in at_work:
-                        at_work.add(pool)
+                for pool in self._find():
+                    if pool not in started:
+                        started.add(pool)
                         group.create_task(work(pool))
                 await asyncio.sleep(_LOOK_S)
 
@@ -117,6 +117,6 @@ class Pools(Sequence[str]):
         return self.loops[pool]
 
     def _names(self) -> Sequence[str]:
-        names = self._found()
+        names = self._find()
         first = [self._default] if self._default in names or not names else []
         return [*first, *(name for name in names if name not in first)]

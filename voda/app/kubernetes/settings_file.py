@@ -1,7 +1,7 @@
-"""Reads the settings file of `voda serve`, and refuses what cannot be meant.
+"""Reads the settings file of `voda serve`, and refuses impossible settings.
 
 Rule: one sentence with the path of the first field that is wrong, before anything is opened or asked; what only the
-cluster can tell, such as whether a pool has nodes, is not checked.
+cluster knows, such as whether a pool has nodes, is not checked.
 """
 
 import re
@@ -13,10 +13,9 @@ import msgspec
 from msgspec import Struct
 
 from voda.app.kubernetes.options import KubernetesOptions, PoolSettings
-from voda.app.kubernetes.settings_mappings import terms
 from voda.domain.errors import InvalidInput
 from voda.manifests import names
-from voda.manifests.read.yaml_text import read
+from voda.manifests.yaml_text import read
 from voda.placement.registry import placer
 from voda.policies.registry import policy
 
@@ -39,7 +38,7 @@ def read_options(path: Path) -> KubernetesOptions:
     """Return what a settings file says.
 
     Raises:
-        InvalidInput: it cannot be read, or says what cannot be meant.
+        InvalidInput: it cannot be read, or has an impossible setting.
     """
     try:
         with path.open("rb") as file:
@@ -57,7 +56,7 @@ def read_options(path: Path) -> KubernetesOptions:
 
 
 def checked(options: KubernetesOptions) -> KubernetesOptions:
-    """Return the options unchanged, or raise InvalidInput naming the first that cannot be meant."""
+    """Return the options unchanged, or raise InvalidInput naming the first impossible one."""
     _check_leader(options)
     _check_cluster(options)
     if not 0 <= options.listen.port <= 65_535:
@@ -76,7 +75,7 @@ def checked(options: KubernetesOptions) -> KubernetesOptions:
 def _check_leader(options: KubernetesOptions) -> None:
     leader = options.leader
     try:
-        longest_s = terms(leader).duration_s
+        longest_s = leader.timings().duration_s
     except ValueError as error:
         got = str(error).partition(", got ")[2]
         raise InvalidInput(f"leader: expected 0 < retrySeconds < renewSeconds < leaseSeconds, got {got}") from error
@@ -122,12 +121,13 @@ def _converted(text: str) -> KubernetesOptions:
     lines = (line.strip() for line in text.splitlines())
     if all(not line or line.startswith("#") for line in lines):
         return KubernetesOptions()
-    told = read(text)
-    if not isinstance(told, dict):
-        raise InvalidInput(f"expected fields such as `pools:`, got {_kind(told)}")
-    _refuse_unknown(told, KubernetesOptions, "")
+    fields = read(text)
+    if not isinstance(fields, dict):
+        got = "a list" if isinstance(fields, list) else f"{fields!r:.100}"
+        raise InvalidInput(f"expected fields such as `pools:`, got {got}")
+    _refuse_unknown(fields, KubernetesOptions, "")
     try:
-        return msgspec.convert(told, KubernetesOptions)
+        return msgspec.convert(fields, KubernetesOptions)
     except msgspec.ValidationError as error:
         at = _AT.search(str(error))
         message = str(error)[: at.start()] if at else str(error)
@@ -135,9 +135,9 @@ def _converted(text: str) -> KubernetesOptions:
         raise InvalidInput(f"{path}: {message[0].lower()}{message[1:]}".replace("`", "")) from error
 
 
-def _refuse_unknown(told: Mapping[str, Any], record: type[Struct], path: str) -> None:
+def _refuse_unknown(given: Mapping[str, Any], record: type[Struct], path: str) -> None:
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(record)}
-    for name, value in told.items():
+    for name, value in given.items():
         at = f"{path}{name}"
         if name not in fields:
             raise InvalidInput(f"{at[:200]} is unknown here, expected one of {', '.join(fields)}")
@@ -148,7 +148,3 @@ def _refuse_unknown(told: Mapping[str, Any], record: type[Struct], path: str) ->
             for pool, settings in value.items():
                 if isinstance(settings, dict):
                     _refuse_unknown(settings, PoolSettings, f"pools.{pool}.")
-
-
-def _kind(told: object) -> str:
-    return "a list" if isinstance(told, list) else f"{told!r:.100}"

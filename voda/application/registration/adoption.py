@@ -1,32 +1,32 @@
-"""Takes objects that users create with kubectl into the log, and makes them ready to be run.
+"""Adopts objects that users create with kubectl: submits them as jobs, and makes them ready to run.
 
-Rules: an object is taken in once, whatever crashes in between, because its uid is the key; it is suspended before it
-is taken in, and no start can come before its templates are voda's, because both come with the patch that names the
-job; what voda cannot run, and what others run, is told so and left as it is.
+Rules: an object is adopted once, whatever crashes in between, because its uid is the key; it is suspended before its
+job is submitted, and cannot start before its templates are voda's, because the patch that names the job sets both. An
+object that voda cannot run, or that another controller runs, gets an Event that says so and stays as it is.
 """
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from msgspec import Struct
 
 from voda.application.backend import Backend
-from voda.application.registration.ports import JobSite
+from voda.application.registration.ports import JobObjects
 from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller
 from voda.cluster.kubernetes.client.errors import Conflict
-from voda.cluster.kubernetes.client.paths import object_path
 from voda.cluster.kubernetes.kinds.base import JobKind, Site
 from voda.cluster.kubernetes.reporting.kube_events import Announcement, Reason, subject_of
 from voda.cluster.kubernetes.reporting.status_annotations import differing, refused_annotations
 from voda.cluster.kubernetes.resources import well_known
-from voda.cluster.kubernetes.resources.objects import JobObject, Metadata
-from voda.cluster.kubernetes.state.inventory import Seen
+from voda.cluster.kubernetes.resources.objects import JobObject, ObjectMeta
 from voda.cluster.kubernetes.state.job_annotations import foreign_manager, manifest_of, user_of
+from voda.cluster.kubernetes.state.paths import job_path
 from voda.domain.errors import AlreadyExists, InvalidInput, TooManyJobs
 from voda.domain.job import JobSpec
-from voda.manifests.parsed import Omission
+from voda.kinds.base import FieldWarning
 from voda.metrics import ADOPTIONS, NO_TELEMETRY, Telemetry
 from voda.projections.records import JobRecord
 
@@ -36,89 +36,80 @@ Announce = Callable[[Announcement], None]
 _KEPT: Final = frozenset({"runPolicy"})
 _KEPT_UNSEEN: Final = frozenset({"runPolicy", "elasticPolicy"})
 _MOST_TRIES: Final = 3
-"""Of one patch, each lost to somebody who changed the object at the same moment."""
+"""Of one patch; each but the last lost to somebody who changed the object at the same moment."""
 _MOST_WARNINGS: Final = 5
-"""Of one object that are told in words; the rest are counted."""
+"""Of one object that an Event spells out; the rest are counted."""
 
 
-class Refused(InvalidInput):
-    """The object is not taken in as it stands; this was told on it."""
+class ObjectRefused(InvalidInput):
+    """voda does not adopt the object as it stands; an Event on it says why."""
 
 
 def too_old(kind: JobKind) -> str:
-    """Return why jobs of a kind whose objects forget that they are suspended cannot be run."""
+    """Return why voda cannot run jobs of a kind whose objects forget that they are suspended."""
     return (
         f"the {kind.name} of this cluster ({kind.api_version}) knows no runPolicy.suspend, so voda cannot halt it:"
         " install mpi-operator v0.4 or training-operator v1.7, or newer"
     )
 
 
-class Fitting(Struct, frozen=True, kw_only=True):
-    """What every object is made to fit."""
+class TemplateValues(Struct, frozen=True, kw_only=True):
+    """What voda puts into the templates of every object."""
 
     site: Site
     environment: Callable[[JobSpec], Mapping[str, str]]
-    """What the processes of a job are told of the service."""
+    """Variables by which the processes of a job know voda."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class Adoption:
     """Adopts job objects, one by one."""
 
-    def __init__(  # noqa: PLR0913 - its ports
-        self,
-        *,
-        site: JobSite,
-        backend: Backend,
-        submits: JobSubmitter,
-        fitting: Fitting,
-        announce: Announce,
-        telemetry: Telemetry = NO_TELEMETRY,
-    ) -> None:
-        self._site = site
-        self._backend = backend
-        self._submits = submits
-        self._fitting = fitting
-        self._announce = announce
-        self._telemetry = telemetry
+    objects: JobObjects
+    backend: Backend
+    submits: JobSubmitter
+    values: TemplateValues
+    announce: Announce
+    telemetry: Telemetry = NO_TELEMETRY
 
     async def adopt(self, kind: JobKind, job: JobObject) -> None:
-        """Take an object in, unless voda must not or cannot run it.
+        """Adopt an object, unless voda must not or cannot run it.
 
         Raises:
-            Refused: it must not, or cannot; look again when the object changes.
-            VodaError: it was not to be found out, or to be done, now: try again.
+            ObjectRefused: it must not, or cannot; look again when the object changes.
+            VodaError: it cannot be adopted now: try again.
         """
         meta = job.metadata
         if reason := foreign_manager(job):
-            self._tell(kind, meta, "NotManaged", reason)
-            raise Refused(reason)
+            self._announce_on(kind, meta, "NotManaged", reason)
+            raise ObjectRefused(reason)
         found = await self._found(kind, meta)
         if found is None:
             return
         try:
             who, manifest = Caller(user=user_of(meta), role="user"), manifest_of(found, kind)
             self._refuse_namesake(kind, meta)
-            warnings = self._submits.check(manifest, who)
+            warnings = self.submits.check(manifest, who)
             if not job.spec.run_policy.suspend:
-                # Pods that the operator has made by now are none that voda placed: they go first.
-                found = await self._patched(kind, meta, kind.halted().body, {"uid": meta.uid})
-            submitted = await self._submits.adopt(manifest, who, uid=meta.uid)
+                # Pods that the operator has made by now are not placed by voda: they go first.
+                found = await self._patched(kind, meta, kind.suspend_patch().body, {"uid": meta.uid})
+            submitted = await self.submits.adopt(manifest, who, uid=meta.uid)
         except InvalidInput as error:
             await self._refuse(kind, meta, str(error), "Invalid")
-            raise Refused(str(error)) from error
+            raise ObjectRefused(str(error)) from error
         except (AlreadyExists, TooManyJobs) as error:
             await self._refuse(kind, meta, str(error), "NotAccepted")
             raise
         if submitted.is_new:
-            self._telemetry.count(ADOPTIONS, "adopted")
+            self.telemetry.count(ADOPTIONS, "adopted")
             _log.info("adopted job_id=%s object=%s uid=%s", submitted.record.spec.job_id, meta.key, meta.uid)
         self._warn(kind, meta, warnings)
-        # Whatever it is told to be by now: it may be a copy of an object that was ready elsewhere.
+        # Even if it says that it is ready: it may be a copy of an object that was ready elsewhere.
         await self._make_ready(kind, meta, found, submitted.record.spec.job_id, is_new=True)
 
-    def _refuse_namesake(self, kind: JobKind, meta: Metadata) -> None:
+    def _refuse_namesake(self, kind: JobKind, meta: ObjectMeta) -> None:
         """Raise where a live job of another kind has the object's name: the pods of both would be named alike."""
-        roster = self._backend.view.roster
+        roster = self.backend.view.roster
         record = roster.job(roster.live_named(meta.namespace, meta.name) or "")
         if record is not None and record.spec.kind != kind.name:
             raise AlreadyExists(
@@ -127,35 +118,35 @@ class Adoption:
             )
 
     async def prepare(self, kind: JobKind, job: JobObject, job_id: str) -> None:
-        """Make the object of a live job ready to be run, suspended until it is started."""
+        """Make the object of a live job ready to run, suspended until the job is started."""
         await self._make_ready(kind, job.metadata, await self._found(kind, job.metadata), job_id)
 
     async def hold(self, kind: JobKind, job: JobObject, job_id: str) -> None:
-        """Suspend an object that somebody let go though its job shall wait."""
-        backend = self._backend
-        # Whoever starts a job has written down before that it shall run.
+        """Suspend an object that somebody resumed though its job shall wait."""
+        backend = self.backend
+        # Before voda resumes an object, the log says that its job shall run.
         await backend.view.wait_for(await backend.store.position())
         record = backend.view.roster.job(job_id)
         if record is not None and is_at_rest(record):
             known = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}
-            await self._patched(kind, job.metadata, kind.halted().body, known)
+            await self._patched(kind, job.metadata, kind.suspend_patch().body, known)
 
     async def refit(self, kind: JobKind, job: JobObject, job_id: str, *, was_seen: bool) -> None:
-        """Give an object back what somebody took from its templates, and let it run on: new pods need it.
+        """Restore what somebody removed from an object's templates, while the job runs on: new pods need it.
 
-        Whoever applies a manifest again replaces its containers as a whole.
+        Applying a manifest again replaces its containers as a whole.
 
         Args:
             kind: of the job.
             job: its object.
             job_id: of the job.
-            was_seen: whether somebody was seen to change it. If not, its bounds stay: they may be those that the agents
-                that run were told, and others are set before a start alone.
+            was_seen: whether the change was seen. If not, the object keeps its bounds: the agents that run may have
+                been started with them, and new bounds are set only before a start.
         """
         found, spec = await self._found(kind, job.metadata), self._spec(job_id)
         if found is None or spec is None:
             return
-        body = dict(kind.adopted(found, spec, self._fitting.site, self._fitting.environment(spec)).body)
+        body = dict(kind.adoption_patch(found, spec, self.values.site, self.values.environment(spec)).body)
         kept = _KEPT if was_seen else _KEPT_UNSEEN
         lacking = {name: value for name, value in body.get("spec", {}).items() if name not in kept}
         if lacking:
@@ -163,11 +154,11 @@ class Adoption:
             await self._patched(kind, job.metadata, {"spec": lacking}, known)
 
     async def _make_ready(
-        self, kind: JobKind, meta: Metadata, found: Mapping[str, Any] | None, job_id: str, *, is_new: bool = False
+        self, kind: JobKind, meta: ObjectMeta, found: Mapping[str, Any] | None, job_id: str, *, is_new: bool = False
     ) -> None:
         for tries_left in reversed(range(_MOST_TRIES)):
             if found is None or (not is_new and _is_noted(found, job_id)):
-                # It is gone; or it is ready, and may have been let go since.
+                # It is gone; or it is ready, and may have been resumed since.
                 return
             try:
                 await self._fit(kind, meta, found, job_id)
@@ -179,27 +170,27 @@ class Adoption:
             else:
                 return
 
-    async def _fit(self, kind: JobKind, meta: Metadata, found: Mapping[str, Any], job_id: str) -> None:
+    async def _fit(self, kind: JobKind, meta: ObjectMeta, found: Mapping[str, Any], job_id: str) -> None:
         if (spec := self._spec(job_id)) is None:
             return
-        body = kind.adopted(found, spec, self._fitting.site, self._fitting.environment(spec)).body
-        # What was read is what is patched: lists are replaced as a whole.
+        body = kind.adoption_patch(found, spec, self.values.site, self.values.environment(spec)).body
+        # The patch must meet the version that was read: it replaces lists as a whole.
         known = {"uid": meta.uid, "resourceVersion": found["metadata"]["resourceVersion"]}
         now = await self._patched(kind, meta, body, known, annotations={well_known.JOB_ID: job_id})
         if not now["spec"].get("runPolicy", {}).get("suspend"):
-            raise Refused(too_old(kind))
-        for path in kind.outdated(meta.namespace, meta.name):
-            await self._site.api.delete(path)
+            raise ObjectRefused(too_old(kind))
+        for path in kind.outdated_paths(meta.namespace, meta.name):
+            await self.objects.api.delete(path)
 
     def _spec(self, job_id: str) -> JobSpec | None:
         """Return the spec of a live job, manifest included."""
-        live = self._backend.view.live.cluster
+        live = self.backend.view.live.cluster
         pool = live.pool_of(job_id)
         return live.jobs(pool)[job_id].spec if pool is not None else None
 
-    async def _found(self, kind: JobKind, meta: Metadata) -> Mapping[str, Any] | None:
+    async def _found(self, kind: JobKind, meta: ObjectMeta) -> Mapping[str, Any] | None:
         """Return the whole object; None where it is gone, or is going."""
-        found: Mapping[str, Any] | None = await self._site.api.get(_path(kind, meta), dict)
+        found: Mapping[str, Any] | None = await self.objects.api.get(_path(kind, meta), dict)
         if found is None or found["metadata"].get("uid") != meta.uid or found["metadata"].get("deletionTimestamp"):
             return None
         return found
@@ -207,7 +198,7 @@ class Adoption:
     async def _patched(
         self,
         kind: JobKind,
-        meta: Metadata,
+        meta: ObjectMeta,
         body: Mapping[str, Any],
         known: Mapping[str, str],
         *,
@@ -222,37 +213,37 @@ class Adoption:
         if annotations:
             metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
         path = _path(kind, meta)
-        now: Mapping[str, Any] | None = await self._site.api.patch(path, {**body, "metadata": metadata}, dict)
+        now: Mapping[str, Any] | None = await self.objects.api.patch(path, {**body, "metadata": metadata}, dict)
         if now is None:
             raise Conflict(f"{path} is gone")
         return now
 
-    async def _refuse(self, kind: JobKind, meta: Metadata, sentence: str, reason: Reason) -> None:
-        """Tell on the object why voda does not run it."""
-        self._tell(kind, meta, reason, sentence)
+    async def _refuse(self, kind: JobKind, meta: ObjectMeta, sentence: str, reason: Reason) -> None:
+        """Say on the object why voda does not run it."""
+        self._announce_on(kind, meta, reason, sentence)
         if changes := differing(refused_annotations(sentence), meta.annotations):
-            self._telemetry.count(ADOPTIONS, "refused")
+            self.telemetry.count(ADOPTIONS, "refused")
             await self._patched(kind, meta, {}, {"uid": meta.uid}, annotations=changes)
 
-    def _warn(self, kind: JobKind, meta: Metadata, warnings: Sequence[Omission]) -> None:
+    def _warn(self, kind: JobKind, meta: ObjectMeta, warnings: Sequence[FieldWarning]) -> None:
         if warnings:
-            told = [f"{warned.field}: {warned.message}" for warned in warnings[:_MOST_WARNINGS]]
+            spelled = [f"{warned.field}: {warned.message}" for warned in warnings[:_MOST_WARNINGS]]
             more = [f"and {len(warnings) - _MOST_WARNINGS} more"] if len(warnings) > _MOST_WARNINGS else []
-            self._tell(kind, meta, "NotHonoured", "; ".join([*told, *more]))
+            self._announce_on(kind, meta, "NotHonoured", "; ".join([*spelled, *more]))
 
-    def _tell(self, kind: JobKind, meta: Metadata, reason: Reason, message: str) -> None:
-        now = self._backend.clock.now()
+    def _announce_on(self, kind: JobKind, meta: ObjectMeta, reason: Reason, message: str) -> None:
+        now = self.backend.clock.now()
         subject = subject_of(kind, meta)
-        self._announce(Announcement(subject=subject, reason=reason, message=message, at=now, key=message))
+        self.announce(Announcement(subject=subject, reason=reason, message=message, at=now, key=message))
 
 
 def is_at_rest(record: JobRecord) -> bool:
     """Say whether a job is live, has no workers and shall have none."""
-    return record.is_live and not record.is_canceling and not record.planned and not record.workers
+    return record.is_live and not record.is_canceling and not record.planned and not record.job.workers
 
 
-def _path(kind: JobKind, meta: Metadata) -> str:
-    return object_path(Seen(kind, JobObject(metadata=meta)))
+def _path(kind: JobKind, meta: ObjectMeta) -> str:
+    return job_path(kind, meta.namespace, meta.name)
 
 
 def _is_noted(found: Mapping[str, Any], job_id: str) -> bool:

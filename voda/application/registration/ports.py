@@ -1,36 +1,31 @@
-"""What adoption and telling need of a cluster: its job objects as mirrored here, and its API server.
+"""What registration and status reports need of a cluster: its job objects as they are mirrored, and its API server.
 
 Rule: nothing here waits; objects are as old as the mirror is.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.resources.objects import JobObject, Pod
+from voda.cluster.kubernetes.mirror import OnJobChange
+from voda.cluster.kubernetes.resources.objects import Pod
+from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.domain.job import JobSpec
 
-SeenJob = tuple[JobKind, JobObject]
-SeeJob = Callable[[JobKind, JobObject | None, JobObject | None], None]
-"""(kind, object before, object now) -> nothing; None = was or is not there."""
 
-
-class JobSite(Protocol):
-    """The job objects of a cluster."""
+class JobObjects(Protocol):
+    """The job objects of a cluster; see ClusterMirror."""
 
     @property
     def api(self) -> Api:
         """Where they are changed."""
-        ...
 
-    def jobs(self) -> Iterable[SeenJob]:
+    def jobs(self) -> Iterable[KubeJob]:
         """Return all job objects that are there, of all kinds served."""
-        ...
 
-    def each_job(self, see: SeeJob) -> None:
-        """Have every change of a job object shown to `see`."""
-        ...
+    def subscribe(self, on_change: OnJobChange) -> None:
+        """Call `on_change` at every change of a job object."""
 
     def kind_of(self, spec: JobSpec) -> JobKind:
         """Return the kind that runs such a job.
@@ -38,8 +33,6 @@ class JobSite(Protocol):
         Raises:
             ActionRefused: the cluster serves none.
         """
-        ...
 
     def pods_of(self, job_id: str) -> Sequence[Pod]:
         """Return the pods of a job's object, as far as they are there."""
-        ...

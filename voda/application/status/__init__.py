@@ -1,1 +1,4 @@
-"""What users read on their own Kubernetes objects: Events and annotations, sent at a limited rate."""
+"""What users read on their own Kubernetes objects: Events and annotations, sent at a limited rate.
+
+In reading order: status_reporter, announcer (Events), annotator (annotations), rate_limiter.
+"""

@@ -1,7 +1,7 @@
-"""Keeps the annotations of job objects as the log would have them.
+"""Keeps the status annotations of job objects up to date with the log.
 
-Rules: level, not edge: only what differs from what the object shows is patched; the job about which something changed
-last comes first; at most so many patches a second, however many jobs change.
+Rules: level, not edge: only what differs from what the object shows is patched; the job that changed last comes first;
+at most so many patches a second, however many jobs change.
 """
 
 import asyncio
@@ -12,19 +12,18 @@ from contextlib import suppress
 from typing import Any, Final
 
 from voda.application.read_model import ReadModel
-from voda.application.registration.ports import JobSite, SeenJob
+from voda.application.registration.ports import JobObjects
 from voda.application.status.rate_limiter import RateLimiter
 from voda.application.submit_job import adoption_id
-from voda.backoff import Pauses
+from voda.backoff import Backoff
 from voda.clock import Clock
 from voda.cluster.kubernetes.client.errors import Conflict
-from voda.cluster.kubernetes.client.paths import object_path
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.reporting.status_annotations import differing, wanted_annotations
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobObject
-from voda.cluster.kubernetes.state.inventory import Seen
-from voda.concurrency import survived
+from voda.cluster.kubernetes.state.job_objects import KubeJob
+from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.projections.records import JobRecord
 
@@ -41,27 +40,27 @@ _RETRY_S: Final = 2.0
 class Annotator:
     """Compares objects with the log, and patches them."""
 
-    def __init__(self, site: JobSite, view: ReadModel, clock: Clock, *, per_s: float) -> None:
-        self._site = site
+    def __init__(self, objects: JobObjects, view: ReadModel, clock: Clock, *, per_s: float) -> None:
+        self._mirror = objects
         self._view = view
         self._clock = clock
-        self._pace = RateLimiter(per_s, clock)
-        self._objects: dict[str, SeenJob] = {}
+        self._limiter = RateLimiter(per_s, clock)
+        self._objects: dict[str, KubeJob] = {}
         """uid -> the object as it was last seen, or as the last patch left it."""
         self._stale: OrderedDict[str, None] = OrderedDict()
         """uids of objects to compare; the last one changed last."""
         self._finish_at: dict[str, float] = {}
         """uid -> instant its estimate was changed."""
-        self._pauses = Pauses(first_s=10.0, longest_s=600.0)
+        self._backoff = Backoff(first_s=10.0, longest_s=600.0)
         self._wake = asyncio.Event()
         self._trouble = ""
 
     def see_object(self, kind: JobKind, before: JobObject | None, now: JobObject | None) -> None:
-        """Take note of an object that came, changed or went."""
+        """Note an object that came, changed or went."""
         if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
             self._forget(before.metadata.uid)
         if now is not None:
-            self._objects[now.metadata.uid] = (kind, now)
+            self._objects[now.metadata.uid] = KubeJob(kind, now)
             if well_known.JOB_ID in now.metadata.annotations:
                 self.mark(now.metadata.uid)
 
@@ -79,10 +78,10 @@ class Annotator:
             group.create_task(self._work())
 
     async def _sweep(self) -> None:
-        """Have everything compared now and then: forecasts change without a word."""
+        """Compare everything now and then: forecasts change without an event."""
         while True:
-            for number, (kind, job) in enumerate(list(self._site.jobs())):
-                with survived("comparing annotations", job.metadata.key):
+            for number, (kind, job) in enumerate(list(self._mirror.jobs())):
+                with log_unexpected("comparing annotations", job.metadata.key):
                     self._compare(kind, job)
                 if number % _AT_A_TIME == _AT_A_TIME - 1:
                     await asyncio.sleep(0)
@@ -95,26 +94,26 @@ class Annotator:
                 self._wake.clear()
                 await self._wake.wait()
             uid, _ = self._stale.popitem()
-            with survived("annotating", uid):
-                await self._see_to(uid)
+            with log_unexpected("annotating", uid):
+                await self._update(uid)
 
     def _compare(self, kind: JobKind, job: JobObject) -> None:
         uid = job.metadata.uid
-        self._objects.setdefault(uid, (kind, job))
+        self._objects.setdefault(uid, KubeJob(kind, job))
         if self._changes(*self._objects[uid]):
             self._stale.setdefault(uid)
             self._wake.set()
 
-    async def _see_to(self, uid: str) -> None:
+    async def _update(self, uid: str) -> None:
         seen = self._objects.get(uid)
         if seen is None or not self._changes(*seen):
             return
-        await self._pace.turn()
+        await self._limiter.turn()
         # By now there may be more to say, and it is said in the same patch.
         if (seen := self._objects.get(uid)) is not None and (changes := self._changes(*seen)):
-            await self._tell(*seen, changes)
+            await self._send(*seen, changes)
 
-    async def _tell(self, kind: JobKind, job: JobObject, changes: Mapping[str, str | None]) -> None:
+    async def _send(self, kind: JobKind, job: JobObject, changes: Mapping[str, str | None]) -> None:
         uid = job.metadata.uid
         try:
             await self._patch(kind, job, changes)
@@ -123,33 +122,33 @@ class Annotator:
             self._forget(uid)
         except ClusterUnavailable as error:
             self._note(str(error))
-            # After all others: what keeps this one from being told may not concern them.
+            # After all others: what keeps this one from being patched may not concern them.
             self._stale.setdefault(uid)
             self._stale.move_to_end(uid, last=False)
             await asyncio.sleep(max(_RETRY_S, getattr(error, "retry_after_s", 0.0)))
         except ActionRefused as error:
             self._note(str(error))
-            self._pauses.failed(uid, self._clock.now())
+            self._backoff.failed(uid, self._clock.now())
         else:
             self._trouble = ""
-            self._pauses.done(uid)
+            self._backoff.reset(uid)
 
     async def _patch(self, kind: JobKind, job: JobObject, changes: Mapping[str, str | None]) -> None:
         uid = job.metadata.uid
         if well_known.ESTIMATED_FINISH in changes:
             self._finish_at[uid] = self._clock.now()
         body: dict[str, Any] = {"metadata": {"uid": uid, "annotations": dict(changes)}}
-        now = await self._site.api.patch(object_path(Seen(kind, job)), body, JobObject)
+        now = await self._mirror.api.patch(KubeJob(kind, job).path, body, JobObject)
         if now is None:
             self._forget(uid)
         elif uid in self._objects:
-            self._objects[uid] = (kind, now)
+            self._objects[uid] = KubeJob(kind, now)
 
     def _changes(self, kind: JobKind, job: JobObject) -> Mapping[str, str | None]:
         """Return what an object shall say that it does not say."""
         meta, now = job.metadata, self._clock.now()
         record = self._record(job)
-        if record is None or meta.deletion_timestamp is not None or self._pauses.until(meta.uid) > now:
+        if record is None or meta.deletion_timestamp is not None or not self._backoff.is_due(meta.uid, now):
             return {}
         forecast = self._view.forecasts.get(record.spec.job_id)
         finishes_at = forecast.finishes_at if forecast is not None else None
@@ -169,12 +168,12 @@ class Annotator:
     def _note(self, trouble: str) -> None:
         """Log what is wrong, once until it is right again."""
         if not self._trouble:
-            _log.warning("annotations are not told reason=%s", trouble)
+            _log.warning("annotations are not written reason=%s", trouble)
         self._trouble = trouble
 
     def _forget(self, uid: str) -> None:
         self._objects.pop(uid, None)
         self._finish_at.pop(uid, None)
-        self._pauses.done(uid)
+        self._backoff.reset(uid)
         with suppress(KeyError):
             del self._stale[uid]

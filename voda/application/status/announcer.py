@@ -1,7 +1,7 @@
 """Sends announcements to the cluster, as Kubernetes Events.
 
-Rules: nobody waits for it; when there is too much to tell, what is oldest is dropped, and one job cannot crowd out the
-others; what cannot be told within some minutes is not told at all.
+Rules: nothing waits for it; when the queue is full the oldest is dropped, and one job cannot crowd out the others;
+what cannot be sent within some minutes is not sent at all.
 """
 
 import asyncio
@@ -14,22 +14,22 @@ from voda.clock import Clock
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.errors import Conflict
 from voda.cluster.kubernetes.reporting.kube_events import Announcement, Reason, event_object, events_path
-from voda.concurrency import survived
+from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.metrics import ANNOUNCEMENTS, NO_TELEMETRY, Telemetry
 
 _log = logging.getLogger(__name__)
 
 RECENT_S: Final = 300.0
-"""Older news is not told any more."""
+"""Older announcements are not sent any more."""
 _MOST_QUEUED: Final = 2_000
 _BURST: Final = 25
-"""Announcements of one object that are told at once."""
+"""Announcements about one object that are sent at once."""
 _REFILL_S: Final = 30.0
-"""After which an object that told too much may tell one more."""
+"""After which an object that had too many may have one more."""
 _MOST_COUNTED: Final = 20_000
 Outcome = Literal["sent", "crowded", "overflowed", "late", "refused"]
-"""What became of an announcement: told; dropped because its object had told too much, because too many were queued, or
+"""What became of an announcement: sent; dropped because its object had too many, because too many were queued, or
 because it was too old; refused by the server."""
 _ENDS: Final[frozenset[Reason]] = frozenset({"Completed", "Failed", "Canceled"})
 
@@ -38,15 +38,15 @@ _Key = tuple[str, Reason, str]
 """uid of the object, reason, key."""
 
 
-class _Told(NamedTuple):
-    """How much an object may still tell."""
+class _Budget(NamedTuple):
+    """How many announcements about an object may still be sent."""
 
     left: float
     at: float
 
 
 class Announcer:
-    """A queue of announcements, and the one who sends them.
+    """A queue of announcements that is sent at a limited rate.
 
     Args:
         api: where they go.
@@ -69,25 +69,25 @@ class Announcer:
         self._telemetry = telemetry
         self._clock = clock
         self._retry_s = retry_s
-        self._pace = RateLimiter(per_s, clock)
+        self._limiter = RateLimiter(per_s, clock)
         self._queue: OrderedDict[_Key, Announcement] = OrderedDict()
-        self._left: dict[str, _Told] = {}
-        """uid -> how much may still be told."""
+        self._budgets: dict[str, _Budget] = {}
+        """uid -> what is left of its budget."""
         self._wake = asyncio.Event()
         self._trouble = ""
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    def put(self, told: Announcement) -> None:
-        """Have something told, unless too much is."""
-        key = (told.subject.uid, told.reason, told.key)
+    def put(self, announcement: Announcement) -> None:
+        """Queue an announcement, unless there are too many."""
+        key = (announcement.subject.uid, announcement.reason, announcement.key)
         if key in self._queue:
             return
-        if told.reason not in _ENDS and not self._may_tell(told):
+        if announcement.reason not in _ENDS and not self._is_within_budget(announcement):
             self._announced("crowded")
             return
-        self._queue[key] = told
+        self._queue[key] = announcement
         while len(self._queue) > _MOST_QUEUED:
             self._queue.popitem(last=False)
             self._announced("overflowed")
@@ -99,28 +99,33 @@ class Announcer:
             if not self._queue:
                 self._wake.clear()
                 await self._wake.wait()
-            key, told = self._queue.popitem(last=False)
-            if told.at < self._clock.now() - RECENT_S:
+            key, announcement = self._queue.popitem(last=False)
+            if announcement.at < self._clock.now() - RECENT_S:
                 self._announced("late")
                 continue
-            await self._pace.turn()
-            with survived("announcing", told.subject.name):
-                await self._try(key, told)
+            await self._limiter.turn()
+            with log_unexpected("announcing", announcement.subject.name):
+                await self._try(key, announcement)
 
-    async def _try(self, key: _Key, told: Announcement) -> None:
+    async def _try(self, key: _Key, announcement: Announcement) -> None:
         try:
-            await self._send(told)
+            await self._send(announcement)
         except ClusterUnavailable as error:
-            # Behind all others: what keeps this one from being told may not concern them.
-            self._queue[key] = told
+            # Behind all others: what keeps this one from being sent may not concern them.
+            self._queue[key] = announcement
             self._note(str(error))
             await asyncio.sleep(max(self._retry_s, getattr(error, "retry_after_s", 0.0)))
 
-    async def _send(self, told: Announcement) -> None:
+    def _announced(self, outcome: Outcome) -> None:
+        self._telemetry.count(ANNOUNCEMENTS, outcome)
+
+    async def _send(self, announcement: Announcement) -> None:
         try:
-            await self._api.create(events_path(told.subject.namespace), event_object(told), dict[str, Any])
+            await self._api.create(
+                events_path(announcement.subject.namespace), event_object(announcement), dict[str, Any]
+            )
         except Conflict:
-            # Told before: by a leader before this one, or by a request whose answer was lost.
+            # It was sent before: by an earlier leader, or by a request whose answer was lost.
             pass
         except ActionRefused as error:
             # A namespace that is going takes no Events; nothing that depends on them is lost.
@@ -130,21 +135,18 @@ class Announcer:
         self._announced("sent")
         self._trouble = ""
 
-    def _announced(self, outcome: Outcome) -> None:
-        self._telemetry.count(ANNOUNCEMENTS, outcome)
-
     def _note(self, trouble: str) -> None:
         """Log what is wrong, once until it is right again."""
         if not self._trouble:
-            _log.warning("events are not told reason=%s", trouble)
+            _log.warning("events are not sent reason=%s", trouble)
         self._trouble = trouble
 
-    def _may_tell(self, told: Announcement) -> bool:
-        """Say whether an object has not told too much of late, and count this one."""
-        uid, at = told.subject.uid, told.at
-        left, counted_at = self._left.pop(uid, _Told(_BURST, at))
+    def _is_within_budget(self, announcement: Announcement) -> bool:
+        """Say whether an object had not too many of late, and count this one."""
+        uid, at = announcement.subject.uid, announcement.at
+        left, counted_at = self._budgets.pop(uid, _Budget(_BURST, at))
         left = min(_BURST, left + max(0.0, at - counted_at) / _REFILL_S)
-        self._left[uid] = _Told(left - 1.0 if left >= 1.0 else left, at)
-        if len(self._left) > _MOST_COUNTED:
-            del self._left[next(iter(self._left))]
+        self._budgets[uid] = _Budget(left - 1.0 if left >= 1.0 else left, at)
+        if len(self._budgets) > _MOST_COUNTED:
+            del self._budgets[next(iter(self._budgets))]
         return left >= 1.0

@@ -1,7 +1,4 @@
-"""A steady pace: so many turns a second, and no more at once than a second's worth.
-
-Rule: who waits for a turn holds nothing up but itself.
-"""
+"""A rate limiter: so many turns a second, and at most a second's worth at once."""
 
 import asyncio
 
@@ -20,10 +17,10 @@ class RateLimiter:
         self._gap_s = 1.0 / per_s
         self._clock = clock
         self._next_at = 0.0
-        """When the next turn would be, were nobody ever idle."""
+        """When the next turn is, if there is no pause."""
 
     async def turn(self) -> None:
-        """Return when it is one's turn."""
+        """Return when it is the caller's turn."""
         now = self._clock.now()
         turn_at = max(self._next_at, now - 1.0)
         self._next_at = turn_at + self._gap_s

@@ -1,6 +1,6 @@
-"""Speaks HTTP with the server.
+"""The HTTP client of the commands.
 
-Rule: every wait has a limit; what fails is one of voda's own errors, told in one sentence.
+Rule: every request has a timeout; every failure becomes one of voda's own errors, one sentence each.
 """
 
 import asyncio
@@ -16,10 +16,10 @@ import msgspec
 from yarl import URL
 
 from voda import __version__
-from voda.app.exception_groups import most_telling_error
 from voda.cli.http.errors import error_of
 from voda.cli.http.target import Target, target
-from voda.cli.options import Where
+from voda.cli.options import ServerOptions
+from voda.concurrency import single_error
 from voda.domain.errors import ClusterUnavailable, PermanentError, VodaError
 
 T = TypeVar("T")
@@ -29,13 +29,13 @@ _CONNECT_S = 5.0
 _ANSWER_S = 30.0
 
 
-class NoAnswer(ClusterUnavailable):
+class ServerUnreachable(ClusterUnavailable):
     """The server cannot be reached, or the connection was lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What the server said."""
+class HttpAnswer:
+    """An answer of the server."""
 
     status: int
     body: bytes
@@ -44,9 +44,9 @@ class Answer:
 
 
 class Client:
-    """One server, for the length of a command."""
+    """A connection to one server, for the duration of a command."""
 
-    def __init__(self, session: aiohttp.ClientSession, where: Where) -> None:
+    def __init__(self, session: aiohttp.ClientSession, where: ServerOptions) -> None:
         self.target = target(where)
         self._where = where
         self._session = session
@@ -56,7 +56,7 @@ class Client:
 
         Raises:
             NoAnswer: the server does not answer.
-            VodaError: it refuses.
+            VodaError: the server refuses.
         """
         return (await self.ask("GET", path, params=params)).body
 
@@ -68,7 +68,7 @@ class Client:
         params: Params | None = None,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Return the answer to one request; redirects are not followed, so the token stays with this server."""
         limit = aiohttp.ClientTimeout(total=_ANSWER_S, sock_connect=_CONNECT_S)
         sent = self._session.request(
@@ -80,11 +80,11 @@ class Client:
             ssl=self.target.tls or True,
             allow_redirects=False,
         )
-        with self._told():
+        with self._translate_errors():
             async with sent as response:
                 content = await response.read()
-        _refuse_beyond(response.status, content)
-        return Answer(status=response.status, body=content, etag=response.headers.get("ETag", ""))
+        _raise_for_status(response.status, content)
+        return HttpAnswer(status=response.status, body=content, etag=response.headers.get("ETag", ""))
 
     async def stream(
         self,
@@ -99,8 +99,8 @@ class Client:
         Args:
             path: of the resource.
             params: of the query.
-            headers: beside the token.
-            idle_s: longest silence before the connection is taken for lost; None = it may be silent for ever.
+            headers: in addition to the token.
+            idle_s: silence after which the connection counts as lost; None = never.
         """
         limit = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=idle_s)
         sent = self._session.get(
@@ -110,15 +110,15 @@ class Client:
             ssl=self.target.tls or True,
             allow_redirects=False,
         )
-        with self._told():
+        with self._translate_errors():
             async with sent as response:
                 if response.status >= 300:
-                    _refuse_beyond(response.status, await response.read())
+                    _raise_for_status(response.status, await response.read())
                 async for piece in response.content.iter_any():
                     yield piece
 
     def _url(self, path: str, params: Params | None) -> URL:
-        # What is quoted stays quoted: a name with a slash must not become another path.
+        # Quoted parts stay quoted: a name with a slash must not become another path.
         return URL(f"{self.target.url}/api/v1{path}", encoded=True).update_query(params or {})
 
     def _headers(self, headers: Mapping[str, str] | None) -> Mapping[str, str]:
@@ -126,88 +126,88 @@ class Client:
         return {**shown, **(headers or {})}
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Turn what aiohttp raises into NoAnswer, and look where the server is by now."""
+    def _translate_errors(self) -> Iterator[None]:
+        """Turn what aiohttp raises into ServerUnreachable, and look up the address again."""
         try:
-            with _told(self.target):
+            with _translate_errors(self.target):
                 yield
-        except NoAnswer:
-            # A voda that is started again may listen at another port.
+        except ServerUnreachable:
+            # A restarted voda may listen on another port.
             with suppress(VodaError):
                 self.target = target(self._where)
             raise
 
 
 @asynccontextmanager
-async def connected(where: Where) -> AsyncIterator[Client]:
-    """Yield a client of the server that `where` means."""
+async def open_client(where: ServerOptions) -> AsyncIterator[Client]:
+    """Yield a client of the server that the options name."""
     headers, jar = {"User-Agent": f"voda/{__version__}"}, aiohttp.DummyCookieJar()
     async with aiohttp.ClientSession(headers=headers, cookie_jar=jar) as session:
         yield Client(session, where)
 
 
-def answered(where: Where, question: Callable[[Client], Awaitable[T]]) -> T:
-    """Return what the question comes to, asked of the server that `where` means."""
+def call_server(where: ServerOptions, question: Callable[[Client], Awaitable[T]]) -> T:
+    """Run a coroutine with a client of the server that the options name, and return its result."""
 
     async def ask() -> T:
-        async with connected(where) as client:
+        async with open_client(where) as client:
             return await question(client)
 
     try:
         return asyncio.run(ask())
     except BaseExceptionGroup as failures:
-        raise most_telling_error(failures) from failures
+        raise single_error(failures) from failures
 
 
-def path(*parts: str) -> str:
-    """Return the path of a resource; each part is one step, whatever is in it."""
+def resource_path(*parts: str) -> str:
+    """Return the path of a resource; each part is one path segment, whatever characters it contains."""
     return "".join(f"/{quote(part, safe='')}" for part in parts)
 
 
-def decoded(body: bytes, kind: type[T]) -> T:
-    """Return an answer as the record that it is.
+def decode(body: bytes, kind: type[T]) -> T:
+    """Decode an answer.
 
     Raises:
-        PermanentError: it is none; a server of another version may answer so.
+        PermanentError: it has another form; perhaps the server has another version.
     """
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.MsgspecError as error:
         raise PermanentError(
-            f"the server's answer is not understood ({error}); it may be no voda, or one of another version than this"
-            f" ({__version__})"
+            f"voda does not understand the server's answer ({error}); it may not be voda, or a version other than"
+            f" {__version__}"
         ) from error
 
 
-def _refuse_beyond(status: int, body: bytes) -> None:
+def _raise_for_status(status: int, body: bytes) -> None:
     if status >= 400:
         raise error_of(status, body)
     if 300 <= status < 400 and status != 304:
-        raise PermanentError(f"the server answered {status}, a redirection: name the server by its final address")
+        raise PermanentError(f"the server answered {status}, a redirect: give the final address of the server")
 
 
-_NAMED: Final = "is it running, and what leads there, such as kubectl port-forward?"
+_NAMED: Final = "is it running, and is it reachable from here, for instance through kubectl port-forward?"
 
 
 @contextmanager
-def _told(target: Target) -> Iterator[None]:
-    """Turn what aiohttp raises into NoAnswer."""
-    where = f"{target.url} (from {target.told_by})"
-    asked = "is `voda up` running?" if target.told_by.endswith("server.json") else _NAMED
+def _translate_errors(target: Target) -> Iterator[None]:
+    """Turn what aiohttp raises into ServerUnreachable."""
+    where = f"{target.url} (from {target.source})"
+    asked = "is `voda up` running?" if target.source.endswith("server.json") else _NAMED
     try:
         yield
     except aiohttp.ClientConnectorCertificateError as error:
         raise PermanentError(
-            f"{where}: its certificate is not trusted ({error.certificate_error}); give the one to"
-            " trust with --ca or VODA_CA"
+            f"{where}: its certificate is not trusted ({error.certificate_error}); name the"
+            " certificate to trust with --ca or VODA_CA"
         ) from error
     except TimeoutError as error:
-        raise NoAnswer(f"{where} does not answer in time") from error
+        raise ServerUnreachable(f"{where} does not answer in time") from error
     except aiohttp.ClientConnectorError as error:
         number = error.os_error.errno
         reason = os.strerror(number) if number and number > 0 else error.os_error.strerror or error.os_error
-        raise NoAnswer(f"{where} cannot be reached: {reason} ({asked})") from error
+        raise ServerUnreachable(f"{where} cannot be reached: {reason} ({asked})") from error
     except aiohttp.InvalidURL as error:
-        raise PermanentError(f"{where} is no address that can be asked") from error
+        raise PermanentError(f"{where} is not a valid address") from error
     except (aiohttp.ClientError, OSError) as error:
-        raise NoAnswer(f"{where}: the connection was lost ({str(error) or type(error).__name__})") from error
+        raise ServerUnreachable(f"{where}: the connection was lost ({str(error) or type(error).__name__})") from error

@@ -1,6 +1,6 @@
-"""Refusals of the server, told as voda's own errors.
+"""Turns error answers of the server into voda's own errors.
 
-Rule: the server's sentence is passed on as it is; whether the same call may succeed later is kept.
+Rule: the server's sentence is passed on unchanged, and so is whether a retry may succeed.
 """
 
 import msgspec
@@ -31,7 +31,7 @@ _ERRORS: dict[int, type[VodaError]] = {
     413: InvalidInput,
     415: InvalidInput,
     422: InvalidInput,
-    # Room for more jobs comes with the end of others.
+    # A retry succeeds once other jobs have ended.
     429: TransientError,
     502: TransientError,
     503: StoreUnavailable,
@@ -44,11 +44,11 @@ _TOKEN = " (on the command line: --token, or VODA_TOKEN)"
 
 
 def error_of(status: int, body: bytes) -> VodaError:
-    """Return the error that an answer of this status means.
+    """Return the error for an answer of this status.
 
     Args:
         status: 400 or more.
-        body: a problem as JSON; anything else is quoted.
+        body: a problem as JSON; any other body is quoted in the message.
     """
     problem = _problem(body)
     if problem is None:

@@ -1,6 +1,6 @@
-"""The server's log, read over HTTP, in the words of the log itself.
+"""The server's log, read over HTTP as the log's own records.
 
-Rule: what is newer than this program is told by its name; it is never an error.
+Rule: an event type that this version does not know is shown by its name; it is never an error.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Raw, Struct
 
 from voda.api.schemas.events import EventList, EventView
-from voda.cli.http.client import Client, Params, decoded
-from voda.cli.http.sse import followed
-from voda.cli.render.stdout import say
+from voda.cli.http.client import Client, Params, decode
+from voda.cli.http.sse import follow_stream
+from voda.cli.render.stdout import note
 from voda.events.envelope import Event
 from voda.events.event_text import TYPES, describe, subject_of
 from voda.events.types import AnyFact
@@ -22,31 +22,31 @@ _PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """An event, and the bytes that it came in."""
+class RemoteEvent:
+    """An event, and its JSON as received."""
 
     event: EventView
     raw: bytes
 
     @property
     def subject(self) -> str:
-        """Whom it is about."""
-        known = recorded(self.event)
+        """The job, node or pool it is about."""
+        known = known_event(self.event)
         return subject_of(known) if known else self.event.stream
 
     @property
     def what(self) -> str:
         """What happened, in words."""
-        known = recorded(self.event)
+        known = known_event(self.event)
         return describe(known) if known else f"{self.event.type} (unknown to this version)"
 
 
-class ServerLog:
-    """As much of a log as can be read from a server.
+class RemoteLog:
+    """Reads a log from a server.
 
     Args:
         client: of the server.
-        filters: of what `between` and `tail` yield; as of GET /events.
+        filters: applied by `between` and `tail`; query parameters of GET /events.
     """
 
     def __init__(self, client: Client, filters: Params) -> None:
@@ -55,20 +55,20 @@ class ServerLog:
 
     async def position(self) -> int:
         """Return the position of the last event."""
-        return await end_of(self._client)
+        return await last_position(self._client)
 
     async def read(self, after: int, limit: int) -> Sequence[Event]:
         """Return up to `limit` events with position > `after`, known to this version, unfiltered."""
-        page = decoded(await self._client.get("/events", {"after": after, "limit": limit}), EventList)
-        return [event for shown in page.items if (event := recorded(shown))]
+        page = decode(await self._client.get("/events", {"after": after, "limit": limit}), EventList)
+        return [event for shown in page.items if (event := known_event(shown))]
 
-    async def between(self, after: int, until: int) -> AsyncIterator[Seen]:
+    async def between(self, after: int, until: int) -> AsyncIterator[RemoteEvent]:
         """Yield the events that pass the filters, `after` < position <= `until`, in order."""
         while after < until:
             body = await self._client.get("/events", {**self._filters, "after": after, "limit": _PAGE})
-            page = decoded(body, _Page)
+            page = decode(body, _Page)
             for raw in page.items:
-                seen = _seen(bytes(raw))
+                seen = _remote_event(bytes(raw))
                 if seen.event.position > until:
                     return
                 yield seen
@@ -76,25 +76,25 @@ class ServerLog:
                 return
             after = page.last_position
 
-    async def tail(self, after: int) -> AsyncIterator[Seen]:
-        """Yield every event behind `after` that passes the filters, and then those to come, for ever."""
-        async for message in followed(self._client, after=after, params=self._filters, lost=say):
-            yield _seen(message.data)
+    async def tail(self, after: int) -> AsyncIterator[RemoteEvent]:
+        """Yield every event after `after` that passes the filters, then new ones, for ever."""
+        async for message in follow_stream(self._client, after=after, params=self._filters, lost=note):
+            yield _remote_event(message.data)
 
 
-async def end_of(client: Client) -> int:
+async def last_position(client: Client) -> int:
     """Return the position of the last event of the server's log."""
-    return decoded(await client.get("/events", {"limit": 1}), EventList).end
+    return decode(await client.get("/events", {"limit": 1}), EventList).end
 
 
 class _Page(Struct):
-    """A page of events, not looked into."""
+    """A page of events, not decoded."""
 
     items: list[Raw]
     last_position: int
 
 
-def recorded(shown: EventView) -> Event | None:
+def known_event(shown: EventView) -> Event | None:
     """Return the event as the log's own record; None where this version does not know its type."""
     kind = TYPES.get(shown.type)
     if kind is None:
@@ -119,5 +119,5 @@ def recorded(shown: EventView) -> Event | None:
     )
 
 
-def _seen(raw: bytes) -> Seen:
-    return Seen(decoded(raw, EventView), raw)
+def _remote_event(raw: bytes) -> RemoteEvent:
+    return RemoteEvent(decode(raw, EventView), raw)

@@ -1,7 +1,7 @@
-"""Asks the server for what may go wrong on the way: lost answers, several things at once, changes that others make too.
+"""Requests that survive trouble: lost answers, batches in which one request fails, concurrent changes.
 
-Rules: only what may be asked twice is asked again, and the user is told why it takes so long; one thing that fails
-does not spare the others; a change is made to what the user was shown.
+Rules: only idempotent requests are retried, and the user hears why it takes so long; one failure does not stop a
+batch; a change applies to the version that was read before.
 """
 
 import asyncio
@@ -10,41 +10,41 @@ from typing import TypeVar
 
 import msgspec
 
-from voda.cli.http.client import Answer, Client, NoAnswer
-from voda.cli.render.stdout import say
+from voda.cli.http.client import Client, HttpAnswer, ServerUnreachable
+from voda.cli.render.stdout import note
 from voda.domain.errors import StoreUnavailable, VersionConflict, VodaError
 
 T = TypeVar("T")
 
 RETRY_S = 20.0
-"""How long a lost answer is asked for again."""
+"""How long a request is retried."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 3.0
 _CHANGES = 5
-"""Attempts to change what somebody else changes at the same time."""
+"""Attempts to change a resource that others change at the same time."""
 
 
-async def persistently(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Return what the attempt comes to, made again while the server is away; for what may be asked twice."""
+async def retry_while_away(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Return the result of an idempotent request, retried while the server is away."""
     loop = asyncio.get_running_loop()
-    gives_up_at, pause_s, is_told = loop.time() + RETRY_S, _FIRST_PAUSE_S, False
+    gives_up_at, pause_s, is_noted = loop.time() + RETRY_S, _FIRST_PAUSE_S, False
     while True:
         try:
             return await attempt()
-        except (NoAnswer, StoreUnavailable) as error:
+        except (ServerUnreachable, StoreUnavailable) as error:
             if loop.time() + pause_s > gives_up_at:
                 raise
-            if not is_told:
-                say(f"{str(error).removesuffix('; try again')}; trying again for {RETRY_S:g} s")
-                is_told = True
+            if not is_noted:
+                note(f"{str(error).removesuffix('; try again')}; trying again for {RETRY_S:g} s")
+                is_noted = True
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-async def each(things: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:
-    """Act on one after the other.
+async def for_each(things: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:
+    """Call `act` on one item after the other.
 
     Raises:
-        VodaError: the last failure; those before it have been told.
+        VodaError: the last failure; earlier ones were printed.
     """
     failure: VodaError | None = None
     for thing in things:
@@ -52,13 +52,13 @@ async def each(things: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None
             await act(thing)
         except VodaError as error:
             if failure is not None:
-                say(str(failure))
+                note(str(failure))
             failure = error
     if failure is not None:
         raise failure
 
 
-async def patched(client: Client, path: str, change: Mapping[str, object]) -> tuple[Answer, Answer]:
+async def patch_resource(client: Client, path: str, change: Mapping[str, object]) -> tuple[HttpAnswer, HttpAnswer]:
     """Return the resource before and after the change, a JSON merge patch.
 
     Raises:
@@ -66,14 +66,14 @@ async def patched(client: Client, path: str, change: Mapping[str, object]) -> tu
     """
     body = msgspec.json.encode(change)
 
-    async def attempt() -> tuple[Answer, Answer]:
+    async def attempt() -> tuple[HttpAnswer, HttpAnswer]:
         before = await client.ask("GET", path)
         headers = {"If-Match": before.etag, "Content-Type": "application/merge-patch+json"}
         return before, await client.ask("PATCH", path, body=body, headers=headers)
 
     for _ in range(_CHANGES - 1):
         try:
-            return await persistently(attempt)
+            return await retry_while_away(attempt)
         except VersionConflict:
             continue
-    return await persistently(attempt)
+    return await retry_while_away(attempt)

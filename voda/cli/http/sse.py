@@ -1,22 +1,22 @@
-"""Events as they happen: server-sent events, taken up again where a lost connection broke off.
+"""Live events of the server: server-sent events, resumed after a lost connection.
 
-Rule: nothing is skipped and nothing comes twice: after a loss it goes on behind the last id that was read.
+Rule: no event is skipped or repeated: after a loss the stream resumes after the last id it read.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
-from voda.cli.http.client import Client, NoAnswer, Params
+from voda.cli.http.client import Client, Params, ServerUnreachable
 from voda.domain.errors import StoreUnavailable
 
 _IDLE_S = 60.0
-"""A server that is well says something more often than this."""
+"""A healthy server sends something more often than this."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class SseMessage:
     """One server-sent event."""
 
     id: str
@@ -24,8 +24,8 @@ class Message:
     data: bytes
 
 
-class Parser:
-    """Cuts a stream of bytes into messages, as the HTML standard says (section 9.2.6)."""
+class SseParser:
+    """Parses a stream of bytes into messages, after the HTML standard, section 9.2.6."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -33,16 +33,16 @@ class Parser:
         self._event = ""
         self._data: list[bytes] = []
 
-    def feed(self, piece: bytes) -> list[Message]:
+    def feed(self, piece: bytes) -> list[SseMessage]:
         """Return the messages that this piece completes."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         return [message for line in lines if (message := self._line(line.removesuffix(b"\r")))]
 
-    def _line(self, line: bytes) -> Message | None:
+    def _line(self, line: bytes) -> SseMessage | None:
         if not line:
             data, self._data = self._data, []
             event, self._event = self._event, ""
-            return Message(self._id, event, b"\n".join(data)) if data else None
+            return SseMessage(self._id, event, b"\n".join(data)) if data else None
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if field == b"data":
@@ -54,16 +54,16 @@ class Parser:
         return None
 
 
-async def followed(
+async def follow_stream(
     client: Client, *, after: int, params: Params | None = None, lost: Callable[[str], None] = lambda _: None
-) -> AsyncIterator[Message]:
-    """Yield what happens after a position, for ever; a lost connection is made again.
+) -> AsyncIterator[SseMessage]:
+    """Yield the events after a position, for ever; reconnect after a loss.
 
     Args:
         client: of the server.
         after: position.
-        params: filters, as of GET /events.
-        lost: told in a sentence that the connection is gone, once for each time.
+        params: query parameters of GET /events.
+        lost: called with a sentence, once per lost connection.
     """
     last, pause_s = str(after), _FIRST_PAUSE_S
     is_lost = False
@@ -71,13 +71,13 @@ async def followed(
         headers = {"Accept": "text/event-stream", "Last-Event-ID": last}
         query = {**(params or {}), "watch": "true", "after": last}
         try:
-            parser = Parser()
+            parser = SseParser()
             async for piece in client.stream("/events", params=query, headers=headers, idle_s=_IDLE_S):
                 is_lost, pause_s = False, _FIRST_PAUSE_S
                 for message in parser.feed(piece):
                     last = message.id or last
                     yield message
-        except (NoAnswer, StoreUnavailable) as error:
+        except (ServerUnreachable, StoreUnavailable) as error:
             if not is_lost:
                 lost(str(error))
                 is_lost = True

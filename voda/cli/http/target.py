@@ -1,6 +1,6 @@
-"""Finds the server that a command shall ask, and the token to show it.
+"""Finds the server to ask, and the token to send.
 
-Rule: the token of this machine's voda is shown to this machine's voda alone.
+Rule: the admin token of this machine's voda is only ever sent to this machine's voda.
 """
 
 import ssl
@@ -12,14 +12,14 @@ import msgspec
 from msgspec import Struct
 
 from voda import config
-from voda.cli.options import Where
+from voda.cli.options import ServerOptions
 from voda.domain.errors import InvalidInput, NotFound
 
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
-class _Published(Struct):
-    """What of server.json is needed here."""
+class _ServerFile(Struct):
+    """The fields of server.json that are needed here."""
 
     url: str = ""
     certificate: str = ""
@@ -27,12 +27,12 @@ class _Published(Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A server and how to speak with it."""
+    """A server, and how to reach it."""
 
     url: str
     """Without a slash at its end."""
     token: str
-    told_by: str
+    source: str
     """Where the address comes from, for messages."""
     tls: ssl.SSLContext | None = None
 
@@ -42,20 +42,20 @@ class Target:
         return urlsplit(self.url).hostname in _LOOPBACK
 
 
-def target(where: Where) -> Target:
+def target(where: ServerOptions) -> Target:
     """Return the server: the one named, else VODA_SERVER's, else the one that runs on the data folder.
 
     Raises:
-        NotFound: none is named, and none runs here.
-        InvalidInput: what names it cannot be read.
+        NotFound: no server is named, and none runs here.
+        InvalidInput: the address or a file cannot be used.
     """
     home = where.home or config.home_folder()
-    here = _published(home / "server.json")
-    # Who names a folder means the voda that works on it.
+    here = _server_file(home / "server.json")
+    # --home means the voda that works on that folder.
     if named := where.server or ("" if where.home else config.server_url()):
-        url, told_by = _url(named), "--server" if where.server else "VODA_SERVER"
+        url, source = _url(named), "--server" if where.server else "VODA_SERVER"
     elif here.url:
-        url, told_by = _url(here.url), str(home / "server.json")
+        url, source = _url(here.url), str(home / "server.json")
     else:
         raise NotFound(
             f"no voda is running here (looked for {home / 'server.json'}); start one with `voda up`, or name one"
@@ -66,13 +66,13 @@ def target(where: Where) -> Target:
     if not token and is_ours:
         token = _read(home / "admin.token").strip()
     trusted = str(where.ca or "") or config.certificate() or (here.certificate if is_ours else "")
-    return Target(url=url, token=token, told_by=told_by, tls=_tls(url, trusted))
+    return Target(url=url, token=token, source=source, tls=_tls(url, trusted))
 
 
-def _published(file: Path) -> _Published:
+def _server_file(file: Path) -> _ServerFile:
     text = _read(file)
     try:
-        return msgspec.json.decode(text, type=_Published) if text else _Published()
+        return msgspec.json.decode(text, type=_ServerFile) if text else _ServerFile()
     except msgspec.MsgspecError as error:
         raise InvalidInput(f"{file} is not what `voda up` writes ({error}); name the server with --server") from error
 
@@ -84,7 +84,7 @@ def _read(file: Path) -> str:
         return ""
     except PermissionError as error:
         raise InvalidInput(
-            f"{file} belongs to somebody else's voda; ask for a token and give --server and --token"
+            f"{file} belongs to another user's voda; ask that user for a token and pass --server and --token"
         ) from error
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{file} is not what `voda up` writes; name the server with --server") from error
@@ -98,7 +98,9 @@ def _url(text: str) -> str:
     except ValueError:
         is_good = False
     if not is_good:
-        raise InvalidInput(f"{text[:200]!r} is no address of a server: expected http://HOST:PORT or https://HOST:PORT")
+        raise InvalidInput(
+            f"{text[:200]!r} is not the address of a server: expected http://HOST:PORT or https://HOST:PORT"
+        )
     return url.rstrip("/")
 
 
@@ -118,8 +120,8 @@ def _tls(url: str, trusted: str) -> ssl.SSLContext | None:
         context.load_verify_locations(trusted)
     except OSError as error:
         raise InvalidInput(f"{trusted} cannot be used as a certificate to trust: {error.strerror or error}") from error
-    # The certificate itself may be named, and not who signed it.
+    # The file may hold the certificate itself instead of its issuer.
     context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
-    # No certificate of a login node names its loopback address.
+    # Certificates rarely name a loopback address.
     context.check_hostname = urlsplit(url).hostname not in _LOOPBACK
     return context

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voda.cli.log.files import ARCHIVE, Output
-from voda.cli.progress import bar
-from voda.cli.run_async import awaited
+from voda.cli.execution import progress_bar, run_async
+from voda.cli.log.files import ARCHIVE, ReportOutput
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from voda.log.archive.retention import Retained
+    from voda.log.archive.retention import ArchiveResult
     from voda.log.durable_store import DurableStore
 
 
@@ -31,7 +30,9 @@ def archive(
     before: Annotated[
         int | None, typer.Option("--before", min=1, metavar="POSITION", help="Keep the events from this position on.")
     ] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TEXT,
+    output: Annotated[
+        ReportOutput, typer.Option("--output", "-o", help="For people or for programs.")
+    ] = ReportOutput.TEXT,
 ) -> None:
     """Move a log's old events to files, from which they are still read; the log itself forgets them.
 
@@ -40,17 +41,18 @@ def archive(
 
     Example: voda log archive voda.db /archive/voda --keep 30d
     """
-    from voda.log.factory import shown
+    from voda.log.factory import display_name
 
     if bool(keep) == (before is not None):
         raise InvalidInput("expected --keep SPAN or --before POSITION: how much of the log is to stay")
-    retained, wanted = awaited(_archive(log, folder, _span_s(keep) if keep else None, before))
-    if output is Output.JSON:
+    retained, wanted = run_async(_archive(log, folder, _span_s(keep) if keep else None, before))
+    if output is ReportOutput.JSON:
         import msgspec
 
-        print(msgspec.json.encode({"log": shown(log), **msgspec.structs.asdict(retained)}).decode())
+        print(msgspec.json.encode({"log": display_name(log), **msgspec.structs.asdict(retained)}).decode())
         return
-    print(f"{shown(log)}: {retained.events:,} events archived; it has {retained.base + 1:,} to {retained.position:,}")
+    name, first = display_name(log), retained.base + 1
+    print(f"{name}: {retained.events:,} events archived; it has {first:,} to {retained.position:,}")
     if retained.base < wanted:
         print(f"those up to {wanted:,} can follow once there is a snapshot newer than that of {retained.base:,}")
 
@@ -66,10 +68,10 @@ def snapshot(
 
     Example: voda log snapshot voda.db
     """
-    from voda.log.factory import shown
+    from voda.log.factory import display_name
 
-    position = awaited(_snapshot(log, archive))
-    print(f"{shown(log)}: a snapshot of position {position:,} is there")
+    position = run_async(_snapshot(log, archive))
+    print(f"{display_name(log)}: a snapshot of position {position:,} is there")
 
 
 def _refuse_missing(log: str) -> None:
@@ -81,10 +83,10 @@ def _refuse_missing(log: str) -> None:
 
 
 def _span_s(text: str) -> float:
-    from voda.timetravel.moment import BeforeLast, parsed
+    from voda.timetravel.moment import BeforeLast, parse_moment
 
     try:
-        moment = parsed(f"-{text}")
+        moment = parse_moment(f"-{text}")
     except InvalidInput:
         moment = None
     if not isinstance(moment, BeforeLast):
@@ -92,12 +94,12 @@ def _span_s(text: str) -> float:
     return moment.span_s
 
 
-async def _archive(log: str, folder: Path, keep_s: float | None, before: int | None) -> "tuple[Retained, int]":
+async def _archive(log: str, folder: Path, keep_s: float | None, before: int | None) -> "tuple[ArchiveResult, int]":
     """Archive, and return what it came to and the position up to which it was asked for."""
     from voda.clock import SystemClock
     from voda.log.archive.retention import archive_log, behind_snapshots, older_than
     from voda.log.factory import open_store
-    from voda.projections.job_registry import Roster
+    from voda.projections.job_registry import JobRegistry
     from voda.projections.live import Live
 
     _refuse_missing(log)
@@ -108,9 +110,9 @@ async def _archive(log: str, folder: Path, keep_s: float | None, before: int | N
         else:
             assert keep_s is not None, "one of both is given"
             wanted = await older_than(store, SystemClock().now() - keep_s)
-        needed = {Live.FORMAT: Live().load, Roster.FORMAT: Roster().load}
+        needed = {Live.FORMAT: Live().load, JobRegistry.FORMAT: JobRegistry().load}
         until = min(wanted, await behind_snapshots(store, needed))
-        with bar("archive") as progress:
+        with progress_bar("archive") as progress:
             return await archive_log(store, folder, until=until, progress=progress), wanted
     finally:
         await store.close()
@@ -119,17 +121,17 @@ async def _archive(log: str, folder: Path, keep_s: float | None, before: int | N
 async def _snapshot(log: str, folder: Path | None) -> int:
     from voda import config
     from voda.controller.follower import catch_up, take_snapshot
-    from voda.log.archive.archive_backed_store import ArchivedStore
+    from voda.log.archive.archive_backed_store import ArchiveBackedStore
     from voda.log.factory import open_store
-    from voda.projections.job_registry import Roster
+    from voda.projections.job_registry import JobRegistry
     from voda.projections.live import Live
 
     _refuse_missing(log)
     opened = await open_store(log)
     try:
-        store = ArchivedStore(opened, folder or config.archive())
+        store = ArchiveBackedStore(opened, folder or config.archive())
         end = await store.position()
-        for projection in (Live(), Roster()):
+        for projection in (Live(), JobRegistry()):
             # From the first event on: whoever asks may not trust the snapshots that are there.
             await catch_up(store, [projection], after=0, until=end)
             await take_snapshot(store, projection, end)

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voda.cli.log.files import ARCHIVE, LOG, Output, exported_file, new_store, refuse_to_replace, whole_log
-from voda.cli.progress import bar
-from voda.cli.run_async import awaited
+from voda.cli.execution import progress_bar, run_async
+from voda.cli.log.files import ARCHIVE, LOG, ReportOutput, exported_file, new_store, refuse_to_replace, whole_log
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from voda.log.archive.copy import Copied
-    from voda.log.store import EventStore
+    from voda.log.archive.copy import CopyResult
 
 _PLACE = "An SQLite file, or a postgresql:// or nats:// URL: nothing yet, or empty."
 _FILES = (".jsonl", ".jsonl.gz")
@@ -35,7 +33,9 @@ def copy(
     target: Annotated[str, typer.Argument(metavar="TO", help="A log to make, or one that was copied before.")],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is appended, until Ctrl-C.")] = False,
     archive: Annotated[Path | None, typer.Option("--archive", help=ARCHIVE)] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TEXT,
+    output: Annotated[
+        ReportOutput, typer.Option("--output", "-o", help="For people or for programs.")
+    ] = ReportOutput.TEXT,
 ) -> None:
     """Copy a log to another store, event by event, byte for byte; run it again to go on after an interruption.
 
@@ -43,9 +43,9 @@ def copy(
 
     Example: voda log copy voda.db postgresql://voda@db.example/voda
     """
-    from voda.log.factory import shown
+    from voda.log.factory import display_name
 
-    _tell(awaited(_copy(source, target, follow, archive)), shown(target), "copied", output)
+    _tell(run_async(_copy(source, target, follow, archive)), display_name(target), "copied", output)
 
 
 def backup(  # noqa: PLR0913 - a command's options are its parameters
@@ -57,7 +57,9 @@ def backup(  # noqa: PLR0913 - a command's options are its parameters
     ] = None,
     archive: Annotated[Path | None, typer.Option("--archive", help=ARCHIVE)] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
-    output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TEXT,
+    output: Annotated[
+        ReportOutput, typer.Option("--output", "-o", help="For people or for programs.")
+    ] = ReportOutput.TEXT,
 ) -> None:
     """Back up a log, which may be in use: its events up to now, each proven.
 
@@ -72,7 +74,7 @@ def backup(  # noqa: PLR0913 - a command's options are its parameters
     if is_file and to_position is not None:
         raise InvalidInput(f"{target}: --to-position is for folders; a file holds all of the log")
     work = _export(log, target, archive) if is_file else _back_up(log, target, archive, to_position)
-    _tell(awaited(work), str(target), "backed up", output)
+    _tell(run_async(work), str(target), "backed up", output)
 
 
 def restore(
@@ -81,23 +83,25 @@ def restore(
     to_position: Annotated[
         int | None, typer.Option("--to-position", min=1, metavar="POSITION", help="Leave out what came later.")
     ] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TEXT,
+    output: Annotated[
+        ReportOutput, typer.Option("--output", "-o", help="For people or for programs.")
+    ] = ReportOutput.TEXT,
 ) -> None:
     """Make a log from a backup: all of it, proven, or nothing.
 
     Example: voda log restore /backup/voda voda.db
     """
-    from voda.log.factory import shown
+    from voda.log.factory import display_name
 
     if not source.exists():
         raise InvalidInput(f"{source}: there is no such backup")
-    restored = awaited((_restore_folder if source.is_dir() else _restore_file)(source, log, to_position))
-    _tell(restored, shown(log), "restored", output)
+    restored = run_async(restore_segments(source, log, to_position, "restore"))
+    _tell(restored, display_name(log), "restored", output)
     print(_OLDER, file=sys.stderr)
 
 
-def _tell(copied: "Copied", where: str, done: str, output: Output) -> None:
-    if output is Output.JSON:
+def _tell(copied: "CopyResult", where: str, done: str, output: ReportOutput) -> None:
+    if output is ReportOutput.JSON:
         import msgspec
 
         print(msgspec.json.encode({"to": where, **msgspec.structs.asdict(copied)}).decode())
@@ -105,55 +109,43 @@ def _tell(copied: "Copied", where: str, done: str, output: Output) -> None:
     print(f"{where}: {copied.events:,} events {done}; the last is {copied.position:,}, {copied.hash or 'none'}")
 
 
-async def _copy(source: str, target: str, follow: bool, archive: Path | None) -> "Copied":
+async def _copy(source: str, target: str, follow: bool, archive: Path | None) -> "CopyResult":
     from voda.log.archive.copy import copy_log
 
     async with whole_log(source, archive) as store, new_store(target) as new:
-        with bar("copy") as progress:
+        with progress_bar("copy") as progress:
             return await copy_log(store, new, follow=follow, progress=progress)
 
 
-async def _back_up(log: str, folder: Path, archive: Path | None, until: int | None) -> "Copied":
+async def _back_up(log: str, folder: Path, archive: Path | None, until: int | None) -> "CopyResult":
     from voda.log.archive.copy import back_up
 
     async with whole_log(log, archive, until=until) as store:
-        with bar("backup") as progress:
+        with progress_bar("backup") as progress:
             return await back_up(store, folder, until=until, progress=progress)
 
 
-async def _export(log: str, file: Path, archive: Path | None) -> "Copied":
-    from voda.log.archive.export import export_log
+async def _export(log: str, file: Path, archive: Path | None) -> "CopyResult":
+    from voda.log.archive.copy import export_log
 
     async with whole_log(log, archive) as store:
-        with exported_file(file) as opened, bar("backup") as progress:
-            events = await export_log(store, opened, progress=progress)
-        return await _copied(store, events)
+        with exported_file(file) as opened, progress_bar("backup") as progress:
+            return await export_log(store, opened, progress=progress)
 
 
-async def _restore_folder(source: Path, log: str, until: int | None) -> "Copied":
+async def restore_segments(source: Path, log: str, until: int | None, what: str) -> "CopyResult":
+    """Make a log from a folder of segments or an exported file.
+
+    Args:
+        source: the folder or file.
+        log: path or URL of an empty log, or of one to make.
+        until: last position to take; None = all.
+        what: title of the progress bar.
+    """
     from voda.log.archive.copy import restore_archive
-    from voda.log.factory import opened_archive
+    from voda.log.factory import open_archive
 
-    archive = opened_archive(source)
+    archive = open_archive(source)
     async with new_store(log) as store:
-        with bar("restore") as progress:
-            await restore_archive(archive, store, until=until, progress=progress)
-        return await _copied(store, await store.position())
-
-
-async def _restore_file(source: Path, log: str, until: int | None) -> "Copied":
-    from voda.log.archive.export import import_log, open_export
-
-    with open_export(source) as file:
-        async with new_store(log) as store:
-            with bar("restore") as progress:
-                events = await import_log(file, store, until=until, progress=progress)
-            return await _copied(store, events)
-
-
-async def _copied(store: "EventStore", events: int) -> "Copied":
-    from voda.log.archive.common_prefix import event_at
-    from voda.log.archive.copy import Copied
-
-    last = await event_at(store, events)
-    return Copied(position=events, events=events, hash=last.hash if last else "")
+        with progress_bar(what) as progress:
+            return await restore_archive(archive, store, until=until, progress=progress)

@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 
 LOG = "An SQLite file, a folder of segments, an exported .jsonl file, or a postgresql:// or nats:// URL."
 ARCHIVE = "Folder of the log's archive; by default VODA_ARCHIVE, else where the log was archived to."
-_LEVEL = 4
 
 
-class Output(enum.StrEnum):
+class ReportOutput(enum.StrEnum):
     """How a result is printed."""
 
     TEXT = "text"
@@ -59,7 +58,7 @@ async def whole_log(log: str, archive: Path | None, *, until: int | None = None)
     Raises:
         LogDamaged: its end was lost; with `until`, only where that is lost too.
     """
-    from voda.log.factory import open_log, refuse_cut, shown
+    from voda.log.factory import display_name, open_log, refuse_cut
 
     store = await open_log(log, archive=archive)
     try:
@@ -68,7 +67,7 @@ async def whole_log(log: str, archive: Path | None, *, until: int | None = None)
         except LogDamaged as error:
             lost = error.position
             if until is None or (lost is not None and until >= lost):
-                raise LogDamaged(f"{error}{_rescue(shown(log), lost)}", lost) from error
+                raise LogDamaged(f"{error}{_rescue(display_name(log), lost)}", lost) from error
         yield store
     finally:
         await store.close()
@@ -102,7 +101,8 @@ def refuse_to_replace(output: Path, log: str, force: bool) -> None:
 @contextmanager
 def exported_file(output: Path | None) -> Iterator[BinaryIO]:
     """Open the file under another name, and give it its own only when it is complete."""
-    from voda.log.archive.archive import sync
+    from voda.fsync import sync
+    from voda.log.archive.segment import GZIP_LEVEL
 
     if output is None:
         yield sys.stdout.buffer
@@ -113,7 +113,7 @@ def exported_file(output: Path | None) -> Iterator[BinaryIO]:
         with part.open("wb") as file:
             if output.suffix == ".gz":
                 # No time and no name in it: the same log makes the same file.
-                with gzip.GzipFile("", "wb", _LEVEL, file, mtime=0) as packed:
+                with gzip.GzipFile("", "wb", GZIP_LEVEL, file, mtime=0) as packed:
                     yield cast(BinaryIO, packed)
             else:
                 yield file

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from voda.log.store import EventStore
-    from voda.timetravel.moment import Place
+    from voda.timetravel.moment import LogPlace
 
 LOG = "An SQLite file, an exported .jsonl file, or a postgresql:// or nats:// URL."
 MOMENT = (
@@ -17,7 +17,7 @@ MOMENT = (
 EMPTY = "The log is empty: nothing has happened yet."
 
 
-class Output(enum.StrEnum):
+class LogOutput(enum.StrEnum):
     """How a result is printed."""
 
     TABLE = "table"
@@ -32,7 +32,7 @@ def is_log(text: str) -> bool:
 
 
 @asynccontextmanager
-async def opened(log: str) -> "AsyncIterator[EventStore]":
+async def open_log(log: str) -> "AsyncIterator[EventStore]":
     """Open a log for reading, and close it at the end of the block; of a lost end only a warning is given."""
     from voda.domain.errors import LogDamaged
     from voda.log.factory import open_log, refuse_cut
@@ -49,8 +49,8 @@ async def opened(log: str) -> "AsyncIterator[EventStore]":
         await store.close()
 
 
-async def place_of(store: "EventStore", moment: str) -> "Place":
+async def place_of(store: "EventStore", moment: str) -> "LogPlace":
     """Return the place of a moment as the user wrote it; of the log's end where nothing was written."""
-    from voda.timetravel.moment import At, find, parsed
+    from voda.timetravel.moment import AtPosition, find, parse_moment
 
-    return await find(store, parsed(moment) if moment else At(await store.position()))
+    return await find(store, parse_moment(moment) if moment else AtPosition(await store.position()))

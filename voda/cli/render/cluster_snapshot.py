@@ -13,26 +13,26 @@ from voda.timetravel.moment import rfc3339
 
 if TYPE_CHECKING:
     from voda.projections.learning import Accuracy
-    from voda.timetravel.snapshot_tables import JobRow, NodeRow, Scene
+    from voda.timetravel.snapshot_tables import ClusterSnapshot, JobRow, NodeRow
 
 _LEGEND = "size: replicas/min-max (>planned); served: GPU hours; prio: priority/queue"
 
 
-def scene_tables(scene: "Scene") -> RenderableType:
-    """Return who holds what, and how far every job is."""
+def snapshot_tables(scene: "ClusterSnapshot") -> RenderableType:
+    """Return the tables of nodes and jobs at one moment."""
     parts: list[RenderableType] = [Text(_title(scene)), _nodes(scene.nodes), _jobs(scene.jobs, scene.at)]
     return Group(*parts, Text(_LEGEND)) if scene.jobs else Group(*parts)
 
 
 def accuracy_table(accuracy: "Mapping[str, Accuracy]") -> RenderableType:
-    """Return how far the work of finished jobs was from what was predicted when they were submitted."""
+    """Return how far predictions at submission were from the measured work of finished jobs."""
     table = _table("kind of job", "predicted", "mean error")
     for category, one in accuracy.items():
         table.add_row(Text(category), counted(one.jobs, "job"), f"{one.mean_error:.0%}")
     return Group(Text("Time of an epoch on one replica, predicted at submission against measured:"), table)
 
 
-def _title(scene: "Scene") -> str:
+def _title(scene: "ClusterSnapshot") -> str:
     used = sum(sum(node.held_gpus.values()) for node in scene.nodes)
     return (
         f"Pool {scene.pool} at position {scene.position}, {rfc3339(scene.at, decimals=0)}: {used} of"
@@ -69,14 +69,14 @@ def _jobs(jobs: "Sequence[JobRow]", at: float) -> Table:
             f"{job.priority}/{job.queue_level}",
         )
     if not jobs:
-        table.add_row("no live job")
+        table.add_row("no live jobs")
     return table
 
 
 def _table(*heads: str) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for index, head in enumerate(heads):
-        # Names give way where the terminal is narrow; figures never do.
+        # On a narrow terminal names are folded, figures never.
         is_text = index == 0 or head in ("held by", "phase")
         table.add_column(head, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold")
     return table

@@ -1,4 +1,4 @@
-"""Why a job has what it has, in lines for a terminal of 80 columns."""
+"""Explains a job in lines for a terminal of 80 columns: why it has its GPUs, or why it waits."""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -15,41 +15,41 @@ from voda.events.event_text import per_node
 from voda.simulator.report.units import counted, span
 from voda.timetravel.moment import rfc3339
 
-Told = Callable[[datetime], str]
-"""Tells an instant."""
+FormatInstant = Callable[[datetime], str]
+"""Formats an instant."""
 
 
 def in_utc(instant: datetime) -> str:
-    """Return an instant as a log tells it: 2026-01-31T12:00:00Z."""
+    """Return an instant in UTC: 2026-01-31T12:00:00Z."""
     return rfc3339(instant.timestamp(), decimals=0)
 
 
-def explanation_text(told: ExplanationView, when: Told = in_utc) -> RenderableType:
-    """Return the explanation in words, and the last decisions on the job as a table."""
-    lines = _story(told.ended, told.reason, when) if told.ended else _present(told, when)
-    parts: list[RenderableType] = [Text(_head(told, when), style="bold")]
+def explanation_text(explanation: ExplanationView, when: FormatInstant = in_utc) -> RenderableType:
+    """Return the explanation in sentences, and the recent decisions as a table."""
+    lines = _story(explanation.ended, explanation.reason, when) if explanation.ended else _present(explanation, when)
+    parts: list[RenderableType] = [Text(_head(explanation, when), style="bold")]
     parts += [Padding(Text(plain(line)), (0, 0, 0, 2)) for line in lines]
-    if told.decisions:
-        parts += [Text("\nLast decisions on it"), decisions_table(told.decisions, when)]
+    if explanation.decisions:
+        parts += [Text("\nRecent decisions"), decisions_table(explanation.decisions, when)]
     return Group(*parts)
 
 
-def outlook(told: ExplanationView, when: Told = in_utc) -> Iterator[str]:
-    """Yield what keeps the job waiting and what would help, a sentence each."""
-    if told.queue_position:
-        queue = f", queue {told.queue_level}" if told.queue_level else ""
-        yield f"it is number {told.queue_position} of {told.queue_length} that wait{queue}"
-    if told.shortage:
-        yield _shortage(told.shortage)
-    if told.expected_start_at is not None:
-        wait = span(max(0.0, (told.expected_start_at - told.at).total_seconds()))
-        yield f"expected to start at {when(told.expected_start_at)} (in {wait}), if nothing more comes"
-    for suggestion in told.suggestions:
+def outlook(explanation: ExplanationView, when: FormatInstant = in_utc) -> Iterator[str]:
+    """Yield what the job waits for and what would help, one sentence each."""
+    if explanation.queue_position:
+        queue = f", queue {explanation.queue_level}" if explanation.queue_level else ""
+        yield f"it is number {explanation.queue_position} of {explanation.queue_length} waiting jobs{queue}"
+    if explanation.shortage:
+        yield _shortage(explanation.shortage)
+    if explanation.expected_start_at is not None:
+        wait = span(max(0.0, (explanation.expected_start_at - explanation.at).total_seconds()))
+        yield f"expected to start at {when(explanation.expected_start_at)} (in {wait}), if no more jobs are submitted"
+    for suggestion in explanation.suggestions:
         yield f"-> {suggestion}"
 
 
-def decisions_table(decisions: Sequence[DecisionView], when: Told = in_utc) -> Table:
-    """Return the plans that were about a job, one a row."""
+def decisions_table(decisions: Sequence[DecisionView], when: FormatInstant = in_utc) -> Table:
+    """Return the plans that concerned a job, one per row."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for index, head in enumerate(("time", "pos.", "size", "reason", "after")):
         table.add_column(head, justify="right" if index in (1, 2) else "left", no_wrap=index < 3, overflow="fold")
@@ -65,48 +65,50 @@ def decisions_table(decisions: Sequence[DecisionView], when: Told = in_utc) -> T
     return table
 
 
-def _head(told: ExplanationView, when: Told) -> str:
-    phase = "Waiting (preempted)" if told.is_preempted else str(told.phase)
-    since_s = max(0.0, (told.at - told.since).total_seconds())
-    return f"{told.job_id}: {phase} since {when(told.since)} ({span(since_s)})"
+def _head(job: ExplanationView, when: FormatInstant) -> str:
+    phase = "Waiting (preempted)" if job.is_preempted else str(job.phase)
+    since_s = max(0.0, (job.at - job.since).total_seconds())
+    return f"{job.job_id}: {phase} since {when(job.since)} ({span(since_s)})"
 
 
-def _present(told: ExplanationView, when: Told) -> Iterator[str]:
-    gpus = "" if told.gpus_per_replica == 1 else f" of {counted(told.gpus_per_replica, 'GPU')} each"
-    yield f"at position {told.position}, {when(told.at)}; policy {told.policy}, placer {told.placer}"
+def _present(job: ExplanationView, when: FormatInstant) -> Iterator[str]:
+    gpus = "" if job.gpus_per_replica == 1 else f" of {counted(job.gpus_per_replica, 'GPU')} each"
+    decided_by = f"policy {job.policy}, placer {job.placer}"
+    yield f"at position {job.position}, {when(job.at)}; {decided_by}"
     yield (
-        f"has {counted(len(told.nodes), 'replica')}{gpus}: {per_node(told.nodes)};"
-        f" asked for {told.min_replicas} to {told.max_replicas}, wishes {told.requested_replicas}"
+        f"has {counted(len(job.nodes), 'replica')}{gpus}: {per_node(job.nodes)};"
+        f" minimum {job.min_replicas}, maximum {job.max_replicas}, requested {job.requested_replicas}"
     )
-    if told.planned != told.nodes:
-        yield f"the plan in force gives it {counted(len(told.planned), 'replica')}: {per_node(told.planned)}"
-    yield f"why: {told.reason or 'no plan has considered it yet'}"
-    if told.next != told.planned:
-        yield f"a plan decided now would give it {counted(len(told.next), 'replica')}: {per_node(told.next)}"
-    yield from outlook(told, when)
+    if job.planned != job.nodes:
+        yield f"the plan in force gives it {counted(len(job.planned), 'replica')}: {per_node(job.planned)}"
+    yield f"why: {job.reason or 'no plan has considered this job yet'}"
+    if job.next != job.planned:
+        yield f"a plan decided now would give it {counted(len(job.next), 'replica')}: {per_node(job.next)}"
+    yield from outlook(job, when)
 
 
 def _shortage(short: ShortageView) -> str:
-    wishes = f" (wishes {short.wishes_gpus})" if short.wishes_gpus > short.needs_gpus else ""
+    wishes = f" (requested {short.wishes_gpus})" if short.wishes_gpus > short.needs_gpus else ""
     return (
         f"needs {counted(short.needs_gpus, 'GPU')}{wishes}; of {short.capacity_gpus}, {short.free_gpus} are left"
-        f" (at most {short.largest_free_gpus} on one node), the others go to {counted(short.jobs_served, 'job')}"
+        f" (at most {short.largest_free_gpus} on one node), the rest goes to {counted(short.jobs_served, 'job')}"
     )
 
 
-def _story(ended: EndedJobView, why: str, when: Told) -> Iterator[str]:
+def _story(ended: EndedJobView, why: str, when: FormatInstant) -> Iterator[str]:
     yield f"submitted {when(ended.submitted_at)}, {ended.outcome} after {span(ended.jct_s)}"
     if why:
         yield f"why: {why}"
     if ended.started_at is None:
-        yield "it never had a worker"
+        yield "no worker ever ran"
         return
     waited_s = (ended.started_at - ended.submitted_at).total_seconds()
-    yield f"waited {span(waited_s)} for its first start, {span(ended.queueing_s)} in all; ran {span(ended.running_s)}"
+    waits = f"waited {span(waited_s)} before its first start, {span(ended.queueing_s)} in all"
+    yield f"{waits}; ran {span(ended.running_s)}"
     yield (
         f"used {ended.gpu_s / 3600:.2f} GPU-hours; {counted(ended.starts, 'start')},"
         f" {counted(ended.resizes, 'resize')}, {counted(ended.migrations, 'migration')}"
         f" ({counted(ended.workers_moved, 'worker')} moved)"
     )
     if ended.was_spanning:
-        yield "its workers sat on several nodes for part of the time"
+        yield "its workers spanned several nodes for part of the time"

@@ -1,6 +1,6 @@
 """One job in full, for a terminal of 80 columns.
 
-Rule: what cannot be learned (output that the caller may not read, an explanation) is left out, and the rest is shown.
+Rule: what the caller may not read (output, an explanation) is left out; the rest is shown.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,8 +15,8 @@ from rich.text import Text
 from voda.api.schemas.explanations import ExplanationView
 from voda.api.schemas.jobs import JobView
 from voda.cli.http import job_logs
-from voda.cli.http.client import Client, decoded, path
-from voda.cli.http.remote_log import Seen, ServerLog
+from voda.cli.http.client import Client, decode, resource_path
+from voda.cli.http.remote_log import RemoteEvent, RemoteLog
 from voda.cli.render.explanation import decisions_table, outlook
 from voda.cli.render.job_text import forecast, has_ended, progress, ran_s, state_text, waited_s
 from voda.cli.render.stdout import plain
@@ -27,33 +27,33 @@ from voda.simulator.report.units import counted
 
 _EVENTS = 8
 _QUIET = {"job.progressed", "plan.adopted", "job.priority_changed"}
-"""Event types that are many, or told elsewhere in the description."""
+"""Event types that are frequent, or shown elsewhere in the description."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """What the server tells about a job beside the job itself."""
+class JobContext:
+    """What the description shows beside the job itself."""
 
     explanation: ExplanationView | None
-    events: Sequence[Seen]
+    events: Sequence[RemoteEvent]
     """The last ones, oldest first."""
     replicas: Sequence[str] | None
-    """That have printed something; None = not for this caller."""
+    """Replicas that printed something; None = the caller may not read output."""
 
 
-async def told_of(client: Client, job: JobView) -> Told:
-    """Return what else is known of a job."""
+async def load_context(client: Client, job: JobView) -> JobContext:
+    """Fetch what the description shows beside the job itself."""
     types = [kind for kind in TYPES if kind not in _QUIET]
-    log = ServerLog(client, {"job": job.job_id, "type": types})
+    log = RemoteLog(client, {"job": job.job_id, "type": types})
     events = [seen async for seen in log.between(0, await log.position())]
-    return Told(
+    return JobContext(
         explanation=await _explanation(client, job), events=events[-_EVENTS:], replicas=await _replicas(client, job)
     )
 
 
 async def _explanation(client: Client, job: JobView) -> ExplanationView | None:
     try:
-        return decoded(await client.get(path("jobs", job.job_id, "explain")), ExplanationView)
+        return decode(await client.get(resource_path("jobs", job.job_id, "explain")), ExplanationView)
     except PermanentError:
         return None
 
@@ -65,39 +65,39 @@ async def _replicas(client: Client, job: JobView) -> Sequence[str] | None:
         return None
 
 
-def description(job: JobView, told: Told, at: datetime) -> RenderableType:
+def description(job: JobView, context: JobContext, at: datetime) -> RenderableType:
     """Return the job in full.
 
     Args:
         job: as it is now.
-        told: what else is known.
-        at: now, in the reader's zone.
+        context: what else the description shows.
+        at: now, in the reader's time zone.
     """
     facts = Table.grid(padding=(0, 2, 0, 0))
     facts.add_column(no_wrap=True, style="bold")
     facts.add_column(overflow="fold")
-    for name, value in _facts(job, told, at):
+    for name, value in _facts(job, context, at):
         facts.add_row(name, value if isinstance(value, Text) else Text(plain(value)))
     parts: list[RenderableType] = [facts]
-    if told.explanation and told.explanation.decisions:
+    if context.explanation and context.explanation.decisions:
         parts += [
-            Text("\nLast decisions on it", style="bold"),
-            decisions_table(told.explanation.decisions, lambda instant: full(instant, at)),
+            Text("\nRecent decisions", style="bold"),
+            decisions_table(context.explanation.decisions, lambda instant: full(instant, at)),
         ]
-    if told.events:
-        parts += [Text("\nLast events", style="bold"), Padding(_events(told.events, at), (0, 0, 0, 2))]
+    if context.events:
+        parts += [Text("\nRecent events", style="bold"), Padding(_events(context.events, at), (0, 0, 0, 2))]
     return Group(*parts)
 
 
-def _facts(job: JobView, told: Told, at: datetime) -> Iterator[tuple[str, str | Text]]:
+def _facts(job: JobView, context: JobContext, at: datetime) -> Iterator[tuple[str, str | Text]]:
     yield "Job", job.job_id if job.name == job.job_id else f"{job.job_id} (submitted as {job.name})"
     yield "State", _state(job, at)
     yield "Of", _origin(job)
     yield "Replicas", _size(job)
     if job.reason or not has_ended(job):
-        yield "Why", job.reason or "no plan has considered it yet"
-    if told.explanation and not has_ended(job):
-        yield from (("", sentence) for sentence in _outlook(told.explanation))
+        yield "Why", job.reason or "no plan has considered this job yet"
+    if context.explanation and not has_ended(job):
+        yield from (("", sentence) for sentence in _outlook(context.explanation))
     yield "Progress", _progress(job, at)
     if expected := forecast(job, at):
         yield "Forecast", expected
@@ -108,14 +108,14 @@ def _facts(job: JobView, told: Told, at: datetime) -> Iterator[tuple[str, str | 
         yield "Ended", f"{full(job.finished_at, at)} ({since(job.finished_at, at)} ago)"
     yield "Time", f"waited {short(waited_s(job, at))}, ran {short(ran_s(job, at))}, {job.gpu_s / 3600:.2f} GPU-hours"
     yield "Changes", _changes(job)
-    if told.replicas is not None:
-        yield "Output", _output(job, told.replicas)
+    if context.replicas is not None:
+        yield "Output", _output(job, context.replicas)
 
 
 def _state(job: JobView, at: datetime) -> Text:
     text = state_text(job)
     if job.is_preempted:
-        text.append(": it ran, was halted, and waits to go on")
+        text.append(": it ran, was halted, and waits to resume")
     return text
 
 
@@ -132,11 +132,13 @@ def _size(job: JobView) -> str:
     planned = ""
     if job.planned_replicas != job.replicas and not has_ended(job):
         planned = f"; the plan gives it {job.planned_replicas}"
-    return f"{has} (asks for {job.min_replicas} to {job.max_replicas}, wishes {job.requested_replicas}){planned}"
+    return (
+        f"{has} (minimum {job.min_replicas}, maximum {job.max_replicas}, requested {job.requested_replicas}){planned}"
+    )
 
 
 def _outlook(told: ExplanationView) -> Iterator[str]:
-    # When it is expected to start is said by the forecast.
+    # The forecast already shows the expected start.
     return (line for line in outlook(told) if not line.startswith("expected"))
 
 
@@ -154,21 +156,19 @@ def _progress(job: JobView, at: datetime) -> str:
 
 
 def _changes(job: JobView) -> str:
-    told = f"{counted(job.resizes, 'resize')}, started again {counted(job.restarts, 'time')}"
-    return f"{told}, {counted(job.failures, 'action')} refused by the cluster" if job.failures else told
+    counts = f"{counted(job.resizes, 'resize')}, started again {counted(job.restarts, 'time')}"
+    return f"{counts}, {counted(job.failures, 'action')} refused by the cluster" if job.failures else counts
 
 
 def _output(job: JobView, names: Sequence[str]) -> str:
     if not names:
-        return (
-            "none any more: it went with the replicas" if job.started_at and job.finished_at else "nothing printed yet"
-        )
+        return "none: it was deleted with the replicas" if job.started_at and job.finished_at else "nothing printed yet"
     others = f" --replica {names[1]}" if len(names) > 1 else ""
     more = f"; {', '.join(names[:6])}{' ...' if len(names) > 6 else ''}" if len(names) > 1 else ""
     return f"voda logs {job.job_id}{f' [{others.strip()}]' if others else ''}{more}"
 
 
-def _events(events: Sequence[Seen], at: datetime) -> Table:
+def _events(events: Sequence[RemoteEvent], at: datetime) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")

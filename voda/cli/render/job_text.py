@@ -1,6 +1,6 @@
-"""What is said of a job in a word or a sentence: state, size, progress, queue, forecast.
+"""A job in a word or a sentence: state, size, progress, queue, forecast.
 
-Rule: pure; a forecast is told as what it is, an expectation.
+Rule: pure; a forecast is worded as an expectation.
 """
 
 from datetime import datetime
@@ -26,12 +26,12 @@ _STYLES = {
 
 
 def has_ended(job: JobView) -> bool:
-    """Return whether nothing more will happen to the job."""
+    """Return whether the job has ended."""
     return job.phase in ENDED
 
 
 def state(job: JobView) -> str:
-    """Return the phase, or what is more telling: Preempted, Canceling."""
+    """Return the phase, or Preempted or Canceling where that says more."""
     if job.is_canceling and not has_ended(job):
         return "Canceling"
     return "Preempted" if job.is_preempted else str(job.phase)
@@ -43,7 +43,7 @@ def state_text(job: JobView) -> Text:
 
 
 def replicas(job: JobView) -> str:
-    """Return current/min/max replicas; `2>3/1/4` where the plan in force gives it another number than it has."""
+    """Return current/min/max replicas; `2>3/1/4` when the plan in force gives it another number."""
     planned = f">{job.planned_replicas}" if job.planned_replicas != job.replicas and not has_ended(job) else ""
     return f"{job.replicas}{planned}/{job.min_replicas}/{job.max_replicas}"
 
@@ -66,7 +66,7 @@ def queue(job: JobView) -> str:
 
 
 def eta(job: JobView, at: datetime) -> str:
-    """Return what comes next, and in how long: `starts 3m`, `ends 12m`; of an ended job, how long ago that was."""
+    """Return the next step and when: `starts 3m`, `ends 12m`; for an ended job, how long ago it ended."""
     if job.finished_at is not None:
         return f"{since(job.finished_at, at)} ago"
     if job.forecast.starts_at is not None:
@@ -75,19 +75,19 @@ def eta(job: JobView, at: datetime) -> str:
 
 
 def waited_s(job: JobView, at: datetime) -> float:
-    """Return the seconds it has been without workers, up to now."""
+    """Return the seconds without workers, up to now."""
     goes_on = not job.replicas and not has_ended(job)
     return job.waiting_s + (max(0.0, (at - job.counted_at).total_seconds()) if goes_on else 0.0)
 
 
 def ran_s(job: JobView, at: datetime) -> float:
-    """Return the seconds it has had workers, up to now."""
+    """Return the seconds with workers, up to now."""
     goes_on = job.replicas and not has_ended(job)
     return job.running_s + (max(0.0, (at - job.counted_at).total_seconds()) if goes_on else 0.0)
 
 
 def forecast(job: JobView, at: datetime) -> str:
-    """Return what is expected of it, as a sentence: `waits: 2nd in the queue; expected to start in 3m (14:05)`."""
+    """Return the forecast as a sentence: `waits: 2nd in the queue; expected to start in 3m (14:05)`."""
     made = job.forecast
     if has_ended(job):
         return ""
@@ -99,12 +99,12 @@ def forecast(job: JobView, at: datetime) -> str:
     number = job.forecast.position
     place = f"waits: {ordinal(number)} in the queue; " if number else ""
     if parts:
-        return f"{place}expected {' and '.join(parts)}, if nobody submits more"
-    return f"{place}nothing can be forecast yet"
+        return f"{place}expected {' and '.join(parts)}, if no more jobs are submitted"
+    return f"{place}no forecast yet"
 
 
 def summary(job: JobView, at: datetime) -> str:
-    """Return the job in one line, for somebody who follows it."""
+    """Return the job in one line."""
     parts = [f"{job.job_id}: {state(job)}"]
     if has_ended(job):
         parts[0] += f" after {short(waited_s(job, at) + ran_s(job, at))}"

@@ -1,4 +1,4 @@
-"""Answers on standard output: as the server sent them, as YAML, or as names; and what is said beside them.
+"""Prints answers on standard output: as the server sent them, as YAML, or as names; and notes on standard error.
 
 Rule: JSON is the server's bytes, unchanged.
 """
@@ -12,14 +12,14 @@ from voda.cli.options import Output
 
 
 def print_bytes(body: bytes) -> None:
-    """Print an answer as it came, with an end of line."""
+    """Print an answer unchanged, with a final newline."""
     sys.stdout.flush()
     sys.stdout.buffer.write(body if body.endswith(b"\n") else body + b"\n")
     sys.stdout.buffer.flush()
 
 
 def print_yaml(body: bytes) -> None:
-    """Print a JSON answer as YAML, its fields in the same order."""
+    """Print a JSON answer as YAML, fields in the same order."""
     import msgspec
     import yaml
 
@@ -27,13 +27,13 @@ def print_yaml(body: bytes) -> None:
 
 
 def print_names(names: Iterable[str]) -> None:
-    """Print a name a line."""
+    """Print one name per line."""
     for name in names:
         print(plain(name), flush=True)
 
 
 def print_answer(body: bytes, output: Output, *, name: str, text: Callable[[], str]) -> None:
-    """Print an answer about one thing as it was asked for; `text` makes the words for people."""
+    """Print an answer about one thing in the requested format; `text` makes the version for people."""
     if output is Output.JSON:
         print_bytes(body)
     elif output is Output.YAML:
@@ -44,18 +44,18 @@ def print_answer(body: bytes, output: Output, *, name: str, text: Callable[[], s
         print(text(), flush=True)
 
 
-def say(sentence: str) -> None:
-    """Tell the user something on standard error, where it does not mix with what was asked for."""
+def note(sentence: str) -> None:
+    """Print a sentence on standard error, where it does not mix with the output."""
     print(f"voda: {plain(sentence)}", file=sys.stderr, flush=True)
 
 
 def console() -> Console:
-    """Return what prints for people: colours on a terminal only, and no word is coloured by guessing."""
+    """Return a console for people: colours on a terminal only, no automatic highlighting."""
     return Console(highlight=False, markup=False, emoji=False)
 
 
 def plain(text: str) -> str:
-    """Return a text of others in which nothing commands the terminal: one line, no control characters."""
+    """Return untrusted text made safe for a terminal: one line, no control characters."""
     return "".join(
         sign if sign.isprintable() else " " if sign.isspace() else "\N{REPLACEMENT CHARACTER}" for sign in text
     )

@@ -11,9 +11,9 @@ from rich.text import Text
 from voda.simulator.report.units import counted, number, percent, span
 
 if TYPE_CHECKING:
-    from voda.simulator.whatif.comparison import Figures, Shift, Verdict
+    from voda.simulator.whatif.comparison import JobShift, RunFigures, WhatIfComparison
 
-_ROWS: "Sequence[tuple[str, Callable[[Figures], float], Callable[[float], str]]]" = (
+_ROWS: "Sequence[tuple[str, Callable[[RunFigures], float], Callable[[float], str]]]" = (
     ("average JCT", lambda run: run.avg_jct_s, span),
     ("median JCT", lambda run: run.p50_jct_s, span),
     ("p90 JCT", lambda run: run.p90_jct_s, span),
@@ -30,7 +30,7 @@ _FAR_OFF = (
 )
 
 
-def verdict_tables(verdict: "Verdict") -> RenderableType:
+def comparison_tables(verdict: "WhatIfComparison") -> RenderableType:
     """Return the three runs side by side, and the jobs for which it matters most."""
     parts: list[RenderableType] = [Text(_title(verdict)), _figures(verdict)]
     if verdict.jobs:
@@ -41,7 +41,7 @@ def verdict_tables(verdict: "Verdict") -> RenderableType:
     return Group(*parts)
 
 
-def _title(verdict: "Verdict") -> str:
+def _title(verdict: "WhatIfComparison") -> str:
     others = f"; {counted(verdict.left_out, 'other job')} did not complete in all three" if verdict.left_out else ""
     return (
         f"What if {verdict.policy} ({verdict.placer}) had decided from position {verdict.position} on:"
@@ -49,7 +49,7 @@ def _title(verdict: "Verdict") -> str:
     )
 
 
-def _figures(verdict: "Verdict") -> Table:
+def _figures(verdict: "WhatIfComparison") -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("\n")
     for head in (
@@ -66,7 +66,7 @@ def _figures(verdict: "Verdict") -> Table:
     return table
 
 
-def _model_error(verdict: "Verdict") -> str:
+def _model_error(verdict: "WhatIfComparison") -> str:
     recorded, same = verdict.recorded.avg_jct_s, verdict.resimulated.avg_jct_s
     error = abs(same - recorded) / recorded if recorded else 0.0
     return (
@@ -76,7 +76,7 @@ def _model_error(verdict: "Verdict") -> str:
     )
 
 
-def _shifts(shifts: "Sequence[Shift]", policy: str) -> Table:
+def _shifts(shifts: "Sequence[JobShift]", policy: str) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for index, head in enumerate(("job", "recorded JCT", "re-simulated", policy, "difference")):
         table.add_column(head, justify="right" if index else "left", overflow="fold", no_wrap=bool(index))

@@ -1,6 +1,6 @@
-"""Keys pressed in a terminal, one by one, without Enter.
+"""Reads single keys from a terminal, without Enter.
 
-Rule: the terminal is left as it was found, whatever happens.
+Rule: the terminal's settings are restored, whatever happens.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def keys(pressed: Callable[[str], None]) -> Iterator[None]:
-    """Call `pressed` with each key while the block runs; with none where standard input is no terminal."""
+    """Call `pressed` with each key while the block runs; never, when standard input is not a terminal."""
     if not sys.stdin.isatty():
         yield
         return
@@ -29,7 +29,7 @@ def keys(pressed: Callable[[str], None]) -> Iterator[None]:
         for key in text:
             pressed(key)
 
-    # Ctrl-C still interrupts, as everywhere.
+    # Ctrl-C still interrupts.
     tty.setcbreak(handle)
     loop.add_reader(handle, read)
     try:

@@ -1,6 +1,6 @@
-"""Keeps the screen of `voda top` fresh: asks the server again whenever something happened, and by a timer.
+"""Refreshes the screen of `voda top` whenever something happens, and by a timer.
 
-Rule: a server that is away leaves the last screen, marked as old.
+Rule: while the server is away, the last screen stays, marked as old.
 """
 
 import asyncio
@@ -11,53 +11,53 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from voda.api.schemas.events import EventView
-from voda.cli.http.client import Client, NoAnswer
-from voda.cli.http.remote_log import ServerLog
-from voda.cli.http.sse import Message
+from voda.cli.http.client import Client, ServerUnreachable
+from voda.cli.http.remote_log import RemoteLog
+from voda.cli.http.sse import SseMessage
 from voda.cli.render.stdout import console
 from voda.cli.render.times import now
 from voda.cli.top.keys import keys
-from voda.cli.top.plan_changes import PLANS, Changes
-from voda.cli.top.screen import Scene, frame
-from voda.cli.watch import pages
-from voda.cli.watch.changes import woken
+from voda.cli.top.plan_changes import PLANS, PlanChanges
+from voda.cli.top.screen import ScreenState, frame
+from voda.cli.watch.lists import fetch_jobs, fetch_nodes, fetch_pools
+from voda.cli.watch.refresh import wake_on_change
 from voda.domain.errors import StoreUnavailable
 
 _EVERY_S = 1.0
 _PAUSE_S = 0.35
-"""Between two looks at the least."""
+"""Shortest time between two requests."""
 _JOBS = 200
-"""More fit on no screen."""
+"""No screen shows more."""
 _PRINTED = 10
-"""Changes that are shown where the output is no terminal."""
+"""Changes printed when the output is not a terminal."""
 _REACH = 2_000
-"""Events before now among which the last decisions are looked for."""
+"""Newest events that are searched for recent decisions."""
 
 
-class Top:
-    """The screen, of all pools or of one."""
+class LiveScreen:
+    """The screen, for all pools or one."""
 
     def __init__(self, pool: str) -> None:
         self._pool = pool
-        self._changes = Changes()
-        self._scene: Scene | None = None
+        self._changes = PlanChanges()
+        self._state: ScreenState | None = None
         self._quits = asyncio.Event()
 
     async def run(self, client: Client) -> None:
-        """Show the screen until q is pressed; once where the output is no terminal."""
-        await self._recall(client)
+        """Show the screen until q is pressed; print it once when the output is not a terminal."""
+        await self._load_changes(client)
         screen = console()
         if not screen.is_terminal:
-            scene = await self._look(client)
-            for line in frame(replace(scene, changes=scene.changes[:_PRINTED]), width=None, height=None):
+            state = await self._fetch(client)
+            for line in frame(replace(state, changes=state.changes[:_PRINTED]), width=None, height=None):
                 screen.print(line, soft_wrap=True)
             return
-        await self._look(client)
+        await self._fetch(client)
         with Live(console=screen, screen=True, auto_refresh=False) as live:
             await self._show(client, live, screen)
 
     async def _show(self, client: Client, live: Live, screen: Console) -> None:
-        async with woken(client, every_s=_EVERY_S, seen=self._see) as wait:
+        async with wake_on_change(client, every_s=_EVERY_S, seen=self._on_event) as wait:
 
             def pressed(key: str) -> None:
                 if key in "qQ":
@@ -66,36 +66,36 @@ class Top:
 
             with keys(pressed):
                 while not self._quits.is_set():
-                    scene = await self._look_again(client)
-                    live.update(Group(*frame(scene, width=screen.width, height=screen.height)), refresh=True)
+                    state = await self._refresh(client)
+                    live.update(Group(*frame(state, width=screen.width, height=screen.height)), refresh=True)
                     await asyncio.sleep(_PAUSE_S)
                     await wait()
 
-    async def _recall(self, client: Client) -> None:
-        log = ServerLog(client, {"type": PLANS})
+    async def _load_changes(self, client: Client) -> None:
+        log = RemoteLog(client, {"type": PLANS})
         position = await log.position()
-        self._changes = Changes(is_complete=position <= _REACH)
+        self._changes = PlanChanges(is_complete=position <= _REACH)
         async for seen in log.between(max(0, position - _REACH), position):
             self._changes.add(seen.event)
 
-    def _see(self, message: Message) -> None:
+    def _on_event(self, message: SseMessage) -> None:
         self._changes.add(msgspec.json.decode(message.data, type=EventView))
 
-    async def _look_again(self, client: Client) -> Scene:
-        """Return what is there now, or what was, if the server does not answer."""
+    async def _refresh(self, client: Client) -> ScreenState:
+        """Return the present state, or the last one if the server does not answer."""
         try:
-            return await self._look(client)
-        except (NoAnswer, StoreUnavailable) as error:
-            if self._scene is None:
+            return await self._fetch(client)
+        except (ServerUnreachable, StoreUnavailable) as error:
+            if self._state is None:
                 raise
-            return replace(self._scene, note=str(error), at=now())
+            return replace(self._state, note=str(error), at=now())
 
-    async def _look(self, client: Client) -> Scene:
+    async def _fetch(self, client: Client) -> ScreenState:
         of_pool = {"pool": self._pool} if self._pool else {}
-        jobs = await pages.jobs(client, {**of_pool, "phase": "live"}, limit=_JOBS)
-        nodes, _ = await pages.nodes(client, (), self._pool)
-        pools, _ = await pages.pools(client, [self._pool] if self._pool else [])
-        self._scene = Scene(
+        jobs = await fetch_jobs(client, {**of_pool, "phase": "live"}, limit=_JOBS)
+        nodes, _ = await fetch_nodes(client, (), self._pool)
+        pools, _ = await fetch_pools(client, [self._pool] if self._pool else [])
+        self._state = ScreenState(
             server=client.target.url,
             at=now(),
             pools=pools,
@@ -104,4 +104,4 @@ class Top:
             total=jobs.total,
             changes=list(self._changes),
         )
-        return self._scene
+        return self._state

@@ -1,6 +1,6 @@
-"""What plans changed, job by job, as it happens.
+"""The recent changes of plans, job by job.
 
-Rule: the size before is told only where a plan that was seen had set it.
+Rule: the size before a change is shown only if an earlier plan in the window set it.
 """
 
 from collections import deque
@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from voda.api.schemas.events import EventView
-from voda.cli.http.remote_log import recorded
+from voda.cli.http.remote_log import known_event
 from voda.events.types import PlanAdopted
 
 PLANS = PlanAdopted.TYPE
-_KEPT = 100
+_CAPACITY = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """One job's share of a plan."""
+class PlanChange:
+    """What a plan changes for one job."""
 
     at: datetime
     job_id: str
@@ -27,29 +27,29 @@ class Change:
     reason: str
 
 
-class Changes:
+class PlanChanges:
     """The last changes, newest first.
 
     Args:
-        is_complete: whether plans are shown from the log's first event on: then an unknown size is none.
+        is_complete: whether all plans of the log are added; then an unknown size is 0.
     """
 
     def __init__(self, *, is_complete: bool = False) -> None:
         self._unknown = 0 if is_complete else None
-        self._last: deque[Change] = deque(maxlen=_KEPT)
+        self._last: deque[PlanChange] = deque(maxlen=_CAPACITY)
         self._sizes: dict[str, int] = {}
 
-    def __iter__(self) -> Iterator[Change]:
+    def __iter__(self) -> Iterator[PlanChange]:
         return reversed(self._last)
 
     def add(self, event: EventView) -> None:
-        """Take note of an event; those that are no plans are passed over."""
-        known = recorded(event) if event.type == PLANS else None
+        """Add an event; only plans count."""
+        known = known_event(event) if event.type == PLANS else None
         if known is None or not isinstance(plan := known.data, PlanAdopted):
             return
         for job_id in sorted({*plan.placed, *plan.released, *plan.reasons}):
             self._last.append(
-                Change(
+                PlanChange(
                     at=event.recorded_at,
                     job_id=job_id,
                     size=self._size(job_id, plan),

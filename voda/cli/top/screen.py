@@ -1,6 +1,6 @@
-"""The screen of `voda top`: who holds which GPU, who trains, who waits, and what was decided last.
+"""The screen of `voda top`: GPUs and their jobs, running and waiting jobs, recent decisions.
 
-Rule: pure; whatever the size of the terminal, every part keeps a few lines, and what is left out is counted.
+Rule: pure; on any terminal every part keeps a few lines and counts the lines it leaves out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,16 +13,16 @@ from voda.api.schemas.jobs import JobView
 from voda.api.schemas.pools import NodeView, PoolView
 from voda.cli.render.job_text import NONE, eta, progress, queue, replicas, state_text
 from voda.cli.render.stdout import plain
-from voda.cli.render.table import Column, table
+from voda.cli.render.tables import Column, table
 from voda.cli.render.times import clock
-from voda.cli.top.plan_changes import Change
+from voda.cli.top.plan_changes import PlanChange
 from voda.simulator.report.units import counted
 
 _SIGNS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _COLOURS = ("green", "cyan", "magenta", "yellow", "blue", "red", "bright_green", "bright_cyan", "bright_magenta")
 _FREE, _FOREIGN, _OTHER = ".", "#", "*"
 _LEAST = 3
-"""Lines that every part keeps where it has them, its head included; fewer on a very low terminal."""
+"""Lines that every part keeps, its head included; fewer on a very low terminal."""
 _WORKING = (
     Column(head=" "),
     Column(head="JOB", cut=1, least=12),
@@ -48,8 +48,8 @@ _DECIDED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
-    """What is shown."""
+class ScreenState:
+    """What the screen shows."""
 
     server: str
     at: datetime
@@ -58,20 +58,20 @@ class Scene:
     jobs: Sequence[JobView]
     """Live ones."""
     total: int
-    """Live jobs there are."""
-    changes: Sequence[Change]
+    """Number of live jobs."""
+    changes: Sequence[PlanChange]
     """Newest first."""
     note: str = ""
-    """Why this may not be what is there now."""
+    """Why this may be out of date."""
 
 
-def frame(scene: Scene, *, width: int | None, height: int | None) -> list[Text]:
+def frame(scene: ScreenState, *, width: int | None, height: int | None) -> list[Text]:
     """Return the lines of the screen.
 
     Args:
         scene: what to show.
-        width: cells of a line; None = as many as it takes.
-        height: lines; None = as many as it takes.
+        width: cells per line; None = no limit.
+        height: lines; None = no limit.
     """
     working = sorted((job for job in scene.jobs if job.workers), key=lambda job: (job.submitted_at, job.job_id))
     waiting = sorted((job for job in scene.jobs if not job.workers), key=_place)
@@ -85,7 +85,7 @@ def frame(scene: Scene, *, width: int | None, height: int | None) -> list[Text]:
     ]
     parts = [part for part in parts if len(part) > 1]
     if height is not None:
-        # A line parts each from the one before.
+        # An empty line separates the parts.
         rooms = _shares([len(part) for part in parts], height - len(heads) - len(parts))
         parts = [_cut(part, room) for part, room in zip(parts, rooms, strict=True)]
     lines = [*heads]
@@ -94,7 +94,7 @@ def frame(scene: Scene, *, width: int | None, height: int | None) -> list[Text]:
     return lines if height is None else lines[:height]
 
 
-def _heads(scene: Scene, width: int | None) -> list[Text]:
+def _heads(scene: ScreenState, width: int | None) -> list[Text]:
     title = Text.assemble(("voda top", "bold"), f"  {plain(scene.server)}  {clock(scene.at, scene.at)}")
     if width is not None:
         title.append(f"{'q quits':>{max(9, width - title.cell_len)}}")
@@ -118,7 +118,7 @@ def _pool(pool: PoolView) -> Text:
 
 
 def _bars(nodes: Sequence[NodeView], signs: Mapping[str, str], width: int | None) -> list[Text]:
-    """Return a sign for each GPU of each node."""
+    """Return one sign per GPU of each node."""
     room = max(8, (width or 100) // 2)
     columns = (
         Column(head="NODE", cut=2, least=12),
@@ -156,7 +156,7 @@ def _waiting(job: JobView, at: datetime) -> list[str | Text]:
     return [queue(job), plain(job.job_id), state_text(job), asks, eta(job, at), plain(job.reason) or NONE]
 
 
-def _decided(change: Change, at: datetime) -> list[str | Text]:
+def _decided(change: PlanChange, at: datetime) -> list[str | Text]:
     return [clock(change.at, at), plain(change.job_id), change.size, plain(change.reason)]
 
 
@@ -169,7 +169,7 @@ def _colour(sign: str) -> str:
 
 
 def _shares(wanted: Sequence[int], room: int) -> list[int]:
-    """Return the lines that each part gets: what all need first, then in turn while there is room."""
+    """Return the lines of each part: the minimum first, then in turn while there is room."""
     least = max(2, min(_LEAST, room // max(1, len(wanted))))
     shares = [min(lines, least) for lines in wanted]
     rest = room - sum(shares)

@@ -1,6 +1,6 @@
-"""Follows jobs until they have ended: a live line each on a terminal, a line for each change elsewhere.
+"""Follows jobs until they end: one live line per job on a terminal, one line per change elsewhere.
 
-Rule: whoever stops following stops nothing else.
+Rule: interrupting it does not affect the jobs.
 """
 
 import asyncio
@@ -11,38 +11,38 @@ from rich.live import Live
 from rich.text import Text
 
 from voda.api.schemas.jobs import JobView
-from voda.cli.http.client import Client, NoAnswer, decoded, path
+from voda.cli.http.client import Client, ServerUnreachable, decode, resource_path
 from voda.cli.render.job_text import has_ended, state, summary
-from voda.cli.render.stdout import console, plain, say
+from voda.cli.render.stdout import console, note, plain
 from voda.cli.render.times import clock, now
-from voda.cli.watch.changes import woken
+from voda.cli.watch.refresh import wake_on_change
 from voda.domain.errors import StoreUnavailable
 from voda.domain.job import Phase
 
 _EVERY_S = 5.0
 _STEPS = 10
-"""Lines of progress that a job gets where nobody watches a terminal."""
+"""Progress lines per job when the output is not a terminal."""
 
 
 async def follow(client: Client, job_ids: Sequence[str]) -> bool:
-    """Show the jobs until all have ended; return whether all completed."""
-    shown = Follower()
+    """Show the jobs until all have ended, and return whether all completed."""
+    shown = FollowedJobs()
     try:
         with shown.live:
-            return await _followed(client, job_ids, shown)
+            return await _follow_until_ended(client, job_ids, shown)
     except asyncio.CancelledError:
-        shown.tell(f"no longer followed; what goes on goes on: voda get {' '.join(job_ids)}")
+        shown.notify(f"stopped following; the jobs go on: voda get {' '.join(job_ids)}")
         raise
 
 
-async def _followed(client: Client, job_ids: Sequence[str], shown: "Follower") -> bool:
+async def _follow_until_ended(client: Client, job_ids: Sequence[str], shown: "FollowedJobs") -> bool:
     params = {"job": job_ids[0]} if len(job_ids) == 1 else None
-    async with woken(client, every_s=_EVERY_S, params=params, lost=shown.tell) as wait:
+    async with wake_on_change(client, every_s=_EVERY_S, params=params, lost=shown.notify) as wait:
         while True:
             try:
-                jobs = [decoded(await client.get(path("jobs", job_id)), JobView) for job_id in job_ids]
-            except (NoAnswer, StoreUnavailable) as error:
-                shown.tell(str(error))
+                jobs = [decode(await client.get(resource_path("jobs", job_id)), JobView) for job_id in job_ids]
+            except (ServerUnreachable, StoreUnavailable) as error:
+                shown.notify(str(error))
             else:
                 shown.show(jobs)
                 if all(map(has_ended, jobs)):
@@ -50,8 +50,8 @@ async def _followed(client: Client, job_ids: Sequence[str], shown: "Follower") -
             await wait()
 
 
-class Follower:
-    """Where followed jobs appear."""
+class FollowedJobs:
+    """Prints followed jobs."""
 
     def __init__(self) -> None:
         self._console = console()
@@ -59,7 +59,7 @@ class Follower:
         self._marks: dict[str, object] = {}
 
     def show(self, jobs: Sequence[JobView]) -> None:
-        """Print what changed, and draw a line for every job that goes on."""
+        """Print what changed, and draw a line for every live job."""
         at = now()
         for job in jobs:
             if self._marks.get(job.job_id) != (mark := self._mark(job)):
@@ -69,18 +69,18 @@ class Follower:
             lines = [Text(plain(summary(job, at)), no_wrap=True) for job in jobs if not has_ended(job)]
             self.live.update(Group(*lines), refresh=True)
 
-    def tell(self, sentence: str) -> None:
-        """Tell the user something beside the jobs."""
+    def notify(self, sentence: str) -> None:
+        """Print a sentence beside the jobs."""
         if self._console.is_terminal:
             self._print(f"voda: {sentence}")
         else:
-            say(sentence)
+            note(sentence)
 
     def _print(self, line: str) -> None:
         self._console.print(plain(line), soft_wrap=True)
 
     def _mark(self, job: JobView) -> object:
-        """Return what a line is printed for when it changes."""
+        """Return the part of a job whose change prints a line."""
         mark = (state(job), job.replicas)
         if self._console.is_terminal or not job.progress.epochs:
             return mark

@@ -4,150 +4,140 @@ Rule: a worker holds its GPUs from the moment it is bound until its processes ha
 """
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from voda.cluster.kubernetes.convergence.actuator import Actuator
-from voda.cluster.kubernetes.convergence.steps import Desired, Halted, Running, Stopped
-from voda.cluster.kubernetes.state.inventory import Inventory, Seen
-from voda.cluster.kubernetes.state.observations import Notices
+from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, DesiredStop
+from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.state.observations import Observations
 from voda.cluster.kubernetes.state.pod_owners import index
-from voda.cluster.kubernetes.state.worker_pods import cause
+from voda.cluster.kubernetes.state.worker_pods import exit_cause
 from voda.cluster.port import Notice, Observed
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
 from voda.events.types import ExitCause
 
-Confirm = Callable[[str], Awaitable[None]]
+FetchMissing = Callable[[str], Awaitable[None]]
+"""pool -> nothing."""
 
 
+T = TypeVar("T")
+
+
+@dataclass
 class KubernetesCluster:
-    """An adapter of the Cluster port.
+    """An adapter of the Cluster port."""
 
-    Args:
-        pool: whose nodes and jobs it shows.
-        inventory: what there is, of all pools.
-        notices: knows what ended, and what operators are asked for.
-        actuator: acts.
-        confirm: asks the server for what is missed in a pool: a watch may be a moment behind.
-    """
-
-    def __init__(self, pool: str, inventory: Inventory, notices: Notices, actuator: Actuator, confirm: Confirm) -> None:
-        self.pool = pool
-        self._inventory = inventory
-        self._noted = notices
-        self._actuator = actuator
-        self._confirm = confirm
-        self._told: deque[Notice] = deque()
-        self._has_told = asyncio.Event()
-        self._is_watched = False
+    pool: str
+    """Whose nodes and jobs it shows."""
+    inventory: Inventory
+    observations: Observations
+    """Know which jobs ended, and what sizes operators were asked for."""
+    actuator: Actuator
+    fetch_missing: FetchMissing
+    """Fetches the pool's objects that no watch has shown: a watch may be a moment behind."""
+    _queue: "asyncio.Queue[Notice] | None" = field(default=None, init=False)
+    """Of the one who watches."""
 
     async def observe(self) -> Observed:
         """See Cluster.observe."""
-        inventory, pool = self._inventory, self.pool
-        await self._confirm(pool)
-        mine = [job_id for job_id in inventory.working() if inventory.held(job_id) and inventory.pool(job_id) == pool]
+        inventory, pool = self.inventory, self.pool
+        await self.fetch_missing(pool)
+        working = inventory.jobs_with_workers()
+        mine = [job_id for job_id in working if inventory.gpu_nodes(job_id) and inventory.pool(job_id) == pool]
         return Observed(
-            nodes=inventory.pool_nodes(pool),
-            workers={job_id: inventory.held(job_id) for job_id in mine},
+            nodes=inventory.stock.pool_nodes(pool),
+            workers={job_id: inventory.gpu_nodes(job_id) for job_id in mine},
             gpus_per_replica={job_id: inventory.gpus_per_replica(job_id) for job_id in mine},
-            ended={job_id: end for job_id, end in self._noted.ends.items() if inventory.pool(job_id) == pool},
-            exits=_Exits(inventory),
-            objects=_Objects(inventory),
-            starting=[job_id for job_id in self._actuator.starting() if self._is_live(job_id)],
-            sizes={job_id: size for job_id, size in self._noted.sizes.items() if inventory.pool(job_id) == pool},
+            ended={job_id: end for job_id, end in self.observations.ends.items() if inventory.pool(job_id) == pool},
+            exits=_Lazy(inventory.jobs_with_workers, self._exits),
+            objects=_Lazy(inventory.jobs_with_objects, self._uid),
+            starting=[job_id for job_id in self.actuator.starting() if self._is_live(job_id)],
+            sizes={job_id: size for job_id, size in self.observations.sizes.items() if inventory.pool(job_id) == pool},
         )
 
     def _is_live(self, job_id: str) -> bool:
         """Say whether a job of this pool goes on, for the log and for its operator."""
-        job = self._inventory.job(job_id)
-        return job is not None and job.spec.pool == self.pool and job_id not in self._noted.ends
+        job = self.inventory.job(job_id)
+        return job is not None and job.spec.pool == self.pool and job_id not in self.observations.ends
 
     async def apply(self, action: Action) -> None:
         """See Cluster.apply."""
-        await self._actuator.want(action.job_id, self._desired(action))
+        await self.actuator.set_desired(action.job_id, self._desired(action))
 
     async def watch(self) -> AsyncIterator[Notice]:
         """See Cluster.watch."""
-        self._told.clear()
-        self._is_watched = True
+        queue = self._queue = asyncio.Queue()
         try:
             while True:
-                while self._told:
-                    yield self._told.popleft()
-                self._has_told.clear()
-                await self._has_told.wait()
+                yield await queue.get()
         finally:
-            self._is_watched = False
+            if self._queue is queue:
+                self._queue = None
 
-    def tell(self, notice: Notice) -> None:
-        """Take a fact about this pool for whoever watches; who begins to watch later looks for himself."""
-        if self._is_watched:
-            self._told.append(notice)
-            self._has_told.set()
+    def publish(self, notice: Notice) -> None:
+        """Pass a fact about this pool to the one who watches; one who begins later observes first."""
+        if self._queue is not None:
+            self._queue.put_nowait(notice)
 
     def _desired(self, action: Action) -> Desired:
         match action:
             case StartJob() | ResizeJob():
-                return Running(action.nodes)
+                return DesiredRun(action.nodes)
             case MigrateWorkers():
                 return self._moved(action)
             case HaltJob():
-                return Halted()
+                return DesiredHalt()
             case StopJob():
-                return Stopped(is_unwanted=action.reason == "canceled")
+                return DesiredStop(is_unwanted=action.reason == "canceled")
 
-    def _moved(self, action: MigrateWorkers) -> Running:
+    def _moved(self, action: MigrateWorkers) -> DesiredRun:
         job_id = action.job_id
-        nodes = {**self._inventory.held(job_id), **self._actuator.nodes(job_id), **action.moves}
+        nodes = {**self.inventory.gpu_nodes(job_id), **self.actuator.nodes(job_id), **action.moves}
         size = max(nodes) + 1
-        if len(nodes) < size and (seen := self._inventory.object_of(job_id)) is not None:
+        if len(nodes) < size and (kube_job := self.inventory.object_of(job_id)) is not None:
             # Some are missing: the resize that comes with such a move says where they go, and how many there are.
-            size = max(size, seen.kind.replicas(seen.object))
-        return Running(tuple(nodes.get(index, "") for index in range(size)))
+            size = max(size, kube_job.kind.replicas(kube_job.object))
+        return DesiredRun(tuple(nodes.get(index, "") for index in range(size)))
 
-
-class _Objects(Mapping[str, str]):
-    """Job id -> uid of its object, looked up when asked for: there may be thousands, and few are ever asked for."""
-
-    def __init__(self, inventory: Inventory) -> None:
-        self._inventory = inventory
-
-    def __getitem__(self, job_id: str) -> str:
-        seen = self._inventory.object_of(job_id)
-        if seen is None or seen.object.metadata.deletion_timestamp is not None or self._is_given_up(job_id, seen):
-            raise KeyError(job_id)
-        return seen.object.metadata.uid
-
-    def _is_given_up(self, job_id: str, seen: Seen) -> bool:
-        """Say whether the log knows by now that another object is to take this one's place."""
-        job = self._inventory.job(job_id)
+    def _uid(self, job_id: str) -> str | None:
+        """Return the uid of a job's object; None where it has none, or is about to have another."""
+        kube_job = self.inventory.object_of(job_id)
+        if kube_job is None or kube_job.object.metadata.deletion_timestamp is not None:
+            return None
+        job = self.inventory.job(job_id)
         is_unregistered = job is not None and not job.uid
-        return is_unregistered and seen.kind.is_broken(seen.object, tuple(self._inventory.pods(seen).values()))
+        if is_unregistered and kube_job.kind.is_broken(kube_job.object, tuple(self.inventory.pods(kube_job).values())):
+            return None
+        return kube_job.object.metadata.uid
 
-    def __iter__(self) -> Iterator[str]:
-        return (job_id for job_id in self._inventory.claimed() if job_id in self)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-class _Exits(Mapping[str, Mapping[int, ExitCause]]):
-    """Job id -> why workers are over whose pods are still there, unless their place is taken; as lazy as _Objects."""
-
-    def __init__(self, inventory: Inventory) -> None:
-        self._inventory = inventory
-
-    def __getitem__(self, job_id: str) -> Mapping[int, ExitCause]:
-        inventory, exits = self._inventory, dict[int, ExitCause]()
-        held = inventory.held(job_id)
+    def _exits(self, job_id: str) -> Mapping[int, ExitCause]:
+        """Return why workers ended whose pods are still there, unless another one has their index."""
+        inventory, exits = self.inventory, dict[int, ExitCause]()
+        holders = inventory.gpu_nodes(job_id)
         for pod in inventory.workers(job_id).values():
             number = index(pod)
-            if pod.is_over and pod.spec.node_name and number is not None and number not in held:
-                exits[number], _ = cause(pod, pod, node=inventory.nodes.get(pod.spec.node_name), wanted=None)
+            if pod.is_over and pod.spec.node_name and number is not None and number not in holders:
+                node = inventory.stock.nodes.get(pod.spec.node_name)
+                exits[number], _ = exit_cause(pod, pod, node=node, wanted=None)
         return exits
 
+
+class _Lazy(Mapping[str, T]):
+    """Job id -> what is found of it, looked up one by one: there may be thousands, and few are ever needed."""
+
+    def __init__(self, job_ids: Callable[[], Iterable[str]], find: Callable[[str], T | None]) -> None:
+        self._job_ids = job_ids
+        self._find = find
+
+    def __getitem__(self, job_id: str) -> T:
+        if (found := self._find(job_id)) is None:
+            raise KeyError(job_id)
+        return found
+
     def __iter__(self) -> Iterator[str]:
-        return iter(self._inventory.working())
+        return (job_id for job_id in self._job_ids() if job_id in self)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

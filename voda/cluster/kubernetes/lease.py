@@ -1,7 +1,7 @@
-"""The Lease of voda's leader: a coordination.k8s.io/v1 object that whoever leads keeps renewing.
+"""The Lease of voda's leader: a coordination.k8s.io/v1 object that the leader keeps renewing.
 
-Rule: it is only ever changed by compare-and-swap on its resource version, so of two who take it one gets Conflict;
-fields that are not ours stay as they are.
+Rule: it is changed only by compare-and-swap on its resource version, so of two candidates that take it one gets
+Conflict; fields that voda does not use stay as they are.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -15,11 +15,11 @@ from msgspec import Struct
 from voda.clock import Clock
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.errors import Conflict
-from voda.cluster.kubernetes.resources.objects import Metadata
+from voda.cluster.kubernetes.resources.objects import ObjectMeta
 from voda.domain.lease import Lease
 
 RELEASED_S: Final = 1
-"""leaseDurationSeconds of a lease that nobody holds; the server wants at least one second."""
+"""leaseDurationSeconds of a lease that nobody holds; the server requires at least one second."""
 _GROUP_VERSION: Final = "coordination.k8s.io/v1"
 
 
@@ -36,7 +36,7 @@ class LeaseSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
 class LeaseObject(Struct, frozen=True, kw_only=True):
     """A Lease as the server has it."""
 
-    metadata: Metadata
+    metadata: ObjectMeta
     spec: LeaseSpec | None = None
 
 
@@ -57,7 +57,7 @@ class LeaseClient:
         self._name = name
         self._collection = f"/apis/{_GROUP_VERSION}/namespaces/{quote(namespace, safe='')}/leases"
         self._path = f"{self._collection}/{quote(name, safe='')}"
-        # Rights may be granted for this one name: lists and watches of it must say so.
+        # RBAC may grant rights for this one name: lists and watches must then select it.
         self._query: Mapping[str, str] = {"fieldSelector": f"metadata.name={name}"}
 
     async def read(self) -> Lease | None:
@@ -66,7 +66,7 @@ class LeaseClient:
         return None if found is None else _lease(found)
 
     async def take(self, seen: Lease | None, *, holder: str, transitions: int, duration_s: float) -> Lease:
-        """Make it the holder's, if it still is what was seen; None = if there still is none.
+        """Take the Lease for the holder, if it still is what was seen; None = if there still is none.
 
         Raises:
             Conflict: it changed, or was made or deleted, meanwhile.
@@ -90,7 +90,7 @@ class LeaseClient:
         return _lease(await self._api.create(self._collection, body, LeaseObject))
 
     async def renew(self, mine: Lease) -> Lease:
-        """Show that the holder is alive.
+        """Renew the Lease.
 
         Args:
             mine: as the last call returned it.
@@ -131,7 +131,7 @@ class LeaseClient:
         return _lease(changed)
 
     def _now(self) -> str:
-        # MicroTime: the server wants exactly six digits.
+        # MicroTime: the server requires exactly six digits.
         return f"{datetime.fromtimestamp(self._clock.now(), UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
 
 

@@ -1,8 +1,8 @@
-"""What the pods of jobs print: pods/log of the API server, which asks the pods' kubelets.
+"""Reads what the pods of jobs print, by pods/log of the API server, which asks the pods' kubelets.
 
 Rules: a replica is a pod, by its name; while a job lasts, its output goes on with the pod's next container and with
-the next pod of that name. What cannot be read is said in the output itself, in one sentence that begins with `voda:`.
-A kubelet keeps a container's last log files only: what is older is gone.
+the next pod of that name. Where output cannot be read, the output itself says so in one sentence that begins with
+`voda:`. A kubelet keeps only a container's last log files: older output is gone.
 """
 
 import asyncio
@@ -11,23 +11,24 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from contextlib import aclosing
 from typing import Final
 
+from voda.backoff import delay_s
 from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.client.paths import pod_path
 from voda.cluster.kubernetes.resources.objects import Pod
-from voda.cluster.kubernetes.tail import Tail
+from voda.cluster.kubernetes.state.paths import pod_path
 from voda.domain.errors import InvalidInput, VodaError
+from voda.tail import Tail
 
 Pods = Callable[[str], Sequence[Pod]]
 """job id -> its pods, as far as they are there."""
 Ended = Callable[[str], bool]
-"""job id -> whether nothing more of it will run."""
+"""job id -> whether nothing of it will run any more."""
 _SILENCE_S: Final = 15.0
 _FIRST_PAUSE_S: Final = 0.25
 _LONGEST_PAUSE_S: Final = 5.0
 _SETTLED_S: Final = 1.0
-"""An output that ended means a container that ended: so long, the pod's status is given time to say so."""
+"""An output that ends means a container that ended: the pod's status gets this long to say so."""
 _LINE_BYTES: Final = 32
-"""A line is rarely shorter: as many lines as would then be wanted are asked for first."""
+"""A line is rarely shorter: the first request is for as many lines as would then be needed."""
 _NAMED: Final = 8
 _WORKER: Final = re.compile(r"-worker-(\d{1,9})$")
 _CURRENT: Final[Mapping[str, str]] = {}
@@ -36,13 +37,7 @@ _FROM_NOW: Final[Mapping[str, str]] = {"tailLines": "0"}
 
 
 class KubernetesOutputs:
-    """An adapter of the Outputs port.
-
-    Args:
-        api: the server; voda needs the right to get pods/log.
-        pods: finds a job's pods.
-        has_ended: tells when there is nothing more to follow.
-    """
+    """An adapter of the Outputs port; voda needs the right to get pods/log."""
 
     def __init__(self, api: Api, *, pods: Pods, has_ended: Ended) -> None:
         self._api = api
@@ -110,8 +105,8 @@ class KubernetesOutputs:
     async def _tail(self, pod: Pod, container: Mapping[str, str], tail_bytes: int) -> Tail:
         """Return the end of a container's output.
 
-        The API counts lines and not bytes: as many are asked for as are likely to suffice, and if they do not, as
-        many as are sure to.
+        The API counts lines and not bytes: the first request is for as many as are likely to suffice, the second one
+        for as many as are sure to.
         """
         for lines in (tail_bytes // _LINE_BYTES + 1, tail_bytes + 1):
             tail = Tail(tail_bytes)
@@ -125,28 +120,28 @@ class KubernetesOutputs:
 
     async def _follow(self, job_id: str, replica: str, tail_bytes: int | None) -> AsyncGenerator[bytes, None]:
         """Yield what a replica prints until its job has ended, container after container and pod after pod."""
-        read_of, told, pause_s = "", b"", _FIRST_PAUSE_S
+        read_of, written, looks = "", b"", 1
         while True:
-            # Asked first: what is printed after the last look and before the end is read by one more look.
+            # Before the read: what is printed after the last look and before the end is read by one more look.
             is_over = self._has_ended(job_id)
             pod = self._find(job_id, replica)
-            if pod is not None and not (read_of == _run(pod) and (pod.is_over or pause_s < _SETTLED_S)):
+            if pod is not None and not (read_of == _run(pod) and (pod.is_over or _pause_s(looks) < _SETTLED_S)):
                 try:
                     begin = await self._beginning(pod, tail_bytes, read_of)
                     async with aclosing(self._log(pod, {**begin, "follow": "true"}, silence_s=None)) as pieces:
                         async for piece in pieces:
-                            read_of, pause_s = _run(pod), _FIRST_PAUSE_S
+                            read_of, looks = _run(pod), 1
                             yield piece
                     read_of = _run(pod)
                 except VodaError as wrong:
                     complaint = _sentence(pod, str(wrong))
-                    if complaint != told and (is_over or not _is_awaited(pod)):
-                        told = complaint
+                    if complaint != written and (is_over or not _is_awaited(pod)):
+                        written = complaint
                         yield complaint
             if is_over or self._is_replaced(job_id, replica, pod):
                 return
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            await asyncio.sleep(_pause_s(looks))
+            looks += 1
 
     async def _beginning(self, pod: Pod, tail_bytes: int | None, read_of: str) -> Mapping[str, str]:
         """Return from where on to follow: the end of what is there at first, later on what is new."""
@@ -170,6 +165,10 @@ class KubernetesOutputs:
         return self._api.text(f"{pod_path(pod)}/log", {**container, **query}, silence_s=silence_s)
 
 
+def _pause_s(looks: int) -> float:
+    return delay_s(looks, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
+
+
 def _index(pod: Pod) -> int:
     found = _WORKER.search(pod.metadata.name)
     return int(found[1]) if found else -1
@@ -181,7 +180,7 @@ def _restarts(pod: Pod) -> int:
 
 
 def _run(pod: Pod) -> str:
-    """Return what tells one run of a pod's container from the next."""
+    """Return what distinguishes one run of a pod's container from the next."""
     return f"{pod.metadata.uid}/{_restarts(pod)}"
 
 

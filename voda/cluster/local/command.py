@@ -8,51 +8,55 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from voda.cluster.local import mpi, torch
-from voda.cluster.local.context import Site
-from voda.cluster.local.processes.folder import Folder
-from voda.cluster.local.processes.record import Record
-from voda.cluster.local.processes.replica import Command
-from voda.cluster.local.run_spec import Blueprint
-from voda.manifests.container import expanded
-from voda.manifests.parsed import POD_NAME, Program
+from voda.cluster.local.context import LocalContext
+from voda.cluster.local.processes.folder import JobFolder
+from voda.cluster.local.processes.record import LocalJobRecord
+from voda.cluster.local.processes.replica import ReplicaCommand
+from voda.cluster.local.run_spec import RunSpec
+from voda.manifests.programs import Program, expand_program
+from voda.manifests.variables import POD_NAME
 
 LAUNCHER = "launcher"
 
 
-def command_of(site: Site, folder: Folder, blueprint: Blueprint, record: Record, replica: str) -> Command:
+def command_of(
+    site: LocalContext, folder: JobFolder, blueprint: RunSpec, record: LocalJobRecord, replica: str
+) -> ReplicaCommand:
     """Return what a replica runs now."""
     program = blueprint.programs[blueprint.role_of(replica)]
     base = {
-        **site.setup.base,
+        **site.config.base,
         **_devices(site, folder, blueprint, record, replica),
         **_of_kind(site, folder, blueprint, record, replica),
-        **site.setup.environment(blueprint.spec),
+        **site.config.environment(blueprint.spec),
         "VODA_JOB_DIR": str(folder.path),
         POD_NAME: f"{blueprint.name}-{replica}",
     }
-    argv, env = expanded(program, base)
-    return Command(
+    argv, env = expand_program(program, base)
+    return ReplicaCommand(
         argv=tuple(mpi.mounted(word, folder.mpi) for word in argv),
         env=mpi.mounted_env(env, folder.mpi),
         cwd=_working_dir(program, blueprint, folder),
         grace_s=program.grace_s,
-        log_bytes=site.setup.log_bytes,
+        log_bytes=site.config.log_bytes,
     )
 
 
-def index_of(blueprint: Blueprint, record: Record, replica: str) -> int | None:
+def index_of(blueprint: RunSpec, record: LocalJobRecord, replica: str) -> int | None:
     """Return which worker a replica is; None for a launcher, and for one that holds nothing."""
     if replica == LAUNCHER:
         return None
     return next((index for index in record.devices if blueprint.replica_of(index) == replica), None)
 
 
-def visible(site: Site, record: Record, indices: Sequence[int]) -> tuple[str, ...]:
+def visible(site: LocalContext, record: LocalJobRecord, indices: Sequence[int]) -> tuple[str, ...]:
     """Return the GPUs of some workers, as CUDA_VISIBLE_DEVICES names them; empty on CPU slots."""
     return site.slots.visible(name for index in indices for name in record.devices.get(index, ()))
 
 
-def _devices(site: Site, folder: Folder, blueprint: Blueprint, record: Record, replica: str) -> Mapping[str, str]:
+def _devices(
+    site: LocalContext, folder: JobFolder, blueprint: RunSpec, record: LocalJobRecord, replica: str
+) -> Mapping[str, str]:
     gpus = visible(site, record, record.wanted)
     if not gpus:
         return {}
@@ -64,14 +68,16 @@ def _devices(site: Site, folder: Folder, blueprint: Blueprint, record: Record, r
     return {**order, "CUDA_VISIBLE_DEVICES": ",".join(visible(site, record, [index]))}
 
 
-def _of_kind(site: Site, folder: Folder, blueprint: Blueprint, record: Record, replica: str) -> Mapping[str, str]:
+def _of_kind(
+    site: LocalContext, folder: JobFolder, blueprint: RunSpec, record: LocalJobRecord, replica: str
+) -> Mapping[str, str]:
     index = index_of(blueprint, record, replica)
     if index is None:
         return mpi.environment(folder, grace_s=blueprint.grace_s, transport=site.transport)
     return torch.environment(blueprint, index, size=len(record.wanted), port=record.port)
 
 
-def _working_dir(program: Program, blueprint: Blueprint, folder: Folder) -> Path:
+def _working_dir(program: Program, blueprint: RunSpec, folder: JobFolder) -> Path:
     if program.working_dir and Path(program.working_dir).is_dir():
         return Path(program.working_dir)
     return Path(blueprint.working_dir) if blueprint.working_dir else folder.path

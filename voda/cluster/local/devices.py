@@ -27,7 +27,7 @@ def cpu_slots(count: int) -> tuple[Device, ...]:
 
 
 class Slots:
-    """Who holds what."""
+    """Which worker holds which device."""
 
     def __init__(self, devices: Iterable[Device]) -> None:
         self.devices: Mapping[str, Device] = {device.name: device for device in devices}

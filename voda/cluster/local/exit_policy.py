@@ -1,6 +1,7 @@
-"""What the end of one replica means for its job, as the operators have it. Pure.
+"""What the end of a replica's program means for its job, when a restart is due, and the job's deadline. Pure.
 
-Rule: only the launcher's end decides about an MPIJob, only the master's about a PyTorchJob that has one.
+Rules: only the launcher's end decides about an MPIJob, only the master's about a PyTorchJob that has one; a program
+that others told to end did not fail.
 """
 
 from collections.abc import Collection
@@ -8,50 +9,99 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from voda.cluster.local.processes.record import Exit
-from voda.cluster.local.run_spec import Blueprint
+from voda.cluster.local.command import LAUNCHER, index_of
+from voda.cluster.local.processes.record import Exit, LocalJobRecord
+from voda.cluster.local.run_spec import RunSpec
 
+FORGIVEN_S: Final = 10.0
+"""A launcher that ends so soon after a worker was killed under it did not fail by itself."""
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 300.0
 _LEAST_RETRYABLE: Final = 128
 _CANNOT_START: Final = frozenset({126, 127})
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
-    """What to do."""
+class ExitDecision(Struct, frozen=True, kw_only=True):
+    """What follows from the end of one replica's program."""
 
-    outcome: Literal["completed", "failed", "again", "done"]
-    """done: this replica is through, and the job waits for others."""
+    outcome: Literal["ignored", "completed", "failed", "restart", "evicted", "done"]
+    """done: this replica has done its work, and the job waits for others; evicted: a restart without a failure."""
     reason: str = ""
+    """Of a failure."""
+    worker: int | None = None
+    """Of the replica, where it is done or restarted; None for a launcher."""
 
 
-def verdict(blueprint: Blueprint, replica: str, ended: Exit, *, failures: int, unfinished: Collection[str]) -> Verdict:
-    """Judge one end.
+def decide_exit(run_spec: RunSpec, record: LocalJobRecord, replica: str, ended: Exit, *, now: float) -> ExitDecision:
+    """Return what follows from one end.
 
     Args:
-        blueprint: of the job.
-        replica: whose program ended.
-        ended: how.
-        failures: of the job before this one.
-        unfinished: the job's other replicas that have not ended well, those included that are to be started again.
+        run_spec: of the job.
+        record: of the job, before this end.
+        replica: its name.
+        ended: how its program ended.
+        now: seconds since the Unix epoch.
     """
-    role = blueprint.role_of(replica)
-    if ended.is_success:
-        return _after_success(blueprint, role, unfinished)
-    what = f"{replica} {told(ended)}"
-    if ended.problem and ended.exit_code in _CANNOT_START:
-        return Verdict(outcome="failed", reason=what)
-    policy = blueprint.policy.restart_policy.get(role, "OnFailure")
-    is_retried = policy != "Never" or blueprint.is_mpi_v2
-    if policy == "ExitCode" and ended.exit_code < _LEAST_RETRYABLE:
-        return Verdict(outcome="failed", reason=f"{what}; its restartPolicy ExitCode takes that as permanent")
-    if not is_retried:
-        return Verdict(outcome="failed", reason=f"{what}; its restartPolicy is Never")
-    if failures >= blueprint.policy.backoff_limit:
-        restarts = f" after {failures} restart{'s' if failures > 1 else ''} (backoffLimit)" if failures else ""
-        return Verdict(outcome="failed", reason=what + restarts)
-    return Verdict(outcome="again")
+    index = index_of(run_spec, record, replica)
+    if record.ended or record.state != "running" or (index is None and replica != LAUNCHER) or index in record.leaving:
+        return ExitDecision(outcome="ignored")
+    if replica == LAUNCHER and 0 < record.forgiven_until - now <= FORGIVEN_S and not ended.problem:
+        # Open MPI's mpirun even ends well when one of its daemons is killed.
+        return ExitDecision(outcome="ignored")
+    if ended.was_told:
+        # Not by voda: a machine that shuts down tells its processes to end. Even one that ends well is not done.
+        return ExitDecision(outcome="evicted", worker=index)
+    if (reason := _failure(run_spec, replica, ended, record.failures)) is not None:
+        return ExitDecision(outcome="failed", reason=reason)
+    if not ended.is_success:
+        return ExitDecision(outcome="restart", worker=index)
+    if _completes_job(run_spec, replica, unfinished_replicas(run_spec, record, replica)):
+        return ExitDecision(outcome="completed")
+    return ExitDecision(outcome="done", worker=index)
 
 
-def told(ended: Exit) -> str:
+def unfinished_replicas(run_spec: RunSpec, record: LocalJobRecord, replica: str) -> Collection[str]:
+    """Return the job's other replicas that have not ended well, also those that will be started again."""
+    names = (run_spec.replica_of(index) for index in record.expected if index not in record.done)
+    return sorted({*names} - {replica})
+
+
+def waits_for_nobody(run_spec: RunSpec, record: LocalJobRecord) -> bool:
+    """Return whether a running job of equal workers waits only for workers that it shall not have any more."""
+    is_for_all = run_spec.kind == "torch" and not run_spec.has_master
+    is_at_rest = record.state == "running" and not record.leaving and not record.ended
+    return is_for_all and is_at_rest and bool(record.done) and record.done.issuperset(record.expected)
+
+
+def deadline_at(run_spec: RunSpec, record: LocalJobRecord) -> float | None:
+    """Return the instant at which a job has been active for too long; None where it has no deadline or does not run."""
+    limit_s = run_spec.policy.active_deadline_s
+    return None if limit_s is None or record.state != "running" or record.ended else record.resumed_at + limit_s
+
+
+def pause_s(failures: int) -> float:
+    """Return how long to wait before the restart after the n-th failure, seconds."""
+    return min(_FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16), _LONGEST_PAUSE_S)
+
+
+def restart_in_s(record: LocalJobRecord, now: float) -> float:
+    """Return how long a restart still waits, seconds; no longer than its pause, should the clock have been set back."""
+    left_s = record.not_before - now
+    return min(left_s, pause_s(max(record.failures, record.evictions))) if left_s > 0 else 0.0
+
+
+def put_off_restart(record: LocalJobRecord, now: float, *, is_failure: bool) -> None:
+    """Count a failure or an eviction, and put the restart off; replicas that fail together fail once."""
+    if now < record.not_before:
+        return
+    if is_failure:
+        record.failures += 1
+    else:
+        record.evictions += 1
+    record.not_before = now + pause_s(record.failures if is_failure else record.evictions)
+
+
+def describe_exit(ended: Exit) -> str:
     """Say how a program ended, to follow its replica's name."""
     if ended.problem:
         return f"could not run: {ended.problem}"
@@ -60,9 +110,25 @@ def told(ended: Exit) -> str:
     return f"ended with exit code {ended.code}"
 
 
-def _after_success(blueprint: Blueprint, role: str, unfinished: Collection[str]) -> Verdict:
-    if blueprint.has_master:
-        return Verdict(outcome="completed" if role == "master" else "done")
-    if blueprint.kind == "mpi" or blueprint.elastic is not None or not unfinished:
-        return Verdict(outcome="completed")
-    return Verdict(outcome="done")
+def _completes_job(run_spec: RunSpec, replica: str, unfinished: Collection[str]) -> bool:
+    if run_spec.has_master:
+        return run_spec.role_of(replica) == "master"
+    return run_spec.kind == "mpi" or run_spec.elastic is not None or not unfinished
+
+
+def _failure(run_spec: RunSpec, replica: str, ended: Exit, failures: int) -> str | None:
+    """Return why the job fails with this end; None where it does not."""
+    if ended.is_success:
+        return None
+    what = f"{replica} {describe_exit(ended)}"
+    if ended.problem and ended.exit_code in _CANNOT_START:
+        return what
+    policy = run_spec.policy.restart_policy.get(run_spec.role_of(replica), "OnFailure")
+    if policy == "ExitCode" and ended.exit_code < _LEAST_RETRYABLE:
+        return f"{what}; its restartPolicy ExitCode takes that as permanent"
+    if policy == "Never" and not run_spec.is_mpi_v2:
+        return f"{what}; its restartPolicy is Never"
+    if failures >= run_spec.policy.backoff_limit:
+        restarts = f" after {failures} restart{'s' if failures > 1 else ''} (backoffLimit)" if failures else ""
+        return what + restarts
+    return None

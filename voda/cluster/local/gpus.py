@@ -1,8 +1,8 @@
 """This machine's GPUs, as NVIDIA's driver shows them (NVML).
 
-Rules: it only reads; whatever the driver refuses to tell is taken as well, so that an odd driver costs nobody a GPU;
-a GPU that was seen broken stays so until voda is started again. A GPU is in use by others if it runs a compute
-process while no worker holds it, seen twice in a row: a worker that has just gone may show for a moment.
+Rules: it only reads; a GPU counts as healthy where the driver refuses an answer, so that an odd driver costs no GPU; a
+broken GPU stays broken until voda restarts. A GPU is in use by others if two looks in a row show a compute process on
+it while no worker holds it: a worker that has just ended may show for a moment.
 """
 
 import logging
@@ -29,29 +29,29 @@ class Card(Struct, frozen=True, kw_only=True):
     uuid: str
     model: str = ""
     problem: str = ""
-    """Why it must not be used; empty: it is well."""
+    """Why it must not be used; empty: it is healthy."""
     processes: int = 0
     """Compute processes on it."""
 
 
-class Health(Struct, frozen=True, kw_only=True):
+class GpuHealth(Struct, frozen=True, kw_only=True):
     """How the GPUs are."""
 
     broken: Mapping[str, str] = {}
     """name -> why."""
     foreign: frozenset[str] = frozenset()
-    """Names of those that others use."""
+    """Names of the GPUs that others use."""
 
 
 class Nvml(Protocol):
-    """What is read of the driver."""
+    """What voda reads of the driver."""
 
     def cards(self) -> Sequence[Card]:
-        """Return all GPUs, those that do not answer any more too; empty where there is no driver."""
+        """Return all GPUs, also those that no longer answer; empty where there is no driver."""
         ...
 
 
-def found(nvml: Nvml, *, visible: str | None = None) -> tuple[Device, ...]:
+def find_gpus(nvml: Nvml, *, visible: str | None = None) -> tuple[Device, ...]:
     """Return the GPUs that voda may hand out.
 
     Args:
@@ -65,7 +65,7 @@ def found(nvml: Nvml, *, visible: str | None = None) -> tuple[Device, ...]:
     return tuple(Device(name=str(card.index), model=card.model, uuid=card.uuid) for card in cards)
 
 
-def pools(devices: Sequence[Device]) -> Mapping[str, tuple[Device, ...]]:
+def gpu_pools(devices: Sequence[Device]) -> Mapping[str, tuple[Device, ...]]:
     """Return model -> its GPUs, the model written as a pool's name: lower case, with hyphens."""
     by_model: dict[str, list[Device]] = {}
     for device in devices:
@@ -73,8 +73,8 @@ def pools(devices: Sequence[Device]) -> Mapping[str, tuple[Device, ...]]:
     return MappingProxyType({model: tuple(those) for model, those in by_model.items()})
 
 
-class Watch:
-    """Looks at the GPUs again and again."""
+class GpuMonitor:
+    """Tells broken GPUs, and those that others use, from one look at the driver to the next."""
 
     def __init__(self, nvml: Nvml, devices: Sequence[Device]) -> None:
         self._nvml = nvml
@@ -83,11 +83,11 @@ class Watch:
         self._busy: frozenset[str] | None = None
         """GPUs with processes and without a worker, at the last look."""
 
-    def look(self, held: AbstractSet[str]) -> Health:
+    def look(self, held: AbstractSet[str]) -> GpuHealth:
         """Return how the GPUs are; may take as long as the driver does, so call it in a thread.
 
         Args:
-            held: names of those that workers hold.
+            held: names of the GPUs that workers hold.
         """
         cards = {self._names[card.uuid]: card for card in self._nvml.cards() if card.uuid in self._names}
         for name in self._names.values():
@@ -97,7 +97,7 @@ class Watch:
         busy = frozenset(name for name, card in cards.items() if card.processes and name not in held)
         before = busy if self._busy is None else self._busy
         self._busy = busy
-        return Health(broken=dict(self._broken), foreign=busy & before)
+        return GpuHealth(broken=dict(self._broken), foreign=busy & before)
 
 
 class NoNvml:
@@ -108,16 +108,16 @@ class NoNvml:
         return ()
 
 
-def opened() -> Nvml:
+def open_driver() -> Nvml:
     """Return the driver of this machine; one without GPUs where there is none."""
     try:
-        return Driver()
+        return NvmlDriver()
     except Exception as error:  # the library raises its own family, and OSError where it finds no driver
         _log.info("no NVIDIA driver: %s", error)
         return NoNvml()
 
 
-class Driver:
+class NvmlDriver:
     """NVIDIA's driver, by nvidia-ml-py."""
 
     def __init__(self) -> None:
@@ -126,8 +126,9 @@ class Driver:
         pynvml.nvmlInit()
         self._nvml = pynvml
         self._handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        self._uuids = [_text(pynvml.nvmlDeviceGetUUID(handle)) for handle in self._handles]
-        self._models = [_text(pynvml.nvmlDeviceGetName(handle)) for handle in self._handles]
+        self._uuids = [pynvml.nvmlDeviceGetUUID(handle) for handle in self._handles]
+        self._models = [pynvml.nvmlDeviceGetName(handle) for handle in self._handles]
+        self._by_bus = {pynvml.nvmlDeviceGetPciInfo(handle).busId: at for at, handle in enumerate(self._handles)}
         self._events = self._registered()
 
     def cards(self) -> Sequence[Card]:
@@ -155,7 +156,7 @@ class Driver:
         )
 
     def _loss(self, error: Exception) -> str:
-        """Return what an error says of the GPU itself; empty where the driver merely does not tell something."""
+        """Return what an error says of the GPU itself; empty where the driver merely refuses an answer."""
         nvml = self._nvml
         lost = {nvml.NVML_ERROR_GPU_IS_LOST: "it fell off the bus", nvml.NVML_ERROR_RESET_REQUIRED: "it must be reset"}
         return lost.get(getattr(error, "value", None), "")
@@ -167,38 +168,23 @@ class Driver:
             for handle in self._handles:
                 nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, events)
         except nvml.NVMLError as error:
-            _log.info("the driver tells of no Xid errors: %s", error)
+            _log.info("the driver reports no Xid errors: %s", error)
             return None
         return events
 
     def _xids(self) -> Mapping[int, int]:
-        """Return index -> the last Xid of a GPU that reported one since the last look, those of programs left out."""
-        nvml, seen = self._nvml, {}
-        places = {nvml.nvmlDeviceGetPciInfo(handle).busId: at for at, handle in self._alive()} if self._events else {}
+        """Return index -> the last Xid that a GPU reported since the last look, unless a program caused it."""
+        nvml, xids = self._nvml, {}
         while self._events:
             try:
                 event = nvml.nvmlEventSetWait(self._events, 0)
-                xid, place = int(event.eventData), nvml.nvmlDeviceGetPciInfo(event.device).busId
+                xid, bus = int(event.eventData), nvml.nvmlDeviceGetPciInfo(event.device).busId
             except nvml.NVMLError:
                 break
-            if xid not in _PROGRAM_XIDS and place in places:
-                seen[places[place]] = xid
-        return seen
-
-    def _alive(self) -> Sequence[tuple[int, object]]:
-        found = []
-        for at, handle in enumerate(self._handles):
-            try:
-                self._nvml.nvmlDeviceGetPciInfo(handle)
-            except self._nvml.NVMLError:
-                continue
-            found.append((at, handle))
-        return found
+            if xid not in _PROGRAM_XIDS and bus in self._by_bus:
+                xids[self._by_bus[bus]] = xid
+        return xids
 
 
 def _is_named(card: Card, named: Sequence[str]) -> bool:
     return any(word == str(card.index) or (word.startswith("GPU-") and card.uuid.startswith(word)) for word in named)
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value

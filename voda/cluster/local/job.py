@@ -1,44 +1,50 @@
-"""One job of the local cluster: what is asked of it is recorded, then what is missing is done.
+"""One job of the local cluster: records what is asked of it, then does what is missing.
 
-Rules: `settle` acts on the difference between record and processes, whatever woke it, so it may be called at any
-time; nothing in it waits. A worker's devices are free, and its exit is told, only once its processes are gone.
+Its parts call each other in one direction: the job calls its device claims and its replicas, the claims call the
+replicas, and all read and write the one state; the replicas report exits, which `exit_policy` judges. Rule: `settle`
+acts on the difference between record and processes, whatever woke it, so it may be called at any time; nothing waits.
 """
 
-import errno
 import logging
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import Final
+from collections.abc import Collection
+from typing import Final, Literal, assert_never
 
-from voda.cluster.local.command import LAUNCHER, command_of
-from voda.cluster.local.context import Site
-from voda.cluster.local.job_endings import Endings
-from voda.cluster.local.processes.folder import Folder
-from voda.cluster.local.processes.process_table import locked
-from voda.cluster.local.processes.record import Record, pause_s
-from voda.cluster.local.processes.replica import Replica, Unclear, found, start
-from voda.cluster.local.processes.timer import Alarm
-from voda.cluster.local.run_spec import Blueprint
-from voda.cluster.local.worker_files import take
-from voda.cluster.local.workers import TRY_AGAIN_S
-from voda.domain.errors import ActionRefused, ClusterUnavailable
+from voda.cluster.local.context import LocalContext, Timer
+from voda.cluster.local.device_claims import DeviceClaims
+from voda.cluster.local.exit_policy import (
+    deadline_at,
+    decide_exit,
+    describe_exit,
+    put_off_restart,
+    restart_in_s,
+    unfinished_replicas,
+    waits_for_nobody,
+)
+from voda.cluster.local.job_replicas import JobReplicas
+from voda.cluster.local.job_state import TRY_AGAIN_S, JobState
+from voda.cluster.local.outputs import last_lines
+from voda.cluster.local.processes.folder import JobFolder
+from voda.cluster.local.processes.record import Exit, LocalJobRecord
+from voda.domain.errors import ActionRefused
 from voda.domain.plan import StopReason
-from voda.events.types import WorkerStarted
+from voda.events.types import JobCompleted, JobFailed, WorkerStarted
 
-_LOOK_AGAIN_S: Final = 0.02
 _LEFT_AGAIN_S: Final = 0.05
-"""Nothing tells when a launcher's worker is left by its last process; all other ends are told at once."""
+"""No event shows that the last process of a launcher's worker ended; all other ends are reported at once."""
 _log = logging.getLogger(__name__)
 
 
-class LocalJob(Endings):
+class LocalJob:
     """A job's record and its processes."""
 
-    def __init__(self, site: Site, folder: Folder, record: Record) -> None:
-        super().__init__(site, folder, record)
-        self._next_look = Alarm(site, self.settle)
-        self._unclear: dict[str, int | None] = {}
-        """Replicas that are looked at again in a moment -> exit status of their shim, where it was our child."""
+    def __init__(self, context: LocalContext, folder: JobFolder, record: LocalJobRecord) -> None:
+        self.record = record
+        self._context = context
+        self._state = JobState(context, folder, record)
+        self._replicas = JobReplicas(self._state, on_exit=self._on_exit, settle=self.settle)
+        self._claims = DeviceClaims(self._state, self._replicas)
+        self._next_look = Timer(self._state.later, self.settle)
+        self._deadline = Timer(self._state.later, self._check_deadline)
 
     # ---- what is asked
 
@@ -52,258 +58,216 @@ class LocalJob(Endings):
         record = self.record
         if record.ended or record.state in ("halting", "stopping"):
             raise ActionRefused(f"job {record.job_id}: is ending; it can start again once its workers are gone")
-        blueprint = self._blueprint()
+        run_spec = self._context.run_spec(record.job_id)
         new = [index for index in range(size) if index not in record.devices]
-        gone = {index for index in record.devices if index >= size} - record.leaving
-        before, record.size = record.size, size
-        if gone:
-            self._leave(gone)
-        elif not new and before != size:
-            self._save()
-            self._complete_if_done(blueprint)
+        surplus = {index for index in record.devices if index >= size} - record.leaving
+        if surplus:
+            record.size = size
+            self._claims.terminate(surplus)
+        elif not new and record.size != size:
+            record.size = size
+            self._state.save()
+            if not self._replicas and waits_for_nobody(run_spec, record):
+                self._complete()
         if new:
-            self._take(blueprint, new, size if gone else before)
-            self._arm_deadline()
-            self._site.tell(WorkerStarted(job_id=record.job_id, workers=dict.fromkeys(new, self._site.node)))
+            self._claims.take(run_spec, new, size)
+            self._context.tell(WorkerStarted(job_id=record.job_id, workers=dict.fromkeys(new, self._context.node)))
+            self._check_deadline()
         self.settle()
-
-    def _take(self, blueprint: Blueprint, new: Sequence[int], before: int) -> None:
-        """Take devices for new workers; where that is refused, go back to the size before."""
-        try:
-            take(self._site, self._folder, self.record, blueprint, new)
-        except ActionRefused:
-            self.record.size = before
-            raise
-        except ClusterUnavailable:
-            self.record.size = before
-            if self._folder.load() is not None:
-                # Part of it may be written there: a claim on devices, and grants.
-                for name in self._names_of(new):
-                    self._revoke(name)
-                self._save()
-            raise
 
     def halt(self) -> None:
         """Take all workers away; the folder stays, so that the job can go on."""
         if self.record.state == "running" and not self.record.ended:
-            self.record.cuts = 0
-            self._end_all("halting")
+            self.record.evictions = 0
+            self._end("halting")
 
     def stop(self, reason: StopReason) -> None:
         """End the job for good, and forget it once its processes are gone."""
-        if self.record.state == "stopping" and not (reason == "canceled" and self.record.succeeded_at):
-            return
-        if self.record.succeeded_at and reason != "canceled":
-            # It completed, and the other replicas are about to end by themselves.
-            self.record.state = "stopping"
-            self._save()
-            return self.settle()
-        self._end_all("stopping")
-
-    def _end_all(self, state: str) -> None:
         record = self.record
-        # Written together with who is to leave: between two files a crash would leave a job that ends and nobody goes.
-        record.state = "halting" if state == "halting" else "stopping"
-        self._leave(set(record.devices))
-        self.settle()
+        if record.state == "stopping" and not (reason == "canceled" and record.succeeded_at):
+            return
+        if record.succeeded_at and reason != "canceled":
+            # It completed, and the other replicas are about to end by themselves.
+            record.state = "stopping"
+            self._state.save()
+            self.settle()
+        else:
+            self._end("stopping")
+
+    def _end(self, state: Literal["halting", "stopping"]) -> None:
+        # Written together with the workers that leave: a crash between two files would leave a job that ends and
+        # keeps its workers.
+        self.record.state = state
+        self._terminate_all()
 
     # ---- what is there
 
     @property
     def is_forgotten(self) -> bool:
         """Whether the job is stopped and all its processes are gone."""
-        return not self._is_open
+        return not self._state.is_open
 
-    def find(self) -> None:
-        """Take over what an earlier voda left: running processes, and ends nobody has heard of."""
+    def adopt(self) -> None:
+        """Take over what an earlier voda left: running processes, and exits that it did not deal with."""
         record = self.record
-        if record.boot_id != self._site.boot_id:
+        if record.boot_id != self._context.boot_id:
             self._survive_boot()
         elif record.leaving:
             # What the earlier voda did of it after it was recorded is not known.
-            self._leave(record.leaving)
+            self._claims.terminate(record.leaving)
         for name in tuple(record.runs):
-            self._look(name)
+            self._replicas.inspect(name)
         if record.ended and record.wanted:
-            left_s = record.succeeded_at + record.grace_s - self._site.now()
-            self._site.after(min(left_s, record.grace_s), self._let_all_go)
+            left_s = record.succeeded_at + record.grace_s - self._context.now()
+            self._state.later(min(left_s, record.grace_s), self._terminate_all)
         elif record.wanted and record.state == "running":
-            self._furnish()
-        self._arm_deadline()
+            # A crash may have come between the record and the files.
+            self._claims.refresh_files()
+        self._check_deadline()
         self.settle()
 
     def _survive_boot(self) -> None:
         """Let all workers go, as no process outlives its machine's boot; the plan will start the job again."""
         record = self.record
         for name, run in tuple(record.runs.items()):
-            ended = self._folder.exit(name, run)
+            ended = self._state.folder.exit(name, run)
             if ended is not None and not ended.was_told and record.judged.get(name) != run:
-                self._judge(name, ended)
+                self._on_exit(name, ended)
         record.judged |= record.runs
-        record.cuts = 0
+        record.evictions = 0
         if record.state == "running" and not record.ended:
             record.state = "halting"
-            self._causes = {**dict.fromkeys(record.devices, ("node_lost", None)), **self._causes}
+            self._claims.note_node_loss()
         # Written with all else: a voda that dies before it finds the same again.
-        record.boot_id = self._site.boot_id
-        self._leave(record.devices)
+        record.boot_id = self._context.boot_id
+        self._claims.terminate(record.devices)
 
     def close(self) -> None:
-        """Look no longer; the processes go on."""
-        self._is_open = False
-        for replica in self._replicas.values():
-            replica.close()
-        self._replicas.clear()
+        """Stop watching; the processes go on."""
+        self._state.is_open = False
+        self._replicas.close()
 
     # ---- what is missing is done
 
     def settle(self) -> None:
         """Do what can be done now."""
-        if not self._is_open:
+        if not self._state.is_open:
             return
         try:
             self._settle()
         except OSError as error:
             _log.warning("job_id=%s cannot go on: %s; tried again in %g s", self.record.job_id, error, TRY_AGAIN_S)
-            self._site.after(TRY_AGAIN_S, self.settle)
+            self._state.later(TRY_AGAIN_S, self.settle)
 
     def _settle(self) -> None:
         record = self.record
         if record.state in ("halting", "stopping") and record.wanted and not record.succeeded_at:
-            self._leave(record.wanted)
+            self._claims.terminate(record.wanted)
         if record.state == "running" and not record.ended:
             self._start_missing()
         elif record.ended and not self._replicas and record.wanted:
-            self._leave(record.wanted)
-        else:
-            self._stop_surplus(self._replicas)
+            self._claims.terminate(record.wanted)
+        elif record.leaving or not record.succeeded_at:
+            self._replicas.stop()
         if record.leaving:
-            self._press()
-            self._release([index for index in sorted(record.leaving) if self._is_vacant(index)])
+            self._claims.release_vacant()
         if record.leaving:
             self._next_look.set(_LEFT_AGAIN_S)
         if not record.devices:
             self._rest()
 
-    def _press(self) -> None:
-        """Tell agents to go that were not known when they were to be told.
-
-        An earlier voda may have died in between, and a shim may come to its lock late.
-        """
-        if self.record.kind != "torch":
+    def _start_missing(self) -> None:
+        record = self.record
+        names = [name for name in self._state.replicas_to_run() if self._replicas.can_start(name)]
+        if names and (pause_s := restart_in_s(record, self._context.now())):
+            self._next_look.set(pause_s)
             return
-        names = self._names_of(self.record.leaving)
         for name in names:
-            with suppress(Unclear):
-                # It is looked at again as long as it has not left.
-                self._see(name)
-        self._stop_surplus(names)
+            # An exit that is learned of on the way may end the job.
+            if not record.ended and (problem := self._replicas.start(name, self._context.run_spec(record.job_id))):
+                self._fail(problem)
 
     def _rest(self) -> None:
-        """Note that all is gone."""
+        """Record that all workers are gone."""
         record = self.record
         # Without workers it only waits, and its deadline waits with it.
         if record.state == "halting" or (record.state == "running" and not record.ended):
             record.state = "halted"
-            self._save()
+            self._state.save()
         elif record.state == "stopping" and not self._replicas:
-            self._folder.forget()
+            self._state.folder.forget()
             self.close()
 
-    def _start_missing(self) -> None:
+    # ---- what follows from an exit
+
+    def _on_exit(self, name: str, ended: Exit) -> None:
+        """Record how the program of a replica ended and what follows, before anything of it is reported."""
+        record, run_spec = self.record, self._state.run_spec()
+        record.judged[name] = ended.run
+        if run_spec is None:
+            self._state.save()
+            return
+        decision = decide_exit(run_spec, record, name, ended, now=self._context.now())
+        match decision.outcome:
+            case "completed":
+                self._complete(unfinished_replicas(run_spec, record, name))
+            case "failed":
+                printed = last_lines(self._state.folder, name, ended.run)
+                reason = f"{decision.reason}; its last lines: {printed}" if printed else decision.reason
+                self._fail(reason, ended.exit_code)
+            case "restart":
+                self._restart(name, decision.worker, ended, "failed")
+            case "evicted":
+                self._restart(name, decision.worker, ended, "evicted")
+            case "done" | "ignored":
+                record.done.update(() if decision.worker is None else (decision.worker,))
+                self._state.save()
+            case _:
+                assert_never(decision.outcome)
+
+    def _restart(self, name: str, worker: int | None, ended: Exit, cause: Literal["failed", "evicted"]) -> None:
+        """Have a replica started again after a pause: a launcher here, a worker by the next plan."""
         record = self.record
-        names = [name for name in self._names() if name not in self._replicas and name not in self._unclear]
-        if not names:
-            return
-        if (pause := record.not_before - self._site.now()) > 0:
-            # Not longer than a restart ever waits, should the clock have been set back.
-            self._next_look.set(min(pause, pause_s(max(record.failures, record.cuts))))
-            return
-        for name in names:
-            # An end that is learned of on the way may be the job's.
-            if not record.ended:
-                self._start(name)
+        put_off_restart(record, self._context.now(), is_failure=cause == "failed")
+        if worker is not None:
+            record.leaving.add(worker)
+            self._claims.note_cause([worker], cause, ended.exit_code)
+        self._state.save()
+        what = describe_exit(ended) if cause == "failed" else "was told to end, not by voda"
+        _log.warning("job_id=%s %s %s; it is started again, failures=%d", record.job_id, name, what, record.failures)
 
-    def _names(self) -> Sequence[str]:
-        """Return the replicas that shall run."""
+    def _complete(self, unfinished: Collection[str] = ()) -> None:
         record = self.record
-        blueprint = self._known_blueprint()
-        if not record.wanted or blueprint is None:
-            return ()
-        if blueprint.kind == "mpi":
-            return (LAUNCHER,)
-        return [blueprint.replica_of(index) for index in record.wanted if index not in record.done]
+        record.ended = "completed"
+        record.succeeded_at = self._context.now()
+        self._state.save(durably=True)
+        self._context.tell(JobCompleted(job_id=record.job_id))
+        if record.grace_s > 0 and any(self._replicas.is_running(name) for name in unfinished):
+            # The others are about to end by themselves, perhaps still writing what they learned.
+            self._state.later(record.grace_s, self._terminate_all)
+        else:
+            self._terminate_all()
 
-    def _start(self, name: str) -> None:
-        folder, blueprint = self._folder, self._blueprint()
-        if (run := self._next_run(name)) is None:
-            # A shim that an earlier voda started a moment ago; it will write itself down, or go. Or somebody who only
-            # looked whether there is one, and is gone without a word. Or an end that nobody has drawn conclusions from.
-            self._look(name)
-            self._next_look.set(_LOOK_AGAIN_S)
+    def _fail(self, reason: str, exit_code: int | None = None) -> None:
+        record = self.record
+        record.ended, record.reason = "failed", reason
+        self._claims.note_cause(record.devices, "failed", exit_code)
+        self._state.save(durably=True)
+        self._context.tell(JobFailed(job_id=record.job_id, reason=reason))
+        self._terminate_all()
+
+    def _terminate_all(self) -> None:
+        if self._state.is_open:
+            self._claims.terminate(self.record.devices)
+            self.settle()
+
+    def _check_deadline(self) -> None:
+        """Fail the job if it has been active for too long, else look again when it may have been."""
+        run_spec = self._state.run_spec()
+        if run_spec is None or (due_at := deadline_at(run_spec, self.record)) is None:
             return
-        try:
-            command = command_of(self._site, folder, blueprint, self.record, name)
-            self._watch(start(folder, name, run, command))
-        except ValueError as error:
-            self._fail(f"{name} could not run: its command line or environment is no such thing: {error}", None)
-        except OSError as error:
-            if error.errno != errno.E2BIG:
-                raise
-            self._fail(f"{name} could not run: its command line or environment is too long", None)
-
-    def _next_run(self, name: str) -> int | None:
-        """Return the number of a replica's next run, recorded and granted; None where the last is not done with."""
-        record, folder = self.record, self._folder
-        home = folder.replicas / name
-        home.mkdir(exist_ok=True)
-        # Held until the former run's grant is gone: a shim of it that comes this late finds the lock or no grant.
-        with locked(home / "lock") as is_ours:
-            last = record.runs.get(name, 0)
-            if not is_ours or (record.judged.get(name) != last and folder.exit(name, last) is not None):
-                return None
-            run = record.runs[name] = max(record.runs.get(name, 0), folder.last_run(name)) + 1
-            folder.grant(name, run, ())
-            folder.save(record)
-        return run
-
-    def _watch(self, replica: Replica) -> None:
-        self._replicas[replica.name] = replica
-        replica.watch(self._on_end)
-
-    def _on_end(self, replica: Replica, status: int | None) -> None:
-        self._replicas.pop(replica.name, None)
-        self._learn(replica.name, status)
-
-    def _learn(self, name: str, status: int | None) -> None:
-        """Find out what became of a replica, and go on from there."""
-        try:
-            self._look(name, status)
-        except OSError as error:
-            _log.warning("job_id=%s replica=%s cannot be looked at: %s", self.record.job_id, name, error)
-            self._site.after(TRY_AGAIN_S, lambda: self._learn(name, status))
-            return
-        self.settle()
-
-    def _look(self, name: str, status: int | None = None) -> None:
-        """Find out what became of a replica's newest run, now or a little later, and draw the conclusions."""
-        try:
-            self._see(name, status)
-        except Unclear:
-            if name not in self._unclear:
-                self._site.after(_LOOK_AGAIN_S, lambda: self._learn(name, self._unclear.pop(name, None)))
-                self._unclear[name] = status
-
-    def _see(self, name: str, status: int | None = None) -> None:
-        """Find out what became of a replica's newest run, and draw the conclusions.
-
-        Raises:
-            Unclear: it cannot be told yet.
-        """
-        if not self._is_open or name in self._replicas:
-            return
-        seen = found(self._folder, name, self.record.runs.get(name, 0), status)
-        if isinstance(seen, Replica):
-            self._watch(seen)
-        elif seen is not None and self.record.judged.get(name) != seen.run:
-            self._judge(name, seen)
+        # It may have been halted meanwhile and count anew, or its timer may come a moment early.
+        if (left_s := due_at - self._context.now()) > 0:
+            self._deadline.set(left_s)
+        else:
+            self._fail(f"was active for more than {run_spec.policy.active_deadline_s:g} s (activeDeadlineSeconds)")

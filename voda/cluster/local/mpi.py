@@ -1,9 +1,10 @@
 """How the launcher of an MPIJob finds its workers on this machine: the operator's files, and the way into a worker.
 
-Two ways, chosen once when the cluster opens. `remote`: hosts have the operator's names, and mpirun's ssh is agent.py,
-which gives each worker's daemon a hostname of its own (Open MPI's daemons must differ in it). `rank`, where the
-system allows no such hostnames: the only host is localhost, and agent.py is put before every rank. In both each rank
-runs on its worker's devices. Rule: the files are rewritten whole; the launcher may read them at any moment.
+Two ways, chosen once when the cluster opens. `remote`: hosts have the operator's names, and mpirun runs rsh_agent.py
+instead of ssh, which gives each worker's daemon a hostname of its own (Open MPI's daemons must differ in it). `rank`,
+where the system allows no such hostnames: the only host is localhost, and rsh_agent.py stands before every rank. In
+both, each rank runs on its worker's devices. Rule: the files are rewritten whole; the launcher may read them at any
+moment.
 """
 
 import os
@@ -16,13 +17,14 @@ from pathlib import Path
 from typing import Final, Literal
 
 from voda.cluster.local import rsh_agent
-from voda.cluster.local.processes.folder import Folder, write_whole
-from voda.cluster.local.run_spec import Blueprint
+from voda.cluster.local.processes.folder import JobFolder, write_whole
+from voda.cluster.local.run_spec import RunSpec
 
 Transport = Literal["remote", "rank"]
 MOUNT: Final = re.compile(r"/etc/mpi(?=$|[/\s:;,'\"])")
-_PROBE = (
-    "import os,sys; sys.path.insert(0, sys.argv[1]); import agent; agent.set_hostname('voda-probe');"
+_AGENT: Final = rsh_agent.__name__.rpartition(".")[2]
+_PROBE: Final = (
+    f"import os,sys; sys.path.insert(0, sys.argv[1]); import {_AGENT}; {_AGENT}.set_hostname('voda-probe');"
     "sys.exit(os.uname().nodename != 'voda-probe')"
 )
 _LONGEST_HOSTNAME: Final = 63
@@ -45,7 +47,7 @@ def hostname(name: str, index: int) -> str:
     return name[: _LONGEST_HOSTNAME - len(suffix)] + suffix
 
 
-def hosts(blueprint: Blueprint, indices: Sequence[int], transport: Transport) -> tuple[str, str]:
+def hosts(blueprint: RunSpec, indices: Sequence[int], transport: Transport) -> tuple[str, str]:
     """Return the texts of hostfile and discover_hosts.sh for these workers."""
     slots = blueprint.slots_per_worker
     if transport == "rank":
@@ -61,7 +63,7 @@ def hosts(blueprint: Blueprint, indices: Sequence[int], transport: Transport) ->
     return _text([f"{host} slots={slots}" for host in named]), _script(shown)
 
 
-def write_hosts(folder: Folder, blueprint: Blueprint, indices: Sequence[int], transport: Transport) -> None:
+def write_hosts(folder: JobFolder, blueprint: RunSpec, indices: Sequence[int], transport: Transport) -> None:
     """Rewrite the files that tell of the workers.
 
     Raises:
@@ -72,7 +74,7 @@ def write_hosts(folder: Folder, blueprint: Blueprint, indices: Sequence[int], tr
     write_whole(folder.mpi / "discover_hosts.sh", discovery.encode(), mode=0o755)
 
 
-def write_agents(folder: Folder, slots: int) -> None:
+def write_agents(folder: JobFolder, slots: int) -> None:
     """Write the scripts that mpirun calls to get into a worker."""
     python = f"exec {shlex.quote(sys.executable)} -I -S {shlex.quote(rsh_agent.__file__)}"
     replicas = shlex.quote(str(folder.replicas))
@@ -80,12 +82,12 @@ def write_agents(folder: Folder, slots: int) -> None:
     write_whole(folder.mpi / "rank.sh", f'#!/bin/sh\n{python} rank {replicas} {slots} "$@"\n'.encode(), mode=0o755)
 
 
-def write_devices(folder: Folder, devices: Sequence[str]) -> None:
+def write_devices(folder: JobFolder, devices: Sequence[str]) -> None:
     """Rewrite the line that names the GPUs of all workers; `voda run` reads it at each start."""
     write_whole(folder.mpi / "devices", (",".join(devices) + "\n").encode())
 
 
-def environment(folder: Folder, *, grace_s: float, transport: Transport) -> dict[str, str]:
+def environment(folder: JobFolder, *, grace_s: float, transport: Transport) -> dict[str, str]:
     """Return what the launcher needs so that a bare `mpirun` just works; the manifest's own variables go before."""
     mpi = folder.mpi
     hostfile = str(mpi / "hostfile")

@@ -1,6 +1,6 @@
 """What the replicas of local jobs print: files in the jobs' folders, read as they grow.
 
-Rule: a file that got shorter was cut by its shim (see shim.py, Log): reading goes on from its beginning.
+Rule: a file that got shorter was cut by its shim (see shim.py): reading goes on from its beginning.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from voda.cluster.local.processes.folder import Folder
+from voda.cluster.local.processes.folder import JobFolder
 from voda.cluster.local.processes.process_table import is_locked
 from voda.domain.errors import ActionRefused, InvalidInput
 
@@ -30,7 +30,7 @@ class LocalOutputs:
     async def replicas(self, job_id: str) -> Sequence[str]:
         """See Outputs.replicas."""
         with suppress(ActionRefused, OSError):
-            found = [path.stem for path in Folder(self._jobs, job_id).logs.iterdir() if path.suffix == ".log"]
+            found = [path.stem for path in JobFolder(self._jobs, job_id).logs.iterdir() if path.suffix == ".log"]
             return tuple(sorted((name for name in found if _REPLICA.fullmatch(name)), key=_rank))
         return ()
 
@@ -40,10 +40,10 @@ class LocalOutputs:
         if replica not in known:
             names = ", ".join(known) or "(none)"
             raise InvalidInput(f"job {job_id} has no output of a replica {replica[:80]!r}: expected one of {names}")
-        folder = Folder(self._jobs, job_id)
+        folder = JobFolder(self._jobs, job_id)
         at = _beginning(folder.log(replica), tail_bytes)
         while True:
-            # Asked first: what is printed after the last look and before the end is read by one more look.
+            # Checked first: one more read gets what is printed between the last read and the end.
             is_over = not follow or _has_ended(folder)
             while chunk := _chunk(folder.log(replica), at):
                 at, content = chunk
@@ -53,13 +53,26 @@ class LocalOutputs:
             await asyncio.sleep(_LOOK_EVERY_S)
 
 
+def last_lines(folder: JobFolder, name: str, run: int, *, lines: int = 5, most_bytes: int = 2000) -> str:
+    """Return the end of what a replica printed in one run; empty where it printed nothing."""
+    alive = folder.alive(name, run)
+    try:
+        with folder.log(name).open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(size - most_bytes, min(alive.log_at if alive else 0, size)))
+            printed = file.read().decode("utf-8", "replace").split("\n")
+    except OSError:
+        return ""
+    return "\n".join([line.rstrip() for line in printed if line.strip()][-lines:])
+
+
 def _rank(name: str) -> tuple[int, int]:
     role, _, index = name.partition("-")
     return _ORDER.index(role), int(index or 0)
 
 
 def _beginning(path: Path, tail_bytes: int | None) -> int:
-    """Return where to begin: a line's beginning, at most `tail_bytes` before the end."""
+    """Return the offset of the first line's beginning that is at most `tail_bytes` before the end."""
     if tail_bytes is None:
         return 0
     with path.open("rb") as file:
@@ -74,7 +87,7 @@ def _beginning(path: Path, tail_bytes: int | None) -> int:
 
 
 def _chunk(path: Path, at: int) -> tuple[int, bytes] | None:
-    """Return what follows in the file and where it ends; None where nothing does."""
+    """Return the next offset and the bytes up to it; None at the end of the file."""
     try:
         with path.open("rb") as file:
             if file.seek(0, 2) < at:
@@ -86,8 +99,8 @@ def _chunk(path: Path, at: int) -> tuple[int, bytes] | None:
     return (at + len(content), content) if content else None
 
 
-def _has_ended(folder: Folder) -> bool:
-    """Say whether nothing more will be printed: the job is stopped or has ended, and no replica is at work."""
+def _has_ended(folder: JobFolder) -> bool:
+    """Return whether nothing more will be printed: the job is stopped or has ended, and no replica runs."""
     record = folder.load()
     if record is not None and not record.ended and record.state != "stopping":
         return False

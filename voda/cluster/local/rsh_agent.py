@@ -1,10 +1,10 @@
-"""The way into a worker: what mpirun runs in place of ssh or of a rank, so that the rank runs on its worker's devices.
+"""What mpirun runs in place of ssh or of a rank, so that the rank runs on its worker's devices.
 
-Run as `python -I -S agent.py remote REPLICAS [OPTIONS] HOST COMMAND...` in place of ssh, or as
-`python -I -S agent.py rank REPLICAS SLOTS ARGV...` in place of a rank. It stands alone (standard library only). Rules:
-it takes the shared lock on the worker's folder first and looks for the grant second, so whoever takes the worker away
-(grant first, lock second) either finds it there or has it refused; the lock is inherited by what it becomes. The
-worker's processes bear the worker's folder in VODA_REPLICA.
+Run as `python -I -S rsh_agent.py remote REPLICAS [OPTIONS] HOST COMMAND...` in place of ssh, or as
+`python -I -S rsh_agent.py rank REPLICAS SLOTS ARGV...` in place of a rank. It stands alone (standard library only).
+Rules: it takes the shared lock on the worker's folder first and reads the grant second; voda takes a worker away in the
+other order, so that it either finds this process or has it refused. The program that this process becomes inherits the
+lock, and its processes have the worker's folder in VODA_REPLICA.
 """
 
 import ctypes

@@ -1,31 +1,34 @@
-"""What a job runs on this machine: its programs, what they are told of each other, how failures are treated."""
+"""What a job runs on this machine: its programs, how they find each other, and how failures are treated."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
-from voda.manifests import programs
-from voda.manifests.parsed import ElasticPolicy, Program, RunPolicy
+from voda.kinds.base import JobManifest
+from voda.kinds.mpijob import MPIJob
+from voda.kinds.pytorchjob import PyTorchJob, TorchElasticPolicy
+from voda.manifests.conversion import typed_manifest
+from voda.manifests.programs import FailurePolicy, Program, failure_policy, program, working_dir_annotation
 
 Kind = Literal["mpi", "torch"]
 
 
-class Blueprint(Struct, frozen=True, kw_only=True):
+class RunSpec(Struct, frozen=True, kw_only=True):
     """A job, ready to be run."""
 
     spec: JobSpec
     kind: Kind
     programs: Mapping[str, Program]
-    """role -> program; an MPIJob's workers run none of their own here."""
-    policy: RunPolicy
+    """role -> program; an MPIJob's workers have none here."""
+    policy: FailurePolicy
     is_mpi_v2: bool = False
     """MPIJob v2beta1: its launcher is a Kubernetes Job, which restarts whatever the pod's own restartPolicy says."""
-    slots_per_worker: int = 1
-    nproc_per_node: str = "1"
-    elastic: ElasticPolicy | None = None
+    processes: int | None = None
+    """Of one worker: an MPIJob's slots, or what a torch agent starts; None: one for each of its GPUs."""
+    elastic: TorchElasticPolicy | None = None
     working_dir: str = ""
     """Of the annotation."""
 
@@ -33,6 +36,11 @@ class Blueprint(Struct, frozen=True, kw_only=True):
     def grace_s(self) -> float:
         """Seconds the job's processes have to end by themselves, the longest of any role."""
         return max((program.grace_s for program in self.programs.values()), default=30.0)
+
+    @property
+    def slots_per_worker(self) -> int:
+        """Slots of one worker in the host list of an MPIJob."""
+        return self.processes or 1
 
     @property
     def has_master(self) -> bool:
@@ -55,36 +63,38 @@ class Blueprint(Struct, frozen=True, kw_only=True):
         return "master-0" if index == 0 else f"worker-{index - 1}"
 
 
-def blueprint_of(spec: JobSpec) -> Blueprint:
-    """Return what a job's manifest comes to.
+def run_spec_of(spec: JobSpec) -> RunSpec:
+    """Return what a job's manifest runs on this machine.
 
     Raises:
-        ActionRefused: there is no manifest, or it names no command that could be run here.
+        ActionRefused: there is no manifest, or this machine cannot run it.
     """
     if spec.manifest is None:
         raise ActionRefused(f"job {spec.job_id}: was submitted without a manifest, so there is nothing to run")
-    return _read(spec, spec.manifest)
+    job = typed_manifest(spec.manifest)
+    if job.local_launch is None:
+        raise ActionRefused(f"job {spec.job_id}: a {job.kind} cannot run on one machine")
+    return RunSpec(
+        spec=spec,
+        kind=job.local_launch,
+        programs=_programs(spec, job),
+        policy=failure_policy(job),
+        is_mpi_v2=isinstance(job, MPIJob) and job.is_v2,
+        processes=job.processes,
+        elastic=job.elastic_policy() if isinstance(job, PyTorchJob) else None,
+        working_dir=working_dir_annotation(job),
+    )
 
 
-def _read(spec: JobSpec, manifest: Mapping[str, Any]) -> Blueprint:
-    found = {role: programs.program(manifest, role) for role in ("launcher", "master", "worker")}
-    kind: Kind = "mpi" if found["launcher"] is not None else "torch"
-    needed = ("launcher",) if kind == "mpi" else ("master", "worker")
-    known = {role: program for role in needed if (program := found[role]) is not None}
-    for role, program in known.items():
-        if not program.argv:
+def _programs(spec: JobSpec, job: JobManifest) -> Mapping[str, Program]:
+    found: dict[str, Program] = {}
+    for role in (name.lower() for name in job.local_roles):
+        if (runs := program(job, role)) is None:
+            continue
+        if not runs.argv:
             raise ActionRefused(
                 f"job {spec.job_id}: the {role} names no command, and its image's own cannot be known on this machine;"
                 " give the container a command"
             )
-    return Blueprint(
-        spec=spec,
-        kind=kind,
-        programs=known,
-        policy=programs.run_policy(manifest),
-        is_mpi_v2=manifest.get("apiVersion") == "kubeflow.org/v2beta1",
-        slots_per_worker=programs.slots_per_worker(manifest),
-        nproc_per_node=programs.nproc_per_node(manifest),
-        elastic=programs.elastic_policy(manifest),
-        working_dir=programs.working_dir_annotation(manifest),
-    )
+        found[role] = runs
+    return found

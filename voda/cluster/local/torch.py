@@ -8,7 +8,9 @@ come, for half a minute by default, so the wait is made short unless the manifes
 import socket
 from typing import Final
 
-from voda.cluster.local.run_spec import Blueprint
+from voda.cluster.local.run_spec import RunSpec
+from voda.domain.job import JobSpec
+from voda.kinds.pytorchjob import TorchElasticPolicy, elastic_bounds
 
 SPARE_RESTARTS: Final = 20
 """On top of what the manifest allows; when even these are used up, the agent fails and the job is restarted."""
@@ -25,7 +27,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def environment(blueprint: Blueprint, index: int, *, size: int, port: int) -> dict[str, str]:
+def environment(blueprint: RunSpec, index: int, *, size: int, port: int) -> dict[str, str]:
     """Return what the agent of replica `index` is told of the others.
 
     Args:
@@ -34,18 +36,13 @@ def environment(blueprint: Blueprint, index: int, *, size: int, port: int) -> di
         size: replicas running now.
         port: where they meet.
     """
-    env = {"PYTHONUNBUFFERED": "1", "PET_NPROC_PER_NODE": processes(blueprint)}
+    processes = blueprint.processes or blueprint.spec.gpus_per_replica
+    env = {"PYTHONUNBUFFERED": "1", "PET_NPROC_PER_NODE": str(processes)}
     if blueprint.elastic is None and blueprint.has_master:
         return env | _with_master(index, size=size, port=port)
     if blueprint.has_master:
         env |= {"MASTER_ADDR": _ADDRESS, "MASTER_PORT": str(port), "WORLD_SIZE": str(size), "RANK": str(index)}
     return env | _rendezvous(blueprint, index, port)
-
-
-def processes(blueprint: Blueprint) -> str:
-    """Return the processes one agent starts: by default one per GPU of its replica."""
-    said = blueprint.nproc_per_node
-    return said if said.isdigit() else str(blueprint.spec.gpus_per_replica)
 
 
 def _with_master(index: int, *, size: int, port: int) -> dict[str, str]:
@@ -61,37 +58,34 @@ def _with_master(index: int, *, size: int, port: int) -> dict[str, str]:
     }
 
 
-def _rendezvous(blueprint: Blueprint, index: int, port: int) -> dict[str, str]:
-    spec, elastic = blueprint.spec, blueprint.elastic
-    backend = elastic.rdzv_backend if elastic else "c10d"
-    conf = dict(elastic.rdzv_conf) if elastic else {}
+def _rendezvous(blueprint: RunSpec, index: int, port: int) -> dict[str, str]:
+    spec, elastic = blueprint.spec, blueprint.elastic or TorchElasticPolicy()
+    backend = elastic.rdzv_backend or "c10d"
+    conf = {pair.key: pair.value for pair in elastic.rdzv_conf or ()}
     if backend == "c10d":
         conf.setdefault("last_call_timeout", str(LAST_CALL_S))
         conf.setdefault("keep_alive_interval", "1")
         conf.setdefault("keep_alive_max_attempt", str(SILENT_S))
         # On one machine every agent takes itself for the host: without this, whoever is first would be.
         conf.setdefault("is_host", "1" if index == 0 else "0")
-    host = elastic.rdzv_host if elastic else ""
-    meeting_port = elastic.rdzv_port if elastic and elastic.rdzv_host and elastic.rdzv_port else port
-    restarts = (elastic.max_restarts or 0) if elastic else 0
+    meeting_port = elastic.rdzv_port if elastic.rdzv_host and elastic.rdzv_port else port
+    spare = SPARE_RESTARTS if spec.is_elastic or blueprint.elastic else 0
     return {
         # With a shared store a late agent waits for an address that nobody tells it (seen in torch 2.13).
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "PET_RDZV_BACKEND": backend,
-        "PET_RDZV_ENDPOINT": f"{host or _ADDRESS}:{meeting_port}",
-        "PET_RDZV_ID": (elastic.rdzv_id if elastic else "") or spec.job_id,
+        "PET_RDZV_ENDPOINT": f"{elastic.rdzv_host or _ADDRESS}:{meeting_port}",
+        "PET_RDZV_ID": elastic.rdzv_id or spec.job_id,
         "PET_RDZV_CONF": ",".join(f"{key}={value}" for key, value in conf.items()),
-        "PET_NNODES": _nodes(blueprint),
-        "PET_MAX_RESTARTS": str(restarts + (SPARE_RESTARTS if spec.is_elastic or elastic else 0)),
+        "PET_NNODES": _nodes(spec, elastic),
+        "PET_MAX_RESTARTS": str((elastic.max_restarts or 0) + spare),
     }
 
 
-def _nodes(blueprint: Blueprint) -> str:
+def _nodes(spec: JobSpec, elastic: TorchElasticPolicy) -> str:
     """Return min:max of agents: the widest bounds there are, because a running agent cannot be told others.
 
     An agent that was told too little would leave one that comes later waiting for ever.
     """
-    spec, elastic = blueprint.spec, blueprint.elastic
-    least = min(spec.min_replicas, elastic.min_replicas) if elastic else spec.min_replicas
-    most = max(spec.max_replicas, elastic.max_replicas) if elastic else spec.max_replicas
-    return f"{least}:{most}"
+    least, most = elastic_bounds(elastic.min_replicas, elastic.max_replicas, spec.min_replicas)
+    return f"{min(least, spec.min_replicas)}:{max(most, spec.max_replicas)}"

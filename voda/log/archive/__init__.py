@@ -1,1 +1,1 @@
-"""Segments of a log as files: archives, backups, copies, exports and their verification."""
+"""Logs as files: segment, archive, copy, common_prefix, retention, archive_backed_store, verify, old_export."""

@@ -1,7 +1,7 @@
-"""A folder of segments: the archive of a log, and its backup, which is the same thing.
+"""The segments of a log: a folder that is its archive or backup, or the single file of an export.
 
-Rule: the folder is only ever added to. A segment appears under its name when it is complete and on the disk, and one
-process at a time adds.
+Rule: segments are only added to a folder. A segment appears under its name when it is complete and on the disk, and one
+process at a time adds segments.
 """
 
 import fcntl
@@ -13,9 +13,18 @@ from pathlib import Path
 
 from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable, StoreUnavailable
 from voda.events.envelope import Sealed
+from voda.fsync import sync
 from voda.log.append_plan import GroupPlan
-from voda.log.archive.segment import Named, events_of, header_of, named, packed, proven
-from voda.log.archive.verify import PAGE, Progress, Verdict, Walk
+from voda.log.archive.segment import (
+    SegmentFile,
+    events_of,
+    export_segment,
+    header_of,
+    pack_segment,
+    parse_segment_name,
+    proven_events,
+)
+from voda.log.archive.verify import PAGE, HashChain, Progress, VerifyReport
 
 SEGMENT_EVENTS = 50_000
 SEGMENT_BYTES = 64_000_000
@@ -24,27 +33,27 @@ _PART = ".voda-part"
 
 
 class Archive:
-    """The segments of a folder, as they were when it was opened.
+    """Segments as they were when the archive was opened.
 
     Args:
-        folder: where they are.
+        path: of their folder, or of the exported file.
         segments: one after the other, from position 1 on.
     """
 
-    def __init__(self, folder: Path, segments: Sequence[Named]) -> None:
-        self.folder = folder
+    def __init__(self, path: Path, segments: Sequence[SegmentFile]) -> None:
+        self.path = path
         self.segments = segments
 
     @classmethod
     def open(cls, folder: Path) -> "Archive":
-        """List the segments.
+        """List the segments of a folder.
 
         Raises:
             InvalidInput: there is no such folder.
             LogDamaged: a segment is missing, or two hold the same positions.
         """
         try:
-            segments = [found for path in folder.iterdir() if (found := named(path))]
+            segments = [segment for path in folder.iterdir() if (segment := parse_segment_name(path))]
         except OSError as error:
             raise InvalidInput(f"{folder} cannot be read: {error.strerror}") from error
         segments.sort(key=lambda segment: (segment.first, segment.last))
@@ -54,20 +63,29 @@ class Archive:
             end = segment.last
         return cls(folder, segments)
 
+    @classmethod
+    def open_export(cls, path: Path) -> "Archive":
+        """Open an exported log, which is a single segment.
+
+        Raises:
+            InvalidInput, NotALog, LogDamaged, LogTooNew: see export_segment.
+        """
+        return cls(path, [export_segment(path)])
+
     @property
     def place(self) -> str:
-        """Where it is, from whatever folder one looks."""
-        return str(self.folder.absolute())
+        """Absolute path."""
+        return str(self.path.absolute())
 
     @property
     def position(self) -> int:
         """Position of the last event; 0 = there is none."""
         return self.segments[-1].last if self.segments else 0
 
-    def walk(self, position: int | None = None) -> Walk:
-        """Return a walk that is at a position, by default at the end.
+    def chain(self, position: int | None = None) -> HashChain:
+        """Return the hash chain at a position, by default at the end.
 
-        Of whole segments the headers are believed; only what lies in a part of one is proven.
+        The headers of whole segments are believed; only the events of a partly used segment are proven.
 
         Raises:
             LogDamaged, LogTooNew: a segment cannot be read.
@@ -75,21 +93,21 @@ class Archive:
         """
         position = self.position if position is None else position
         if position > self.position:
-            raise InvalidInput(f"{self.folder} ends at position {self.position}, expected at least {position}")
-        walk = Walk()
+            raise InvalidInput(f"{self.path} ends at position {self.position}, expected at least {position}")
+        chain = HashChain()
         for segment in self.segments:
             if segment.last <= position:
-                walk.heads.update(header_of(segment).heads)
-                walk.position = segment.last
-        for _ in self.groups(walk, position):
+                chain.heads.update(header_of(segment).heads)
+                chain.position = segment.last
+        for _ in self.groups(chain, position):
             pass
-        return walk
+        return chain
 
-    def groups(self, walk: Walk, until: int | None = None) -> Iterator[GroupPlan]:
-        """Yield what comes after the walk's position, page by page, each event proven; the walk moves along.
+    def groups(self, chain: HashChain, until: int | None = None) -> Iterator[GroupPlan]:
+        """Yield the events after the chain's position, page by page, each proven; the chain moves along.
 
         Args:
-            walk: at a position that the archive reaches.
+            chain: at a position that the archive reaches.
             until: last position; None = the end.
 
         Raises:
@@ -98,10 +116,13 @@ class Archive:
         end = self.position if until is None else until
         previous = ""
         for segment in self.segments:
-            if segment.last > walk.position and segment.after < end:
-                rows = islice(proven(segment, walk, previous), None if end >= segment.last else end - walk.position)
+            # An empty export has a header to be proven.
+            if (segment.last > chain.position and segment.after < end) or not segment.last:
+                rows = islice(
+                    proven_events(segment, chain, previous), None if end >= segment.last else end - chain.position
+                )
                 while page := list(islice(rows, PAGE)):
-                    yield GroupPlan(page, {row[1]: walk.heads[row[1]] for row in page}, [])
+                    yield GroupPlan(page, {row[1]: chain.heads[row[1]] for row in page}, [])
             previous = segment.name
 
     def at(self, position: int) -> Sealed | None:
@@ -115,35 +136,35 @@ class Archive:
                 return events_of(segment)[position - segment.first]
         return None
 
-    def add(self, events: Sequence[Sealed], walk: Walk) -> None:
+    def add(self, events: Sequence[Sealed], chain: HashChain) -> None:
         """Write a segment; it is on the disk when this returns.
 
         Args:
-            events: what comes next; proven here.
-            walk: at the archive's end; it is moved to the new one.
+            events: those that follow the archive's end; proven here.
+            chain: at the archive's end; it is moved to the new end.
 
         Raises:
             LogDamaged: the events do not follow.
             StoreNotWritable: the folder cannot be written.
         """
-        name, content = packed(events, walk, self.segments[-1].name if self.segments else "")
-        part, path = self.folder / _PART, self.folder / name
+        name, content = pack_segment(events, chain, self.segments[-1].name if self.segments else "")
+        part, path = self.path / _PART, self.path / name
         try:
             with part.open("wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             part.rename(path)
-            sync(self.folder)
+            sync(self.path)
         except OSError as error:
             part.unlink(missing_ok=True)
             raise StoreNotWritable(f"{path} cannot be written: {error.strerror}; free some space") from error
-        segment = named(path)
+        segment = parse_segment_name(path)
         assert segment is not None, name
         self.segments = [*self.segments, segment]
 
     def secure(self, after: int = 0) -> None:
-        """Have the segments behind a position on the disk, whoever wrote them.
+        """Flush the segments behind a position to the disk, whichever process wrote them.
 
         Raises:
             StoreNotWritable: the disk does not take them.
@@ -152,17 +173,17 @@ class Archive:
             for segment in self.segments:
                 if segment.last > after:
                     sync(segment.path)
-            sync(self.folder)
-            # The folder may be new; where its parent may not be read, that is the operator's to see to.
+            sync(self.path)
+            # The folder may be new; if its parent cannot be read, the operator must flush it.
             with suppress(PermissionError):
-                sync(self.folder.resolve().parent)
+                sync(self.path.resolve().parent)
         except OSError as error:
-            raise StoreNotWritable(f"{self.folder} cannot be brought to the disk: {error.strerror}") from error
+            raise StoreNotWritable(f"{self.path} cannot be brought to the disk: {error.strerror}") from error
 
 
 @contextmanager
-def adding(folder: Path) -> Iterator[Archive]:
-    """Open the archive alone, to add to it; the folder is made where there is none.
+def open_to_add(folder: Path) -> Iterator[Archive]:
+    """Open a folder to add segments, with no other process adding; the folder is made if there is none.
 
     Raises:
         StoreUnavailable: another process adds to it.
@@ -184,40 +205,31 @@ def adding(folder: Path) -> Iterator[Archive]:
         except OSError as error:
             raise StoreUnavailable(f"{folder}: another process writes a backup there ({error.strerror})") from error
         archive = Archive.open(folder)
-        # What a killed one left behind.
+        # A killed process may have left it.
         (folder / _PART).unlink(missing_ok=True)
         yield archive
     finally:
         os.close(handle)
 
 
-def verify_archive(archive: Archive, walk: Walk, *, progress: Progress | None = None) -> Verdict:
-    """Prove the archive's events, and have the walk at its end; or name the first that is not what was written.
+def verify_archive(archive: Archive, chain: HashChain, *, progress: Progress | None = None) -> VerifyReport:
+    """Prove the archive's events, or name the first that is not what was written.
 
     Args:
         archive: the segments.
-        walk: a new one.
+        chain: a new one; it is moved to the archive's end.
         progress: called once per page.
     """
     try:
-        for _ in archive.groups(walk):
+        for _ in archive.groups(chain):
             if progress:
-                progress(walk.position, archive.position)
+                progress(chain.position, archive.position)
     except LogDamaged as error:
-        return Verdict(walk.position, len(walk.heads), 0, error.position, str(error))
-    return Verdict(walk.position, len(walk.heads), 0, None, "")
+        return VerifyReport(chain.position, len(chain.heads), 0, error.position, str(error))
+    return VerifyReport(chain.position, len(chain.heads), 0, None, "")
 
 
-def sync(path: Path) -> None:
-    """Have a file or folder on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _refuse_misfit(folder: Path, end: int, segment: Named) -> None:
+def _refuse_misfit(folder: Path, end: int, segment: SegmentFile) -> None:
     if segment.first > end + 1:
         raise LogDamaged(
             f"{folder}: positions {end + 1} to {segment.after} are missing: the segment before {segment.name} is not"

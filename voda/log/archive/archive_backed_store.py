@@ -1,6 +1,6 @@
-"""A log and its archive read as one.
+"""A log and its archive, read as one log; and a folder of segments, read as a log.
 
-Rule: what the log still has is read from the log; the archive is opened only when somebody asks for what it has not.
+Rule: an event that the log still has is read from the log; the archive is opened only for older events.
 """
 
 import asyncio
@@ -12,28 +12,28 @@ from voda.domain.errors import InvalidInput, LogArchived, LogDamaged, StoreNotWr
 from voda.events.codec import body_of, unseal
 from voda.events.envelope import Event, Fact, Head, Sealed
 from voda.log.archive.archive import Archive
-from voda.log.archive.segment import Header, Named, events_of, header_of
+from voda.log.archive.segment import SegmentFile, SegmentHeader, events_of, header_of
 from voda.log.durable_store import DurableStore
-from voda.log.store import Snapshot
+from voda.log.store import DelegatingStore, EventStore, Snapshot
 
 _TAIL_PAGE = 1000
 _CACHED = 2
 """Segments kept in memory, about 50 MB each."""
 
 
-class SegmentStore:
-    """A folder of segments as a log that can only be read.
+class SegmentStore(EventStore):
+    """A folder of segments, as a log that can only be read.
 
     Args:
-        archive: what was in the folder when it was opened.
+        archive: the segments.
     """
 
     def __init__(self, archive: Archive) -> None:
-        self.place = str(archive.folder)
+        self.place = str(archive.path)
         self.archive = archive
-        self._headers: list[Header] | None = None
-        self._cached: dict[str, _Segment] = {}
-        # Reads are made in threads.
+        self._headers: list[SegmentHeader] | None = None
+        self._cached: dict[str, _LoadedSegment] = {}
+        # Several threads may read.
         self._in_use = Lock()
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
@@ -41,11 +41,9 @@ class SegmentStore:
         raise StoreNotWritable(f"{self.place} is an archive, which cannot be written: see 'voda log restore --help'")
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
-        """See EventStore.read."""
         return [unseal(sealed) for sealed in await asyncio.to_thread(self._read, after, limit, stream)]
 
     async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
-        """See EventStore.read_sealed."""
         return await asyncio.to_thread(self._read, after, limit, None)
 
     async def tail(self, after: int) -> AsyncIterator[Event]:
@@ -57,7 +55,6 @@ class SegmentStore:
         await asyncio.Event().wait()
 
     async def position(self) -> int:
-        """See EventStore.position."""
         return self.archive.position
 
     async def ends(self) -> tuple[int, Mapping[str, Head]]:
@@ -65,12 +62,10 @@ class SegmentStore:
         return self.archive.position, await self.heads()
 
     async def head(self, stream: str) -> Head:
-        """See EventStore.head."""
         return (await self.heads()).get(stream, Head())
 
     async def heads(self) -> Mapping[str, Head]:
-        """See EventStore.heads."""
-        return (await asyncio.to_thread(self.archive.walk)).heads
+        return (await asyncio.to_thread(self.archive.chain)).heads
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
         """Refuse: an archive is not written to."""
@@ -93,23 +88,23 @@ class SegmentStore:
                     found += self._loaded(segment).read(after, limit - len(found), stream)
             return found
 
-    def _header(self, index: int) -> Header:
+    def _header(self, index: int) -> SegmentHeader:
         if self._headers is None:
             self._headers = [header_of(segment) for segment in self.archive.segments]
         return self._headers[index]
 
-    def _loaded(self, segment: Named) -> "_Segment":
-        found = self._cached.pop(segment.name, None) or _Segment(segment)
+    def _loaded(self, segment: SegmentFile) -> "_LoadedSegment":
+        found = self._cached.pop(segment.name, None) or _LoadedSegment(segment)
         self._cached[segment.name] = found
         while len(self._cached) > _CACHED:
             del self._cached[next(iter(self._cached))]
         return found
 
 
-class _Segment:
+class _LoadedSegment:
     """A segment in memory."""
 
-    def __init__(self, segment: Named) -> None:
+    def __init__(self, segment: SegmentFile) -> None:
         self._first = segment.first
         self._events = events_of(segment)
         if len(self._events) != segment.last - segment.after:
@@ -128,24 +123,20 @@ class _Segment:
         return [sealed for sealed in self._streams.get(stream, ()) if sealed.position > after][:limit]
 
 
-class ArchivedStore:
-    """An EventStore that reads from the log's archive what the log has no more.
+class ArchiveBackedStore(DelegatingStore[DurableStore]):
+    """An EventStore that reads the events that the log does not have any more from its archive.
 
     Args:
         store: the log.
-        folder: of its archive; None = where the log says that it is.
+        folder: of its archive; None = the folder that the log names.
     """
 
     def __init__(self, store: DurableStore, folder: Path | None = None) -> None:
+        super().__init__(store)
         self.place = store.place
-        self._store = store
         self._folder = folder
         self._archive: SegmentStore | None = None
         self._opening = asyncio.Lock()
-
-    async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
-        """See EventStore.append."""
-        return await self._store.append(stream, expected_version, facts, epoch=epoch)
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
         """See EventStore.read.
@@ -156,9 +147,9 @@ class ArchivedStore:
         try:
             return await self._store.read(after, limit, stream=stream)
         except LogArchived as error:
-            archive, base = await self._opened(error), error.base
+            archive, base = await self._archive_behind(error), error.base
         old = [event for event in await archive.read(after, limit, stream=stream) if event.position <= base]
-        # What the log still has it gives itself: events after the base, and they may be more than one page.
+        # The log itself returns the events after its base; they may be more than one page.
         return old if len(old) >= limit else [*old, *await self.read(base, limit - len(old), stream=stream)]
 
     async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
@@ -170,61 +161,30 @@ class ArchivedStore:
         try:
             return await self._store.read_sealed(after, limit)
         except LogArchived as error:
-            archive, base = await self._opened(error), error.base
+            archive, base = await self._archive_behind(error), error.base
         old = [sealed for sealed in await archive.read_sealed(after, limit) if sealed.position <= base]
         return old if len(old) >= limit else [*old, *await self.read_sealed(base, limit - len(old))]
 
     async def tail(self, after: int) -> AsyncIterator[Event]:
-        """See EventStore.tail."""
         while True:
             try:
                 async for event in self._store.tail(after):
                     yield event
                     after = event.position
             except LogArchived as error:
-                for event in await (await self._opened(error)).read(after, _TAIL_PAGE):
+                for event in await (await self._archive_behind(error)).read(after, _TAIL_PAGE):
                     if event.position <= error.base:
                         yield event
                         after = event.position
 
-    async def position(self) -> int:
-        """See EventStore.position."""
-        return await self._store.position()
-
-    async def ends(self) -> tuple[int, Mapping[str, Head]]:
-        """See DurableStore.ends."""
-        return await self._store.ends()
-
-    async def head(self, stream: str) -> Head:
-        """See EventStore.head."""
-        return await self._store.head(stream)
-
-    async def heads(self) -> Mapping[str, Head]:
-        """See EventStore.heads."""
-        return await self._store.heads()
-
-    async def save_snapshot(self, snapshot: Snapshot) -> None:
-        """See EventStore.save_snapshot."""
-        await self._store.save_snapshot(snapshot)
-
-    async def latest_snapshot(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
-        """See EventStore.latest_snapshot."""
-        return await self._store.latest_snapshot(name, at_most=at_most)
-
     def snapshots(self) -> AsyncIterator[Snapshot]:
-        """See DurableStore.snapshots."""
         return self._store.snapshots()
 
     async def refuse_cut(self) -> None:
-        """See DurableStore.refuse_cut."""
         await self._store.refuse_cut()
 
-    async def close(self) -> None:
-        """See EventStore.close."""
-        await self._store.close()
-
-    async def _opened(self, asked: LogArchived) -> SegmentStore:
-        """Return the archive, once it is found to lead to where the log begins."""
+    async def _archive_behind(self, asked: LogArchived) -> SegmentStore:
+        """Return the archive, proven to lead to the log's base."""
         async with self._opening:
             if self._archive is None or self._archive.archive.position < asked.base:
                 self._archive = await self._open(asked)
@@ -239,8 +199,8 @@ class ArchivedStore:
             archive = await asyncio.to_thread(Archive.open, folder)
         except InvalidInput as error:
             raise LogArchived(f"{asked} ({error})", asked.base) from error
-        walk = await asyncio.to_thread(archive.walk, base.position)
-        if walk.heads != base.heads:
+        chain = await asyncio.to_thread(archive.chain, base.position)
+        if chain.heads != base.heads:
             raise InvalidInput(
                 f"{folder} is not the archive of {self.place}: at position {base.position} their streams differ"
             )

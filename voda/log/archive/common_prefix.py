@@ -1,6 +1,6 @@
-"""Whether one log is the beginning of another, and where they part if it is not.
+"""Proves that a copy is the beginning of a log, or finds the position at which the two differ.
 
-Rule: proven by hashes alone, reading only what the shorter one lacks.
+Rule: hashes alone prove it, and only the events that the copy lacks are read.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -8,18 +8,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from voda.domain.errors import InvalidInput, LogArchived, LogDamaged
 from voda.events.codec import body_of
 from voda.events.envelope import Head, Sealed
-from voda.log.archive.verify import PAGE, Walk, compare_heads
+from voda.log.archive.verify import PAGE, HashChain, compare_heads
 from voda.log.store import EventStore
 
-At = Callable[[int], Awaitable[Sealed | None]]
-"""Returns a copy's event at a position; None where it has none."""
+EventAt = Callable[[int], Awaitable[Sealed | None]]
+"""Returns a copy's event at a position; None if it has none."""
 
 
 async def page_of(source: EventStore, after: int, end: int) -> Sequence[Sealed]:
-    """Return the next events behind a position, up to another.
+    """Return the next page of events behind a position, up to another position.
 
     Raises:
-        LogDamaged: there are none.
+        LogDamaged: there are no events.
     """
     page = await source.read_sealed(after, min(PAGE, end - after))
     if not page:
@@ -28,7 +28,7 @@ async def page_of(source: EventStore, after: int, end: int) -> Sequence[Sealed]:
 
 
 async def event_at(store: EventStore, position: int) -> Sealed | None:
-    """Return the event at a position; None where there is none, or it is archived."""
+    """Return the event at a position; None if there is none, or it is archived."""
     try:
         found = await store.read_sealed(position - 1, 1) if position else ()
     except LogArchived:
@@ -36,18 +36,20 @@ async def event_at(store: EventStore, position: int) -> Sealed | None:
     return found[0] if found else None
 
 
-async def prove_beginning(source: EventStore, copy: Walk, at: At, end: int, heads: Mapping[str, Head] | None) -> None:
-    """Prove that the events which a copy has, and those that come next, lead to the log's heads.
+async def prove_prefix(
+    source: EventStore, copy: HashChain, at: EventAt, end: int, heads: Mapping[str, Head] | None
+) -> None:
+    """Prove that the events of a copy, and the events that follow in the log, lead to the log's heads.
 
     Args:
         source: the log.
-        copy: a walk at the copy's end; it is not moved.
-        at: looks into the copy.
-        end: position of the log's last event, or how far it is to be looked at.
-        heads: of the log there; None = not known, so that of streams which do not go on nothing is proven.
+        copy: the chain at the copy's end; it is not moved.
+        at: reads an event of the copy.
+        end: position up to which the log is read.
+        heads: of the log at `end`; None = not known, so nothing is proven of streams that have no later events.
 
     Raises:
-        InvalidInput: the copy is not the beginning of the log; where they part is told.
+        InvalidInput: the copy is not the beginning of the log; names the first position that differs.
         LogDamaged: the log is not what was written.
     """
     if copy.position == 0:
@@ -58,30 +60,30 @@ async def prove_beginning(source: EventStore, copy: Walk, at: At, end: int, head
             " log was restored from an older copy since; choose a new place"
         )
     if await _differ(source, at, copy.position):
-        raise await _parting(source, at, copy.position)
-    walk = Walk(copy.position, copy.heads)
-    while walk.position < end:
-        for sealed in await page_of(source, walk.position, end):
+        raise await _difference(source, at, copy.position)
+    chain = HashChain(copy.position, copy.heads)
+    while chain.position < end:
+        for sealed in await page_of(source, chain.position, end):
             if not sealed.is_intact:
                 raise LogDamaged(f"position {sealed.position}: the checksum does not fit the event", sealed.position)
             try:
-                walk.step(sealed)
+                chain.step(sealed)
             except LogDamaged as error:
-                raise _parted(copy.position, str(error)) from error
+                raise _not_a_prefix(copy.position, str(error)) from error
     try:
         if heads is not None:
-            compare_heads(heads, walk, "the log")
+            compare_heads(heads, chain, "the log")
     except LogDamaged as error:
-        raise _parted(copy.position, str(error)) from error
+        raise _not_a_prefix(copy.position, str(error)) from error
 
 
-async def _differ(source: EventStore, at: At, position: int) -> bool:
+async def _differ(source: EventStore, at: EventAt, position: int) -> bool:
     here, there = await event_at(source, position), await at(position)
     return bool(here and there and here.hash != there.hash)
 
 
-async def _parting(source: EventStore, at: At, differs: int) -> InvalidInput:
-    """Return the error that says where a log and its copy part; found by halving."""
+async def _difference(source: EventStore, at: EventAt, differs: int) -> InvalidInput:
+    """Return the error that names the first position at which log and copy differ, found by bisection."""
     same = 0
     while differs - same > 1:
         middle = (same + differs) // 2
@@ -90,18 +92,18 @@ async def _parting(source: EventStore, at: At, differs: int) -> InvalidInput:
         else:
             same = middle
     here, there = await event_at(source, differs), await at(differs)
-    return _parted(differs, f"the log has {_told(here)} there, the copy {_told(there)}")
+    return _not_a_prefix(differs, f"the log has {_described(here)} there, the copy {_described(there)}")
 
 
-def _told(sealed: Sealed | None) -> str:
+def _described(sealed: Sealed | None) -> str:
     if sealed is None:
         return "nothing"
     body = body_of(sealed)
     return f"version {body.version} of stream {body.stream} ({sealed.hash[:12]})"
 
 
-def _parted(position: int, what: str) -> InvalidInput:
+def _not_a_prefix(position: int, what: str) -> InvalidInput:
     return InvalidInput(
         f"the copy is not the beginning of the log: by position {position} they have parted ({what});"
-        " it is a copy of another log, or somebody wrote to it; choose a new place"
+        " it is a copy of another log, or another process wrote to it; choose a new place"
     )

@@ -1,93 +1,95 @@
-"""Copies a log to another store, and to a folder of segments.
+"""Carries a log: to another store, to a folder of segments, to a single segment (an export), and back.
 
 Rule: nothing is added to a copy before it is proven to be the beginning of the log: the heads of all its streams, and
-the events that come next, lead to the heads of the log.
+the events that follow, lead to the heads of the log.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import BinaryIO
 
 from msgspec import Struct
 
 from voda.domain.errors import InvalidInput, LogDamaged
 from voda.events.envelope import Sealed
 from voda.log.append_plan import GroupPlan, row_of
-from voda.log.archive.archive import SEGMENT_BYTES, SEGMENT_EVENTS, Archive, adding
-from voda.log.archive.common_prefix import event_at, page_of, prove_beginning
-from voda.log.archive.verify import Progress, Walk, compare_heads, ends_of
+from voda.log.archive.archive import SEGMENT_BYTES, SEGMENT_EVENTS, Archive, open_to_add
+from voda.log.archive.archive_backed_store import ArchiveBackedStore
+from voda.log.archive.common_prefix import event_at, page_of, prove_prefix
+from voda.log.archive.segment import encode_header, encode_line
+from voda.log.archive.verify import HashChain, Progress, compare_heads
 from voda.log.durable_store import DurableStore
-from voda.log.store import EventStore, Snapshot
+from voda.log.store import EventStore
 
 _LOOK_S = 0.2
-"""How often a copy that follows looks for more."""
+"""Interval at which a copy that follows looks for new events."""
 
 
-class Copied(Struct, frozen=True, kw_only=True):
-    """What a copy has come to."""
+class CopyResult(Struct, frozen=True, kw_only=True):
+    """What one run of copying did."""
 
     position: int
     """Of the copy's last event."""
     events: int
-    """Of these, how many this run added."""
+    """Number of events that this run added."""
     hash: str
     """Of the last event; empty in an empty log."""
     snapshots: int = 0
-    """Copied as well."""
+    """Number of snapshots copied."""
 
 
 async def copy_log(
     source: EventStore, target: DurableStore, *, follow: bool = False, progress: Progress | None = None
-) -> Copied:
-    """Bring the target level with the source; what an earlier copy brought is kept.
+) -> CopyResult:
+    """Copy the events that the target lacks.
 
     Args:
-        source: any log; others may append to it meanwhile.
-        target: empty, or with the first events of the source. Nobody else may write to it.
-        follow: go on for ever, until cancelled.
+        source: any log; other processes may append to it meanwhile.
+        target: empty, or with the first events of the source; no other process may write to it.
+        follow: go on with new events until cancelled.
         progress: called once per page.
 
     Raises:
         InvalidInput: the target is not the beginning of the source.
         LogArchived: events that the target lacks are in the source's archive.
         LogDamaged: the source is not what was written, or the copy is not the source.
-        VersionConflict: somebody else writes to the target.
+        VersionConflict: another process writes to the target.
     """
     position, heads = await target.ends()
-    walk, begun = Walk(position, heads), position
-    end, wanted = await ends_of(source)
-    await prove_beginning(source, walk, lambda position: event_at(target, position), end, wanted)
+    chain, begun = HashChain(position, heads), position
+    end, wanted = await source.ends()
+    await prove_prefix(source, chain, lambda position: event_at(target, position), end, wanted)
     while True:
-        while walk.position < end:
-            page = await page_of(source, walk.position, end)
-            rows = [row_of(sealed, walk.step(sealed)) for sealed in page]
-            plan = GroupPlan(rows, {row[1]: walk.heads[row[1]] for row in rows}, [])
-            await target.take_over(plan, after=walk.position - len(rows))
+        while chain.position < end:
+            page = await page_of(source, chain.position, end)
+            rows = [row_of(sealed, chain.step(sealed)) for sealed in page]
+            plan = GroupPlan(rows, {row[1]: chain.heads[row[1]] for row in rows}, [])
+            await target.take_over(plan, after=chain.position - len(rows))
             if progress:
-                progress(walk.position, end)
-        compare_heads(wanted, walk, "the source")
-        end, wanted = await ends_of(source)
-        if walk.position >= end:
+                progress(chain.position, end)
+        compare_heads(wanted, chain, "the source")
+        end, wanted = await source.ends()
+        if chain.position >= end:
             if not follow:
                 break
             await asyncio.sleep(_LOOK_S)
     reached, found = await target.ends()
-    compare_heads(found, walk, "the copy")
-    assert reached == walk.position, "a copy whose heads are right ends where it should"
-    snapshots = await _copy_snapshots(source, target, walk.position)
+    compare_heads(found, chain, "the copy")
+    assert reached == chain.position, "a copy whose heads are right ends where it should"
+    snapshots = await _copy_snapshots(source, target, chain.position)
     last = await event_at(target, reached)
-    return Copied(position=reached, events=reached - begun, hash=last.hash if last else "", snapshots=snapshots)
+    return CopyResult(position=reached, events=reached - begun, hash=last.hash if last else "", snapshots=snapshots)
 
 
 async def back_up(
     source: EventStore, folder: Path, *, until: int | None = None, progress: Progress | None = None
-) -> Copied:
-    """Bring a folder of segments level with the log as it is now; segments that are there are kept.
+) -> CopyResult:
+    """Add the events that a folder of segments lacks, up to the log's present end.
 
     Args:
-        source: any log; others may append to it meanwhile.
-        folder: of segments; made where there is none.
+        source: any log; other processes may append to it meanwhile.
+        folder: of segments; made if there is none.
         until: position to stop at; None = the end.
         progress: called once per page.
 
@@ -96,19 +98,19 @@ async def back_up(
         LogArchived, LogDamaged: see copy_log.
         StoreNotWritable, StoreUnavailable: the folder cannot be written, or another process does.
     """
-    with adding(folder) as archive:
-        # A run that was killed may have left them to the kernel, and so may whoever copied them here.
+    with open_to_add(folder) as archive:
+        # A killed run, or a program that copied them here, may have left them unflushed.
         await asyncio.to_thread(archive.secure)
         return await add_missing(source, archive, until=until, progress=progress)
 
 
 async def restore_archive(
     archive: Archive, target: DurableStore, *, until: int | None = None, progress: Progress | None = None
-) -> None:
-    """Fill an empty log with the events of an archive, all up to a position or nothing.
+) -> CopyResult:
+    """Fill an empty log with the events of an archive or an export: all up to a position, or nothing.
 
     Args:
-        archive: each event of it is proven.
+        archive: each of its events is proven.
         target: an empty log.
         until: last position to take; None = all.
         progress: called once per page.
@@ -119,59 +121,86 @@ async def restore_archive(
     """
     end = archive.position if until is None else until
     if end > archive.position:
-        raise InvalidInput(f"{archive.folder} ends at position {archive.position}, expected at least {end}")
-    walk = Walk()
+        raise InvalidInput(f"{archive.path} ends at position {archive.position}, expected at least {end}")
+    chain = HashChain()
 
     def groups() -> Iterator[GroupPlan]:
-        for plan in archive.groups(walk, end):
+        for plan in archive.groups(chain, end):
             yield plan
             if progress:
-                progress(walk.position, end)
+                progress(chain.position, end)
 
     await target.restore(groups())
     _, heads = await target.ends()
-    compare_heads(heads, walk, "the restored log")
+    compare_heads(heads, chain, "the restored log")
+    last = await event_at(target, end)
+    return CopyResult(position=end, events=end, hash=last.hash if last else "")
+
+
+async def export_log(source: EventStore, file: BinaryIO, *, progress: Progress | None = None) -> CopyResult:
+    """Write the log as it is now as a single segment.
+
+    Args:
+        source: any log; its events are proven on the way.
+        file: opened for writing bytes.
+        progress: called once per page.
+
+    Raises:
+        LogDamaged: an event is not what was written; the file then lacks events that its header names.
+    """
+    end = await source.position()
+    # Without heads: the log's list of streams may be damaged, and an export of its sound events repairs that.
+    file.write(encode_header(after=0, last=end, previous="", heads={}))
+    chain, digest = HashChain(), ""
+    while chain.position < end:
+        for sealed in await page_of(source, chain.position, end):
+            chain.step(sealed)
+            file.write(encode_line(sealed))
+            digest = sealed.hash
+        if progress:
+            progress(chain.position, end)
+    return CopyResult(position=end, events=end, hash=digest)
 
 
 async def add_missing(
     source: EventStore, archive: Archive, *, until: int | None = None, progress: Progress | None = None
-) -> Copied:
+) -> CopyResult:
     """Write the segments that an archive lacks; see back_up."""
     begun = archive.position
-    walk = await asyncio.to_thread(archive.walk)
-    position, heads = await ends_of(source)
+    chain = await asyncio.to_thread(archive.chain)
+    position, heads = await source.ends()
     end = position if until is None else min(until, position)
-    # Beyond, the log may be damaged: what comes before is saved all the same.
-    seen = min(max(end, walk.position), position)
+    # The log may be damaged behind `until`; the events before are saved all the same.
+    seen = min(max(end, chain.position), position)
     known = heads if until is None and seen == position else None
-    await prove_beginning(source, walk, lambda at: asyncio.to_thread(archive.at, at), seen, known)
+    await prove_prefix(source, chain, lambda at: asyncio.to_thread(archive.at, at), seen, known)
     waiting: list[Sealed] = []
-    while (reached := walk.position + len(waiting)) < end:
+    while (reached := chain.position + len(waiting)) < end:
         for sealed in await page_of(source, reached, end):
             waiting.append(sealed)
             if _is_full(waiting):
-                await asyncio.to_thread(archive.add, waiting, walk)
+                await asyncio.to_thread(archive.add, waiting, chain)
                 waiting = []
         if progress:
-            progress(walk.position + len(waiting), end)
+            progress(chain.position + len(waiting), end)
     if waiting:
-        await asyncio.to_thread(archive.add, waiting, walk)
-    if until is None and walk.position == position:
-        compare_heads(heads, walk, "the log")
+        await asyncio.to_thread(archive.add, waiting, chain)
+    if until is None and chain.position == position:
+        compare_heads(heads, chain, "the log")
     last = await asyncio.to_thread(archive.at, archive.position)
-    return Copied(position=archive.position, events=archive.position - begun, hash=last.hash if last else "")
+    return CopyResult(position=archive.position, events=archive.position - begun, hash=last.hash if last else "")
 
 
 def _is_full(events: Sequence[Sealed]) -> bool:
     return len(events) >= SEGMENT_EVENTS or (
-        # Looked at now and then only: bodies are small, as a rule.
+        # Checked now and then only: bodies are small, as a rule.
         len(events) % 100 == 0 and sum(len(sealed.body) for sealed in events) >= SEGMENT_BYTES
     )
 
 
 async def _copy_snapshots(source: EventStore, target: DurableStore, position: int) -> int:
-    """Copy the snapshots that fit, so that whoever opens the copy need not fold all of it; a damaged one ends it."""
-    if not isinstance(source, _Keeper):
+    """Copy the snapshots up to a position, so that a start on the copy is quick; stop at a damaged one."""
+    if not isinstance(source, DurableStore | ArchiveBackedStore):
         return 0
     copied = 0
     try:
@@ -180,15 +209,6 @@ async def _copy_snapshots(source: EventStore, target: DurableStore, position: in
                 await target.save_snapshot(snapshot)
                 copied += 1
     except LogDamaged:
-        # The log has it all; who needs a snapshot takes another.
+        # A new snapshot can always be taken from the events.
         return copied
     return copied
-
-
-@runtime_checkable
-class _Keeper(Protocol):
-    """A store that shows its snapshots."""
-
-    def snapshots(self) -> AsyncIterator[Snapshot]:
-        """Yield every snapshot, lowest position first."""
-        ...

@@ -1,7 +1,7 @@
-"""Archives the old events of a log: writes them to segments, proves these, and only then has the log forget.
+"""Archives the old events of a log: writes them to segments, proves the segments, then has the log forget the events.
 
-Rule: an event is in the log, or in a segment on the disk that was read back and found to be the same; a crash between
-any two lines loses nothing, and doing it again is harmless.
+Rule: an event is in the log, or in a segment on the disk that was read back and compared with it; a crash between any
+two lines loses nothing, and a second run is harmless.
 """
 
 import asyncio
@@ -12,92 +12,94 @@ from msgspec import Struct
 
 from voda.domain.errors import InvalidInput, LogDamaged
 from voda.events.codec import body_of
-from voda.log.archive.archive import Archive, adding
-from voda.log.archive.archive_backed_store import ArchivedStore
+from voda.log.archive.archive import Archive, open_to_add
+from voda.log.archive.archive_backed_store import ArchiveBackedStore
 from voda.log.archive.common_prefix import event_at
 from voda.log.archive.copy import add_missing
-from voda.log.archive.verify import Progress, Walk
+from voda.log.archive.verify import HashChain, Progress
 from voda.log.durable_store import Base, DurableStore
 from voda.log.store import Snapshot
 
-Loads = Callable[[bytes], None]
-"""Takes a snapshot's state; raises whatever it likes where it cannot."""
+LoadState = Callable[[bytes], None]
+"""Loads a snapshot's state; raises any error if it cannot."""
 
 
-class Retained(Struct, frozen=True, kw_only=True):
-    """What archiving has come to."""
+class ArchiveResult(Struct, frozen=True, kw_only=True):
+    """What one run of archiving did."""
 
     base: int
-    """Position of the last event that is in the archive only."""
+    """Position of the last event that is only in the archive."""
     events: int
     """Forgotten by this run."""
     position: int
     """Of the log's last event."""
 
 
-async def archive_log(store: DurableStore, folder: Path, *, until: int, progress: Progress | None = None) -> Retained:
-    """Bring the events up to a position to a folder of segments, and have the log forget them.
+async def archive_log(
+    store: DurableStore, folder: Path, *, until: int, progress: Progress | None = None
+) -> ArchiveResult:
+    """Move the events up to a position to a folder of segments, and have the log forget them.
 
     Args:
         store: the log; others may append to it meanwhile.
-        folder: of segments; made where there is none.
+        folder: of segments; made if there is none.
         until: position of the last event to forget, see behind_snapshots; the log's last event stays in any case.
         progress: called once per page.
 
     Raises:
         InvalidInput: the segments are not the beginning of the log.
-        LogArchived: what was archived before is in another folder, which is not there.
-        LogDamaged: the log, or a segment read back, is not what was written.
+        LogArchived: the events archived before are in another folder, which is not there.
+        LogDamaged: the log, or a segment that was read back, is not what was written.
         StoreNotWritable, StoreUnavailable: the folder cannot be written, or another process does.
     """
     before = await store.base()
-    # The last event stays: by it a start sees how late it is.
+    # The last event stays: at a start its time is the earliest possible now.
     until = min(until, await store.position() - 1)
     if until > before.position:
-        with adding(folder) as archive:
-            # What another folder has of the log is carried over from there.
-            await add_missing(ArchivedStore(store), archive, until=until, progress=progress)
+        with open_to_add(folder) as archive:
+            # Events that another archive folder holds are copied from there.
+            await add_missing(ArchiveBackedStore(store), archive, until=until, progress=progress)
             await asyncio.to_thread(archive.secure, before.position)
-            walk = await _proven(store, archive, before, until)
-            await store.forget(Base(position=until, heads=walk.heads, folder=archive.place))
+            chain = await _proven(store, archive, before, until)
+            await store.forget(Base(position=until, heads=chain.heads, folder=archive.place))
     else:
-        # A run that was killed may have left some to be deleted.
+        # A killed run may have left events to delete.
         await store.forget(before)
     base = (await store.base()).position
-    return Retained(base=base, events=base - before.position, position=await store.position())
+    return ArchiveResult(base=base, events=base - before.position, position=await store.position())
 
 
-async def _proven(store: DurableStore, archive: Archive, base: Base, until: int) -> Walk:
-    """Return the walk through the archive up to a position, each event found to be that of the log."""
-    walk = await asyncio.to_thread(archive.walk, base.position)
-    if walk.heads != base.heads:
-        raise InvalidInput(f"{archive.folder} is not the archive of {store.place}: expected other heads at its base")
-    pages = archive.groups(walk, until)
+async def _proven(store: DurableStore, archive: Archive, base: Base, until: int) -> HashChain:
+    """Return the chain through the archive up to a position, after comparing each event with the log's."""
+    chain = await asyncio.to_thread(archive.chain, base.position)
+    if chain.heads != base.heads:
+        raise InvalidInput(f"{archive.path} is not the archive of {store.place}: expected other heads at its base")
+    pages = archive.groups(chain, until)
     while page := await asyncio.to_thread(next, pages, None):
         kept = await store.read_sealed(page.rows[0][0] - 1, len(page.rows))
         if [(row[0], row[6], row[7]) for row in page.rows] != [(one.position, one.body, one.hash) for one in kept]:
             first = page.rows[0][0]
-            raise LogDamaged(f"{archive.folder}: positions from {first} on are not those of {store.place}", first)
-    if walk.position != until:
-        raise LogDamaged(f"{archive.folder} ends at position {walk.position}, expected {until}", walk.position + 1)
-    return walk
+            raise LogDamaged(f"{archive.path}: positions from {first} on are not those of {store.place}", first)
+    if chain.position != until:
+        raise LogDamaged(f"{archive.path} ends at position {chain.position}, expected {until}", chain.position + 1)
+    return chain
 
 
-async def behind_snapshots(store: DurableStore, needed: Mapping[str, Loads]) -> int:
-    """Return the last position that whoever starts on the log needs no more.
+async def behind_snapshots(store: DurableStore, needed: Mapping[str, LoadState]) -> int:
+    """Return the last position whose events a start on the log does not need: the oldest of the newest snapshots.
 
     Args:
         store: the log.
         needed: name of a snapshot -> loads its state.
 
     Raises:
-        InvalidInput: one is missing, or its newest cannot be loaded.
+        InvalidInput: a snapshot is missing, or its newest cannot be loaded.
     """
     positions = [(await _usable(store, name, load)).position for name, load in needed.items()]
     return min(positions)
 
 
-async def _usable(store: DurableStore, name: str, load: Loads) -> Snapshot:
+async def _usable(store: DurableStore, name: str, load: LoadState) -> Snapshot:
     snapshot = await store.latest_snapshot(name)
     if snapshot is None:
         raise InvalidInput(
@@ -115,7 +117,7 @@ async def _usable(store: DurableStore, name: str, load: Loads) -> Snapshot:
 
 
 async def older_than(store: DurableStore, instant: float) -> int:
-    """Return the position of the last event recorded before an instant, by halving; at least that of the base.
+    """Return the position of the last event recorded before an instant, by bisection; at least the base's.
 
     Args:
         store: the log.

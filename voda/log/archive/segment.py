@@ -1,38 +1,46 @@
-"""A part of a log as a file: what archives and backups consist of.
+"""A segment: a part of a log, or all of it, as a file. Archives, backups, copies and exports consist of segments.
 
-Format: gzip of one line that is the header, and one line per event as in an export. The name says which positions are
-in it and how the SHA-256 of the file begins; the header names the file before it. Rule: a segment, once written, is
-never changed, and no byte of it can be changed, cut or taken for another's without being noticed.
+Format: one line with the header, then one line per event with its body byte for byte; gzip unless it is an export
+without `.gz`. In a folder, a segment's name says which positions it holds and how the file's SHA-256 begins, and its
+header names the segment before it; an export is a single segment from position 1 on, under any name.
+
+Rule: a segment, once written, is never changed, and a byte that is changed, cut or taken from another file is noticed.
 """
 
 import gzip
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from hashlib import sha256
+from contextlib import contextmanager
+from hashlib import file_digest, sha256
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
-from voda.domain.errors import InvalidInput, LogDamaged, LogTooNew
+from voda.domain.errors import InvalidInput, LogDamaged, LogTooNew, NotALog
+from voda.events.codec import refuse_newer
 from voda.events.envelope import Head, Sealed
-from voda.log.append_plan import EventRow
-from voda.log.archive.export import Line, event_of, line_of
-from voda.log.archive.verify import Walk, compare_heads
+from voda.log.append_plan import EventRow, row_of
+from voda.log.archive.old_export import OLD_BEGINNING, read_trailer
+from voda.log.archive.verify import HashChain, compare_heads
 
 FORMAT = "voda-segment"
 FORMAT_VERSION = 1
+_EXPORT_BEGINNING = b'{"after":0,"format":"voda-segment"'
 _NAME = re.compile(r"voda-(\d{12,})-(\d{12,})-([0-9a-f]{16})\.jsonl\.gz")
-_LEVEL = 4
-"""Of gzip: half the time of its default for a twentieth more bytes."""
+_DIGEST_DIGITS = 16
+_GZIP = b"\x1f\x8b"
+GZIP_LEVEL = 4
+"""Half the time of the default for a twentieth more bytes."""
 
 
-class Header(Struct, frozen=True, kw_only=True):
+class SegmentHeader(Struct, frozen=True, kw_only=True):
     """First line of a segment."""
 
-    format: str
+    format: str = FORMAT
     version: int
     after: int
     """Position of the last event before it."""
@@ -41,17 +49,25 @@ class Header(Struct, frozen=True, kw_only=True):
     previous: str
     """Name of the segment before it; empty in the first."""
     heads: Mapping[str, Head]
-    """Of the streams that it holds events of, once these are taken."""
+    """Of the streams that have events in it, after its last event; empty in an export, of which all events are read."""
 
 
-class Named(NamedTuple):
-    """A segment by its name."""
+class SegmentLine(Struct, frozen=True, kw_only=True, gc=False):
+    """One event of a segment."""
+
+    position: int
+    hash: str
+    event: Raw
+
+
+class SegmentFile(NamedTuple):
+    """A segment's file, and the positions in it."""
 
     path: Path
     first: int
     last: int
-    digest: str
-    """The first 16 digits of the file's SHA-256."""
+    digest: str = ""
+    """First 16 digits of the file's SHA-256, as its name says; empty in an export."""
 
     @property
     def name(self) -> str:
@@ -65,105 +81,191 @@ class Named(NamedTuple):
 
 
 _encode = msgspec.json.Encoder(order="sorted").encode
-_decode = msgspec.json.Decoder(Header).decode
-_decode_event = msgspec.json.Decoder(Line).decode
+_decode = msgspec.json.Decoder(SegmentHeader).decode
+_decode_line = msgspec.json.Decoder(SegmentLine).decode
 
 
-def named(path: Path) -> Named | None:
-    """Return what a file's name says; None where it is not that of a segment."""
-    found = _NAME.fullmatch(path.name)
-    return Named(path, int(found[1]), int(found[2]), found[3]) if found else None
+# ---- writing
 
 
-def packed(events: Sequence[Sealed], walk: Walk, previous: str) -> tuple[str, bytes]:
-    """Return a segment's name and content.
+def encode_header(*, after: int, last: int, previous: str, heads: Mapping[str, Head]) -> bytes:
+    """Return the first line of a segment; see SegmentHeader."""
+    return (
+        _encode(SegmentHeader(version=FORMAT_VERSION, after=after, last=last, previous=previous, heads=heads)) + b"\n"
+    )
+
+
+def encode_line(sealed: Sealed) -> bytes:
+    """Return the line of an event."""
+    return b'{"position":%d,"hash":"%b","event":%b}\n' % (sealed.position, sealed.hash.encode(), sealed.body)
+
+
+def pack_segment(events: Sequence[Sealed], chain: HashChain, previous: str) -> tuple[str, bytes]:
+    """Return the name and content of a segment for a folder.
 
     Args:
-        events: one after the other, at least one; proven here.
-        walk: through all events before them; it is moved behind the last.
+        events: one after the other, at least one; they are proven here.
+        chain: through all events before them; it is moved behind the last.
         previous: name of the segment before; empty for the first.
 
     Raises:
-        LogDamaged: they are not the events that belong here.
+        LogDamaged: the events do not follow the chain.
     """
-    after = walk.position
-    streams = {walk.step(sealed).stream for sealed in events}
-    heads = {stream: walk.heads[stream] for stream in streams}
-    header = Header(
-        format=FORMAT, version=FORMAT_VERSION, after=after, last=walk.position, previous=previous, heads=heads
-    )
-    lines = [_encode(header) + b"\n", *map(line_of, events)]
+    after = chain.position
+    streams = {chain.step(sealed).stream for sealed in events}
+    heads = {stream: chain.heads[stream] for stream in streams}
+    header = encode_header(after=after, last=chain.position, previous=previous, heads=heads)
     # No time in it: the same events make the same file.
-    content = gzip.compress(b"".join(lines), _LEVEL, mtime=0)
-    digest = sha256(content).hexdigest()[:16]
-    return f"voda-{after + 1:012}-{walk.position:012}-{digest}.jsonl.gz", content
+    content = gzip.compress(header + b"".join(map(encode_line, events)), GZIP_LEVEL, mtime=0)
+    digest = sha256(content).hexdigest()[:_DIGEST_DIGITS]
+    return f"voda-{after + 1:012}-{chain.position:012}-{digest}.jsonl.gz", content
 
 
-def header_of(segment: Named) -> Header:
-    """Return the first line of a segment; the rest of it is not looked at.
+# ---- finding
+
+
+def parse_segment_name(path: Path) -> SegmentFile | None:
+    """Return the segment that a file's name describes; None if the file is no segment."""
+    found = _NAME.fullmatch(path.name)
+    return SegmentFile(path, int(found[1]), int(found[2]), found[3]) if found else None
+
+
+def begins_as_export(data: bytes) -> bool:
+    """Return whether the first bytes of a file, unpacked, are those of an exported log."""
+    return data.startswith((_EXPORT_BEGINNING, OLD_BEGINNING))
+
+
+def is_export(path: Path) -> bool:
+    """Return whether the file is an exported log, by its first bytes."""
+    # To open a pipe would wait until another process writes to it.
+    if not path.is_file():
+        return False
+    try:
+        with _open(path) as file:
+            return begins_as_export(file.read(len(_EXPORT_BEGINNING)))
+    except (OSError, EOFError, zlib.error):
+        # export_segment says what is wrong with the file.
+        return False
+
+
+def export_segment(path: Path) -> SegmentFile:
+    """Return the single segment of an exported log.
+
+    Raises:
+        InvalidInput: there is no such file, or it cannot be read.
+        NotALog, LogDamaged, LogTooNew: the file is no export, or its header is damaged or from a newer version.
+    """
+    segment = SegmentFile(path, 1, 0)
+    try:
+        if path.exists() and not path.is_file():
+            raise NotALog(f"{path} is not an exported log: expected a regular file")
+        with _open(path) as file:
+            if not begins_as_export(beginning := file.read(len(_EXPORT_BEGINNING))):
+                expected = _EXPORT_BEGINNING.decode()
+                raise NotALog(f"{path} is not an exported log: expected {expected} at its beginning, got {beginning!r}")
+    except FileNotFoundError:
+        raise InvalidInput(f"{path}: there is no such file") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise _unreadable(segment, error, 1) from error
+    return segment._replace(last=header_of(segment).last)
+
+
+# ---- reading
+
+
+def header_of(segment: SegmentFile) -> SegmentHeader:
+    """Return the header of a segment; its events are not read.
 
     Raises:
         LogDamaged, LogTooNew: it cannot be read.
     """
-    try:
-        with gzip.open(segment.path) as file:
-            return _checked(file.readline(), segment)
-    except (OSError, EOFError, zlib.error) as error:
-        raise _unreadable(segment, error) from error
+    with _read(segment) as (header, _):
+        return header
 
 
-def proven(segment: Named, walk: Walk, previous: str) -> Iterator[EventRow]:
-    """Yield the events of a segment, each proven to follow what the walk has taken before.
+def proven_events(segment: SegmentFile, chain: HashChain, previous: str) -> Iterator[EventRow]:
+    """Yield the events of a segment behind the chain, each proven to follow it; the chain moves along.
 
     Args:
-        segment: by its name.
-        walk: at a position from the one before the segment's first to its last; it moves along.
+        segment: the file.
+        chain: at a position from the one before the segment's first to its last.
         previous: name of the segment before; empty for the first.
 
     Raises:
-        LogDamaged: the file is not what was written, or does not belong here; its first position is named.
+        LogDamaged: the file is not what was written, or does not follow `previous`; names the first damaged position.
         LogTooNew: a newer voda wrote it.
     """
-    header, lines = _content(segment)
-    if header.previous != previous:
-        raise _damaged(segment, f"it follows {header.previous or 'nothing'}, but {previous or 'nothing'} is before it")
-    for line in lines[walk.position - segment.after :]:
-        yield event_of(line, str(segment.path), walk)
-    if walk.position != segment.last:
-        raise _damaged(segment, f"it ends at position {walk.position}, expected {segment.last}")
-    found = Walk(walk.position, {stream: walk.heads.get(stream, Head()) for stream in header.heads})
-    compare_heads(header.heads, found, str(segment.path))
+    _check_digest(segment)
+    with _read(segment, chain) as (header, lines):
+        if header.previous != previous:
+            raise _damaged(
+                segment, f"it follows {header.previous or 'nothing'}, but {previous or 'nothing'} is before it"
+            )
+        for line in islice(lines, chain.position - segment.after, None):
+            yield _proven_event(line, str(segment.path), chain)
+    if chain.position != segment.last:
+        what = f"it ends at position {chain.position}, expected {segment.last}"
+        raise _damaged(segment, what, min(chain.position, segment.last) + 1)
+    if segment.digest:
+        # The header has the heads of its own streams; the chain, those of all.
+        touched = {stream: chain.heads.get(stream, Head()) for stream in header.heads}
+        compare_heads(header.heads, HashChain(chain.position, touched), str(segment.path))
+    elif header.heads:
+        compare_heads(header.heads, chain, str(segment.path))
 
 
-def events_of(segment: Named) -> list[Sealed]:
-    """Return the events of a segment that is what was written; whether it belongs here is not asked.
+def events_of(segment: SegmentFile) -> list[Sealed]:
+    """Return the events of a segment whose bytes are what was written; that it belongs here is not proven.
 
     Raises:
-        LogDamaged, LogTooNew: see proven.
+        LogDamaged, LogTooNew: see proven_events.
     """
-    _, lines = _content(segment)
-    try:
-        found = [_decode_event(line) for line in lines]
-    except msgspec.MsgspecError as error:
-        raise _damaged(segment, f"a line is no event ({error})") from error
+    _check_digest(segment)
+    with _read(segment) as (_, lines):
+        try:
+            found = [_decode_line(line) for line in lines]
+        except msgspec.MsgspecError as error:
+            raise _damaged(segment, f"a line is no event ({error})") from error
     return [Sealed(line.position, bytes(line.event), line.hash) for line in found]
 
 
-def _content(segment: Named) -> tuple[Header, list[bytes]]:
+def _open(path: Path) -> BinaryIO:
+    file = path.open("rb")
+    if file.peek(2)[:2] != _GZIP:
+        return file
+    file.close()
+    return cast(BinaryIO, gzip.open(path, "rb"))
+
+
+@contextmanager
+def _read(segment: SegmentFile, chain: HashChain | None = None) -> Iterator[tuple[SegmentHeader, Iterator[bytes]]]:
+    """Open a segment, and give its header and the lines of its events."""
     try:
-        packed_bytes = segment.path.read_bytes()
+        with _open(segment.path) as file:
+            first = file.readline()
+            if first.startswith(OLD_BEGINNING):
+                last, heads = read_trailer(first, file, str(segment.path))
+                file.seek(len(first))
+                yield SegmentHeader(version=1, after=0, last=last, previous="", heads=heads), islice(file, last)
+            else:
+                yield _checked(first, segment), file
+    except (OSError, EOFError, zlib.error) as error:
+        raise _unreadable(segment, error, chain.position + 1 if chain else 1) from error
+
+
+def _check_digest(segment: SegmentFile) -> None:
+    if not segment.digest:
+        return
+    try:
+        with segment.path.open("rb") as file:
+            digest = file_digest(file, "sha256").hexdigest()[:_DIGEST_DIGITS]
     except OSError as error:
-        raise _unreadable(segment, error) from error
-    if (digest := sha256(packed_bytes).hexdigest()[:16]) != segment.digest:
+        raise _unreadable(segment, error, segment.first) from error
+    if digest != segment.digest:
         raise _damaged(segment, f"its bytes are not what was written (SHA-256 begins {digest})")
-    try:
-        first, *lines = gzip.decompress(packed_bytes).splitlines(keepends=True)
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise _unreadable(segment, error) from error
-    return _checked(first, segment), lines
 
 
-def _checked(line: bytes, segment: Named) -> Header:
+def _checked(line: bytes, segment: SegmentFile) -> SegmentHeader:
     try:
         header = _decode(line)
     except msgspec.MsgspecError as error:
@@ -173,13 +275,34 @@ def _checked(line: bytes, segment: Named) -> Header:
             f"{segment.path} was written by a newer voda (format {header.version}, this version knows up to"
             f" {FORMAT_VERSION}): upgrade voda to read it"
         )
-    if (header.after, header.last) != (segment.after, segment.last):
-        told = f"positions {header.after + 1} to {header.last}"
-        raise _damaged(segment, f"it holds {told}, which its name does not say")
+    if segment.digest and (header.after, header.last) != (segment.after, segment.last):
+        raise _damaged(segment, f"it holds positions {header.after + 1} to {header.last}, which its name does not say")
+    # The name of an export proves nothing, so each byte of the header must be as it was written.
+    if not segment.digest and (header.version != FORMAT_VERSION or line != _encode(header) + b"\n"):
+        raise _damaged(segment, "the first line is not as it was written")
     return header
 
 
-def _damaged(segment: Named, what: str) -> LogDamaged:
+def _proven_event(text: bytes, name: str, chain: HashChain) -> EventRow:
+    position = chain.position + 1
+    try:
+        line = _decode_line(text)
+    except msgspec.MsgspecError as error:
+        raise LogDamaged(f"{name}: position {position}: the line is no event ({error})", position) from error
+    sealed = Sealed(line.position, bytes(line.event), line.hash)
+    try:
+        body = chain.step(sealed)
+    except LogDamaged as error:
+        raise LogDamaged(f"{name}: {error}", error.position) from error
+    if text != encode_line(sealed):
+        raise LogDamaged(f"{name}: position {position}: the line is not as it was written", position)
+    refuse_newer(body, position)
+    return row_of(sealed, body)
+
+
+def _damaged(segment: SegmentFile, what: str, position: int = 0) -> LogDamaged:
+    if not segment.digest:
+        return LogDamaged(f"{segment.path}: position {position or 1}: {what}", position or 1)
     return LogDamaged(
         f"{segment.path}: positions {segment.first} to {segment.last}: {what};"
         " put a copy of this file from another backup in its place",
@@ -187,7 +310,7 @@ def _damaged(segment: Named, what: str) -> LogDamaged:
     )
 
 
-def _unreadable(segment: Named, error: Exception) -> LogDamaged | InvalidInput:
+def _unreadable(segment: SegmentFile, error: Exception, position: int) -> LogDamaged | InvalidInput:
     if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
         return InvalidInput(f"{segment.path} cannot be read: {error.strerror or error}")
-    return _damaged(segment, f"it cannot be unpacked ({error})")
+    return _damaged(segment, f"it cannot be unpacked ({error})", position)

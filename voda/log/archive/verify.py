@@ -1,17 +1,17 @@
-"""Proves that a log is what was written, or names the first position that is not.
+"""Verifies a log event by event along its hash chain, and names the first position that is not what was written.
 
-Rule: a walk trusts nothing but the hashes; everything kept beside the bodies (columns, heads, snapshots) must agree
-with what the walk has found.
+Rule: only the hashes are trusted; everything stored beside the bodies (columns, heads, snapshots) must agree with the
+chain.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 from voda.domain.errors import LogDamaged
-from voda.events.codec import Body, body_of, head_after
+from voda.events.codec import EventBody, body_of, head_after
 from voda.events.envelope import Head, Sealed
 from voda.log.append_plan import EventRow
-from voda.log.durable_store import Base
+from voda.log.durable_store import Base, DurableStore
 from voda.log.store import EventStore, Snapshot
 
 PAGE = 2000
@@ -20,62 +20,37 @@ _EMPTY = Head()
 _MICROSECOND_S = 1.1e-6
 _COLUMNS = ("stream", "version", "event_id", "type")
 
-_Found = tuple[Sealed, EventRow | None]
+_SealedRow = tuple[Sealed, EventRow | None]
 
 Progress = Callable[[int, int], None]
 """Called with events done and events in all, once per page."""
 
 
-class Verdict(NamedTuple):
-    """What a log was found to be."""
+class VerifyReport(NamedTuple):
+    """What a verification found."""
 
     events: int
     """Events proven, from the first on."""
     streams: int
     snapshots: int
     damaged_at: int | None
-    """First damaged position; None where nothing is damaged, or the damage lies beside the events."""
+    """First damaged position; None if nothing is damaged, or only what is stored beside the events."""
     problem: str
-    """One sentence; empty where nothing is damaged."""
+    """One sentence; empty if nothing is damaged."""
     archived: int = 0
-    """Events before the first one that was looked at: they are in an archive."""
+    """Events before the first proven one: they are in an archive."""
 
     @property
     def is_intact(self) -> bool:
-        """Whether nothing was found."""
+        """Whether no damage was found."""
         return not self.problem
 
 
-@runtime_checkable
-class Audited(Protocol):
-    """A store that keeps more than bodies: columns, snapshots, files."""
-
-    async def ends(self) -> tuple[int, Mapping[str, Head]]:
-        """Return the position of the last event and every stream's head, both seen at one instant."""
-        ...
-
-    async def read_rows(self, after: int, limit: int) -> Sequence[EventRow]:
-        """Return events with the columns that stand beside their bodies."""
-        ...
-
-    def snapshots(self) -> AsyncIterator[Snapshot]:
-        """Yield every snapshot, lowest position first."""
-        ...
-
-    async def damage(self) -> str | None:
-        """Return what the database finds wrong with its own files."""
-        ...
-
-    async def base(self) -> Base:
-        """Return where the log begins."""
-        ...
-
-
-class Walk:
-    """Steps through a log, keeping the head of every stream.
+class HashChain:
+    """The hash chain of a log, proven up to a position: each step proves the next event and moves its stream's head.
 
     Args:
-        position: of the last event before the walk's first; 0 = the walk begins with the log.
+        position: of the last event before the first step; 0 = the chain begins with the log.
         heads: of every stream at that position.
     """
 
@@ -83,11 +58,11 @@ class Walk:
         self.position = position
         self.heads: dict[str, Head] = dict(heads or {})
 
-    def step(self, sealed: Sealed) -> Body:
+    def step(self, sealed: Sealed) -> EventBody:
         """Take the next event and return its body.
 
         Raises:
-            LogDamaged: it is not the event that belongs here.
+            LogDamaged: it is not the event that follows.
         """
         expected = self.position + 1
         if sealed.position != expected:
@@ -101,7 +76,7 @@ class Walk:
         self.position = expected
         return body
 
-    def _refuse_misfit(self, body: Body, before: Head, position: int) -> None:
+    def _refuse_misfit(self, body: EventBody, before: Head, position: int) -> None:
         where = f"position {position}: stream {body.stream}"
         if body.version != before.version + 1:
             raise LogDamaged(f"{where}: expected version {before.version + 1}, got {body.version}", position)
@@ -113,61 +88,62 @@ class Walk:
 
 async def verify_log(
     store: EventStore, *, archive: Mapping[str, Head] | None = None, progress: Progress | None = None
-) -> Verdict:
-    """Walk the whole log and compare it with everything that is kept beside it.
+) -> VerifyReport:
+    """Prove every event of the log, and compare the chain with everything that is stored beside the events.
 
-    What others append meanwhile is left out. Damage beside the events is told only where the events have none.
+    Events appended during the verification are left out. Damage beside the events is reported only if no event is
+    damaged.
 
     Args:
-        store: the log; where it begins behind an archive, the walk begins there.
-        archive: heads that the archive's events lead to at that place, where they were proven.
+        store: the log; if it has a base, the chain begins there.
+        archive: heads at the base to which the archive's events were proven to lead; None = not known.
         progress: called once per page.
     """
-    walk = Walk()
-    marks = _Marks()
+    chain = HashChain()
+    snapshots = _SnapshotHeads()
     first = 0
     try:
-        await marks.collect(store)
-        end, heads = await ends_of(store)
-        walk = await _begun(store)
-        first = walk.position
+        await snapshots.collect(store)
+        end, heads = await store.ends()
+        chain = await _chain_at_base(store)
+        first = chain.position
         if archive is not None:
-            compare_heads(archive, walk, "the archive")
+            compare_heads(archive, chain, "the archive")
         async for sealed, row in _events(store, first, end, progress):
-            body = walk.step(sealed)
+            body = chain.step(sealed)
             if row:
                 _compare_columns(row, body)
-            marks.compare(walk)
-        marks.refuse_cut(walk.position)
-        compare_heads(heads, walk, "the list of streams")
-        marks.refuse_problem()
-        if isinstance(store, Audited) and (found := await store.damage()):
+            snapshots.compare(chain)
+        snapshots.refuse_cut(chain.position)
+        compare_heads(heads, chain, "the list of streams")
+        snapshots.refuse_problem()
+        if isinstance(store, DurableStore) and (found := await store.damage()):
             raise LogDamaged(f"the events are intact, but the database's file is not: {found}")
     except LogDamaged as error:
-        return Verdict(walk.position, len(walk.heads), marks.snapshots, error.position, str(error), first)
-    return Verdict(walk.position, len(walk.heads), marks.snapshots, None, "", first)
+        return VerifyReport(chain.position, len(chain.heads), snapshots.count, error.position, str(error), first)
+    return VerifyReport(chain.position, len(chain.heads), snapshots.count, None, "", first)
 
 
-async def _begun(store: EventStore) -> Walk:
-    base = await store.base() if isinstance(store, Audited) else Base()
-    return Walk(base.position, base.heads)
+async def _chain_at_base(store: EventStore) -> HashChain:
+    base = await store.base() if isinstance(store, DurableStore) else Base()
+    return HashChain(base.position, base.heads)
 
 
-class _Marks:
-    """What snapshots say about the log: the heads of all streams at some positions."""
+class _SnapshotHeads:
+    """The heads of all streams at some positions, as the snapshots have them."""
 
     def __init__(self) -> None:
-        self.snapshots = 0
+        self.count = 0
         self._heads: dict[int, list[Snapshot]] = {}
         self._problem: LogDamaged | None = None
 
     async def collect(self, store: EventStore) -> None:
-        """Load the snapshots, up to the first that is damaged."""
-        if not isinstance(store, Audited):
+        """Read the snapshots, up to the first that is damaged."""
+        if not isinstance(store, DurableStore):
             return
         try:
             async for snapshot in store.snapshots():
-                self.snapshots += 1
+                self.count += 1
                 # Others may have appended between the state's position and the look at the heads. Their versions
                 # add up to the position at which they were seen.
                 seen_at = max(snapshot.position, sum(head.version for head in snapshot.heads.values()))
@@ -175,35 +151,35 @@ class _Marks:
         except LogDamaged as error:
             self._problem = error
 
-    def compare(self, walk: Walk) -> None:
-        """Compare with the heads that the walk has come to, and keep the first difference."""
-        for snapshot in self._heads.get(walk.position, ()):
+    def compare(self, chain: HashChain) -> None:
+        """Compare the snapshots of the chain's position with it, and remember the first difference."""
+        for snapshot in self._heads.get(chain.position, ()):
             try:
-                compare_heads(snapshot.heads, walk, f"the snapshot at position {snapshot.position}")
+                compare_heads(snapshot.heads, chain, f"the snapshot at position {snapshot.position}")
             except LogDamaged as error:
-                # Of no event: the walk goes on, to look for one that is damaged.
+                # No event is damaged yet: the chain goes on to look for one.
                 self._problem = self._problem or LogDamaged(str(error))
 
     def refuse_cut(self, end: int) -> None:
-        """Raise if a snapshot has seen the log go on after position `end`."""
+        """Raise if a snapshot is of a position behind `end`."""
         if self._heads and (furthest := max(self._heads)) > end:
             raise LogDamaged(
                 f"position {end + 1}: the log ends at {end}, but there is a snapshot of position {furthest}", end + 1
             )
 
     def refuse_problem(self) -> None:
-        """Raise what was found wrong with a snapshot, if anything was."""
+        """Raise the first damage found in a snapshot, if any."""
         if self._problem:
             raise self._problem
 
 
-def compare_heads(expected: Mapping[str, Head], walk: Walk, source: str) -> None:
-    """Refuse a walk that has not come to the same heads."""
-    if expected == walk.heads:
+def compare_heads(expected: Mapping[str, Head], chain: HashChain, source: str) -> None:
+    """Raise LogDamaged unless the chain leads to the expected heads."""
+    if expected == chain.heads:
         return
-    stream = min(name for name in {*expected, *walk.heads} if expected.get(name) != walk.heads.get(name))
-    wanted, found = expected.get(stream, _EMPTY), walk.heads.get(stream, _EMPTY)
-    cut_at = walk.position + 1 if _is_a(int, wanted.version) and wanted.version > found.version else None
+    stream = min(name for name in {*expected, *chain.heads} if expected.get(name) != chain.heads.get(name))
+    wanted, found = expected.get(stream, _EMPTY), chain.heads.get(stream, _EMPTY)
+    cut_at = chain.position + 1 if _is_a(int, wanted.version) and wanted.version > found.version else None
     where = f"position {cut_at}: " if cut_at else ""
     raise LogDamaged(
         f"{where}{source} says that stream {stream} is at version {wanted.version} ({str(wanted.hash)[:12]}),"
@@ -212,23 +188,7 @@ def compare_heads(expected: Mapping[str, Head], walk: Walk, source: str) -> None
     )
 
 
-@runtime_checkable
-class Ended(Protocol):
-    """A store that tells where it ends."""
-
-    async def ends(self) -> tuple[int, Mapping[str, Head]]:
-        """Return the position of the last event and every stream's head, both seen at one instant."""
-        ...
-
-
-async def ends_of(store: EventStore) -> tuple[int, Mapping[str, Head]]:
-    """Return the position of the last event and every stream's head, at one instant where the store can tell it."""
-    if isinstance(store, Ended):
-        return await store.ends()
-    return await store.position(), await store.heads()
-
-
-async def _events(store: EventStore, done: int, end: int, progress: Progress | None) -> AsyncIterator[_Found]:
+async def _events(store: EventStore, done: int, end: int, progress: Progress | None) -> AsyncIterator[_SealedRow]:
     while done < end:
         page = await _page(store, done, min(PAGE, end - done))
         if not page:
@@ -240,10 +200,10 @@ async def _events(store: EventStore, done: int, end: int, progress: Progress | N
             progress(done, end)
 
 
-async def _page(store: EventStore, after: int, limit: int) -> Sequence[_Found]:
-    """Read a page; where the database cannot read it whole, the part before the first event it cannot read."""
+async def _page(store: EventStore, after: int, limit: int) -> Sequence[_SealedRow]:
+    """Read a page; if the database cannot read all of it, the part before the first unreadable event."""
     try:
-        if isinstance(store, Audited):
+        if isinstance(store, DurableStore):
             rows = await store.read_rows(after, limit)
             return [(Sealed(row[0], row[6], row[7]), row) for row in rows]
         return [(sealed, None) for sealed in await store.read_sealed(after, limit)]
@@ -253,11 +213,11 @@ async def _page(store: EventStore, after: int, limit: int) -> Sequence[_Found]:
         return await _page(store, after, limit // 2)
 
 
-def _compare_columns(row: EventRow, body: Body) -> None:
+def _compare_columns(row: EventRow, body: EventBody) -> None:
     position, *found, recorded_at = row[:6]
     expected = [body.stream, body.version, body.event_id, body.type]
-    names = [name for name, told, kept in zip(_COLUMNS, expected, found, strict=True) if told != kept]
-    # The body keeps whole microseconds; the column keeps what the clock said.
+    names = [name for name, in_body, stored in zip(_COLUMNS, expected, found, strict=True) if in_body != stored]
+    # The body has whole microseconds; the column has the clock's own fraction.
     if not _is_a(float, recorded_at) or abs(recorded_at - body.recorded_at.timestamp()) > _MICROSECOND_S:
         names.append("recorded_at")
     if names:
@@ -265,5 +225,5 @@ def _compare_columns(row: EventRow, body: Body) -> None:
 
 
 def _is_a(kind: type, value: object) -> bool:
-    """What a damaged database returns need not be what its column promises."""
+    """A damaged database may return another type than its column promises."""
     return isinstance(value, kind)

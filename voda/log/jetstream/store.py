@@ -1,13 +1,10 @@
-"""The EventStore in NATS JetStream; made by `open_store`.
+"""The store of a log in NATS JetStream; made by `open_store`.
 
-Rule: an append is answered when the stream has it, a reader sees whole groups only, and what tells that the log has
-grown merely shortens a wait.
+Rule: an append is answered once the stream has it, and a reader sees whole groups only.
 """
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Self
 
 import msgspec
@@ -15,67 +12,63 @@ from msgspec import Raw, Struct
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from voda.domain.errors import LogDamaged, StoreNotWritable, StoreUnavailable
+from voda.domain.errors import LogDamaged, StoreNotWritable
 from voda.events.codec import body_of, unseal
 from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
 from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, row_of
-from voda.log.durable_store import Base
+from voda.log.durable_store import Base, DurableStore
 from voda.log.group_commit import GroupCommit
 from voda.log.jetstream.log import settings
-from voda.log.jetstream.log.log_state import Log
-from voda.log.jetstream.log.lookup import Lookup
-from voda.log.jetstream.log.reader import Reading
-from voda.log.jetstream.log.restore import restore
-from voda.log.jetstream.log.truncate import forget
+from voda.log.jetstream.log.reader import EventReader
+from voda.log.jetstream.log.restore import forget, restore
+from voda.log.jetstream.log.synced_log import SyncedLog
 from voda.log.jetstream.log.truncation_check import refuse_cut
-from voda.log.jetstream.log.writer import Writer
-from voda.log.jetstream.transport.blobs import Key
-from voda.log.jetstream.transport.connection import Connection
-from voda.log.jetstream.transport.url import parsed
-from voda.log.snapshot_heads import KeptHeads, proven
-from voda.log.store import Snapshot
+from voda.log.jetstream.log.writer import JetStreamWriter
+from voda.log.jetstream.transport.blobs import BlobKey
+from voda.log.jetstream.transport.connection import NatsConnection
+from voda.log.jetstream.transport.url import parse_url
+from voda.log.store import Snapshot, SnapshotHeads, load_heads
+from voda.log.tail import TAIL_PAGE, GrowthSignal
 
-TAIL_PAGE = 1000
 SNAPSHOTS_KEPT = 8
-"""Newest snapshots kept of each name; older ones would only save time to those who travel far back."""
+"""So many of the newest snapshots of each name are kept; older ones would only speed up travel to the far past."""
 _SNAPSHOT = "snapshot"
 _POLL_S = 1.0
-"""How often a tail looks for itself, in case it was not told."""
+"""A tail reads at least so often, in case a notification is lost."""
 
 _log = logging.getLogger(__name__)
 
 
-class _Kept(Struct, frozen=True, array_like=True):
+class _SnapshotRecord(Struct, frozen=True, array_like=True):
     state: bytes
     state_hash: str
     heads: Raw
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Kept).decode
+_decode = msgspec.msgpack.Decoder(_SnapshotRecord).decode
 _decode_heads = msgspec.msgpack.Decoder(dict[str, tuple[int, str, int]]).decode
 
 
-class JetStreamStore:
-    """See the module. Implements `DurableStore`.
+class JetStreamStore(DurableStore):
+    """A DurableStore.
 
     Args:
         connection: to the servers; the store closes it.
         read_only: refuse to write.
     """
 
-    def __init__(self, connection: Connection, *, read_only: bool = False) -> None:
+    def __init__(self, connection: NatsConnection, *, read_only: bool = False) -> None:
         self.connection = connection
-        """For those who elect a leader beside the log."""
+        """A Lease beside the log uses it."""
         self._read_only = read_only
-        self._log = Log(connection)
-        self._lookup = Lookup(self._log)
-        self._reading = Reading(self._log, self._lookup)
-        self._writer = Writer(self._log, self._reading, self._lookup)
+        self._log = SyncedLog(connection)
+        self._reader = EventReader(self._log)
+        self._writer = JetStreamWriter(self._log, self._reader)
         self._commits = GroupCommit(self._writer)
-        self._grown = asyncio.Event()
+        self._growth = GrowthSignal()
         self._listening_on: Client | None = None
-        connection.on_reconnect(self._wake)
+        connection.on_reconnect(self._growth.wake)
 
     @classmethod
     async def open(cls, url: str, *, read_only: bool = False, timeout_s: float = 10.0) -> Self:
@@ -83,15 +76,15 @@ class JetStreamStore:
 
         Args:
             url: see voda.log.jetstream.transport.url.
-            read_only: refuse to write, and do not ask whether the servers are safe to write to.
+            read_only: refuse to write, and do not check whether the servers are safe to write to.
             timeout_s: longest wait for the servers' answer.
 
         Raises:
-            NotALog: there is none: it is made by command only.
-            InvalidInput: the servers would lose events, or refuse the user.
+            NotALog: there is none; only `voda log migrate` makes one.
+            InvalidInput: the servers may lose events, or refuse the user.
             LogTooNew, StoreUnavailable: see their descriptions.
         """
-        connection = await Connection.open(parsed(url), timeout_s=timeout_s)
+        connection = await NatsConnection.open(parse_url(url), timeout_s=timeout_s)
         try:
             settings.refuse_old_server(connection)
             await (settings.refuse_foreign if read_only else settings.refuse_unsafe)(connection)
@@ -102,8 +95,8 @@ class JetStreamStore:
 
     @staticmethod
     async def migrate(url: str, *, timeout_s: float = 60.0) -> None:
-        """Make the log's streams where there are none; see settings.migrate."""
-        async with await Connection.open(parsed(url), timeout_s=timeout_s) as connection:
+        """Create or update the log's streams; see settings.migrate."""
+        async with await NatsConnection.open(parse_url(url), timeout_s=timeout_s) as connection:
             await settings.migrate(connection)
 
     @property
@@ -114,86 +107,69 @@ class JetStreamStore:
     # ---- events
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
-        """See EventStore.append."""
         self._refuse_read_only()
         append = Append(stream, expected_version, facts, epoch)
         refuse_unstorable(append)
         position = await self._commits.append(append)
-        self._wake()
+        self._growth.wake()
         return position
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
-        """See EventStore.read."""
         if stream is None:
-            found: Sequence[Sealed] = await self._reading.sealed(after, limit)
+            found: Sequence[Sealed] = await self._reader.sealed(after, limit)
         else:
-            found = await self._reading.of_stream(stream, after, limit)
+            found = await self._reader.of_stream(stream, after, limit)
         return [unseal(sealed) for sealed in found]
 
     async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
-        """See EventStore.read_sealed."""
-        return await self._reading.sealed(after, limit)
+        return await self._reader.sealed(after, limit)
 
     async def read_rows(self, after: int, limit: int) -> Sequence[EventRow]:
-        """See DurableStore.read_rows. Nothing stands beside the bodies but their hashes."""
-        return [row_of(sealed, body_of(sealed)) for sealed in await self._reading.sealed(after, limit)]
+        """See DurableStore.read_rows. The stream has only hashes beside the bodies."""
+        return [row_of(sealed, body_of(sealed)) for sealed in await self._reader.sealed(after, limit)]
 
-    async def tail(self, after: int) -> AsyncIterator[Event]:
-        """See EventStore.tail. Goes on by itself once servers that went away are back."""
-        while True:
-            grown = self._grown
-            events: Sequence[Event] = ()
-            try:
-                await self._listen()
-                events = [unseal(sealed) for sealed in await self._next(after)]
-            except StoreUnavailable as error:
-                _log.warning("tail waits position=%d reason=%s", after, error)
-            for event in events:
-                after = event.position
-                yield event
-            if not events:
-                # Not wait_for: up to Python 3.11 it swallows a cancellation that comes together with what it waits for.
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_POLL_S):
-                        await grown.wait()
+    def tail(self, after: int) -> AsyncIterator[Event]:
+        return self._growth.tail(after, self._next, poll_s=_POLL_S, full_page=1)
 
-    async def _next(self, after: int) -> Sequence[Sealed]:
-        # At once what the nearest server has; where that is nothing, what the leader says there is.
-        return await self._reading.sealed(after, TAIL_PAGE, to_end=False) or await self._reading.sealed(
-            after, TAIL_PAGE
-        )
+    async def _next(self, after: int) -> Sequence[Event]:
+        client = await self.connection.client()
+        if client is not self._listening_on:
+            self._listening_on = client
+            await self.connection.subscribe(settings.grown_subject(self.connection.location.stream), self._on_grown)
+        # First the events that the nearest server has; if none, those that the leader knows.
+        reader = self._reader
+        found = await reader.sealed(after, TAIL_PAGE, to_end=False) or await reader.sealed(after, TAIL_PAGE)
+        return [unseal(sealed) for sealed in found]
+
+    async def _on_grown(self, _: Msg) -> None:
+        self._growth.wake()
 
     async def position(self) -> int:
-        """See EventStore.position."""
         return (await self._log.sync()).position
 
     async def head(self, stream: str) -> Head:
-        """See EventStore.head."""
         return (await self._log.sync()).heads.get(stream, Head())
 
     async def heads(self) -> Mapping[str, Head]:
-        """See EventStore.heads."""
         return dict((await self._log.sync()).heads)
 
     async def ends(self) -> tuple[int, Mapping[str, Head]]:
-        """See DurableStore.ends."""
         state = await self._log.sync()
         return state.position, dict(state.heads)
 
     # ---- snapshots
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
-        """See EventStore.save_snapshot."""
         self._refuse_read_only()
         heads = {stream: (head.version, head.hash, head.epoch) for stream, head in snapshot.heads.items()}
-        data = _encode(_Kept(snapshot.state, snapshot.state_hash, Raw(_encode(heads))))
-        await self._log.blobs.put(Key(_SNAPSHOT, snapshot.name, snapshot.position), data)
-        for key in (await self._log.blobs.keys(_SNAPSHOT, snapshot.name))[:-SNAPSHOTS_KEPT]:
-            await self._log.blobs.drop(key)
+        data = _encode(_SnapshotRecord(snapshot.state, snapshot.state_hash, Raw(_encode(heads))))
+        await self._log.marks.blobs.put(BlobKey(_SNAPSHOT, snapshot.name, snapshot.position), data)
+        for key in (await self._log.marks.blobs.keys(_SNAPSHOT, snapshot.name))[:-SNAPSHOTS_KEPT]:
+            await self._log.marks.blobs.drop(key)
 
     async def latest_snapshot(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
-        """See EventStore.latest_snapshot. A damaged one is passed over: the log has it all."""
-        for key in reversed(await self._log.blobs.keys(_SNAPSHOT, name)):
+        """See EventStore.latest_snapshot. A damaged snapshot is skipped: the log has all events."""
+        for key in reversed(await self._log.marks.blobs.keys(_SNAPSHOT, name)):
             if at_most is not None and key.position > at_most:
                 continue
             try:
@@ -204,14 +180,13 @@ class JetStreamStore:
         return None
 
     async def snapshots(self) -> AsyncIterator[Snapshot]:
-        """See DurableStore.snapshots."""
-        for key in await self._log.blobs.keys(_SNAPSHOT):
-            # A writer may have dropped it meanwhile.
+        for key in await self._log.marks.blobs.keys(_SNAPSHOT):
+            # A writer may have deleted it meanwhile.
             if found := await self._snapshot(key):
-                yield proven(found)
+                yield load_heads(found)
 
-    async def _snapshot(self, key: Key) -> Snapshot | None:
-        data = await self._log.blobs.get(key)
+    async def _snapshot(self, key: BlobKey) -> Snapshot | None:
+        data = await self._log.marks.blobs.get(key)
         if data is None:
             return None
         where = f"snapshot {key.name} at position {key.position}"
@@ -221,65 +196,40 @@ class JetStreamStore:
             raise LogDamaged(f"{where}: it cannot be read ({error})") from error
         if hash_of(kept.state) != kept.state_hash:
             raise LogDamaged(f"{where}: the checksum does not fit the state")
-        heads = KeptHeads(lambda: _decode_heads(kept.heads), where)
+        heads = SnapshotHeads(lambda: _decode_heads(kept.heads), where)
         return Snapshot(name=key.name, position=key.position, state=kept.state, state_hash=kept.state_hash, heads=heads)
 
     # ---- proof, copies, archive
 
     async def refuse_cut(self) -> None:
-        """See DurableStore.refuse_cut."""
         await refuse_cut(self._log, (_SNAPSHOT,))
 
     async def damage(self) -> str | None:
-        """See DurableStore.damage. What the servers have found wrong with their files shows as missing messages.
-
-        Raises:
-            LogDamaged: some are.
-        """
+        """See DurableStore.damage. Damage that the servers find in their files shows as missing messages."""
         await self.refuse_cut()
         return None
 
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
-        """See DurableStore.restore."""
         self._refuse_read_only()
         await restore(self._log, self._writer, batches)
-        self._wake()
+        self._growth.wake()
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        """See DurableStore.take_over."""
         self._refuse_read_only()
         await self._writer.take_over(plan, after=after)
-        self._wake()
+        self._growth.wake()
 
     async def base(self) -> Base:
-        """See DurableStore.base."""
-        return await self._log.base()
+        return await self._log.marks.base()
 
     async def forget(self, base: Base) -> None:
-        """See DurableStore.forget."""
         self._refuse_read_only()
-        await forget(self._log, self._lookup, base)
+        await forget(self._log, self._reader.index, base)
 
     async def close(self) -> None:
-        """See EventStore.close."""
         await self._commits.close()
         await self._writer.close()
         await self.connection.close()
-
-    # ---- growth
-
-    async def _listen(self) -> None:
-        client = await self.connection.client()
-        if client is not self._listening_on:
-            self._listening_on = client
-            await self.connection.subscribe(settings.grown_subject(self.connection.location.stream), self._told)
-
-    async def _told(self, _: Msg) -> None:
-        self._wake()
-
-    def _wake(self) -> None:
-        self._grown.set()
-        self._grown = asyncio.Event()
 
     def _refuse_read_only(self) -> None:
         if self._read_only:

@@ -1,1 +1,1 @@
-"""Leases kept beside the log: how replicas elect their leader."""
+"""Leases in the log's own store, by which replicas elect their leader: factory, record, sqlite, postgres, jetstream."""

@@ -1,6 +1,6 @@
-"""Finds the Lease that a log's own store keeps, so that replicas need nothing else to elect their leader.
+"""Finds the Lease in a log's own store, so that replicas need nothing else to elect their leader.
 
-Rule: the store that judges who leads is the one that refuses a former leader's decisions.
+Rule: the store that decides who leads is the one that refuses the decisions of a former leader.
 """
 
 from pathlib import Path
@@ -9,29 +9,29 @@ from typing import Final
 from voda.clock import Clock
 from voda.domain.errors import InvalidInput
 from voda.domain.lease import LeaseStore
-from voda.log.lease.sqlite import FileLease
+from voda.log.lease.sqlite import SqliteLease
 from voda.log.sql.store import SqlStore
 from voda.log.sqlite.database import SqliteDatabase
 from voda.log.store import EventStore
 
 NAME: Final = "leader"
-"""Of the Lease, where a log has but one."""
+"""Of the Lease of a log."""
 
 
 def lease_of(store: EventStore, name: str = NAME, *, clock: Clock) -> LeaseStore:
-    """Return one candidate's way to a Lease in the store of a log; nothing is opened, and nothing need be closed.
+    """Return a candidate's access to the Lease in the store of a log; nothing is opened or to be closed.
 
     Args:
-        store: as it was opened for appending; open for as long as the Lease is campaigned for.
+        store: opened for appending; it must stay open while the Lease is used.
         name: the same for all candidates; of letters, digits, `-` and `.`.
         clock: dates renewals, for people to read.
 
     Raises:
-        InvalidInput: the store elects nobody.
+        InvalidInput: the store has no Leases.
     """
     if isinstance(store, SqlStore) and isinstance(store.database, SqliteDatabase):
-        return FileLease(Path(store.database.place), name, clock=clock)
-    # Imported only now, as in opening.py.
+        return SqliteLease(Path(store.database.place), name, clock=clock)
+    # Imported only when needed, as in voda.log.factory.
     from voda.log.jetstream.store import JetStreamStore
     from voda.log.lease.jetstream import JetStreamLease
     from voda.log.lease.postgres import PostgresLease

@@ -1,63 +1,133 @@
-"""The Lease in PostgreSQL: an advisory lock, held by a session that the server ends once it hears nothing on it.
+"""The Lease in PostgreSQL: an advisory lock, held by a session that the server ends after a silence.
 
-Rules: the server alone judges who holds it, by its own timer (idle_session_timeout) and by its sessions' ends; a holder
-whose session ended has lost it, whatever the clock says. What was held on another run of the server, or on a standby
-that took its place, is left to its holder for as long as it may not know.
+Rules: the server alone decides who holds the lock, by its own timer (idle_session_timeout) and the end of sessions; a
+holder whose session ended has lost it, whatever the clock says. If the server was restarted or a standby took over, the
+former holder keeps the Lease for as long as it may not know that its session ended. The session serves this purpose
+alone and is never pooled, because the lock belongs to it.
 """
 
 import asyncio
 import zlib
-from collections.abc import AsyncGenerator
-from typing import Final
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, Final, Self
 
+import asyncpg
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.domain.errors import ChangedMeanwhile
+from voda.domain.errors import ChangedMeanwhile, InvalidInput
 from voda.domain.lease import Lease
 from voda.events.types import LEADERSHIP
-from voda.log.lease.polling import polled
+from voda.log.lease.record import poll
 from voda.log.postgres.database import PostgresDatabase
-from voda.log.postgres.errors import explained
-from voda.log.postgres.session import Session
+from voda.log.postgres.errors import translate_errors
 from voda.log.sql import schema
 
-_MINE: Final = "voda leads: "
-"""Begins the application_name of a session that holds a Lease, for administrators; the holder follows."""
+_NAME_PREFIX: Final = "voda leads: "
+"""First words of the application_name of a session that holds a Lease; the holder follows."""
 _UNKNOWN: Final = "another replica"
-"""A holder whose name this role may not see."""
+"""Stands for a holder whose name this role may not see."""
+
+
+_SILENCE: Final = "idle_session_timeout"
+_SETTING: Final = f"SELECT setting FROM pg_settings WHERE name = '{_SILENCE}'"
+_MOST_NAME_BYTES: Final = 63
+"""Longest application_name; the server would cut a longer one, and replace what is not ASCII."""
+_WAIT_S: Final = 5.0
 
 
 class _Row(Struct, frozen=True, array_like=True):
-    """What the server says of the lock."""
+    """The state of the lock on the server."""
 
     server: str
-    """Which run of the server it is: when it was started, which nobody else was at the same microsecond."""
+    """Which run of the server: the time of its start, in microseconds."""
     epoch: int
-    """Highest that was claimed in the log."""
+    """Highest epoch claimed in the log."""
     session: str | None
-    """Whose the lock is; None: it is free."""
+    """The session that holds the lock; None = it is free."""
     application: str | None
+
+
+class LeaseSession:
+    """A session that the server ends once it hears nothing on it; made by `open`."""
+
+    def __init__(self, driver: Any) -> None:
+        self._driver = driver
+
+    @classmethod
+    async def open(cls, database: PostgresDatabase, *, name: str, silence_s: float) -> Self:
+        """Connect.
+
+        Args:
+            database: whose server to connect to.
+            name: shown to administrators and to other sessions of the same role.
+            silence_s: after so long without a statement the server ends the session; to the millisecond.
+
+        Raises:
+            InvalidInput: the server is older than 14, or is reached through a pooler.
+            StoreUnavailable: it does not answer.
+        """
+        wanted = str(round(silence_s * 1000))
+        settings = {"application_name": _ascii(name), _SILENCE: wanted, "statement_timeout": wanted}
+        limits = {"timeout": _WAIT_S, "command_timeout": _WAIT_S}
+        async with translate_errors(database.place):
+            try:
+                driver = await asyncpg.connect(**database.connect_arguments(), **limits, server_settings=settings)
+            except asyncpg.PostgresError as error:
+                if _SILENCE in str(error):
+                    raise _unable(database.place, str(error)) from error
+                raise
+            session = cls(driver)
+            try:
+                found = await session.fetch_value(_SETTING)
+            except BaseException:
+                session.abort()
+                raise
+        if found != wanted:
+            session.abort()
+            raise _unable(database.place, f"{_SILENCE} is {found} ms, expected {wanted}")
+        return session
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the session has ended, as far as this side knows."""
+        return bool(self._driver.is_closed())
+
+    def on_end(self, call: Callable[[], None]) -> None:
+        """Have `call` called when the session ends."""
+        self._driver.add_termination_listener(lambda _: call())
+
+    async def fetch_value(self, sql: str) -> Any:
+        """Return the one value of a query."""
+        return await self._driver.fetchval(sql)
+
+    async def fetch_row(self, sql: str) -> tuple[Any, ...]:
+        """Return the one row of a query."""
+        return tuple(await self._driver.fetchrow(sql))
+
+    def abort(self) -> None:
+        """Break the connection; the server notices that, or hears nothing any more."""
+        self._driver.terminate()
 
 
 class PostgresLease:
     """See LeaseStore.
 
     Args:
-        database: with the log; it is asked on connections of its own.
+        database: of the log; the Lease uses connections of its own.
         name: of the Lease.
     """
 
     def __init__(self, database: PostgresDatabase, name: str) -> None:
         self.key = f"{name} in {database.place}"
         self._database = database
-        # Two numbers: appends lock by one number, so they never meet.
+        # A lock of two numbers; appends take one of one number, so the two never conflict.
         self._lock = f"{schema.APPLICATION_ID}, {zlib.crc32(name.encode()) & 0x7FFF_FFFF}"
         self._look = _look(self._lock)
-        self._session: Session | None = None
+        self._session: LeaseSession | None = None
         self._mine: Lease | None = None
         self._last = ("", "")
-        """On which run of the server it was last seen held, and by whom else."""
+        """The run of the server on which another holder was last seen, and that holder."""
         self._nudge = asyncio.Event()
 
     async def read(self) -> Lease | None:
@@ -67,7 +137,7 @@ class PostgresLease:
             StoreUnavailable: the server does not answer.
         """
         if self._session is not None and self._session.is_lost:
-            # So much is known without the server, which may be away; whoever tries to take it will be told the rest.
+            # This is known without asking the server, which may be away.
             return _free(epoch=0, version="lost")
         (found,) = await self._database.fetch(self._look, {})
         return self._judged(_Row(*found))
@@ -77,13 +147,13 @@ class PostgresLease:
 
         Raises:
             ChangedMeanwhile: another session holds it.
-            InvalidInput: the server cannot judge who is silent.
-            StoreUnavailable: it does not answer.
+            InvalidInput: the server cannot end silent sessions.
+            StoreUnavailable: the server does not answer.
         """
         self._drop()
-        session = await Session.open(self._database, name=f"{_MINE}{holder}", silence_s=duration_s)
+        session = await LeaseSession.open(self._database, name=f"{_NAME_PREFIX}{holder}", silence_s=duration_s)
         try:
-            async with explained(self._database.place):
+            async with translate_errors(self._database.place):
                 if not await session.fetch_value(f"SELECT pg_try_advisory_lock({self._lock})"):
                     raise ChangedMeanwhile(f"{self.key} is held by another session")
                 row = _Row(*await session.fetch_row(self._look))
@@ -105,10 +175,10 @@ class PostgresLease:
     async def renew(self, mine: Lease) -> Lease:
         """See LeaseStore.renew."""
         session = self._held()
-        async with explained(self._database.place):
+        async with translate_errors(self._database.place):
             row = _Row(*await session.fetch_row(self._look))
         if f"{row.server} {row.session}" != mine.version:
-            # A pooler between here and the server has changed the session under us.
+            # A pooler on the way to the server has changed the session.
             self._drop()
             raise ChangedMeanwhile(f"{self.key} is not held by this session")
         return mine
@@ -117,16 +187,16 @@ class PostgresLease:
         """See LeaseStore.release."""
         try:
             session = self._held()
-            async with explained(self._database.place):
+            async with translate_errors(self._database.place):
                 await session.fetch_value(f"SELECT pg_advisory_unlock({self._lock})")
         finally:
             self._drop()
 
     def watch(self) -> AsyncGenerator[Lease | None, None]:
         """See LeaseStore.watch."""
-        return polled(self.read, self._nudge)
+        return poll(self.read, self._nudge)
 
-    def _held(self) -> Session:
+    def _held(self) -> LeaseSession:
         if self._session is None or self._session.is_lost:
             raise ChangedMeanwhile(f"{self.key}: the session that held it has ended")
         return self._session
@@ -142,7 +212,7 @@ class PostgresLease:
             return self._mine if self._mine.version == version else _seen(row, version)
         server, holder = self._last
         if row.session is None and holder and server != row.server:
-            # It may have been cut off from the server together with us, and not know that its session ended.
+            # The former holder may have been cut off as this process was, and not know that its session ended.
             return replace(_free(epoch=row.epoch, version=version), holder=holder, is_enforced=False)
         lease = _seen(row, version)
         self._last = (row.server, lease.holder)
@@ -153,7 +223,7 @@ def _seen(row: _Row, version: str) -> Lease:
     free = _free(epoch=row.epoch, version=version)
     if row.session is None:
         return free
-    return replace(free, holder=(row.application or "").removeprefix(_MINE) or _UNKNOWN)
+    return replace(free, holder=(row.application or "").removeprefix(_NAME_PREFIX) or _UNKNOWN)
 
 
 def _free(*, epoch: int, version: str) -> Lease:
@@ -171,4 +241,15 @@ def _look(lock: str) -> str:
         " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
         f" AND classid = {group} AND objid = {number}) AS locks ON true"
         " LEFT JOIN pg_stat_activity AS sessions ON sessions.pid = locks.pid"
+    )
+
+
+def _ascii(name: str) -> str:
+    return name.encode("ascii", "replace")[:_MOST_NAME_BYTES].decode()
+
+
+def _unable(place: str, found: str) -> InvalidInput:
+    return InvalidInput(
+        f"{place} cannot tell that a leader is silent: expected PostgreSQL 14 or newer, asked directly and not through"
+        f" a pooler such as pgbouncer, got: {found}"
     )

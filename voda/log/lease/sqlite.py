@@ -1,8 +1,8 @@
-"""The Lease beside a log in SQLite: a file whose lock the kernel frees when its holder's process ends.
+"""The Lease beside a log in SQLite: a file whose lock the kernel frees when the holder's process ends.
 
-Rules: who leads is whoever holds the lock; what the file says is for people, and for telling whose lock it is. A
-process that is stopped keeps the lock for as long as it is: the log's epochs are no matter of time, so nobody decides
-meanwhile. For processes of one machine, on a local file system: over a network locks are the server's affair.
+Rules: the process that holds the lock leads; the file's content is for people, and names the holder. A process that is
+stopped keeps the lock until it goes on or ends; meanwhile no process decides. It serves processes of one machine on a
+local file system, because network file systems may not honour locks.
 """
 
 import asyncio
@@ -10,47 +10,36 @@ import fcntl
 import os
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.clock import Clock
 from voda.domain.errors import ChangedMeanwhile, StoreNotWritable, StoreUnavailable
 from voda.domain.lease import Lease
-from voda.log.lease.polling import polled
+from voda.log.lease.record import LeaseRecord, poll
 
 _MOST_BYTES: Final = 4096
 _UNKNOWN: Final = "unknown"
-"""A holder that has not said who it is, or has not finished saying so."""
+"""Stands for a holder whose record is not written yet."""
 
 
-class _Said(Struct, frozen=True, kw_only=True):
-    """What the file says."""
-
-    holder: str = _UNKNOWN
-    transitions: int = 0
-    duration_s: float = 0.0
-    renewed_at: str = ""
-
-
-class FileLease:
+class SqliteLease:
     """See LeaseStore.
 
-    Its calls touch one small local file and never wait for a lock, so they are made on the event loop: whoever cancels
+    Its calls touch one small local file and never wait for a lock, so they run on the event loop: a caller that cancels
     one knows whether the lock was taken.
 
     Args:
-        log: the SQLite file beside which it lies.
-        name: of the Lease, where a log has several.
+        log: the SQLite file; the Lease is beside it.
+        name: of the Lease.
         clock: dates the renewals, for people to read.
     """
 
     def __init__(self, log: Path, name: str, *, clock: Clock) -> None:
-        # By another name of the same log it is the same Lease.
+        # A link to the log has the same Lease as the log.
         target = log.resolve()
         self._path = target.with_name(f"{target.name}-{name}.lease")
         self.key = str(self._path)
@@ -71,10 +60,10 @@ class FileLease:
             raise StoreUnavailable(f"{self.key} cannot be read: {error.strerror}") from error
         try:
             is_free = self._lock(handle, fcntl.LOCK_SH)
-            said = _read(handle)
+            record = LeaseRecord.decode(os.pread(handle, _MOST_BYTES, 0), unreadable_holder=_UNKNOWN)
         finally:
             os.close(handle)
-        return _lease(replace(said, holder="") if is_free else said)
+        return _lease(replace(record, holder="") if is_free else record)
 
     async def take(self, seen: Lease | None, *, holder: str, transitions: int, duration_s: float) -> Lease:
         """See LeaseStore.take.
@@ -90,37 +79,35 @@ class FileLease:
         except OSError as error:
             raise StoreNotWritable(f"{self.key} cannot be written: {error.strerror}") from error
         try:
-            # Deleted between opening and locking, it would be locked by us alone, and another file by somebody else.
+            # If the file was deleted between opening and locking, another process may lock a new one.
             if not self._lock(handle, fcntl.LOCK_EX) or not self._is_in_place(handle):
                 raise ChangedMeanwhile(f"{self.key} is locked by another process")
-            said = _Said(holder=holder, transitions=transitions, duration_s=duration_s, renewed_at=self._now())
-            self._write(handle, said)
+            record = LeaseRecord.now(self._clock, holder=holder, transitions=transitions, duration_s=duration_s)
+            self._write(handle, record)
         except BaseException:
             os.close(handle)
             raise
-        self._handle, self._mine = handle, _lease(said)
+        self._handle, self._mine = handle, _lease(record)
         return self._mine
 
     async def renew(self, mine: Lease) -> Lease:
         """See LeaseStore.renew."""
         handle = self._held()
-        said = _Said(
-            holder=mine.holder, transitions=mine.transitions, duration_s=mine.duration_s, renewed_at=self._now()
-        )
-        self._write(handle, said)
-        self._mine = _lease(said)
+        record = LeaseRecord.renewed(self._clock, mine)
+        self._write(handle, record)
+        self._mine = _lease(record)
         return self._mine
 
     async def release(self, mine: Lease) -> None:
         """See LeaseStore.release."""
         try:
-            self._write(self._held(), _Said(holder="", transitions=mine.transitions))
+            self._write(self._held(), LeaseRecord(transitions=mine.transitions))
         finally:
             self._drop()
 
     def watch(self) -> AsyncGenerator[Lease | None, None]:
         """See LeaseStore.watch."""
-        return polled(self.read, self._nudge)
+        return poll(self.read, self._nudge)
 
     def _held(self) -> int:
         if self._handle is None or not self._is_in_place(self._handle):
@@ -128,11 +115,11 @@ class FileLease:
         return self._handle
 
     def _open(self, flags: int) -> int:
-        # Inheritable by nobody: a training process must not keep the lock of a voda that is gone.
+        # Not inheritable: a training process must not keep the lock of a voda that is gone.
         return os.open(self._path, flags | os.O_CLOEXEC, 0o600)
 
     def _lock(self, handle: int, kind: int) -> bool:
-        """Lock without waiting, and return whether nobody was in the way."""
+        """Try to lock without waiting, and return whether it succeeded."""
         try:
             fcntl.flock(handle, kind | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -147,8 +134,8 @@ class FileLease:
             return os.path.samestat(os.fstat(handle), self._path.stat())
         return False
 
-    def _write(self, handle: int, said: _Said) -> None:
-        text = msgspec.json.encode(said)
+    def _write(self, handle: int, record: LeaseRecord) -> None:
+        text = msgspec.json.encode(record)
         try:
             os.pwrite(handle, text, 0)
             os.ftruncate(handle, len(text))
@@ -156,30 +143,12 @@ class FileLease:
             raise StoreNotWritable(f"{self.key} cannot be written: {error.strerror}") from error
 
     def _drop(self) -> None:
-        """Free the lock; explicitly, for a child between fork and exec would keep it a moment longer."""
+        """Free the lock; explicitly, because a child between fork and exec would keep it a moment longer."""
         handle, self._handle, self._mine = self._handle, None, None
         if handle is not None:
             fcntl.flock(handle, fcntl.LOCK_UN)
             os.close(handle)
 
-    def _now(self) -> str:
-        return datetime.fromtimestamp(self._clock.now(), UTC).isoformat()
 
-
-def _read(handle: int) -> _Said:
-    try:
-        return msgspec.json.decode(os.pread(handle, _MOST_BYTES, 0), type=_Said)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        # Being written at this moment, or by hand.
-        return _Said()
-
-
-def _lease(said: _Said) -> Lease:
-    return Lease(
-        holder=said.holder,
-        transitions=said.transitions,
-        duration_s=said.duration_s,
-        renewed_at=said.renewed_at,
-        version=str(said.transitions),
-        is_enforced=True,
-    )
+def _lease(record: LeaseRecord) -> Lease:
+    return record.lease(version=str(record.transitions))

@@ -1,1 +1,1 @@
-"""The log in PostgreSQL."""
+"""A log in PostgreSQL: engine, database, writer, notify, errors."""

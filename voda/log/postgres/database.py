@@ -1,7 +1,7 @@
 """A log in PostgreSQL.
 
-Rule: appends hold one lock from before they look at the last position until they are committed, so positions are
-committed in their order and a reader never finds one that an earlier one is still to be put before.
+Rule: an append holds one lock from before it reads the last position until it is committed, so positions are committed
+in their order and a reader never sees a position before a lower one.
 """
 
 import asyncio
@@ -17,15 +17,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from voda.domain.errors import InvalidInput, NotALog
 from voda.log.append_plan import Append, GroupPlan, Outcome
-from voda.log.durable_store import refuse_elsewhere
-from voda.log.postgres.engine import engine, takes_any_sync
-from voda.log.postgres.errors import explained
-from voda.log.postgres.notify import CHANNEL, Listener
-from voda.log.postgres.settings import refuse_loose
-from voda.log.postgres.writer import LOCK, Writer
+from voda.log.durable_store import refuse_other_end
+from voda.log.postgres.engine import engine, refuse_loose, takes_any_sync
+from voda.log.postgres.errors import translate_errors
+from voda.log.postgres.notify import CHANNEL, PostgresNotifier
+from voda.log.postgres.writer import LOCK, PostgresWriter
 from voda.log.sql import schema
-from voda.log.sql.migrate import upgrade
-from voda.log.sql.store import Params
+from voda.log.sql.store import Database, Params
 
 _NOTIFY = f"SELECT pg_notify('{CHANNEL}', '')"
 _UPSERT_HEAD = (
@@ -35,12 +33,12 @@ _UPSERT_HEAD = (
 )
 _NAMED = re.compile(r"(?<!:):([a-z_]+)")
 _COLUMNS = tuple(schema.events.columns.keys())
-# The writer of a long transaction may wait for its own input.
+# A long transaction may wait for its own input.
 _NO_IDLE_LIMIT = "SET LOCAL idle_in_transaction_session_timeout = 0"
 _HAS_TABLE = "SELECT count(*) FROM pg_tables WHERE schemaname = current_schema() AND tablename = ANY(:names)"
 
 
-class PostgresDatabase:
+class PostgresDatabase(Database):
     """See `Database`."""
 
     poll_s = 1.0
@@ -50,16 +48,16 @@ class PostgresDatabase:
         self._engine = engine(url, read_only=read_only, timeout_s=timeout_s)
         self._takes_any_sync = takes_any_sync(url)
         self._timeout_s = timeout_s
-        self._listener = Listener(self._engine)
-        self._writer = Writer(self._engine)
+        self._notifier = PostgresNotifier(self._engine)
+        self._writer = PostgresWriter(self._engine)
 
     @classmethod
     async def open(cls, url: str, *, read_only: bool = False, timeout_s: float = 10.0) -> Self:
-        """Connect to a database that holds a log.
+        """Connect to a database with a log.
 
         Raises:
-            NotALog: its tables are missing or old: they are made by command only.
-            InvalidInput: the server would lose events, or refuses the user.
+            NotALog: its tables are missing or old; only `voda log migrate` makes them.
+            InvalidInput: the server may lose events, or refuses the user.
             LogTooNew, StoreUnavailable: see their descriptions.
         """
         database = cls(make_url(url), read_only=read_only, timeout_s=timeout_s)
@@ -74,10 +72,10 @@ class PostgresDatabase:
 
     @classmethod
     async def migrate(cls, url: str, *, timeout_s: float = 60.0) -> None:
-        """Bring the tables to today's revision, making them where there are none.
+        """Bring the tables to the current revision; create them if there are none.
 
         Raises:
-            NotALog: tables of the same names belong to somebody else.
+            NotALog: tables of these names belong to another application.
             InvalidInput, LogTooNew, StoreNotWritable, StoreUnavailable: see their descriptions.
         """
         database = cls(make_url(url), read_only=False, timeout_s=timeout_s)
@@ -88,45 +86,41 @@ class PostgresDatabase:
                 if revision is None:
                     await _refuse_foreign_tables(connection, database.place)
                 if revision is None or not schema.is_current(revision, database.place):
-                    await connection.run_sync(upgrade)
-            # Whoever writes to it is refused; there is nothing yet that could be lost.
+                    await connection.run_sync(schema.upgrade)
+            # A warning is enough here; to open such a log for writing is refused.
             await database._refuse_loose(takes_any=True)
         finally:
             await database.close()
 
     def connect_arguments(self) -> dict[str, Any]:
-        """Return where the server is, and who asks, in the driver's words: for sessions that serve another purpose."""
+        """Return the driver's arguments for a connection of another purpose to the same server."""
         return dict(self._engine.dialect.create_connect_args(self._engine.url)[1])
 
     async def fetch(self, sql: str, params: Params) -> Sequence[tuple[Any, ...]]:
-        """See Database.fetch."""
         statement, names = _native(sql)
-        # By the driver itself, without a transaction of its own: one way there and back, and no time on rows.
-        async with explained(self.place), asyncio.timeout(self._timeout_s), self._engine.connect() as connection:
+        # Directly by the driver and without an explicit transaction: one round trip, and no conversion of rows.
+        async with translate_errors(self.place), asyncio.timeout(self._timeout_s), self._engine.connect() as connection:
             try:
                 driver: Any = (await connection.get_raw_connection()).driver_connection
                 return list(map(tuple, await driver.fetch(statement, *(params[name] for name in names))))
             except BaseException:
-                # Whatever state it is in.
+                # In any state.
                 await connection.invalidate()
                 raise
 
     async def write(self, statements: Sequence[tuple[str, Params]]) -> None:
-        """See Database.write."""
         async with self._transaction() as connection:
             for sql, params in statements:
                 await connection.execute(_sql(sql), params)
 
     async def commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
-        """See Database.commit."""
-        async with explained(self.place), asyncio.timeout(self._timeout_s):
+        async with translate_errors(self.place), asyncio.timeout(self._timeout_s):
             return await self._writer.commit(group)
 
     def commit_at_once(self, group: Sequence[Append]) -> None:
-        """See Database.commit_at_once. A server is never so near."""
+        """See Database.commit_at_once. A server is never fast enough for that."""
 
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
-        """See Database.restore."""
         async with self._transaction(is_long=True) as connection:
             if position := await _locked_position(connection):
                 raise InvalidInput(f"{self.place} is not empty: it has {position} events")
@@ -134,34 +128,32 @@ class PostgresDatabase:
                 await _insert(connection, batch)
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        """See Database.take_over."""
         async with self._transaction() as connection:
-            refuse_elsewhere(self.place, await _locked_position(connection), after)
+            refuse_other_end(self.place, await _locked_position(connection), after)
             await _insert(connection, plan)
 
     async def listen(self, on_growth: Callable[[], None]) -> None:
-        """See Database.listen. A connection lost is made again at the next call."""
-        async with explained(self.place), asyncio.timeout(self._timeout_s):
-            await self._listener.ensure(on_growth)
+        """See Database.listen. A lost connection is made again at the next call."""
+        async with translate_errors(self.place), asyncio.timeout(self._timeout_s):
+            await self._notifier.listen(on_growth)
 
     async def damage(self) -> str | None:
-        """See Database.damage. PostgreSQL looks after its own files (see its data checksums)."""
+        """See Database.damage. PostgreSQL checks its own files (data checksums)."""
         return None
 
     def reached(self) -> tuple[int, str]:
-        """See Database.reached. The server's own journal is checked by the server alone."""
+        """See Database.reached. Only the server can check its journal."""
         return 0, ""
 
     async def close(self) -> None:
-        """See Database.close."""
-        await self._listener.close()
+        await self._notifier.close()
         await self._writer.close()
         await self._engine.dispose()
 
     @asynccontextmanager
     async def _transaction(self, *, is_long: bool = False) -> AsyncIterator[AsyncConnection]:
         timeout_s = None if is_long else self._timeout_s
-        async with explained(self.place), asyncio.timeout(timeout_s), self._engine.begin() as connection:
+        async with translate_errors(self.place), asyncio.timeout(timeout_s), self._engine.begin() as connection:
             if is_long:
                 await connection.execute(_sql(_NO_IDLE_LIMIT))
             yield connection
@@ -185,7 +177,7 @@ def _sql(statement: str) -> TextClause:
 
 @lru_cache
 def _native(statement: str) -> tuple[str, Sequence[str]]:
-    """Return a statement in PostgreSQL's own words, and the names of its parameters in their order."""
+    """Return a statement with numbered parameters, and the names of these parameters in their order."""
     names = list(dict.fromkeys(_NAMED.findall(statement)))
     return _NAMED.sub(lambda found: f"${names.index(found[1]) + 1}", statement), names
 

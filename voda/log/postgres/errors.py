@@ -1,4 +1,4 @@
-"""PostgreSQL's errors in voda's words."""
+"""Translates PostgreSQL's errors to voda's."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,26 +9,26 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from voda.domain.errors import InvalidInput, LogDamaged, NotALog, StoreNotWritable, StoreUnavailable, VodaError
 
-# The driver calls it internal when it has not noticed yet that the server ended the connection.
+# The driver raises InternalClientError if it has not noticed yet that the server ended the connection.
 _FORESEEN = (DBAPIError, PostgresError, InterfaceError, InternalClientError, PoolTimeout, OSError, TimeoutError)
 
 
 @asynccontextmanager
-async def explained(place: str) -> AsyncIterator[None]:
-    """Raise the errors of the database and of the way to it as errors of voda that name the log."""
+async def translate_errors(place: str) -> AsyncIterator[None]:
+    """Raise errors of the database and of the connection as errors of voda that name the log."""
     try:
         yield
     except _FORESEEN as error:
-        raise explain(error, place) from error
+        raise translate_error(error, place) from error
     except UnicodeDecodeError as error:
-        # A server without data checksums hands out whatever stands in its pages.
+        # A server without data checksums returns whatever its pages contain.
         raise LogDamaged(
-            f"{place} is damaged (it returns text that is none): run 'voda log verify {place}', restore it from a copy"
+            f"{place} is damaged (it returns undecodable text): run 'voda log verify {place}', restore it from a copy"
         ) from error
 
 
-def explain(error: Exception, place: str) -> VodaError:
-    """Return voda's error for one of the database's, by its SQLSTATE (PostgreSQL documentation, appendix A)."""
+def translate_error(error: Exception, place: str) -> VodaError:
+    """Return voda's error for a database error, by its SQLSTATE (PostgreSQL documentation, appendix A)."""
     cause = getattr(error, "orig", None) or error
     state = str(getattr(cause, "sqlstate", None) or "")
     said = str(cause).splitlines()[0].rpartition(">: ")[2] if str(cause) else type(cause).__name__

@@ -1,6 +1,6 @@
-"""Hears that another process appended, on a PostgreSQL connection kept for nothing else.
+"""Notices that another process appended to a log in PostgreSQL, by LISTEN on a connection of its own.
 
-Rule: it only shortens the wait; whoever hears nothing looks for itself now and then.
+Rule: it only shortens a tail's wait; the tail also looks for itself from time to time.
 """
 
 import logging
@@ -16,7 +16,7 @@ CHANNEL = "voda_log"
 _log = logging.getLogger(__name__)
 
 
-class Listener:
+class PostgresNotifier:
     """A LISTEN that is made when first needed, and made again when its connection is lost."""
 
     def __init__(self, engine: AsyncEngine) -> None:
@@ -25,9 +25,9 @@ class Listener:
         self._driver: Any = None
         self._is_connecting = False
 
-    async def ensure(self, on_growth: Callable[[], None]) -> None:
-        """Be connected, and call `on_growth` at every notice from now on."""
-        # Several tails may ask at once; those that come second need not wait.
+    async def listen(self, on_growth: Callable[[], None]) -> None:
+        """Call `on_growth` at every notification from now on; connects if there is no connection."""
+        # Several tails may ask at once; one of them connects.
         if self._is_connecting or (self._connection and not self._driver.is_closed()):
             return
         self._is_connecting = True
@@ -44,9 +44,9 @@ class Listener:
             self._is_connecting = False
 
     async def close(self) -> None:
-        """Give the connection up."""
+        """End the connection."""
         connection, driver = self._connection, self._driver
         self._connection = self._driver = None
         if connection is not None:
-            # Not back to the pool: it would go on listening there.
+            # Not returned to the pool, where it would go on listening.
             await give_up(connection, driver)

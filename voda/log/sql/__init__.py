@@ -1,1 +1,1 @@
-"""What the SQLite and PostgreSQL stores share: tables, statements and the store itself."""
+"""The store of a log in SQLite or PostgreSQL: schema, rows, stream_reader, store."""

@@ -1,22 +1,72 @@
-"""Rows of the tables beside the events: what they say, if it is what was written."""
+"""Rows of the tables beside the events, checked against the events before they are believed.
+
+Rule: a head is believed only if the event at its position says the same; for an archived event the row is all there is.
+The log's end is believed only once its event was read, because an index may still know events that the table has lost.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
 from voda.domain.errors import LogDamaged
-from voda.events.envelope import hash_of
+from voda.events.codec import body_of
+from voda.events.envelope import Head, Sealed, hash_of
 from voda.log.durable_store import Base
-from voda.log.snapshot_heads import KeptHeads
-from voda.log.store import Snapshot
+from voda.log.sql import schema
+from voda.log.store import Snapshot, SnapshotHeads
+
+Fetch = Callable[[str, dict[str, object]], Awaitable[Sequence[Any]]]
+"""Runs one query."""
 
 _decode_base = msgspec.json.Decoder(Base).decode
 _decode_heads = msgspec.json.Decoder(dict[str, tuple[int, str, int]]).decode
 
 
+class StoredHead(NamedTuple):
+    """A row of `schema.STORED_HEADS`."""
+
+    stream: str
+    version: int
+    hash: str
+    epoch: int
+    position: int
+    """Of the stream's last event."""
+    body: bytes | None
+    """Of the event at that position; None if there is none."""
+    base: int
+    """Position of the last archived event."""
+
+    def proven(self) -> Head:
+        """Return the head.
+
+        Raises:
+            LogDamaged: the stream's last event is missing, or it is not the one that the row names.
+        """
+        head = Head(self.version, self.hash, self.epoch)
+        if self.body is None:
+            if _is_number(self.version) and _is_number(self.position) and self.position <= self.base:
+                return head
+            raise self._damaged("it is missing")
+        sealed = Sealed(self.position, self.body, self.hash)
+        if not sealed.is_intact:
+            raise self._damaged("another event is there")
+        body = body_of(sealed)
+        if (body.stream, body.version, body.epoch) != (self.stream, self.version, self.epoch):
+            raise self._damaged("another event is there")
+        return head
+
+    def _damaged(self, found: str) -> LogDamaged:
+        position = self.position if _is_number(self.position) else None
+        where = f"position {self.position}: the list of streams names version {self.version} of {self.stream} here"
+        return LogDamaged(f"{where}, but {found}: run 'voda log verify', restore the log from a copy", position)
+
+
 def base_of(place: str, position: int, body: bytes | str, digest: str) -> Base:
-    """Return where a log begins.
+    """Return the base of a log from its row.
 
     Raises:
-        LogDamaged: the record is not what was written.
+        LogDamaged: the row is not what was written.
     """
     # A damaged SQLite file may hold text where its column promises bytes.
     if isinstance(body, str) or hash_of(body) != digest:
@@ -24,14 +74,14 @@ def base_of(place: str, position: int, body: bytes | str, digest: str) -> Base:
     try:
         base = _decode_base(body)
     except msgspec.MsgspecError as error:
-        raise LogDamaged(f"{place}: the record of what was archived cannot be read ({error})") from error
+        raise LogDamaged(f"{place}: the record of the archive cannot be read ({error})") from error
     if base.position != position:
-        raise LogDamaged(f"{place}: the record of what was archived is of {base.position}, expected {position}")
+        raise LogDamaged(f"{place}: the record of the archive is of position {base.position}, expected {position}")
     return base
 
 
 def snapshot_of(name: str, position: int, state: bytes | str, state_hash: str, heads: bytes) -> Snapshot:
-    """Return a snapshot; its heads are looked at when they are asked for.
+    """Return a snapshot from its row; its heads are decoded when first used.
 
     Raises:
         LogDamaged: the state is not what was written.
@@ -40,5 +90,41 @@ def snapshot_of(name: str, position: int, state: bytes | str, state_hash: str, h
     # A damaged SQLite file may hold text where its column promises bytes.
     if isinstance(state, str) or hash_of(state) != state_hash:
         raise LogDamaged(f"{where}: the checksum does not fit the state")
-    kept = KeptHeads(lambda: _decode_heads(heads), where)
-    return Snapshot(name=name, position=position, state=state, state_hash=state_hash, heads=kept)
+    lazy_heads = SnapshotHeads(lambda: _decode_heads(heads), where)
+    return Snapshot(name=name, position=position, state=state, state_hash=state_hash, heads=lazy_heads)
+
+
+async def readable_end(fetch: Fetch, *, base: int, marked: int) -> int:
+    """Return the position of the last readable event, assuming that only the log's end may be lost.
+
+    Args:
+        fetch: of the database.
+        base: position of the last archived event.
+        marked: a position that the log is known to have reached.
+    """
+    try:
+        end = int((await fetch(schema.POSITION, {}))[0][0])
+    except LogDamaged:
+        end = marked
+    if end <= base or await _is_readable(fetch, end):
+        return end
+    readable, lost = base, end
+    while lost - readable > 1:
+        middle = (readable + lost) // 2
+        if await _is_readable(fetch, middle):
+            readable = middle
+        else:
+            lost = middle
+    return readable
+
+
+async def _is_readable(fetch: Fetch, position: int) -> bool:
+    try:
+        return bool(await fetch(schema.HASH_AT, {"position": position}))
+    except LogDamaged:
+        return False
+
+
+def _is_number(value: object) -> bool:
+    """A damaged SQLite file may hold text where its column promises a number."""
+    return isinstance(value, int)

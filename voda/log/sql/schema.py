@@ -1,19 +1,27 @@
-"""The tables of the log, the same in SQLite and PostgreSQL, and the SQL that both understand.
+"""The tables of the log, their migration, and the SQL that SQLite and PostgreSQL both understand.
 
-Rule: `events.body` is the truth; the columns beside it only find it again. Tables change by a new revision in
-migrations/, and every revision ever released stays in `REVISIONS`.
+Rules: `events.body` is the truth, the columns beside it only help to find it. Tables change by a new revision in
+migrations/, every released revision stays in `REVISIONS`, and a migration never touches tables of a newer version or
+of another application.
 """
 
-from sqlalchemy import BigInteger, Column, Double, Index, Integer, LargeBinary, MetaData, Table, Text
+from pathlib import Path
+from threading import Lock
 
+from sqlalchemy import BigInteger, Column, Connection, Double, Index, Integer, LargeBinary, MetaData, Table, Text
+
+import voda
 from voda.domain.errors import LogTooNew, NotALog
 
 REVISIONS = ("0001", "0002")
 """Alembic revisions, oldest first; the last is the one that this version reads and writes."""
 REVISION_TABLE = "voda_revision"
-"""Alembic's own table, named so that its presence says whose tables these are."""
+"""Alembic's own table, under a name that shows that the tables are voda's."""
 APPLICATION_ID = 0x766F6461
-"""SQLite's mark of whose file it is: the letters "voda"."""
+"""The application id in the header of an SQLite file: the letters "voda"."""
+
+# Alembic has its state in a module's globals.
+_ONE_AT_A_TIME = Lock()
 
 # SQLite takes only the word INTEGER for the number that a row is found by.
 _position = BigInteger().with_variant(Integer, "sqlite")
@@ -63,7 +71,7 @@ archived = Table(
     Column("base", LargeBinary, nullable=False),
     Column("hash", Text, nullable=False),
 )
-"""Where the log begins: its last row; none = the log is whole."""
+"""The last row is the log's base; no row = the log is whole."""
 
 # A log whose events were all archived ends where it begins.
 _ENDS = "(SELECT max(position) AS position FROM events UNION ALL SELECT max(position) FROM archived)"
@@ -78,14 +86,14 @@ READ_ROWS = (
     " WHERE position > :after ORDER BY position LIMIT :limit"
 )
 POSITION = f"SELECT coalesce(max(position), 0) FROM {_ENDS} AS ends"
-# The event by a query of its own: a join might pass through all events where the database knows too little of them.
-KEPT_HEADS = (
+# A subquery for the event: a join might scan all events where the database has no statistics.
+STORED_HEADS = (
     "SELECT stream, version, hash, epoch, position,"
     " (SELECT body FROM events WHERE events.position = streams.position) AS body,"
     " (SELECT coalesce(max(position), 0) FROM archived) AS base FROM streams"
 )
-"""Columns of `voda.log.sql.heads.KeptHead`."""
-HEAD = f"{KEPT_HEADS} WHERE stream = :stream"
+"""Columns of `voda.log.sql.rows.StoredHead`."""
+HEAD = f"{STORED_HEADS} WHERE stream = :stream"
 # A damaged SQLite file may hold text where its column promises a number; cast, it counts as nothing.
 HEAD_POSITION = "SELECT CAST(version AS BIGINT), CAST(position AS BIGINT) FROM streams WHERE stream = :stream"
 HEADS = "SELECT stream, version, hash, epoch FROM streams"
@@ -135,3 +143,23 @@ def is_current(revision: str | None, place: str) -> bool:
             f" {REVISIONS[-1]}): upgrade voda to open it"
         )
     return revision == REVISIONS[-1]
+
+
+def upgrade(connection: Connection) -> None:
+    """Run all revisions that the database lacks; the caller commits."""
+    # Imported here: few starts migrate.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(revisions_folder()).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    with _ONE_AT_A_TIME:
+        command.upgrade(config, "head")
+
+
+def revisions_folder() -> Path:
+    """Return the folder of the revisions: inside an installed package, beside it in a checkout."""
+    package = Path(voda.__file__).parent
+    installed = package / "_migrations"
+    return installed if installed.is_dir() else package.parent / "migrations"

@@ -1,35 +1,30 @@
-"""The EventStore over a relational database.
+"""The store of a log in a relational database.
 
-Rule: what differs between SQLite and PostgreSQL stands behind `Database`; everything else is here, once.
+Rule: the differences between SQLite and PostgreSQL are behind `Database`; everything else is here.
 """
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
 
-from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable, StoreUnavailable
+from voda.domain.errors import InvalidInput, LogDamaged
 from voda.events.codec import unseal
 from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
 from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable
-from voda.log.durable_store import Base, archived
+from voda.log.durable_store import Base, DurableStore, archived_error
 from voda.log.group_commit import Committer, GroupCommit
-from voda.log.snapshot_heads import proven
 from voda.log.sql import schema
-from voda.log.sql.heads import KeptHead
-from voda.log.sql.last_event import readable_end
-from voda.log.sql.rows import base_of, snapshot_of
+from voda.log.sql.rows import StoredHead, base_of, readable_end, snapshot_of
 from voda.log.sql.stream_reader import read_stream
-from voda.log.store import Snapshot
+from voda.log.store import Snapshot, load_heads
+from voda.log.tail import TAIL_PAGE, GrowthSignal
 
-TAIL_PAGE = 1000
 SNAPSHOTS_KEPT = 8
-"""Newest snapshots kept of each name; older ones would only save time to those who travel far back."""
+"""So many of the newest snapshots of each name are kept; older ones would only speed up travel to the far past."""
 _SWEEP = 10_000
-"""Events deleted at once: a writer waits for some hundredths of a second."""
+"""So many events are deleted at once, for which a writer waits some hundredths of a second."""
 
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -38,15 +33,15 @@ Params = Mapping[str, object]
 
 
 class Database(Committer, Protocol):
-    """What the log needs of a database."""
+    """What the store needs of a database."""
 
     place: str
-    """What users call it: path or URL, without password."""
+    """Path or URL, without password."""
     poll_s: float
-    """How often a tail looks for what other processes wrote, in case it was not told."""
+    """A tail reads at least so often, in case a notification is lost."""
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Any]:
-        """Return the rows of one query, all seen at one instant."""
+        """Return the rows of one query, all read at one instant."""
         ...
 
     async def write(self, statements: Sequence[tuple[str, Params]]) -> None:
@@ -54,11 +49,11 @@ class Database(Committer, Protocol):
         ...
 
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
-        """Fill an empty log in one durable transaction; whatever the iterator raises undoes all of it."""
+        """Fill an empty log in one durable transaction, which is rolled back if the iterator raises."""
         ...
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        """Add events of another log behind position `after`, in one durable transaction.
+        """Append events of another log behind position `after`, in one durable transaction.
 
         Raises:
             VersionConflict: this log ends elsewhere.
@@ -66,15 +61,15 @@ class Database(Committer, Protocol):
         ...
 
     async def listen(self, on_growth: Callable[[], None]) -> None:
-        """Call `on_growth` whenever another process appended, as far as the database can tell."""
+        """Call `on_growth` when another process appended, as far as the database can tell."""
         ...
 
     async def damage(self) -> str | None:
-        """Return what the database itself finds wrong with its files; None where it finds nothing."""
+        """Return the damage that the database itself finds in its files; None = no damage."""
         ...
 
     def reached(self) -> tuple[int, str]:
-        """Return a position that was reached, as something beside the database tells, and what that is; 0 = nothing."""
+        """Return a position that the log once reached, by a mark beside the database, and its name; 0 = no mark."""
         ...
 
     async def close(self) -> None:
@@ -82,16 +77,15 @@ class Database(Committer, Protocol):
         ...
 
 
-class SqlStore:
+class SqlStore(DurableStore):
     """An EventStore in SQLite or PostgreSQL; made by `open_store`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._commits = GroupCommit(database)
-        self._grown: asyncio.Event | None = None
-        """What tails wait for; None while none does."""
+        self._growth = GrowthSignal()
         self._base = Base()
-        """As last seen; it moves only forwards."""
+        """As read last; it only moves forwards."""
 
     @property
     def place(self) -> str:
@@ -100,30 +94,27 @@ class SqlStore:
 
     @property
     def database(self) -> Database:
-        """What the log lies in; for what is kept beside it."""
+        """The database; a Lease beside the log uses it."""
         return self._database
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
-        """See EventStore.append."""
         append = Append(stream, expected_version, facts, epoch)
         refuse_unstorable(append)
         position = await self._commits.append(append)
-        self._wake()
+        self._growth.wake()
         return position
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
-        """See EventStore.read."""
         if stream is None:
             return [unseal(sealed) for sealed in await self.read_sealed(after, limit)]
         events, gap = await read_stream(self._database.fetch, stream, after, limit)
-        # After the read: what it lacks was deleted after the base was moved.
+        # After the read: events that it lacks were deleted after the base was moved.
         base = await self._refuse_archived(after, stream)
         if gap is not None and gap.version > base.heads.get(stream, Head()).version:
             raise gap.damage()
         return events
 
     async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
-        """See EventStore.read_sealed."""
         rows = await self._database.fetch(schema.READ, {"after": after, "limit": limit})
         if not rows or rows[0][0] != after + 1:
             await self._refuse_archived(after)
@@ -131,64 +122,43 @@ class SqlStore:
         return [Sealed(*row) for row in rows]
 
     async def read_rows(self, after: int, limit: int) -> Sequence[EventRow]:
-        """Return up to `limit` events with the columns that stand beside their bodies, gaps and all."""
         rows = await self._database.fetch(schema.READ_ROWS, {"after": after, "limit": limit})
         if not rows or rows[0][0] != after + 1:
             await self._refuse_archived(after)
         return rows
 
     async def ends(self) -> tuple[int, Mapping[str, Head]]:
-        """Return the position of the last event and every stream's head, both seen at one instant."""
         try:
             rows = await self._database.fetch(schema.ENDS, {})
         except LogDamaged:
-            # This names the position.
+            # Its error names the position.
             await self.refuse_cut()
             raise
         return rows[0][0], {stream: Head(*head) for _, stream, *head in rows if stream is not None}
 
-    async def tail(self, after: int) -> AsyncIterator[Event]:
-        """See EventStore.tail. Goes on by itself once a database that went away is back."""
-        waits_for = ""
-        while True:
-            grown = self._grown = self._grown or asyncio.Event()
-            events: Sequence[Event] = ()
-            try:
-                await self._database.listen(self._wake)
-                events, waits_for = await self.read(after, TAIL_PAGE), ""
-            except (StoreUnavailable, StoreNotWritable) as error:
-                # SQLite may need room even to read.
-                if str(error) != waits_for:
-                    _log.warning("tail waits position=%d reason=%s", after, error)
-                waits_for = str(error)
-            for event in events:
-                after = event.position
-                yield event
-            if len(events) < TAIL_PAGE:
-                # Not wait_for: up to Python 3.11 it swallows a cancellation that comes together with what it waits for.
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._database.poll_s):
-                        await grown.wait()
+    def tail(self, after: int) -> AsyncIterator[Event]:
+        return self._growth.tail(after, self._next, poll_s=self._database.poll_s)
+
+    async def _next(self, after: int) -> Sequence[Event]:
+        await self._database.listen(self._growth.wake)
+        return await self.read(after, TAIL_PAGE)
 
     async def position(self) -> int:
-        """See EventStore.position."""
         return int((await self._database.fetch(schema.POSITION, {}))[0][0])
 
     async def head(self, stream: str) -> Head:
         """See EventStore.head.
 
         Raises:
-            LogDamaged: the stream's last event is another one than the list of streams says.
+            LogDamaged: the stream's last event is not the one in the list of streams.
         """
         rows = await self._database.fetch(schema.HEAD, {"stream": stream})
-        return KeptHead(*rows[0]).proven() if rows else Head()
+        return StoredHead(*rows[0]).proven() if rows else Head()
 
     async def heads(self) -> Mapping[str, Head]:
-        """See EventStore.heads."""
         return {stream: Head(*head) for stream, *head in await self._database.fetch(schema.HEADS, {})}
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
-        """See EventStore.save_snapshot."""
         heads = {stream: (head.version, head.hash, head.epoch) for stream, head in snapshot.heads.items()}
         row = {
             "name": snapshot.name,
@@ -201,7 +171,7 @@ class SqlStore:
         await self._database.write([(schema.SAVE_SNAPSHOT, row), (schema.DROP_SNAPSHOTS, drop)])
 
     async def latest_snapshot(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
-        """See EventStore.latest_snapshot. A damaged one is passed over: the log has it all."""
+        """See EventStore.latest_snapshot. A damaged snapshot is skipped: the log has all events."""
         limit = 2**62 if at_most is None else at_most
         while rows := await self._database.fetch(schema.LATEST_SNAPSHOT, {"name": name, "at_most": limit}):
             try:
@@ -212,44 +182,28 @@ class SqlStore:
         return None
 
     async def snapshots(self) -> AsyncIterator[Snapshot]:
-        """Yield every snapshot kept, lowest position first.
-
-        Raises:
-            LogDamaged: one is not what was written.
-        """
         for name, position in await self._database.fetch(schema.SNAPSHOTS, {}):
             params = {"name": name, "at_most": position}
-            # A writer may have dropped it meanwhile.
+            # A writer may have deleted it meanwhile.
             for row in await self._database.fetch(schema.LATEST_SNAPSHOT, params):
-                yield proven(snapshot_of(*row))
+                yield load_heads(snapshot_of(*row))
 
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
-        """Fill the empty log with events of another, byte for byte, all or nothing.
-
-        Raises:
-            InvalidInput: the log is not empty.
-        """
         await self._database.restore(batches)
-        self._wake()
+        self._growth.wake()
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        """See DurableStore.take_over."""
         await self._database.take_over(plan, after=after)
-        self._wake()
+        self._growth.wake()
 
     async def base(self) -> Base:
-        """See DurableStore.base.
-
-        Raises:
-            LogDamaged: the record of it is not what was written.
-        """
         position = (await self._database.fetch(schema.BASE_POSITION, {}))[0][0]
         if position != self._base.position:
             self._base = base_of(self.place, *(await self._database.fetch(schema.BASE, {}))[0])
         return self._base
 
     async def forget(self, base: Base) -> None:
-        """See DurableStore.forget. The base moves at once; the events below it are deleted slice by slice."""
+        """See DurableStore.forget. The base moves at once; then the events below it are deleted slice by slice."""
         if base.position > (end := await self.position()):
             raise InvalidInput(f"{self.place} ends at position {end}: it cannot forget up to {base.position}")
         if base.position > (await self.base()).position:
@@ -259,9 +213,9 @@ class SqlStore:
         await self._sweep((await self.base()).position)
 
     async def _sweep(self, until: int) -> None:
-        """Delete what a forgetting, also one that was killed, left behind."""
+        """Delete the events up to a position, also those that a killed process left."""
         after = int((await self._database.fetch(schema.FIRST_POSITION, {}))[0][0]) - 1
-        # Each slice begins where the last one ended: to look for the first row again would pass all that were deleted.
+        # Each slice begins where the last one ended: a search for the first row would scan the deleted rows.
         while 0 <= after < until:
             slice_end = min(after + _SWEEP, until)
             await self._database.write([(schema.DROP_EVENTS, {"after": after, "until": slice_end})])
@@ -270,55 +224,39 @@ class SqlStore:
     async def _refuse_archived(self, after: int, stream: str | None = None) -> Base:
         base = await self.base()
         if after < base.position and (stream is None or stream in base.heads):
-            raise archived(self.place, base, after)
+            raise archived_error(self.place, base, after)
         return base
 
     async def refuse_cut(self) -> None:
-        """Raise if the log once reached further than it does now.
-
-        Raises:
-            LogDamaged: it did.
-        """
-        # Before the look at the end: others may append meanwhile.
-        told, source = self._database.reached()
+        # Read before the end: other processes may append meanwhile.
+        marked, mark = self._database.reached()
         reached = int((await self._database.fetch(schema.REACHED, {}))[0][0])
         base = await self.base()
-        position = await readable_end(self._database.fetch, base=base.position, marked=max(reached, told))
-        if max(reached, told) <= position:
+        position = await readable_end(self._database.fetch, base=base.position, marked=max(reached, marked))
+        if max(reached, marked) <= position:
             return
         if (await self.base()).position > base.position:
-            # What cannot be read may have been archived since.
+            # Unreadable events may have been archived meanwhile.
             return await self.refuse_cut()
-        hint = f" (or, if an older log was put here on purpose, remove {source})" if told > reached else ""
+        furthest = max(reached, marked)
+        hint = f" (or, if an older log was put here on purpose, remove {mark})" if marked > reached else ""
         raise LogDamaged(
-            f"{self.place}: position {position + 1}: the log ends at {position} but once reached {max(reached, told)}:"
+            f"{self.place}: position {position + 1}: the log ends at {position} but once reached {furthest}:"
             f" its tail is cut; restore it from a copy{hint}",
             position + 1,
         )
 
     async def damage(self) -> str | None:
-        """Return what the database itself finds wrong with its files; None where it finds nothing.
-
-        Raises:
-            LogDamaged: the log once reached further than it does now.
-        """
         await self.refuse_cut()
         return await self._database.damage()
 
     async def close(self) -> None:
-        """See EventStore.close."""
         await self._commits.close()
         await self._database.close()
 
-    def _wake(self) -> None:
-        # After every append: most find nobody waiting.
-        if self._grown is not None:
-            self._grown.set()
-            self._grown = None
-
 
 def _refuse_gap(after: int, positions: Sequence[int]) -> None:
-    # One by one: the pages of a damaged database may be out of order and end where they should nevertheless.
+    # One by one: a damaged database may return pages out of order that end at the right position.
     for expected, found in enumerate(positions, after + 1):
         if found != expected:
             raise LogDamaged(f"position {expected}: the event is missing", expected)

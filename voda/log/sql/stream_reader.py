@@ -1,19 +1,17 @@
-"""Reads of one stream, which pass over the positions of all others.
+"""Reads the events of one stream, and notices those that are missing.
 
-Rule: what the versions tell to be missing is told, at the beginning of a page, within it and at the stream's end.
+Rule: a gap in the stream's versions is reported, at the beginning of a page, within it and at the stream's end.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from voda.domain.errors import LogDamaged
 from voda.events.codec import unseal
 from voda.events.envelope import Event, Sealed
 from voda.log.sql import schema
-
-Fetch = Callable[[str, dict[str, object]], Awaitable[Sequence[Any]]]
-"""Runs one query."""
+from voda.log.sql.rows import Fetch
 
 
 class Gap(NamedTuple):
@@ -22,12 +20,12 @@ class Gap(NamedTuple):
     stream: str
     version: int
     position: int
-    """Of the event that follows it; of itself where it is the stream's last."""
+    """Of the event that follows; of the missing event itself if it is the stream's last."""
     found: int | None
-    """Version that follows; None where it is the stream's last."""
+    """Version of the event that follows; None if the stream's last event is missing."""
 
     def damage(self) -> LogDamaged:
-        """Return the error of who misses it."""
+        """Return the error that names the missing event."""
         got = "nothing" if self.found is None else f"{self.found}"
         return LogDamaged(
             f"position {self.position}: stream {self.stream}: expected version {self.version}, got {got}", self.position
@@ -35,9 +33,9 @@ class Gap(NamedTuple):
 
 
 async def read_stream(fetch: Fetch, stream: str, after: int, limit: int) -> tuple[Sequence[Event], Gap | None]:
-    """Return up to `limit` events of a stream behind a position, and the first that is missing before or among them.
+    """Return up to `limit` events of a stream behind a position, and the first event that is missing.
 
-    What is missing may have been archived: the caller looks for that, afterwards.
+    A missing event may have been archived: the caller checks that afterwards.
 
     Raises:
         LogDamaged, LogTooNew: see EventStore.read.

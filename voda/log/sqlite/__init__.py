@@ -1,1 +1,1 @@
-"""The log in an SQLite file."""
+"""A log in an SQLite file: file, database, high_water_mark, notify, errors."""

@@ -1,7 +1,7 @@
 """A log in an SQLite file: one connection that writes and one that reads, each with a thread of its own.
 
-Rule: what an append is answered with is on the disk (WAL, synchronous=FULL), and other processes may write too. The
-event loop borrows the writing connection for a quick commit, but only while the thread does not use it.
+Rule: an append is answered once it is on the disk (WAL, synchronous=FULL), and other processes may write too. The event
+loop uses the writing connection itself for a quick commit, but only while the thread does not use it.
 """
 
 import asyncio
@@ -13,30 +13,33 @@ from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
+
+import aiosqlite
 
 from voda.domain.errors import InvalidInput, StoreNotWritable, VodaError
 from voda.events.envelope import Head
 from voda.log.append_plan import Append, GroupPlan, Outcome, plan_group
-from voda.log.durable_store import refuse_elsewhere
+from voda.log.durable_store import refuse_other_end
 from voda.log.sql import schema
-from voda.log.sql.heads import KeptHead
-from voda.log.sql.store import Params
+from voda.log.sql.rows import StoredHead
+from voda.log.sql.store import Database, Params
 from voda.log.sqlite import file
-from voda.log.sqlite.errors import explain, explained, is_busy
-from voda.log.sqlite.high_water_mark import Mark, mark_of, marked
-from voda.log.sqlite.notify import Watch
+from voda.log.sqlite.errors import is_busy, translate_error, translate_errors
+from voda.log.sqlite.high_water_mark import HighWaterMark, mark_path, read_mark
+from voda.log.sqlite.notify import SqliteNotifier
 
 INLINE_BELOW_S = 0.002
-"""A commit is made on the event loop while recent ones took less: waking a thread would cost a third of it."""
+"""A commit runs on the event loop while recent ones took less: to wake a thread takes a third of that."""
 _FORGOTTEN = 0.2
-"""Share of a slow commit that each later one makes forgotten: after a second's stall, 28 go by the thread."""
+"""The remembered time of a slow commit shrinks by this share with each later one: after a stall of a second, 28 commits
+run in the thread."""
 INLINE_FACTS = 128
-"""More facts than this always go to the thread."""
+"""An append of more facts always runs in the thread."""
 HEADS_CACHED = 100_000
 
 INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-# One statement for many rows spares each row a turn through Python, and the lock its interpreter holds meanwhile.
+# One statement for many rows avoids a turn through Python, with its interpreter lock, for each row.
 _HUNDRED = 100
 _INSERT_HUNDRED = INSERT_EVENT.replace("INSERT", "INSERT OR FAIL") + ", (?, ?, ?, ?, ?, ?, ?, ?)" * (_HUNDRED - 1)
 UPSERT_HEAD = (
@@ -45,37 +48,55 @@ UPSERT_HEAD = (
     " position = excluded.position"
 )
 _KNOWN = "SELECT event_id, position FROM events WHERE event_id IN (SELECT value FROM json_each(?))"
-_HEADS = f"{schema.KEPT_HEADS} WHERE stream IN (SELECT value FROM json_each(?))"
+_HEADS = f"{schema.STORED_HEADS} WHERE stream IN (SELECT value FROM json_each(?))"
 
 T = TypeVar("T")
 
 
-class SqliteDatabase:
+class SqliteDatabase(Database):
     """See `Database`."""
 
     poll_s = 0.5
 
-    def __init__(self, path: Path, *, timeout_s: float = 5.0, read_only: bool = False) -> None:
+    def __init__(self, path: Path, writer: "_Writer | None", reader: "_Reader") -> None:
         self.place = str(path)
         self._path = path
-        self._writer = None if read_only else _Writer(path, timeout_s)
-        self._reader, self._frozen_at = file.open_reader(path)
-        self._reads = ThreadPoolExecutor(1, "voda-log-read")
+        self._writer = writer
+        self._reader = reader
         self._writes = ThreadPoolExecutor(1, "voda-log-write")
-        self._watch = Watch(file.journal(path))
-        # Not known yet; a few commits in the thread will tell.
+        self._notifier = SqliteNotifier(file.journal(path))
+        # Not known yet: the first commits are made in the thread.
         self._recent_commit_s = 2 * INLINE_BELOW_S
 
+    @classmethod
+    async def open(cls, path: Path, *, timeout_s: float = 5.0, read_only: bool = False) -> Self:
+        """Open a log.
+
+        Args:
+            path: of a file that voda.log.sqlite.file.check accepts.
+            timeout_s: longest wait for another process's lock.
+            read_only: create and change nothing.
+
+        Raises:
+            InvalidInput, NotALog, LogDamaged, LogTooNew, StoreNotWritable, StoreUnavailable: see their descriptions.
+        """
+        writer = None if read_only else await asyncio.to_thread(_Writer, path, timeout_s)
+        try:
+            reader = _Reader(path)
+            await reader.open()
+        except BaseException:
+            if writer:
+                writer.close()
+            raise
+        return cls(path, writer, reader)
+
     async def fetch(self, sql: str, params: Params) -> Sequence[tuple[Any, ...]]:
-        """See Database.fetch."""
-        return await asyncio.get_running_loop().run_in_executor(self._reads, self._fetch, sql, params)
+        return await self._reader.fetch(sql, params)
 
     async def write(self, statements: Sequence[tuple[str, Params]]) -> None:
-        """See Database.write."""
         await self._in_writer(lambda writer: writer.write(statements))
 
     async def commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
-        """See Database.commit."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         try:
@@ -84,7 +105,6 @@ class SqliteDatabase:
             self._took(loop.time() - began_s)
 
     def commit_at_once(self, group: Sequence[Append]) -> Sequence[Outcome] | None:
-        """See Database.commit_at_once."""
         if not self._writer or self._recent_commit_s > INLINE_BELOW_S or not _is_small(group):
             return None
         loop = asyncio.get_running_loop()
@@ -95,66 +115,89 @@ class SqliteDatabase:
             self._took(loop.time() - began_s)
 
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
-        """See Database.restore."""
         await self._in_writer(lambda writer: writer.restore(batches))
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        """See Database.take_over."""
         await self._in_writer(lambda writer: writer.take_over(plan, after))
 
     async def listen(self, on_growth: Callable[[], None]) -> None:
-        """See Database.listen."""
-        self._watch.want(on_growth)
+        self._notifier.listen(on_growth)
 
     async def damage(self) -> str | None:
-        """See Database.damage."""
         found = await self.fetch("PRAGMA integrity_check(1)", {})
         return None if found[0][0] == "ok" else " ".join(str(found[0][0]).split())
 
     def reached(self) -> tuple[int, str]:
-        """See Database.reached."""
-        return marked(self._path), mark_of(self._path).name
+        return read_mark(self._path), mark_path(self._path).name
 
     async def close(self) -> None:
-        """See Database.close."""
-        self._watch.close()
-        # In this order: the last connection to close tidies the journal away, and only a writer may.
-        self._reads.shutdown()
-        self._reader.close()
+        self._notifier.close()
+        # In this order: the last connection to close deletes the journal, and only a writer may.
+        await self._reader.close()
         self._writes.shutdown()
         if self._writer:
             self._writer.close()
 
     def _took(self, commit_s: float) -> None:
         self._recent_commit_s = max(commit_s, self._recent_commit_s * (1 - _FORGOTTEN))
-        self._watch.heed_own()
+        self._notifier.skip_own_change()
 
     async def _in_writer(self, call: Callable[["_Writer"], T]) -> T:
         if self._writer is None:
             raise StoreNotWritable(f"{self.place} was opened for reading only")
         return await asyncio.get_running_loop().run_in_executor(self._writes, call, self._writer)
 
-    def _fetch(self, sql: str, params: Params) -> list[tuple[Any, ...]]:
-        while True:
-            try:
-                with explained(self._path):
-                    rows = self._reader.execute(sql, params).fetchall()
-            except VodaError:
-                if not self._is_outdated():
-                    raise
-            else:
-                if not self._is_outdated():
-                    return rows
-            self._reader.close()
-            self._reader, self._frozen_at = file.open_reader(self._path)
+
+class _Reader:
+    """The reading connection.
+
+    A file without a journal is opened as one that never changes. If another process has written to it since, what was
+    read may be half new: the file is opened again, and the query repeated.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._frozen_at: file.Stamp | None = None
+        self._connection: aiosqlite.Connection
+        self._turn = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Connect."""
+        self._connection = aiosqlite.Connection(self._connect, iter_chunk_size=64)
+        # A process that ends without closing its log must not wait for this thread.
+        self._connection._thread.daemon = True
+        await self._connection
+
+    async def fetch(self, sql: str, params: Params) -> list[tuple[Any, ...]]:
+        """Return the rows of one query."""
+        async with self._turn:
+            while True:
+                try:
+                    with translate_errors(self._path):
+                        rows: Any = await self._connection.execute_fetchall(sql, params)
+                except VodaError:
+                    if not self._is_outdated():
+                        raise
+                else:
+                    if not self._is_outdated():
+                        return list(rows)
+                await self._connection.close()
+                await self.open()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._connection.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection, self._frozen_at = file.open_reader(self._path)
+        return connection
 
     def _is_outdated(self) -> bool:
-        """Whether a file that was read as if nobody wrote to it has been written to: what was read may be half new."""
         return self._frozen_at is not None and self._frozen_at != file.stamp(self._path)
 
 
 class _Transaction:
-    """Holds the write lock. A class, because a generator would cost every append a hundredth of its commit."""
+    """Holds the write lock. A class, because a generator would make every commit a hundredth slower."""
 
     __slots__ = ("_writer",)
 
@@ -169,14 +212,14 @@ class _Transaction:
 
 
 class _Writer:
-    """The writing connection, and what it remembers of the log as long as nobody else writes."""
+    """The writing connection, with a cache of the log's heads that holds until another process writes."""
 
     def __init__(self, path: Path, timeout_s: float) -> None:
         self._path = path
         self._connection = file.open_writer(path)
-        self._mark = Mark(path)
+        self._mark = HighWaterMark(path)
         self._timeout_ms = round(timeout_s * 1000)
-        # The connection knows one transaction at a time, whichever thread began it.
+        # The connection has one transaction at a time, whichever thread began it.
         self._in_use = Lock()
         self._set_timeout(0)
         self._data_version = -1
@@ -184,7 +227,7 @@ class _Writer:
         self._heads: dict[str, Head] = {}
 
     def commit_at_once(self, group: Sequence[Append]) -> list[Outcome] | None:
-        """Write the group, or nothing and return None if another thread or process is writing."""
+        """Write the group; if another thread or process is writing, return None and write nothing."""
         if not self._in_use.acquire(blocking=False):
             return None
         try:
@@ -192,38 +235,38 @@ class _Writer:
         except sqlite3.Error as error:
             if is_busy(error):
                 return None
-            raise explain(error, self._path) from error
+            raise translate_error(error, self._path) from error
         finally:
             self._in_use.release()
 
     def commit(self, group: Sequence[Append]) -> list[Outcome]:
         """Write the group, waiting for other processes."""
-        with self._patience():
+        with self._waiting_for_locks():
             return self._commit(group)
 
     def write(self, statements: Sequence[tuple[str, Params]]) -> None:
         """See Database.write."""
-        with self._patience(), self._transaction():
+        with self._waiting_for_locks(), self._transaction():
             for sql, params in statements:
                 self._connection.execute(sql, params)
             self._connection.execute("COMMIT")
 
     def restore(self, batches: Iterator[GroupPlan]) -> None:
         """See Database.restore."""
-        with self._patience(), self._transaction():
+        with self._waiting_for_locks(), self._transaction():
             if self._position:
                 raise InvalidInput(f"{self._path} is not empty: it has {self._position} events")
             for batch in batches:
                 self._insert(batch)
             self._connection.execute("COMMIT")
             self._mark.reached(self._connection.execute(schema.POSITION).fetchone()[0])
-        # What was inserted is not in the cache.
+        # The cache does not have the new heads.
         self._data_version = -1
 
     def take_over(self, plan: GroupPlan, after: int) -> None:
         """See Database.take_over."""
-        with self._patience(), self._transaction():
-            refuse_elsewhere(str(self._path), self._position, after)
+        with self._waiting_for_locks(), self._transaction():
+            refuse_other_end(str(self._path), self._position, after)
             self._record(plan)
 
     def close(self) -> None:
@@ -233,7 +276,7 @@ class _Writer:
             self._mark.close(journal=file.journal(self._path))
 
     def _commit(self, group: Sequence[Append]) -> list[Outcome]:
-        # Nearly always every fact is new; to look each of them up first would cost a search per fact.
+        # Nearly always every fact is new, so facts are looked up only after a conflict.
         try:
             with self._transaction():
                 plan = self._plan(group, known={})
@@ -248,7 +291,7 @@ class _Writer:
         unread = [append.stream for append in group if append.stream not in self._heads]
         if unread:
             for row in self._connection.execute(_HEADS, (json.dumps(unread),)):
-                self._heads[row[0]] = KeptHead(*row).proven()
+                self._heads[row[0]] = StoredHead(*row).proven()
         return plan_group(group, position=self._position, heads=self._heads, known=known)
 
     def _known(self, group: Sequence[Append]) -> dict[str, int]:
@@ -287,13 +330,13 @@ class _Writer:
     def end(self, *, has_failed: bool) -> None:
         """Undo whatever is not committed."""
         if has_failed:
-            # What a failed transaction left behind is looked up, not guessed.
+            # Read the state anew after a failed transaction.
             self._data_version = -1
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
     def _catch_up(self) -> None:
-        """Forget what is remembered if another process wrote meanwhile."""
+        """Empty the cache if another process has written."""
         data_version = self._connection.execute("PRAGMA data_version").fetchone()[0]
         if data_version != self._data_version or len(self._heads) > HEADS_CACHED:
             self._heads.clear()
@@ -301,9 +344,9 @@ class _Writer:
             self._data_version = data_version
 
     @contextmanager
-    def _patience(self) -> Iterator[None]:
-        """Use the connection alone, and wait for other processes."""
-        with self._in_use, explained(self._path):
+    def _waiting_for_locks(self) -> Iterator[None]:
+        """Use the connection exclusively, and wait for the locks of other processes."""
+        with self._in_use, translate_errors(self._path):
             self._set_timeout(self._timeout_ms)
             try:
                 yield

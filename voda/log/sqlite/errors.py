@@ -1,4 +1,4 @@
-"""SQLite's errors in voda's words."""
+"""Translates SQLite's errors to voda's."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -11,28 +11,27 @@ from voda.domain.errors import LogDamaged, NotALog, StoreNotWritable, StoreUnava
 
 # The low byte of an extended error code is the kind of error.
 _KIND = 0xFF
-# Python's own, without a code; what follows quotes the bytes.
+# Python's own error, without a code; the rest of it quotes the bytes.
 _NO_TEXT = "Could not decode to UTF-8"
 
 
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
+def translate_errors(path: Path) -> Iterator[None]:
     """Raise SQLite's errors as errors of voda that name the log."""
     try:
         yield
     except sqlite3.Error as error:
-        raise explain(error, path) from error
+        raise translate_error(error, path) from error
     except UnicodeDecodeError as error:
-        # SQLite quotes what it cannot read, and what it quotes is no text.
+        # SQLite quotes bytes that are no text.
         raise LogDamaged(
-            f"{path} is damaged (its tables are described in no text): run 'voda log verify {path}', restore it from"
-            " a copy"
+            f"{path} is damaged (its schema is no text): run 'voda log verify {path}', restore it from a copy"
         ) from error
     except DBAPIError as error:
         # Of a migration, which Alembic runs through SQLAlchemy.
         if not isinstance(error.orig, sqlite3.Error):
             raise
-        raise explain(error.orig, path) from error
+        raise translate_error(error.orig, path) from error
 
 
 def is_busy(error: sqlite3.Error) -> bool:
@@ -40,7 +39,7 @@ def is_busy(error: sqlite3.Error) -> bool:
     return _kind(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
-def explain(error: sqlite3.Error, path: Path) -> VodaError:
+def translate_error(error: sqlite3.Error, path: Path) -> VodaError:
     """Return voda's error for one of SQLite's."""
     if str(error).startswith(_NO_TEXT):
         return LogDamaged(f"{path} is damaged ({_NO_TEXT}): run 'voda log verify {path}', restore it from a copy")

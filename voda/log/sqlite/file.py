@@ -1,6 +1,6 @@
-"""The file of an SQLite log: what it is, how it comes to be, how it is opened.
+"""The file of an SQLite log: checked, created and opened.
 
-Rule: nothing that voda did not make is ever opened for writing, a new log appears under its name only when it is
+Rule: a file that voda did not make is never opened for writing, a new log appears under its name only when it is
 complete, and opening for reading creates and changes nothing.
 """
 
@@ -13,12 +13,11 @@ from urllib.parse import quote
 from sqlalchemy import StaticPool, create_engine, event
 
 from voda.domain.errors import InvalidInput, LogDamaged, NotALog, StoreNotWritable
-from voda.fsync import sync_folder
-from voda.log.archive.export import BEGINNING
+from voda.fsync import sync
+from voda.log.archive.segment import begins_as_export
 from voda.log.sql import schema
-from voda.log.sql.migrate import upgrade
-from voda.log.sqlite.errors import explained
-from voda.log.sqlite.high_water_mark import mark_of
+from voda.log.sqlite.errors import translate_errors
+from voda.log.sqlite.high_water_mark import mark_path
 
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
@@ -28,26 +27,26 @@ Stamp = tuple[int, int]
 
 
 def create(path: Path) -> None:
-    """Make an empty log; it is there whole or not at all, even if two make it at once.
+    """Create an empty log, whole or not at all, even if two processes create it at once.
 
     Raises:
         InvalidInput: the folder does not exist.
-        LogDamaged: the journal of a log lies there, which is gone itself.
+        LogDamaged: there is the journal of a log, but not the log.
         StoreNotWritable: the folder is read-only or the disk is full.
     """
     if not path.parent.is_dir():
         raise InvalidInput(f"cannot create {path}: folder {path.parent} does not exist; create it first")
-    # Whoever makes the log at the same time makes its journal afterwards.
+    # Another process that creates the log now creates its journal afterwards.
     if journal(path).exists() and not path.exists():
         raise LogDamaged(
             f"{path} is missing, but its journal {journal(path).name} is there: restore the log from a copy, or move"
             " the journal away to begin anew"
         )
     try:
-        mark_of(path).unlink(missing_ok=True)
+        mark_path(path).unlink(missing_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
             new = Path(folder) / "new"
-            with explained(path):
+            with translate_errors(path):
                 _fill(new)
             _publish(new, path)
     except OSError as error:
@@ -57,12 +56,12 @@ def create(path: Path) -> None:
 
 
 def check(path: Path) -> None:
-    """Refuse what cannot be a log, by its first bytes, before SQLite touches it.
+    """Raise if a file cannot be a log, by its first bytes, before SQLite opens it.
 
     Raises:
-        InvalidInput: there is no such file, or it may not be read.
-        NotALog: it is something else.
-        LogDamaged: it was cut.
+        InvalidInput: there is no such file, or it cannot be read.
+        NotALog: the file is something else.
+        LogDamaged: the file was cut.
     """
     if path.exists() and not path.is_file():
         what = "a directory" if path.is_dir() else "no regular file"
@@ -79,12 +78,12 @@ def check(path: Path) -> None:
 
 
 def open_writer(path: Path) -> sqlite3.Connection:
-    """Open a log for writing, and migrate it where it is older.
+    """Open a log for writing, and migrate it if it is of an older revision.
 
     Raises:
         NotALog, LogDamaged, LogTooNew, StoreNotWritable, StoreUnavailable: see their descriptions.
     """
-    with explained(path):
+    with translate_errors(path):
         writer = _connect(path, "mode=rw")
         try:
             if not schema.is_current(_revision(writer, path), str(path)):
@@ -99,14 +98,14 @@ def open_writer(path: Path) -> sqlite3.Connection:
 
 
 def open_reader(path: Path) -> tuple[sqlite3.Connection, Stamp | None]:
-    """Open a log for reading; with it goes the stamp that must still fit for what is read to be true.
+    """Open a log for reading; if a stamp is returned, results are valid only while the file has this stamp.
 
     Raises:
         NotALog, LogDamaged, LogTooNew: see their descriptions.
     """
     frozen_at = stamp(path)
-    with explained(path):
-        # Without a journal nobody is writing; immutable then keeps SQLite from making files of its own.
+    with translate_errors(path):
+        # Without a journal no process writes; immutable keeps SQLite from creating files of its own.
         reader = _connect(path, "mode=ro&immutable=1" if frozen_at else "mode=ro")
         try:
             if not schema.is_current(_revision(reader, path), str(path)):
@@ -118,7 +117,7 @@ def open_reader(path: Path) -> tuple[sqlite3.Connection, Stamp | None]:
 
 
 def stamp(path: Path) -> Stamp | None:
-    """Return what changes when the file does; None while a journal shows that somebody writes, or died writing."""
+    """Return a stamp that changes with the file; None while a journal shows that a process writes, or died writing."""
     if journal(path).exists():
         return None
     found = path.stat()
@@ -126,14 +125,14 @@ def stamp(path: Path) -> Stamp | None:
 
 
 def journal(path: Path) -> Path:
-    """Return the file in which SQLite gathers what was written last; it is there while somebody writes."""
-    # SQLite puts it beside the file that a link leads to.
+    """Return the path of the write-ahead log; the file exists while a process writes."""
+    # SQLite creates it beside the file that a link leads to.
     found = path.resolve()
     return found.with_name(f"{found.name}-wal")
 
 
 def _connect(path: Path, options: str) -> sqlite3.Connection:
-    # One thread at a time uses it, but not always the same.
+    # One thread at a time uses it, but not always the same one.
     return sqlite3.connect(
         f"file:{quote(str(path))}?{options}", uri=True, isolation_level=None, check_same_thread=False, timeout=5
     )
@@ -150,13 +149,13 @@ def _revision(connection: sqlite3.Connection, path: Path) -> str | None:
 def _migrate(connection: sqlite3.Connection) -> None:
     engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
 
-    # Taken before the first look: of two processes that open an old log, the second finds it migrated.
+    # Locked before the revision is read: of two processes that open an old log, the second finds it migrated.
     @event.listens_for(engine, "begin")
     def _lock(begun: object) -> None:
         connection.execute("BEGIN IMMEDIATE")
 
     with engine.begin() as migration:
-        upgrade(migration)
+        schema.upgrade(migration)
         connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
 
 
@@ -175,11 +174,11 @@ def _publish(new: Path, path: Path) -> None:
     except FileExistsError:
         return
     except OSError:
-        # A file system without hard links; a rename would replace what another process made meanwhile.
+        # A file system without hard links; a rename would replace a log that another process created meanwhile.
         if path.exists():
             return
         new.rename(path)
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
 def _refuse_read_only(writer: sqlite3.Connection) -> None:
@@ -187,7 +186,7 @@ def _refuse_read_only(writer: sqlite3.Connection) -> None:
         writer.execute("BEGIN IMMEDIATE")
         writer.execute("ROLLBACK")
     except sqlite3.OperationalError as error:
-        # Another process that is writing just now shows that the log can be written.
+        # If another process is writing, the log can be written.
         if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
             raise
 
@@ -195,7 +194,7 @@ def _refuse_read_only(writer: sqlite3.Connection) -> None:
 def _check_header(path: Path, header: bytes, size_bytes: int) -> None:
     if not header:
         raise NotALog(f"{path} is empty, which a voda log never is: restore it from a copy, or remove it to begin anew")
-    if header.startswith(BEGINNING):
+    if begins_as_export(header):
         raise NotALog(f"{path} is an exported log, which cannot be written: see 'voda log import --help'")
     if not header.startswith(_MAGIC[: len(header)]):
         raise NotALog(f"{path} is not a voda log: expected an SQLite database, got a file that begins {header[:12]!r}")
@@ -206,7 +205,7 @@ def _check_header(path: Path, header: bytes, size_bytes: int) -> None:
             f"{path} is an SQLite database of another application:"
             f" expected application_id {schema.APPLICATION_ID:#x}, got {found:#x}"
         )
-    # 1 stands for 65,536.
+    # 1 means 65,536.
     page_bytes = int.from_bytes(header[16:18]) if header[16:18] != b"\0\1" else 65_536
     expected_bytes = page_bytes * int.from_bytes(header[28:32])
     if size_bytes < expected_bytes and not journal(path).exists():

@@ -1,7 +1,7 @@
 """Notices that another process appended to an SQLite file, by looking at its journal every few milliseconds.
 
-Rule: it only shortens the wait; whoever hears nothing looks for itself now and then. A look is one `stat`, because
-SQLite tells nobody, and not every file system tells who watches it.
+Rule: it only shortens a tail's wait; the tail also looks for itself from time to time. A look is one `stat`, because
+SQLite sends no notifications, nor does every file system.
 """
 
 import asyncio
@@ -11,57 +11,57 @@ from pathlib import Path
 from typing import Final
 
 LOOK_S: Final = 0.01
-"""Takes about a hundredth of a core's time, and no thread."""
+"""Costs about a hundredth of a core, and no thread."""
 _AGAIN: Final = frozenset({1, 2, 4, 8, 16, 32})
-"""Looks after a change at which it is told once more: what was seen may not be committed yet if the disk is slow, and
-two appends within a tick of the file system's clock, 4 to 10 ms, may leave one and the same time."""
+"""After so many looks at an unchanged journal it notifies again: the change may not have been committed at once if the
+disk is slow, and two appends within a tick of the file system's clock, 4 to 10 ms, may leave the same time."""
 _LAST_AFTER_OWN: Final = 4
-"""Of those looks, after a change of our own: that was committed, so only another's within the same tick is missed."""
-_UNWANTED_AFTER_S: Final = 3.0
+"""The last of those looks after a commit of this process: only another process's within the same tick can be missed."""
+_STOP_AFTER_S: Final = 3.0
 
-_Seen = tuple[int, int, int] | None
+_Stat = tuple[int, int, int] | None
 
 
-class Watch:
-    """Looks for as long as somebody asks again and again.
+class SqliteNotifier:
+    """Looks at the journal for as long as `listen` is called again and again.
 
     Args:
-        journal: the file that every append changes; it need not be there.
+        journal: the file that every append changes; it need not exist.
     """
 
     def __init__(self, journal: Path) -> None:
         self._journal = journal
         self._on_change: Callable[[], None] = lambda: None
-        self._seen: _Seen = None
+        self._seen: _Stat = None
         self._looks = 0
         """Since the last change."""
         self._last = 0
-        """Number of the look at which it is told for the last time."""
-        self._wanted_until = 0.0
+        """Number of the look at which it notifies for the last time."""
+        self._listening_until = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    def want(self, on_change: Callable[[], None]) -> None:
-        """Look from now on, and call `on_change` when it has, or may have, changed; ask again every second."""
+    def listen(self, on_change: Callable[[], None]) -> None:
+        """Call `on_change` when the journal has, or may have, changed; it has to be called again every second."""
         loop = asyncio.get_running_loop()
         self._on_change = on_change
-        self._wanted_until = loop.time() + _UNWANTED_AFTER_S
+        self._listening_until = loop.time() + _STOP_AFTER_S
         if self._timer is None:
             self._seen = _look(self._journal)
             self._timer = loop.call_later(LOOK_S, self._step, loop)
 
-    def heed_own(self) -> None:
-        """Take the journal as it is now for known: it was changed by this process, which tells its readers itself."""
+    def skip_own_change(self) -> None:
+        """Do not notify of the journal's latest change: it was made by this process, which wakes its tails itself."""
         if self._timer is not None:
             self._seen, self._looks, self._last = _look(self._journal), 2, _LAST_AFTER_OWN
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop looking."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _step(self, loop: asyncio.AbstractEventLoop) -> None:
-        if loop.time() > self._wanted_until:
+        if loop.time() > self._listening_until:
             self._timer = None
             return
         self._timer = loop.call_later(LOOK_S, self._step, loop)
@@ -75,7 +75,7 @@ class Watch:
                 self._on_change()
 
 
-def _look(journal: Path) -> _Seen:
+def _look(journal: Path) -> _Stat:
     try:
         found = os.stat(journal)
     except OSError:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from voda.simulator.profile import Costs
+from voda.simulator.profiles.base import Costs
 from voda.simulator.profiles.step_times import GPUS_PER_NODE, StepTimes, load_interpolated, load_step_times, read_rows
 
 EPOCHS: Mapping[str, int] = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from voda.simulator.profile import Costs
+from voda.simulator.profiles.base import Costs
 
 
 class SpeedupProfile(Struct, frozen=True, kw_only=True):

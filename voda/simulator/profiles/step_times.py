@@ -71,7 +71,7 @@ class StepTimes:
 
     def _look_up(self, per_node: tuple[int, ...], local_batch: int) -> Times:
         if len(per_node) <= LARGEST_LOOKED_UP:
-            rows = self._placements.get(canonical(per_node))
+            rows = self._placements.get(balanced(per_node))
             if rows is None:
                 raise ValueError(f"placement {per_node} was not measured: expected 1 to {GPUS_PER_NODE} on each node")
             return _between(rows, local_batch)
@@ -83,7 +83,7 @@ class StepTimes:
         return self._interpolate(point)
 
 
-def canonical(per_node: tuple[int, ...]) -> str:
+def balanced(per_node: tuple[int, ...]) -> str:
     """Return the lexicographically smallest rotation as digits: (3, 2, 1) -> "132"."""
     digits = "".join(map(str, per_node))
     return min(digits[i:] + digits[:i] for i in range(len(digits)))

@@ -34,7 +34,7 @@ def jct_picture(runs: Sequence[RunOutcome]) -> str:
     parts = [*_axes(low, high)]
     for i, jct_s in enumerate(jcts):
         if len(jct_s):
-            parts.append(_line(jct_s, i, f"{names[i]}: {_told(runs[i])}", (low, high)))
+            parts.append(_line(jct_s, i, f"{names[i]}: {_tooltip(runs[i])}", (low, high)))
     parts += _legend(runs, legend, is_inside=is_inside)
     height = _HEIGHT if is_inside else _HEIGHT + _LEGEND_LINE * (1 + (len(runs) - 1) // _across(legend) + 1)
     return picture(_WIDTH, height, "Share of jobs completed within a time, one line per run", parts)
@@ -44,7 +44,7 @@ def _jcts(run: RunOutcome) -> Floats:
     return np.sort(np.array([job.jct_s for job in run.history.finished if job.outcome == "completed"]))
 
 
-def _told(run: RunOutcome) -> str:
+def _tooltip(run: RunOutcome) -> str:
     result = run.result
     return f"half of the jobs within {span(result.p50_jct_s)}, 90 % within {span(result.p90_jct_s)}"
 

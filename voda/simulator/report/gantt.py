@@ -2,17 +2,20 @@
 each node was. One element per job, so that pointing at it shows all of it on all nodes.
 """
 
+import base64
+import struct
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 from msgspec import Struct
 
 from voda.projections.history import FinishedJob
-from voda.projections.timeline import Segment
+from voda.projections.timeline import Floats, Segment
 from voda.simulator.report.bins import edges, occupancy
 from voda.simulator.report.colours import OCCUPANCY, JobColours
-from voda.simulator.report.heatmap_png import data_uri
-from voda.simulator.report.lanes import Bar, lay
+from voda.simulator.report.lanes import Bar, assign_lanes
 from voda.simulator.report.run_summary import RunOutcome
 from voda.simulator.report.svg import Box, element, px, rectangle_path, text
 from voda.simulator.report.units import span
@@ -42,7 +45,7 @@ class Frame(Struct, frozen=True):
 
 def gantt(run: RunOutcome, colours: JobColours, frame: Frame, box: Box) -> Iterable[str]:
     """Yield the elements of a Gantt chart over the GPUs of every node."""
-    bars = lay(run.timeline.segments(), run.timeline.nodes)
+    bars = assign_lanes(run.timeline.segments(), run.timeline.nodes)
     rows, lane = _rows(bars, run.timeline.nodes, box)
     yield from _node_labels(rows, box)
     jobs = {job.job_id: job for job in run.history.finished}
@@ -53,7 +56,7 @@ def gantt(run: RunOutcome, colours: JobColours, frame: Frame, box: Box) -> Itera
         shapes[bar.job_id].append(Box(x, rows[bar.node].y + bar.lane * lane, width, bar.height * lane))
     for job_id, boxes in shapes.items():
         path = "".join(rectangle_path(shape) for shape in boxes)
-        title = element("title", text(_told(job_id, jobs.get(job_id))))
+        title = element("title", text(_tooltip(job_id, jobs.get(job_id))))
         yield element("path", title, class_=f"job {colours.class_of(job_id)}", d=path)
     if lane >= _LABEL_LINE:
         yield from (_name(job_id, boxes) for job_id, boxes in shapes.items())
@@ -111,7 +114,7 @@ def _name(job_id: str, boxes: Sequence[Box]) -> str:
     return element("text", text(job_id), class_="name", x=roomiest.x + 4, y=y)
 
 
-def _told(job_id: str, job: FinishedJob | None) -> str:
+def _tooltip(job_id: str, job: FinishedJob | None) -> str:
     name = job_id if len(job_id) <= _MOST_NAME else job_id[: _MOST_NAME - 1] + "…"
     if job is None:
         return f"{name}: did not end"
@@ -126,3 +129,33 @@ def _told(job_id: str, job: FinishedJob | None) -> str:
 
 def _attributes(box: Box) -> Mapping[str, str]:
     return {"x": px(box.x), "y": px(box.y), "width": px(box.width), "height": px(box.height)}
+
+
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_LEVELS = 256
+
+
+def data_uri(shares: Floats, colour: tuple[int, int, int]) -> str:
+    """Return an image of shape (rows, columns) as a data URI; 0 is transparent, 1 is the full colour.
+
+    Source: Portable Network Graphics, W3C Recommendation, third edition (palette images, chunk tRNS).
+    """
+    rows, columns = shares.shape
+    levels = np.rint(shares * (_LEVELS - 1)).astype(np.uint8)
+    # Every row begins with the number of its filter; 0 = none.
+    lines = np.hstack([np.zeros((rows, 1), np.uint8), levels]).tobytes()
+    png = b"".join(
+        (
+            _SIGNATURE,
+            _chunk(b"IHDR", struct.pack(">IIBBBBB", columns, rows, 8, 3, 0, 0, 0)),
+            _chunk(b"PLTE", bytes(colour) * _LEVELS),
+            _chunk(b"tRNS", bytes(range(_LEVELS))),
+            _chunk(b"IDAT", zlib.compress(lines, 9)),
+            _chunk(b"IEND", b""),
+        )
+    )
+    return "data:image/png;base64," + base64.b64encode(png).decode()
+
+
+def _chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))

@@ -52,7 +52,7 @@ class _Lanes:
         return [lane for lane, until in enumerate(self._free_from) if until <= instant]
 
 
-def lay(segments: Iterable[Segment], sizes: Mapping[str, int]) -> list[Bar]:
+def assign_lanes(segments: Iterable[Segment], sizes: Mapping[str, int]) -> list[Bar]:
     """Return the bars that draw the segments, node by node in the order of `sizes`.
 
     Args:

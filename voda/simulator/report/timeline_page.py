@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from voda.projections.history import FinishedJob, History
 from voda.projections.timeline import Timeline
 from voda.simulator.metrics import Execution, measure
-from voda.simulator.report.html import head_of
+from voda.simulator.report.comparison_page import head_of
 from voda.simulator.report.pictures import RunPictures
 from voda.simulator.report.run_summary import RunOutcome, about
 from voda.simulator.report.svg import element, text
@@ -17,7 +17,7 @@ from voda.simulator.report.units import counted, percent, span
 _MOST_ROWS = 500
 
 
-def recorded(history: History, timeline: Timeline, *, policy: str, placer: str, source: str) -> RunOutcome:
+def recorded_run(history: History, timeline: Timeline, *, policy: str, placer: str, source: str) -> RunOutcome:
     """Return what the report knows of a log that was recorded, not simulated.
 
     Fairness is left out: it compares with the time on an own slice of the cluster, which nobody has measured.
@@ -34,7 +34,7 @@ def recorded(history: History, timeline: Timeline, *, policy: str, placer: str, 
     )
 
 
-def recorded_page(run: RunOutcome) -> str:
+def timeline_page(run: RunOutcome) -> str:
     """Return one HTML page without script or outside resources."""
     pictures = RunPictures([run])
     title = f"{run.result.workload}: who had which GPU when"

@@ -16,14 +16,14 @@ from voda.simulator.metrics import integral
 _MOST_SHIFTS = 5
 
 
-class Told(Struct, frozen=True, kw_only=True):
+class FoldedRun(Struct, frozen=True, kw_only=True):
     """One of the runs, folded."""
 
     history: History
     timeline: Timeline
 
 
-class Figures(Struct, frozen=True, kw_only=True):
+class RunFigures(Struct, frozen=True, kw_only=True):
     """One run over the jobs compared; all are 0 when there are none."""
 
     avg_jct_s: float
@@ -37,7 +37,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     """GPU time held / GPU time there was, from the cut to the last end; 0 to 1."""
 
 
-class Shift(Struct, frozen=True, kw_only=True):
+class JobShift(Struct, frozen=True, kw_only=True):
     """One job under both policies, in the same model."""
 
     job_id: str
@@ -51,7 +51,7 @@ class Shift(Struct, frozen=True, kw_only=True):
         return self.resimulated_jct_s - self.what_if_jct_s
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
+class WhatIfComparison(Struct, frozen=True, kw_only=True):
     """Recorded, re-simulated and what-if, side by side."""
 
     position: int
@@ -62,15 +62,15 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """Compared: open at the cut, and completed in all three runs."""
     left_out: int
     """Open at the cut, but not completed in all three."""
-    recorded: Figures
-    resimulated: Figures
-    what_if: Figures
-    winners: tuple[Shift, ...]
+    recorded: RunFigures
+    resimulated: RunFigures
+    what_if: RunFigures
+    winners: tuple[JobShift, ...]
     """Those that gain most, most first."""
-    losers: tuple[Shift, ...]
+    losers: tuple[JobShift, ...]
 
 
-class Cut(Struct, frozen=True, kw_only=True):
+class Cutoff(Struct, frozen=True, kw_only=True):
     """Where the runs part, and what is asked."""
 
     position: int
@@ -83,14 +83,14 @@ class Cut(Struct, frozen=True, kw_only=True):
     """All jobs of the recorded log."""
 
 
-def judge(cut: Cut, *, recorded: Told, resimulated: Told, what_if: Told) -> Verdict:
+def compare_runs(cut: Cutoff, *, recorded: FoldedRun, resimulated: FoldedRun, what_if: FoldedRun) -> WhatIfComparison:
     """Compare the three runs."""
     runs = (recorded, resimulated, what_if)
     completed = [_completed(run.history) for run in runs]
     common = {job_id for job_id in completed[0] if job_id not in cut.ended and all(job_id in of for of in completed)}
     figures = [_figures(run, of, common, cut) for run, of in zip(runs, completed, strict=True)]
     shifts = [
-        Shift(
+        JobShift(
             job_id=job_id,
             recorded_jct_s=completed[0][job_id].jct_s,
             resimulated_jct_s=completed[1][job_id].jct_s,
@@ -98,7 +98,7 @@ def judge(cut: Cut, *, recorded: Told, resimulated: Told, what_if: Told) -> Verd
         )
         for job_id in common
     ]
-    return Verdict(
+    return WhatIfComparison(
         position=cut.position,
         at=cut.at,
         policy=cut.policy,
@@ -117,10 +117,10 @@ def _completed(history: History) -> Mapping[str, FinishedJob]:
     return {job.job_id: job for job in history.finished if job.outcome == "completed"}
 
 
-def _figures(run: Told, completed: Mapping[str, FinishedJob], common: Iterable[str], cut: Cut) -> Figures:
+def _figures(run: FoldedRun, completed: Mapping[str, FinishedJob], common: Iterable[str], cut: Cutoff) -> RunFigures:
     jobs = [completed[job_id] for job_id in sorted(common)]
     if not jobs:
-        return Figures(
+        return RunFigures(
             avg_jct_s=0.0,
             p50_jct_s=0.0,
             p90_jct_s=0.0,
@@ -135,7 +135,7 @@ def _figures(run: Told, completed: Mapping[str, FinishedJob], common: Iterable[s
     steps = run.timeline.steps()
     there_gpu_s = integral(steps, steps.capacity, begin, end)
     held_gpu_s = integral(steps, steps.gpus_in_use, begin, end)
-    return Figures(
+    return RunFigures(
         avg_jct_s=float(jct_s.mean()),
         p50_jct_s=float(np.percentile(jct_s, 50)),
         p90_jct_s=float(np.percentile(jct_s, 90)),
@@ -146,7 +146,7 @@ def _figures(run: Told, completed: Mapping[str, FinishedJob], common: Iterable[s
     )
 
 
-def _most(shifts: Sequence[Shift], gain: Callable[[Shift], float]) -> tuple[Shift, ...]:
+def _most(shifts: Sequence[JobShift], gain: Callable[[JobShift], float]) -> tuple[JobShift, ...]:
     # The job id breaks ties so that the same question always gets the same answer.
     ordered = sorted(shifts, key=lambda shift: (-gain(shift), shift.job_id))
     return tuple(shift for shift in ordered[:_MOST_SHIFTS] if gain(shift) > 0)

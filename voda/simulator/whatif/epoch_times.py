@@ -11,18 +11,18 @@ from typing import Final
 
 from msgspec import Struct
 
-from voda.simulator.profile import Costs
-from voda.simulator.whatif.measured_epochs import Change, Piece, Size, Watched
+from voda.simulator.profiles.base import Costs
+from voda.simulator.whatif.measured_epochs import EpochPiece, MeasuredJob, Size, WorkerChange
 
 Means = Mapping[Size, float]
 """Size -> seconds of an epoch on it, were the trend 1."""
 _ROUNDS: Final = 6
 _ALIKE: Final = 0.02
 """Two epochs whose weights differ by less lie where the trend is flat."""
-CHANGES: Final[tuple[Change, ...]] = ("start", "resize", "migrate")
+CHANGES: Final[tuple[WorkerChange, ...]] = ("start", "resize", "migrate")
 
 
-class Pace(Struct, frozen=True, kw_only=True):
+class EpochTimes(Struct, frozen=True, kw_only=True):
     """What the timed epochs of a category's jobs say."""
 
     means: Mapping[str, Means]
@@ -31,29 +31,29 @@ class Pace(Struct, frozen=True, kw_only=True):
     """Epoch -> how much longer it is than the mean; for epochs that some job timed."""
 
 
-def paced(jobs: Sequence[Watched]) -> Pace:
+def fit_epoch_times(jobs: Sequence[MeasuredJob]) -> EpochTimes:
     """Take the timed epochs of one category apart, by turns: means given the trend, trend given the means."""
     trend: Mapping[int, float] = {}
     means = {job.spec.job_id: _means(job, trend) for job in jobs}
     for _ in range(_ROUNDS):
         trend = _trend(jobs, means)
         means = {job.spec.job_id: _means(job, trend) for job in jobs}
-    return Pace(means=means, trend=trend)
+    return EpochTimes(means=means, trend=trend)
 
 
-def timed_weights(job: Watched, means: Means) -> Mapping[int, float]:
+def timed_weights(job: MeasuredJob, means: Means) -> Mapping[int, float]:
     """Return each timed epoch's length relative to the mean of its size."""
     return {epoch: seconds / means[size] for epoch, (size, seconds) in job.timed.items()}
 
 
-def _means(job: Watched, trend: Mapping[int, float]) -> Means:
+def _means(job: MeasuredJob, trend: Mapping[int, float]) -> Means:
     of_size: dict[Size, list[float]] = {}
     for epoch, (size, seconds) in job.timed.items():
         of_size.setdefault(size, []).append(seconds / trend.get(epoch, 1.0))
     return {size: statistics.fmean(all_s) for size, all_s in of_size.items()}
 
 
-def _trend(jobs: Iterable[Watched], means: Mapping[str, Means]) -> Mapping[int, float]:
+def _trend(jobs: Iterable[MeasuredJob], means: Mapping[str, Means]) -> Mapping[int, float]:
     weights: dict[int, list[float]] = {}
     for job in jobs:
         for epoch, weight in timed_weights(job, means[job.spec.job_id]).items():
@@ -61,7 +61,7 @@ def _trend(jobs: Iterable[Watched], means: Mapping[str, Means]) -> Mapping[int, 
     return {epoch: statistics.geometric_mean(of_epoch) for epoch, of_epoch in sorted(weights.items())}
 
 
-class Prices:
+class ChangeCosts:
     """What the changes of workers cost, as medians by category and kind.
 
     A change is judged by the epoch it fell into: what that took beyond what it would have taken. How long it would
@@ -70,10 +70,10 @@ class Prices:
     """
 
     def __init__(self) -> None:
-        self._good: dict[tuple[str, Change], list[float]] = {}
-        self._poor: dict[tuple[str, Change], list[float]] = {}
+        self._good: dict[tuple[str, WorkerChange], list[float]] = {}
+        self._poor: dict[tuple[str, WorkerChange], list[float]] = {}
 
-    def judge(self, job: Watched, pace: Pace) -> None:
+    def judge(self, job: MeasuredJob, pace: EpochTimes) -> None:
         """Take in what the job's epochs with exactly one change say."""
         means = pace.means[job.spec.job_id]
         weights = timed_weights(job, means)
@@ -95,7 +95,7 @@ class Prices:
         start_s, resize_s, migrate_s = (self._cost_s(category, kind, otherwise_s) for kind in CHANGES)
         return Costs(start_s=start_s, resize_s=resize_s, migrate_s=migrate_s)
 
-    def _cost_s(self, category: str, kind: Change, otherwise_s: float) -> float:
+    def _cost_s(self, category: str, kind: WorkerChange, otherwise_s: float) -> float:
         for grade in (self._good, self._poor):
             of_kind = grade.get((category, kind), [])
             of_category = [cost_s for (name, _), costs in grade.items() if name == category for cost_s in costs]
@@ -104,12 +104,12 @@ class Prices:
         return otherwise_s
 
 
-def weight_of(pieces: Sequence[Piece], mean_s: Callable[[Size], float], costs: Costs) -> float:
+def weight_of(pieces: Sequence[EpochPiece], mean_s: Callable[[Size], float], costs: Costs) -> float:
     """Return the weight at which the pieces, less the costs of the changes, make one epoch."""
     return sum(_worked_s(piece, costs) / mean_s(piece.size) for piece in pieces)
 
 
-def with_untimed(job: Watched, pace: Pace, costs: Costs) -> Means:
+def mean_epoch_times(job: MeasuredJob, pace: EpochTimes, costs: Costs) -> Means:
     """Return the job's means, and those of sizes at which it finished epochs, but never an undisturbed one."""
     means = dict(pace.means[job.spec.job_id])
     untimed: dict[Size, list[float]] = {}
@@ -120,8 +120,8 @@ def with_untimed(job: Watched, pace: Pace, costs: Costs) -> Means:
     return means | {size: seconds for size, all_s in untimed.items() if (seconds := statistics.fmean(all_s)) > 0}
 
 
-def _worked_s(piece: Piece, costs: Costs) -> float:
-    cost_s: Mapping[Change | None, float] = {
+def _worked_s(piece: EpochPiece, costs: Costs) -> float:
+    cost_s: Mapping[WorkerChange | None, float] = {
         None: 0.0,
         "start": costs.start_s,
         "resize": costs.resize_s,

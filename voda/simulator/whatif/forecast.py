@@ -11,18 +11,20 @@ from typing import Final
 from msgspec import Struct
 
 from voda.clock import SystemClock
+from voda.controller.follower import catch_up, restore
 from voda.domain.estimate import Estimate
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
 from voda.events.envelope import Event
 from voda.events.types import JobCanceled, JobCompleted, WorkerStarted
+from voda.log.store import EventStore
 from voda.placement.registry import placer
 from voda.policies.registry import policy
 from voda.projections.live import Live
-from voda.projections.restarts import Stretch
+from voda.projections.restarts import UndisturbedSpan
 from voda.simulator.engine import Simulation
-from voda.simulator.profile import Costs, Workload
-from voda.simulator.run import Opening, Options
+from voda.simulator.profiles.base import Costs, Workload
+from voda.simulator.run import InitialState, SimulationOptions
 from voda.simulator.training import Training, exact_end
 
 _PAGE: Final = 5_000
@@ -30,7 +32,7 @@ _MOST_STEPS: Final = 16
 """Reports of progress that are simulated of one job; more would cost time and change little."""
 
 
-class Forecast(Struct, frozen=True, kw_only=True):
+class ExpectedTimes(Struct, frozen=True, kw_only=True):
     """What is expected of one live job."""
 
     position: int | None = None
@@ -41,7 +43,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
     """Instant it ends; seconds since the epoch."""
 
 
-class Budget(Struct, frozen=True, kw_only=True):
+class ForecastBudget(Struct, frozen=True, kw_only=True):
     """When to stop simulating; what was not reached by then is not told."""
 
     events: int = 50_000
@@ -71,7 +73,9 @@ def relative_s(estimate: Estimate, workers: int, *, is_spanning: bool) -> float:
     return longer / speed if speed > 0 else math.inf
 
 
-async def forecast(live: Live, pool: str, now: float, *, budget: Budget | None = None) -> Mapping[str, Forecast]:
+async def forecast(
+    live: Live, pool: str, now: float, *, budget: ForecastBudget | None = None
+) -> Mapping[str, ExpectedTimes]:
     """Return what is expected of every live job of a pool, by job id.
 
     Args:
@@ -83,25 +87,25 @@ async def forecast(live: Live, pool: str, now: float, *, budget: Budget | None =
     state = live.state(pool)
     trainings = tuple(_training(job, state, live.learning.stretch(job_id), now) for job_id, job in state.jobs.items())
     live.cluster.rebase()
-    opening = Opening(facts=(), state=live.dump(), trainings=trainings)
+    opening = InitialState(facts=(), state=live.dump(), trainings=trainings)
     starts: dict[str, float] = {}
     ends: dict[str, float] = {}
     if trainings and state.nodes:
-        for event in await _simulated(state, now, opening, budget or Budget()):
+        for event in await _simulated(state, now, opening, budget or ForecastBudget()):
             match event.data:
                 case WorkerStarted(job_id=job_id):
                     starts.setdefault(job_id, event.recorded_at)
                 case JobCompleted(job_id=job_id) | JobCanceled(job_id=job_id):
                     ends[job_id] = event.recorded_at
-    return _told(state, starts, ends)
+    return _expected_times(state, starts, ends)
 
 
-async def _simulated(state: ClusterState, now: float, opening: Opening, budget: Budget) -> Sequence[Event]:
+async def _simulated(state: ClusterState, now: float, opening: InitialState, budget: ForecastBudget) -> Sequence[Event]:
     """Return what happens from now on, until all jobs have ended or the budget is spent."""
     workload = Workload(
         name="forecast", source="the live state", arrivals=(), nodes=tuple(state.nodes.values()), begins_at=now
     )
-    simulation = Simulation(workload, Options(), policies=policy, placers=placer, opening=opening)
+    simulation = Simulation(workload, SimulationOptions(), policies=policy, placers=placer, initial=opening)
     watch = SystemClock()
     until = watch.now() + budget.wall_s
 
@@ -124,13 +128,15 @@ async def _simulated(state: ClusterState, now: float, opening: Opening, budget: 
     return await run.store.read(0, await run.store.position())
 
 
-def _told(state: ClusterState, starts: Mapping[str, float], ends: Mapping[str, float]) -> Mapping[str, Forecast]:
+def _expected_times(
+    state: ClusterState, starts: Mapping[str, float], ends: Mapping[str, float]
+) -> Mapping[str, ExpectedTimes]:
     waiting = [job for job in state.jobs.values() if not job.workers and not job.is_canceling]
     # Those whose start was not reached stand behind the others, as they came.
     waiting.sort(key=lambda job: (starts.get(job.spec.job_id, math.inf), *_by_submission(job)))
     position = {job.spec.job_id: place for place, job in enumerate(waiting, start=1)}
     return {
-        job_id: Forecast(
+        job_id: ExpectedTimes(
             position=position.get(job_id),
             starts_at=starts.get(job_id) if job_id in position else None,
             finishes_at=ends.get(job_id),
@@ -144,7 +150,7 @@ def _by_submission(job: Job) -> tuple[int, float, str]:
     return job.queue_level, job.submitted_at, job.spec.job_id
 
 
-def _training(job: Job, state: ClusterState, stretch: Stretch | None, now: float) -> Training:
+def _training(job: Job, state: ClusterState, stretch: UndisturbedSpan | None, now: float) -> Training:
     """Return the job as it stands, from its last report and what it has worked since."""
     estimate = state.estimates[job.spec.job_id]
     # Of unknown length: one epoch, which never ends.
@@ -181,3 +187,24 @@ def _share(profile: LearnedProfile, workers: int, is_spanning: bool, seconds: fl
     if not workers or not seconds or not profile.step_s:
         return 0.0
     return seconds / (profile.step_s * relative_s(profile.estimate, workers, is_spanning=is_spanning))
+
+
+_BUDGET: Final = ForecastBudget(events=500_000, wall_s=20.0)
+"""Beyond that nobody wants to wait for the answer."""
+
+
+async def expected_start(store: EventStore, job_id: str, position: int, *, pool: str) -> float | None:
+    """Return the instant at which the job is expected to have workers again; None where it is not, or too dear to say.
+
+    Args:
+        store: the log.
+        job_id: of a live job without workers.
+        position: of the log, at which the question is asked, >= 1.
+        pool: the job's.
+    """
+    live = Live()
+    after = await restore(store, live, at_most=position)
+    await catch_up(store, [live], after=after, until=position)
+    (event,) = await store.read(position - 1, 1)
+    expected = await forecast(live, pool, event.recorded_at, budget=_BUDGET)
+    return expected[job_id].starts_at if job_id in expected else None

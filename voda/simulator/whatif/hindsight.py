@@ -12,12 +12,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.domain.state import Settings
-from voda.projections.estimates import History, believed
-from voda.projections.running_means import Epochs, Mean
+from voda.projections.estimates import CategoryHistory, estimate_scaling
+from voda.projections.running_means import EpochMeans, RunningMean
 from voda.projections.scaling import Scaling
-from voda.simulator.profile import Costs
-from voda.simulator.whatif.epoch_times import Means, Pace, Prices, paced, timed_weights, weight_of, with_untimed
-from voda.simulator.whatif.measured_epochs import Size, Watched
+from voda.simulator.profiles.base import Costs
+from voda.simulator.whatif.epoch_times import (
+    ChangeCosts,
+    EpochTimes,
+    Means,
+    fit_epoch_times,
+    mean_epoch_times,
+    timed_weights,
+    weight_of,
+)
+from voda.simulator.whatif.measured_epochs import MeasuredJob, Size
 
 _UNKNOWN_WORK_S: Final = 3600.0
 """On one replica: of a job that never ran, of a kind that never ran either."""
@@ -61,17 +69,18 @@ class Hindsight:
         settings: tell what is assumed where nothing was measured.
     """
 
-    def __init__(self, jobs: Mapping[str, Watched], settings: Settings) -> None:
+    def __init__(self, jobs: Mapping[str, MeasuredJob], settings: Settings) -> None:
         self._jobs = jobs
         self._settings = settings
-        by_category: dict[str, list[Watched]] = {}
+        by_category: dict[str, list[MeasuredJob]] = {}
         for job in jobs.values():
             by_category.setdefault(job.spec.history_category, []).append(job)
-        self._paces = {category: paced(members) for category, members in by_category.items()}
+        self._paces = {category: fit_epoch_times(members) for category, members in by_category.items()}
         self._histories = {
-            category: History(_epochs(members, self._paces[category])) for category, members in by_category.items()
+            category: CategoryHistory(_epochs(members, self._paces[category]))
+            for category, members in by_category.items()
         }
-        self._prices = Prices()
+        self._prices = ChangeCosts()
         for job in jobs.values():
             self._prices.judge(job, self._paces[job.spec.history_category])
 
@@ -81,7 +90,7 @@ class Hindsight:
         category = job.spec.history_category
         pace, history = self._paces[category], self._histories[category]
         epochs = _total_epochs(job)
-        scaling = believed(_epochs([job], pace), history, job.most_replicas)
+        scaling = estimate_scaling(_epochs([job], pace), history, job.most_replicas)
         if not math.isfinite(scaling.e1):
             work_s = job.worker_s if job.worker_s > 0 else _UNKNOWN_WORK_S
             scaling = Scaling(work_s / epochs, scaling.speedup, is_assumed=True)
@@ -91,14 +100,14 @@ class Hindsight:
             epochs=epochs,
             costs=costs,
             scaling=scaling,
-            means=with_untimed(job, pace, costs),
+            means=mean_epoch_times(job, pace, costs),
             weights=(1.0,) * epochs,
             span_penalty=self._settings.span_penalty if penalty is None else penalty,
         )
         return replace(mean, weights=_weights(job, pace, mean))
 
 
-def _total_epochs(job: Watched) -> int:
+def _total_epochs(job: MeasuredJob) -> int:
     """Return the epochs that the job had when it ended, or is expected to have."""
     done = math.ceil(job.epochs_done)
     if job.has_ended:
@@ -106,7 +115,7 @@ def _total_epochs(job: Watched) -> int:
     return max(1, done, job.spec.epochs)
 
 
-def _weights(job: Watched, pace: Pace, mean: HindsightProfile) -> Sequence[float]:
+def _weights(job: MeasuredJob, pace: EpochTimes, mean: HindsightProfile) -> Sequence[float]:
     """Return each epoch's weight: as timed, else from its pieces, else as in other jobs, else as the one before."""
     timed = timed_weights(job, pace.means[job.spec.job_id])
     usual = timed[min(timed)] if timed else 1.0
@@ -118,9 +127,9 @@ def _weights(job: Watched, pace: Pace, mean: HindsightProfile) -> Sequence[float
     return weights
 
 
-def _epochs(jobs: Sequence[Watched], pace: Pace) -> Epochs:
+def _epochs(jobs: Sequence[MeasuredJob], pace: EpochTimes) -> EpochMeans:
     """Return the means of these jobs as the projections keep them, settled to the last digit."""
-    epochs = Epochs()
+    epochs = EpochMeans()
     for job in jobs:
         counts: dict[tuple[int, bool], int] = {}
         for size, _ in job.timed.values():
@@ -130,8 +139,8 @@ def _epochs(jobs: Sequence[Watched], pace: Pace) -> Epochs:
     return epochs
 
 
-def _add(means: dict[int, Mean], replicas: int, seconds: float, count: int) -> None:
-    before = means.get(replicas, Mean())
+def _add(means: dict[int, RunningMean], replicas: int, seconds: float, count: int) -> None:
+    before = means.get(replicas, RunningMean())
     total = before.count + count
     mean = (before.mean * before.count + seconds * count) / total
-    means[replicas] = Mean(count=total, mean=mean, settled_count=total, settled=mean)
+    means[replicas] = RunningMean(count=total, mean=mean, settled_count=total, settled=mean)

@@ -18,13 +18,13 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.simulator.profile import Profile
+from voda.simulator.profiles.base import Profile
 from voda.simulator.training import Training, exact_end
 
 _LOSSES: Final = frozenset({"failed", "evicted", "node_lost"})
 
 
-class Rehearsal:
+class JobReplay:
     """Projection of a log's first events onto trainings.
 
     Args:
@@ -90,7 +90,7 @@ class Rehearsal:
             self._carry_out(job_id)
 
 
-def _submitted(rehearsal: Rehearsal, fact: JobSubmitted, now: float) -> None:
+def _submitted(rehearsal: JobReplay, fact: JobSubmitted, now: float) -> None:
     job_id = fact.spec.job_id
     if job_id not in rehearsal._workers:
         profile = rehearsal._profile_of(job_id)
@@ -98,11 +98,11 @@ def _submitted(rehearsal: Rehearsal, fact: JobSubmitted, now: float) -> None:
         rehearsal._workers[job_id] = {}
 
 
-def _started(rehearsal: Rehearsal, fact: WorkerStarted, now: float) -> None:
+def _started(rehearsal: JobReplay, fact: WorkerStarted, now: float) -> None:
     rehearsal._change(fact.job_id, now).update(fact.workers)
 
 
-def _exited(rehearsal: Rehearsal, fact: WorkerExited, now: float) -> None:
+def _exited(rehearsal: JobReplay, fact: WorkerExited, now: float) -> None:
     workers = rehearsal._change(fact.job_id, now)
     for index in fact.workers:
         workers.pop(index, None)
@@ -110,7 +110,7 @@ def _exited(rehearsal: Rehearsal, fact: WorkerExited, now: float) -> None:
         training.fall_back(now)
 
 
-def _progressed(rehearsal: Rehearsal, fact: JobProgressed, now: float) -> None:
+def _progressed(rehearsal: JobReplay, fact: JobProgressed, now: float) -> None:
     if (training := rehearsal._trainings.get(fact.job_id)) is None:
         return
     rehearsal._settle(fact.job_id)
@@ -121,11 +121,11 @@ def _progressed(rehearsal: Rehearsal, fact: JobProgressed, now: float) -> None:
     training.fraction = fact.epochs_done - whole
 
 
-def _ended(rehearsal: Rehearsal, fact: JobCompleted | JobFailed | JobCanceled, _now: float) -> None:
+def _ended(rehearsal: JobReplay, fact: JobCompleted | JobFailed | JobCanceled, _now: float) -> None:
     rehearsal._trainings.pop(fact.job_id, None)
 
 
-_FOLDS: Final[Mapping[type, Callable[[Rehearsal, Any, float], None]]] = {
+_FOLDS: Final[Mapping[type, Callable[[JobReplay, Any, float], None]]] = {
     JobSubmitted: _submitted,
     WorkerStarted: _started,
     WorkerExited: _exited,

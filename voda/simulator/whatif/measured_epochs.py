@@ -24,27 +24,27 @@ from voda.events.types import (
 
 Size = tuple[int, bool]
 """Replicas, and whether they span nodes."""
-Change = Literal["start", "resize", "migrate"]
+WorkerChange = Literal["start", "resize", "migrate"]
 _LOSSES: Final = frozenset({"failed", "evicted", "node_lost"})
 
 
-class Piece(Struct, frozen=True):
+class EpochPiece(Struct, frozen=True):
     """Part of an epoch, on the same workers throughout."""
 
     size: Size
     seconds: float
-    change: Change | None
+    change: WorkerChange | None
     """What it began with; None = it began with the epoch."""
 
 
-class Watched(Struct, kw_only=True):
+class MeasuredJob(Struct, kw_only=True):
     """One job's story, as far as speed goes; changed in place."""
 
     spec: JobSpec
     most_replicas: int
     timed: dict[int, tuple[Size, float]] = {}
     """Undisturbed epoch (from 0) -> size, seconds as the job timed it."""
-    disturbed: dict[int, tuple[Piece, ...]] = {}
+    disturbed: dict[int, tuple[EpochPiece, ...]] = {}
     """Epoch into which changes of the workers fell -> its pieces."""
     epochs_done: float = 0.0
     has_ended: bool = False
@@ -53,8 +53,8 @@ class Watched(Struct, kw_only=True):
     """Sum over its workers of the seconds they were there."""
     workers: dict[int, str] = {}
     counted_at: float = 0.0
-    pieces: list[Piece] = []
-    change: Change | None = None
+    pieces: list[EpochPiece] = []
+    change: WorkerChange | None = None
     lasted: int = 0
     """Workers before the changes of this instant."""
 
@@ -72,7 +72,7 @@ class Watched(Struct, kw_only=True):
         self.lasted = len(self.workers)
         if self.workers:
             self.worker_s += len(self.workers) * seconds
-            self.pieces.append(Piece(self.size, seconds, self.change))
+            self.pieces.append(EpochPiece(self.size, seconds, self.change))
             self.change = None
 
     def have(self, workers: dict[int, str]) -> None:
@@ -84,11 +84,11 @@ class Watched(Struct, kw_only=True):
             self.change = "migrate" if len(workers) == self.lasted else "resize"
 
 
-class Watch:
+class EpochMeasurements:
     """Projection of a log onto the stories of its jobs."""
 
     def __init__(self) -> None:
-        self.jobs: dict[str, Watched] = {}
+        self.jobs: dict[str, MeasuredJob] = {}
 
     def apply(self, event: Event) -> None:
         """Fold one event; events must come in the order of their positions."""
@@ -96,23 +96,23 @@ class Watch:
             fold(self, event.data, event.recorded_at)
 
 
-def _submitted(watch: Watch, fact: JobSubmitted, now: float) -> None:
+def _submitted(watch: EpochMeasurements, fact: JobSubmitted, now: float) -> None:
     spec = fact.spec
-    watch.jobs.setdefault(spec.job_id, Watched(spec=spec, most_replicas=spec.max_replicas, counted_at=now))
+    watch.jobs.setdefault(spec.job_id, MeasuredJob(spec=spec, most_replicas=spec.max_replicas, counted_at=now))
 
 
-def _changed(watch: Watch, fact: JobChanged, _now: float) -> None:
+def _changed(watch: EpochMeasurements, fact: JobChanged, _now: float) -> None:
     if (job := watch.jobs.get(fact.job_id)) is not None:
         job.most_replicas = max(job.most_replicas, fact.max_replicas or 0)
 
 
-def _started(watch: Watch, fact: WorkerStarted, now: float) -> None:
+def _started(watch: EpochMeasurements, fact: WorkerStarted, now: float) -> None:
     if (job := watch.jobs.get(fact.job_id)) is not None:
         job.cut(now)
         job.have({**job.workers, **fact.workers})
 
 
-def _exited(watch: Watch, fact: WorkerExited, now: float) -> None:
+def _exited(watch: EpochMeasurements, fact: WorkerExited, now: float) -> None:
     if (job := watch.jobs.get(fact.job_id)) is not None:
         job.cut(now)
         job.have({index: node for index, node in job.workers.items() if index not in fact.workers})
@@ -121,7 +121,7 @@ def _exited(watch: Watch, fact: WorkerExited, now: float) -> None:
             job.pieces.clear()
 
 
-def _progressed(watch: Watch, fact: JobProgressed, now: float) -> None:
+def _progressed(watch: EpochMeasurements, fact: JobProgressed, now: float) -> None:
     if (job := watch.jobs.get(fact.job_id)) is None:
         return
     job.cut(now)
@@ -134,13 +134,13 @@ def _progressed(watch: Watch, fact: JobProgressed, now: float) -> None:
     job.epochs_done = max(job.epochs_done, fact.epochs_done)
 
 
-def _ended(watch: Watch, fact: JobCompleted | JobFailed | JobCanceled, now: float) -> None:
+def _ended(watch: EpochMeasurements, fact: JobCompleted | JobFailed | JobCanceled, now: float) -> None:
     if (job := watch.jobs.get(fact.job_id)) is not None:
         job.cut(now)
         job.has_ended = job.has_ended or not isinstance(fact, JobCanceled)
 
 
-_FOLDS: Final[Mapping[type, Callable[[Watch, Any, float], None]]] = {
+_FOLDS: Final[Mapping[type, Callable[[EpochMeasurements, Any, float], None]]] = {
     JobSubmitted: _submitted,
     JobChanged: _changed,
     WorkerStarted: _started,

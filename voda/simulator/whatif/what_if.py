@@ -34,25 +34,25 @@ from voda.projections.history import History
 from voda.projections.live_cluster import LiveCluster
 from voda.projections.timeline import Timeline
 from voda.simulator.engine import Simulation
-from voda.simulator.profile import Arrival, Workload
-from voda.simulator.run import Happening, Opening, Options, Run
+from voda.simulator.profiles.base import Arrival, Workload
+from voda.simulator.run import InitialState, ScheduledFact, SimulationOptions, SimulationRun
 from voda.simulator.training import Training
-from voda.simulator.whatif.comparison import Cut, Told, Verdict, judge
+from voda.simulator.whatif.comparison import Cutoff, FoldedRun, WhatIfComparison, compare_runs
 from voda.simulator.whatif.hindsight import Hindsight
-from voda.simulator.whatif.job_replay import Rehearsal
-from voda.simulator.whatif.measured_epochs import Watch
+from voda.simulator.whatif.job_replay import JobReplay
+from voda.simulator.whatif.measured_epochs import EpochMeasurements
 
 _PAGE = 5_000
 
 
-class Choice(Struct, frozen=True, kw_only=True):
+class AlternativePolicy(Struct, frozen=True, kw_only=True):
     """What is decided differently; None = as recorded."""
 
     policy: str | None = None
     placer: str | None = None
 
 
-class Recording(Struct, frozen=True, kw_only=True):
+class RecordedLog(Struct, frozen=True, kw_only=True):
     """A log, cut at a position: how things stood there, and what people and nodes did afterwards."""
 
     position: int
@@ -65,22 +65,22 @@ class Recording(Struct, frozen=True, kw_only=True):
     strays: tuple[WorkerExited, ...]
     """To be recorded first: workers that outlived their jobs."""
     arrivals: tuple[Arrival, ...]
-    happenings: tuple[Happening, ...]
-    rehearsal: Rehearsal
+    scheduled: tuple[ScheduledFact, ...]
+    rehearsal: JobReplay
     live: LiveCluster
 
     def trainings(self) -> tuple[Training, ...]:
         """Return the jobs that were live at the cut, anew for each simulation, which changes them."""
         specs = {job_id: job.spec for job_id, job in self.live.jobs(self.pool).items()}
-        return tuple(copied(training) for training in self.rehearsal.trainings(specs, self.at))
+        return tuple(copy_log(training) for training in self.rehearsal.trainings(specs, self.at))
 
 
-def copied(training: Training) -> Training:
+def copy_log(training: Training) -> Training:
     """Return a training that may be changed without changing this one."""
     return dataclasses.replace(training)
 
 
-async def record(store: EventStore, position: int, *, pool: str | None = None) -> Recording:
+async def record(store: EventStore, position: int, *, pool: str | None = None) -> RecordedLog:
     """Read a whole log for what-if simulations from `position` on.
 
     Args:
@@ -91,7 +91,7 @@ async def record(store: EventStore, position: int, *, pool: str | None = None) -
     Raises:
         InvalidInput: the pool is not in the log, or there are several and none is named.
     """
-    watch = Watch()
+    watch = EpochMeasurements()
     whole, live = LiveCluster(), LiveCluster()
     tail: list[Event] = []
 
@@ -105,10 +105,10 @@ async def record(store: EventStore, position: int, *, pool: str | None = None) -
     await catch_up(store, [whole], after=0, seen=see)
     pool = _pool_of(whole, pool)
     hindsight = Hindsight(watch.jobs, whole.settings(pool))
-    rehearsal = Rehearsal(hindsight.profile)
+    rehearsal = JobReplay(hindsight.profile)
     await catch_up(store, [], after=0, until=position, seen=rehearsal.apply)
     at = await _instant(store, position)
-    return Recording(
+    return RecordedLog(
         position=position,
         at=at,
         pool=pool,
@@ -120,28 +120,28 @@ async def record(store: EventStore, position: int, *, pool: str | None = None) -
             for job_id, workers in rehearsal.strays().items()
         ),
         arrivals=tuple(_arrivals(tail, pool, at, hindsight)),
-        happenings=tuple(_happenings(tail, pool, at)),
+        scheduled=tuple(_scheduled(tail, pool, at)),
         rehearsal=rehearsal,
         live=live,
     )
 
 
-async def what_if(recording: Recording, choice: Choice) -> Run:
+async def what_if(recording: RecordedLog, choice: AlternativePolicy) -> SimulationRun:
     """Simulate what would have happened from the cut on.
 
     Raises:
         InvalidInput: unknown policy or placer.
     """
-    differs = choice != Choice()
+    differs = choice != AlternativePolicy()
     facts: list[AnyFact] = [*recording.strays]
     if differs:
         facts.append(PolicyChanged(pool=recording.pool, policy=choice.policy, placer=choice.placer))
-    chosen = (_chosen(happening, choice) for happening in recording.happenings)
-    opening = Opening(
+    chosen = (_chosen(entry, choice) for entry in recording.scheduled)
+    opening = InitialState(
         log=recording.past,
         facts=tuple(facts),
         trainings=recording.trainings(),
-        happenings=tuple(happening for happening in chosen if happening is not None),
+        scheduled=tuple(entry for entry in chosen if entry is not None),
     )
     workload = Workload(
         name=f"from position {recording.position}",
@@ -150,24 +150,26 @@ async def what_if(recording: Recording, choice: Choice) -> Run:
         nodes=recording.nodes,
         begins_at=recording.at,
     )
-    simulation = Simulation(workload, Options(), policies=known_policy, placers=known_placer, opening=opening)
+    simulation = Simulation(workload, SimulationOptions(), policies=known_policy, placers=known_placer, initial=opening)
     return await simulation.run()
 
 
-async def compare_with(store: EventStore, position: int, choice: Choice, *, pool: str | None = None) -> Verdict:
+async def compare_with(
+    store: EventStore, position: int, choice: AlternativePolicy, *, pool: str | None = None
+) -> WhatIfComparison:
     """Compare a log with what would have happened from `position` on, under the recorded policy and under another.
 
     Raises:
         InvalidInput: see record and what_if.
     """
     recording = await record(store, position, pool=pool)
-    resimulated = await what_if(recording, Choice())
+    resimulated = await what_if(recording, AlternativePolicy())
     other = await what_if(recording, choice)
-    recorded = await _told(store)
+    recorded = await _fold(store)
     settings = (await _final(other.store)).settings(recording.pool)
     before = History()
     await catch_up(store, [before], after=0, until=position)
-    cut = Cut(
+    cut = Cutoff(
         position=position,
         at=recording.at,
         policy=settings.policy,
@@ -175,11 +177,13 @@ async def compare_with(store: EventStore, position: int, choice: Choice, *, pool
         ended={job.job_id for job in before.finished},
         submitted={*recorded.history.live, *(job.job_id for job in recorded.history.finished)},
     )
-    return judge(cut, recorded=recorded, resimulated=await _told(resimulated.store), what_if=await _told(other.store))
+    return compare_runs(
+        cut, recorded=recorded, resimulated=await _fold(resimulated.store), what_if=await _fold(other.store)
+    )
 
 
-async def _told(store: EventStore) -> Told:
-    told = Told(history=History(), timeline=Timeline())
+async def _fold(store: EventStore) -> FoldedRun:
+    told = FoldedRun(history=History(), timeline=Timeline())
     await catch_up(store, [told.history, told.timeline], after=0)
     return told
 
@@ -236,9 +240,9 @@ def _arrivals(tail: Sequence[Event], pool: str, at: float, hindsight: Hindsight)
     ]
 
 
-def _happenings(tail: Sequence[Event], pool: str, at: float) -> Sequence[Happening]:
+def _scheduled(tail: Sequence[Event], pool: str, at: float) -> Sequence[ScheduledFact]:
     return [
-        Happening(at=max(at, event.recorded_at), fact=event.data)
+        ScheduledFact(at=max(at, event.recorded_at), fact=event.data)
         for event in tail
         if isinstance(event.data, _INPUTS) and not isinstance(event.data, JobSubmitted) and _is_of(event.data, pool)
     ]
@@ -255,11 +259,11 @@ def _is_of(fact: AnyFact, pool: str) -> bool:
             return True
 
 
-def _chosen(happening: Happening, choice: Choice) -> Happening | None:
+def _chosen(entry: ScheduledFact, choice: AlternativePolicy) -> ScheduledFact | None:
     """Leave out of later changes of the policy what was chosen otherwise."""
-    fact = happening.fact
+    fact = entry.fact
     if not isinstance(fact, PolicyChanged):
-        return happening
+        return entry
     policy = None if choice.policy else fact.policy
     placer = None if choice.placer else fact.placer
-    return replace(happening, fact=replace(fact, policy=policy, placer=placer))
+    return replace(entry, fact=replace(fact, policy=policy, placer=placer))

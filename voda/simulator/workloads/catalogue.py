@@ -10,12 +10,12 @@ from msgspec import Struct
 
 from voda.domain.errors import InvalidInput
 from voda.domain.node import Node
-from voda.simulator.profile import Workload
+from voda.simulator.profiles.base import Workload
 from voda.simulator.workloads import philly, poisson, pollux, user_csv, voda_exp
 from voda.simulator.workloads.request import WorkloadOptions, WorkloadRequest
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class WorkloadFamily(Struct, frozen=True, kw_only=True):
     """One family of workloads."""
 
     load: Callable[[str, WorkloadRequest], Workload]
@@ -27,28 +27,28 @@ class Entry(Struct, frozen=True, kw_only=True):
     """Fields of `WorkloadOptions` that it heeds."""
 
 
-CATALOGUE: Mapping[str, Entry] = {
-    "voda-exp": Entry(
+CATALOGUE: Mapping[str, WorkloadFamily] = {
+    "voda-exp": WorkloadFamily(
         load=voda_exp.load,
         variants=("run_1",),
         about="24 jobs of four models as measured on 3 nodes of 4 GPUs (built in)",
     ),
-    "pollux": Entry(
+    "pollux": WorkloadFamily(
         load=pollux.load,
         variants=tuple(f"workload-{number}" for number in range(1, 9)),
         about="160 jobs of six applications in 8 hours, on 16 nodes of 4 GPUs (public data)",
     ),
-    "pollux-2x": Entry(
+    "pollux-2x": WorkloadFamily(
         load=pollux.load_double,
         variants=tuple(f"workload-{number}" for number in range(1, 9)),
         about="the same at double load: 320 jobs (public data)",
     ),
-    "philly": Entry(
+    "philly": WorkloadFamily(
         load=philly.load,
         about="82,247 jobs of Microsoft's cluster in 2017, or a window of them (public data)",
         options=frozenset({"begins", "ends", "jobs"}),
     ),
-    "poisson": Entry(
+    "poisson": WorkloadFamily(
         load=poisson.load,
         about="jobs drawn like Philly's, arriving at random (built in)",
         options=frozenset({"jobs", "rate_per_h", "load", "gpu_mix"}),
@@ -59,7 +59,7 @@ _SPELLED = {"begins": "from", "ends": "to", "rate_per_h": "rate"}
 """Options that users call by another name than the field's, which is a word of the language or lacks its unit."""
 
 
-def load(
+def load_workload(
     name: str,
     *,
     data: Path | None = None,
@@ -70,7 +70,7 @@ def load(
     """Return a workload by name; a name that ends in ".csv" is the user's own file.
 
     Args:
-        name: see `known`.
+        name: see `workload_names`.
         data: folder of the public data sets; None = VODA_DATA, ./data or ../shared/data.
         nodes: the cluster; None = the one the workload was meant for.
         seed: of whatever is drawn.
@@ -87,13 +87,13 @@ def load(
     entry = CATALOGUE.get(family)
     if entry is None or (variant not in entry.variants if entry.variants else slash):
         raise InvalidInput(
-            f"there is no workload {name[:60]!r}: expected {', '.join(known())} or a path to a .csv file"
+            f"there is no workload {name[:60]!r}: expected {', '.join(workload_names())} or a path to a .csv file"
         )
     _refuse_unheeded(name, entry, request.options)
     return entry.load(variant, request)
 
 
-def known() -> tuple[str, ...]:
+def workload_names() -> tuple[str, ...]:
     """Return every name, the variants of a family as one: "pollux/workload-1..8"."""
     return tuple(_spelled(family, entry.variants) for family, entry in CATALOGUE.items())
 
@@ -104,7 +104,7 @@ def _spelled(family: str, variants: Sequence[str]) -> str:
     return f"{family}/{variants[0]}" + (f"..{len(variants)}" if len(variants) > 1 else "")
 
 
-def _refuse_unheeded(name: str, entry: Entry, options: WorkloadOptions) -> None:
+def _refuse_unheeded(name: str, entry: WorkloadFamily, options: WorkloadOptions) -> None:
     defaults = WorkloadOptions()
     for field in WorkloadOptions.__struct_fields__:
         if field not in entry.options and getattr(options, field) != getattr(defaults, field):

@@ -17,16 +17,15 @@ from msgspec import Struct
 from voda.domain.errors import InvalidInput
 from voda.domain.rng import rng_at
 from voda.simulator.data import PHILLY, find_file, find_folder, intact
-from voda.simulator.profile import Arrival, Workload
-from voda.simulator.workloads.nodes import parse_nodes
-from voda.simulator.workloads.request import WorkloadOptions, WorkloadRequest
-from voda.simulator.workloads.synthetic import TracedJob, draw_scaling, drawn_jobs
+from voda.simulator.profiles.base import Arrival, Workload
+from voda.simulator.workloads.request import WorkloadOptions, WorkloadRequest, parse_nodes
+from voda.simulator.workloads.synthetic import TracedJob, draw_scaling, synthetic_jobs
 
 DEFAULT_NODES = "128x8"
 """The trace keeps 374 GPUs busy on average, and 1,243 at its peak."""
 
 
-class Row(Struct, frozen=True, order=True):
+class TraceRow(Struct, frozen=True, order=True):
     """One row of the trace; rows sort by submission."""
 
     submitted_at: float
@@ -46,7 +45,7 @@ def load(variant: str, request: WorkloadRequest) -> Workload:
     """
     trace = read_trace(find_folder(PHILLY, request.data))
     begins_at, ends_at = _window(trace, request.options)
-    drawn = drawn_jobs(nodes := request.nodes or parse_nodes(DEFAULT_NODES))
+    drawn = synthetic_jobs(nodes := request.nodes or parse_nodes(DEFAULT_NODES))
     rng = rng_at(request.seed, "philly")
     arrivals: list[Arrival] = []
     for number, row in enumerate(trace, start=1):
@@ -58,7 +57,7 @@ def load(variant: str, request: WorkloadRequest) -> Workload:
     return Workload(name="philly", source=PHILLY.origin, arrivals=tuple(arrivals), nodes=nodes, begins_at=begins_at)
 
 
-def read_trace(folder: Path) -> Sequence[Row]:
+def read_trace(folder: Path) -> Sequence[TraceRow]:
     """Return the trace by submission time, then as in the file."""
     path = find_file(folder, PHILLY.marker)
     assert path is not None, "find_folder returns only folders that have it"
@@ -85,7 +84,7 @@ def instant_of(text: str) -> float:
     return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp()
 
 
-def _window(trace: Sequence[Row], options: WorkloadOptions) -> tuple[float, float]:
+def _window(trace: Sequence[TraceRow], options: WorkloadOptions) -> tuple[float, float]:
     first, last = trace[0].submitted_at, trace[-1].submitted_at
     begins_at = instant_of(options.begins) if options.begins else first
     ends_at = instant_of(options.ends) if options.ends else math.inf
@@ -99,15 +98,15 @@ def _window(trace: Sequence[Row], options: WorkloadOptions) -> tuple[float, floa
     return begins_at, ends_at
 
 
-def _row(line: int, row: dict[str, str]) -> Row:
+def _row(line: int, row: dict[str, str]) -> TraceRow:
     submitted_at = datetime.fromisoformat(row["timestamp"]).replace(tzinfo=UTC).timestamp()
     duration_s, gpus = float(row["duration"]), int(row["num_gpus"])
     if not (0.0 < duration_s < math.inf and gpus >= 1):
         raise ValueError(f"line {line}: {duration_s} s on {gpus} GPUs")
-    return Row(submitted_at, line, duration_s, gpus, row["cluster"])
+    return TraceRow(submitted_at, line, duration_s, gpus, row["cluster"])
 
 
-def _traced(row: Row, number: int, begins_at: float) -> TracedJob:
+def _traced(row: TraceRow, number: int, begins_at: float) -> TracedJob:
     return TracedJob(
         job_id=f"philly-{number:05}",
         queue=row.cluster,

@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from voda.domain.errors import InvalidInput
 from voda.domain.node import Node
 from voda.domain.rng import rng_at
-from voda.simulator.profile import Arrival, Workload
-from voda.simulator.workloads.nodes import parse_nodes, total_gpus
-from voda.simulator.workloads.request import WorkloadRequest
-from voda.simulator.workloads.synthetic import TracedJob, draw_scaling, drawn_jobs
+from voda.simulator.profiles.base import Arrival, Workload
+from voda.simulator.workloads.request import WorkloadRequest, parse_nodes, total_gpus
+from voda.simulator.workloads.synthetic import TracedJob, draw_scaling, synthetic_jobs
 
 GPU_MIX: Mapping[int, float] = {1: 76_627, 2: 1_818, 4: 1_870, 8: 1_650, 16: 206, 32: 67, 64: 6, 128: 3}
 """GPUs asked for -> jobs of the trace; its few 12s and 24s count as 8 and 16."""
@@ -69,7 +68,7 @@ def draw_duration_s(rng: random.Random, gpus: int) -> float:
 def _arrivals(request: WorkloadRequest, nodes: tuple[Node, ...]) -> Iterator[Arrival]:
     mix = _mix(request)
     rate_per_s = _rate_per_s(request, mix, total_gpus(nodes))
-    gaps, jobs, drawn = rng_at(request.seed, "gaps"), rng_at(request.seed, "jobs"), drawn_jobs(nodes)
+    gaps, jobs, drawn = rng_at(request.seed, "gaps"), rng_at(request.seed, "jobs"), synthetic_jobs(nodes)
     submitted_s = 0.0
     for number in itertools.count(1):
         gpus = jobs.choices(list(mix), list(mix.values()))[0]

@@ -11,11 +11,10 @@ from msgspec import Struct
 from voda.domain.errors import InvalidInput
 from voda.domain.job import JobSpec
 from voda.simulator.data import POLLUX, find_folder, intact
-from voda.simulator.profile import Arrival, Workload
+from voda.simulator.profiles.base import Arrival, Workload
 from voda.simulator.profiles.pollux import Application, PolluxProfile, load_application
 from voda.simulator.profiles.step_times import read_rows
-from voda.simulator.workloads.nodes import parse_nodes, total_gpus
-from voda.simulator.workloads.request import WorkloadRequest
+from voda.simulator.workloads.request import WorkloadRequest, parse_nodes, total_gpus
 
 
 class TunedJob(Struct, frozen=True, kw_only=True):

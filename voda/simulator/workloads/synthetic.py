@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
-from voda.simulator.profile import Arrival, Costs
+from voda.simulator.profiles.base import Arrival, Costs
 from voda.simulator.profiles.speedup import SpeedupProfile, speedup_law
-from voda.simulator.workloads.nodes import total_gpus
+from voda.simulator.workloads.request import total_gpus
 
 EFFICIENCY = (0.6, 0.95)
 """T(n)/n at the size asked for (at 2, where 1 was asked for)."""
@@ -33,7 +33,7 @@ class TracedJob(Struct, frozen=True, kw_only=True):
     gpus: int
 
 
-class Scaling(Struct, frozen=True):
+class SpeedupParameters(Struct, frozen=True):
     """How a job scales: a and b of `speedup_law`, and the penalty for spanning nodes."""
 
     a: float
@@ -41,7 +41,7 @@ class Scaling(Struct, frozen=True):
     span_penalty: float
 
 
-def draw_scaling(rng: random.Random, gpus: int) -> Scaling:
+def draw_scaling(rng: random.Random, gpus: int) -> SpeedupParameters:
     """Draw how a job scales that was asked to run on so many GPUs.
 
     Whoever asked for a size is taken to lose between 5 % and 40 % at it; what is lost is split at random between the
@@ -51,17 +51,17 @@ def draw_scaling(rng: random.Random, gpus: int) -> Scaling:
     lost = 1.0 / rng.uniform(*EFFICIENCY) - 1.0
     serial = rng.random()
     a, b = serial * lost / (size - 1), (1.0 - serial) * lost / (size * (size - 1))
-    return Scaling(a, b, rng.uniform(*SPAN_PENALTY))
+    return SpeedupParameters(a, b, rng.uniform(*SPAN_PENALTY))
 
 
-class DrawnJobs(Struct, frozen=True):
+class SyntheticJobs(Struct, frozen=True):
     """Turns traced jobs into arrivals at one cluster."""
 
     cluster_gpus: int
     node_gpus: int
     """Of the largest node."""
 
-    def arrival(self, job: TracedJob, scaling: Scaling) -> Arrival:
+    def arrival(self, job: TracedJob, scaling: SpeedupParameters) -> Arrival:
         """Return the job, elastic from 1 to twice what it asked for, or the whole cluster if that is less."""
         profile = self._profile(job, scaling)
         spec = JobSpec(
@@ -74,7 +74,7 @@ class DrawnJobs(Struct, frozen=True):
         )
         return Arrival(spec=spec, submitted_s=job.submitted_s, profile=profile)
 
-    def _profile(self, job: TracedJob, scaling: Scaling) -> SpeedupProfile:
+    def _profile(self, job: TracedJob, scaling: SpeedupParameters) -> SpeedupProfile:
         speedup = speedup_law(scaling.a, scaling.b, 2 * job.gpus)
         # A job larger than a node spanned nodes when its run time was measured.
         penalty = 1.0 + scaling.span_penalty if job.gpus > self.node_gpus else 1.0
@@ -87,6 +87,6 @@ class DrawnJobs(Struct, frozen=True):
         )
 
 
-def drawn_jobs(nodes: tuple[Node, ...]) -> DrawnJobs:
+def synthetic_jobs(nodes: tuple[Node, ...]) -> SyntheticJobs:
     """Return what turns traced jobs into arrivals at these nodes."""
-    return DrawnJobs(total_gpus(nodes), max(node.gpus for node in nodes))
+    return SyntheticJobs(total_gpus(nodes), max(node.gpus for node in nodes))

@@ -11,10 +11,9 @@ from pathlib import Path
 from voda.domain.errors import InvalidInput
 from voda.domain.job import MOST_REPLICAS, JobSpec, validated
 from voda.domain.node import Node
-from voda.simulator.profile import Arrival, Costs, Workload
+from voda.simulator.profiles.base import Arrival, Costs, Workload
 from voda.simulator.profiles.speedup import SpeedupProfile, speedup_law
-from voda.simulator.workloads.nodes import parse_nodes
-from voda.simulator.workloads.request import WorkloadOptions, WorkloadRequest
+from voda.simulator.workloads.request import WorkloadOptions, WorkloadRequest, parse_nodes
 
 DEFAULT_NODES = "4x4"
 REQUIRED = ("name", "submitted_s", "epochs")
@@ -61,7 +60,7 @@ def load(name: str, request: WorkloadRequest) -> Workload:
     return Workload(name=Path(name).stem, source=name, arrivals=tuple(arrivals), nodes=nodes)
 
 
-class Row:
+class CsvRow:
     """One line of the file, and how to complain about it."""
 
     def __init__(self, path: Path, line: int, cells: Mapping[str, str]) -> None:
@@ -102,7 +101,7 @@ class Row:
         return value
 
 
-def read_rows(path: Path) -> Iterator[Row]:
+def read_rows(path: Path) -> Iterator[CsvRow]:
     """Yield the rows below the header, empty lines left out.
 
     Raises:
@@ -123,10 +122,10 @@ def read_rows(path: Path) -> Iterator[Row]:
         raise InvalidInput(f"{path}, line {lines.line_num}: is no CSV: {error}") from error
 
 
-def _row(path: Path, line: int, columns: Sequence[str], cells: Sequence[str]) -> Row:
+def _row(path: Path, line: int, columns: Sequence[str], cells: Sequence[str]) -> CsvRow:
     if len(cells) != len(columns):
         raise InvalidInput(f"{path}, line {line}: {len(cells)} cells, expected {len(columns)} as in the header")
-    return Row(path, line, dict(zip(columns, cells, strict=True)))
+    return CsvRow(path, line, dict(zip(columns, cells, strict=True)))
 
 
 def _checked_columns(path: Path, header: Sequence[str]) -> Sequence[str]:
@@ -141,7 +140,7 @@ def _checked_columns(path: Path, header: Sequence[str]) -> Sequence[str]:
     return columns
 
 
-def _arrival(row: Row, nodes: tuple[Node, ...]) -> Arrival:
+def _arrival(row: CsvRow, nodes: tuple[Node, ...]) -> Arrival:
     spec = _spec(row)
     room = sum(node.gpus // spec.gpus_per_replica for node in nodes)
     if spec.min_replicas > room:
@@ -155,7 +154,7 @@ def _arrival(row: Row, nodes: tuple[Node, ...]) -> Arrival:
     )
 
 
-def _spec(row: Row) -> JobSpec:
+def _spec(row: CsvRow) -> JobSpec:
     least = row.whole("min", 1, least=1, most=MOST_REPLICAS)
     requested = row.whole("requested", least, least=least, most=MOST_REPLICAS)
     spec = JobSpec(
@@ -174,7 +173,7 @@ def _spec(row: Row) -> JobSpec:
         raise row.refused("name", str(error)) from error
 
 
-def _profile(row: Row, spec: JobSpec) -> SpeedupProfile:
+def _profile(row: CsvRow, spec: JobSpec) -> SpeedupProfile:
     restart_s = row.number("restart_s", 30.0, least=0.0, most=LONGEST_S)
     return SpeedupProfile(
         epochs=spec.epochs,
@@ -185,7 +184,7 @@ def _profile(row: Row, spec: JobSpec) -> SpeedupProfile:
     )
 
 
-def _work_s(row: Row, epochs: int) -> float:
+def _work_s(row: CsvRow, epochs: int) -> float:
     if bool(row.text("epoch_s")) == bool(row.text("work_s")):
         raise row.refused("epoch_s", "give either epoch_s (one epoch) or work_s (all of them), on one replica")
     if row.text("work_s"):
@@ -193,7 +192,7 @@ def _work_s(row: Row, epochs: int) -> float:
     return epochs * row.number("epoch_s", None, least=1e-3, most=LONGEST_S)
 
 
-def _speedup(row: Row, most: int) -> Sequence[float]:
+def _speedup(row: CsvRow, most: int) -> Sequence[float]:
     listed = row.text("speedup").split()
     if not listed:
         a, b = (row.number(column, 0.0, least=0.0, most=100.0) for column in "ab")

@@ -11,15 +11,14 @@ import msgspec
 from msgspec import Struct
 
 from voda.domain.job import JobSpec
-from voda.simulator.profile import Arrival, Costs, Workload
+from voda.simulator.profiles.base import Arrival, Costs, Workload
 from voda.simulator.profiles.speedup import SpeedupProfile
-from voda.simulator.workloads.nodes import parse_nodes
-from voda.simulator.workloads.request import WorkloadRequest
+from voda.simulator.workloads.request import WorkloadRequest, parse_nodes
 
 _FILE = Path(__file__).parent / "voda-exp-run-1.json"
 
 
-class Bounds(Struct, frozen=True):
+class ReplicaBounds(Struct, frozen=True):
     """Replicas of every job."""
 
     requested: int
@@ -27,7 +26,7 @@ class Bounds(Struct, frozen=True):
     max: int
 
 
-class Model(Struct, frozen=True):
+class TrainedModel(Struct, frozen=True):
     """A neural network, as measured."""
 
     epochs: int
@@ -41,9 +40,9 @@ class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
     source: str
     begins_at: datetime
     nodes: str
-    bounds: Bounds
+    bounds: ReplicaBounds
     costs: Costs
-    models: Mapping[str, Model]
+    models: Mapping[str, TrainedModel]
     arrivals: tuple[tuple[float, str], ...]
 
 
@@ -76,7 +75,7 @@ def load(variant: str, request: WorkloadRequest) -> Workload:
     )
 
 
-def _spec(job_id: str, bounds: Bounds, epochs: int) -> JobSpec:
+def _spec(job_id: str, bounds: ReplicaBounds, epochs: int) -> JobSpec:
     return JobSpec(
         job_id=job_id,
         name=job_id,

@@ -8,7 +8,6 @@ from msgspec.structs import astuple
 
 from voda.app.kubernetes.options import KubernetesOptions
 from voda.app.kubernetes.settings_file import checked, read_options
-from voda.app.kubernetes.settings_mappings import terms
 from voda.domain.errors import InvalidInput
 
 
@@ -62,7 +61,7 @@ pools:
     ],
 )
 def test_spans_that_are_left_out_suit_the_election(tmp_path: Path, text: str, spans: tuple[float, ...]) -> None:
-    assert astuple(terms(reading(tmp_path, text).leader)) == spans
+    assert astuple(reading(tmp_path, text).leader.timings()) == spans
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from voda.simulator.profiles.pollux import (
     load_application,
     split,
 )
-from voda.simulator.profiles.step_times import StepTimes, canonical, load_step_times
+from voda.simulator.profiles.step_times import StepTimes, balanced, load_step_times
 
 LIMITS = {
     "bert": BatchLimits(initial=12, largest=384, local_smallest=4, local_largest=12),
@@ -67,9 +67,9 @@ def test_split_at_any_size_within_bounds_stays_within_what_was_measured(name: st
 
 
 def test_canonical_placement_is_the_smallest_rotation_and_not_sorted() -> None:
-    assert canonical((3, 2, 1)) == "132"
-    assert canonical((4, 2)) == "24"
-    assert canonical((1,)) == "1"
+    assert balanced((3, 2, 1)) == "132"
+    assert balanced((4, 2)) == "24"
+    assert balanced((1,)) == "1"
 
 
 def test_step_time_when_the_placement_was_not_measured_is_refused() -> None:

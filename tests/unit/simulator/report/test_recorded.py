@@ -6,7 +6,7 @@ from tests.builders import Log, a_node, a_spec
 from voda.events.types import JobCompleted, JobSubmitted, NodeJoined, WorkerExited, WorkerStarted
 from voda.projections.history import History
 from voda.projections.timeline import Timeline
-from voda.simulator.report.timeline_page import recorded, recorded_page
+from voda.simulator.report.timeline_page import recorded_run, timeline_page
 
 
 class Words(HTMLParser):
@@ -30,7 +30,9 @@ def page_of(log: Log) -> Words:
     for event in log.events:
         history.apply(event)
         timeline.apply(event)
-    return Words(recorded_page(recorded(history, timeline, policy="fifo", placer="steady", source="my/<script>.db")))
+    return Words(
+        timeline_page(recorded_run(history, timeline, policy="fifo", placer="steady", source="my/<script>.db"))
+    )
 
 
 def a_log() -> Log:

@@ -14,9 +14,9 @@ from voda.events.types import JobCompleted, JobSubmitted, NodeJoined, WorkerExit
 from voda.projections.history import History
 from voda.projections.timeline import Timeline
 from voda.simulator.metrics import Execution, RunResult, measure
-from voda.simulator.report.files import results_json, write_report
+from voda.simulator.report.comparison_page import results_json, write_report
+from voda.simulator.report.comparison_table import comparison_table
 from voda.simulator.report.run_summary import RunOutcome
-from voda.simulator.report.table import comparison
 
 HOSTILE = "<script>alert('job')</script>&\"x"
 COLUMNS = [
@@ -54,7 +54,7 @@ def a_run(
 def printed(runs: list[RunOutcome], width: int) -> list[str]:
     console = Console(width=width, force_terminal=False)
     with console.capture() as capture:
-        console.print(comparison(runs, width))
+        console.print(comparison_table(runs, width))
     return capture.get().splitlines()
 
 

@@ -27,14 +27,14 @@ from voda.placement.registry import placer
 from voda.policies.registry import policy
 from voda.projections.live import Live
 from voda.simulator.engine import Simulation
-from voda.simulator.profile import Arrival, Costs, Workload
+from voda.simulator.profiles.base import Arrival, Costs, Workload
 from voda.simulator.profiles.speedup import SpeedupProfile
-from voda.simulator.run import Options
-from voda.simulator.whatif.forecast import Budget, Forecast, forecast
+from voda.simulator.run import SimulationOptions
+from voda.simulator.whatif.forecast import ExpectedTimes, ForecastBudget, forecast
 
 POLICIES = ("fifo", "elastic-fifo", "srjf", "elastic-srjf", "tiresias", "elastic-tiresias", "ffdl", "afs-l")
 COST_S = 20.0
-MANY = Budget(events=1_000_000, wall_s=600.0)
+MANY = ForecastBudget(events=1_000_000, wall_s=600.0)
 
 
 @cache
@@ -58,7 +58,7 @@ def a_workload(*, epochs: int, jobs: int = 16) -> Workload:
 
 def simulation(workload: Workload, name: str) -> Simulation:
     settings = Settings(policy=name, ratelimit_s=30.0, resize_cost_s=COST_S)
-    return Simulation(workload, Options(settings=settings), policies=policy, placers=placer)
+    return Simulation(workload, SimulationOptions(settings=settings), policies=policy, placers=placer)
 
 
 def what_happens(workload: Workload, name: str, since: float) -> Mapping[str, tuple[float, float]]:
@@ -140,7 +140,7 @@ def a_log(policy_name: str = "elastic-fifo") -> Log:
     return log
 
 
-def told(log: Log, now: float, budget: Budget = MANY) -> Mapping[str, Forecast]:
+def told(log: Log, now: float, budget: ForecastBudget = MANY) -> Mapping[str, ExpectedTimes]:
     live = Live()
     for event in log.events:
         live.apply(event)
@@ -160,7 +160,7 @@ def test_forecast_by_hand_when_a_job_has_measured_its_epochs() -> None:
 
 def test_forecast_when_the_length_is_unknown_promises_nothing_to_who_waits_for_it() -> None:
     expected = told(a_log(), 50)
-    assert expected == {"a": Forecast(), "b": Forecast(position=1)}
+    assert expected == {"a": ExpectedTimes(), "b": ExpectedTimes(position=1)}
 
 
 def test_forecast_when_a_job_is_canceled_tells_the_start_of_the_next() -> None:
@@ -176,15 +176,15 @@ def test_forecast_when_the_budget_is_spent_still_tells_positions() -> None:
     log = a_log()
     log.add(JobProgressed(job_id="a", epochs_done=1, workers=2, epoch_s=100.0), at=112)
     log.add(JobSubmitted(spec=a_spec("c", min_replicas=2, max_replicas=2)), at=113)
-    expected = told(log, 150, Budget(events=0, wall_s=600.0))
-    assert expected == {"a": Forecast(), "b": Forecast(position=1), "c": Forecast(position=2)}
+    expected = told(log, 150, ForecastBudget(events=0, wall_s=600.0))
+    assert expected == {"a": ExpectedTimes(), "b": ExpectedTimes(position=1), "c": ExpectedTimes(position=2)}
 
 
 def test_forecast_without_nodes_or_jobs_is_made_all_the_same() -> None:
     log = Log()
     assert told(log, 0) == {}
     log.add(JobSubmitted(spec=a_spec("a")), at=0)
-    assert told(log, 5) == {"a": Forecast(position=1)}
+    assert told(log, 5) == {"a": ExpectedTimes(position=1)}
 
 
 def test_forecast_when_endless_jobs_take_turns_comes_to_an_end() -> None:

@@ -15,15 +15,15 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.simulator.profile import Costs
+from voda.simulator.profiles.base import Costs
 from voda.simulator.profiles.speedup import SpeedupProfile, speedup_law
 from voda.simulator.whatif.hindsight import Hindsight, HindsightProfile
-from voda.simulator.whatif.job_replay import Rehearsal
-from voda.simulator.whatif.measured_epochs import Watch
+from voda.simulator.whatif.job_replay import JobReplay
+from voda.simulator.whatif.measured_epochs import EpochMeasurements
 
 
 def profile_of(log: Log, job_id: str = "a") -> HindsightProfile:
-    watch = Watch()
+    watch = EpochMeasurements()
     for event in log.events:
         watch.apply(event)
     return Hindsight(watch.jobs, Settings(resize_cost_s=99.0, span_penalty=0.5)).profile(job_id)
@@ -138,7 +138,7 @@ TRUTH = SpeedupProfile(
 
 def rehearsed(log: Log, now: float) -> tuple[int, float]:
     """Return (epochs finished, fraction of the next one) of job a."""
-    rehearsal = Rehearsal(lambda _: TRUTH)
+    rehearsal = JobReplay(lambda _: TRUTH)
     for event in log.events:
         rehearsal.apply(event)
     (training,) = rehearsal.trainings({"a": a_spec("a", max_replicas=4)}, now)
@@ -166,7 +166,7 @@ def test_workers_that_outlived_their_job_are_strays() -> None:
     log = a_log()
     log.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1"}), at=0)
     log.add(JobCompleted(job_id="a"), at=50)
-    rehearsal = Rehearsal(lambda _: TRUTH)
+    rehearsal = JobReplay(lambda _: TRUTH)
     for event in log.events:
         rehearsal.apply(event)
     assert rehearsal.strays() == {"a": (0, 1)}

@@ -9,26 +9,25 @@ from tests.public_data import folder_or_skip
 from voda.domain.errors import InvalidInput
 from voda.domain.job import validated
 from voda.simulator.data import PHILLY, POLLUX
-from voda.simulator.profile import Workload
-from voda.simulator.workloads.catalogue import known, load
-from voda.simulator.workloads.nodes import parse_nodes, total_gpus
-from voda.simulator.workloads.request import WorkloadOptions
+from voda.simulator.profiles.base import Workload
+from voda.simulator.workloads.catalogue import load_workload, workload_names
+from voda.simulator.workloads.request import WorkloadOptions, parse_nodes, total_gpus
 
 
 def _philly() -> Workload:
     folder_or_skip(PHILLY)
-    return load("philly", options=WorkloadOptions(begins="2017-11-01", jobs=300))
+    return load_workload("philly", options=WorkloadOptions(begins="2017-11-01", jobs=300))
 
 
 def _pollux(name: str) -> Workload:
     folder_or_skip(POLLUX)
-    return load(name)
+    return load_workload(name)
 
 
 WORKLOADS: dict[str, Callable[[], Workload]] = {
-    "voda-exp/run_1": lambda: load("voda-exp/run_1"),
-    "poisson": lambda: load("poisson"),
-    "poisson on one node": lambda: load("poisson", nodes=parse_nodes("1x2")),
+    "voda-exp/run_1": lambda: load_workload("voda-exp/run_1"),
+    "poisson": lambda: load_workload("poisson"),
+    "poisson on one node": lambda: load_workload("poisson", nodes=parse_nodes("1x2")),
     "philly": _philly,
     "pollux/workload-6": lambda: _pollux("pollux/workload-6"),
     "pollux-2x/workload-1": lambda: _pollux("pollux-2x/workload-1"),
@@ -72,12 +71,12 @@ def test_every_workload_when_loaded_twice_is_the_same(name: str) -> None:
 )
 def test_workload_of_an_unknown_name_is_refused_with_the_known_ones(name: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        load(name)
-    assert all(one in str(refused.value) for one in known())
+        load_workload(name)
+    assert all(one in str(refused.value) for one in workload_names())
 
 
 def test_workload_with_an_option_it_does_not_heed_is_refused() -> None:
     with pytest.raises(InvalidInput, match="voda-exp/run_1 has no option jobs: it has none"):
-        load("voda-exp/run_1", options=WorkloadOptions(jobs=3))
+        load_workload("voda-exp/run_1", options=WorkloadOptions(jobs=3))
     with pytest.raises(InvalidInput, match=r"poisson has no option from: .* rate$"):
-        load("poisson", options=WorkloadOptions(begins="2017-10-01"))
+        load_workload("poisson", options=WorkloadOptions(begins="2017-10-01"))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voda.domain.errors import InvalidInput
-from voda.simulator.workloads.nodes import parse_nodes, total_gpus
+from voda.simulator.workloads.request import parse_nodes, total_gpus
 
 
 def test_nodes_when_mixed_are_numbered_through() -> None:

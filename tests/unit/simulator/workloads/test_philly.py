@@ -8,11 +8,10 @@ import pytest
 from tests.public_data import folder_or_skip
 from voda.domain.errors import InvalidInput
 from voda.simulator.data import PHILLY
-from voda.simulator.profile import Workload
+from voda.simulator.profiles.base import Workload
 from voda.simulator.profiles.speedup import SpeedupProfile
-from voda.simulator.workloads.catalogue import load
-from voda.simulator.workloads.nodes import parse_nodes
-from voda.simulator.workloads.request import WorkloadOptions
+from voda.simulator.workloads.catalogue import load_workload
+from voda.simulator.workloads.request import WorkloadOptions, parse_nodes
 
 TRACE = """timestamp,duration,num_gpus,gpu_time,cluster
 2017-10-02 00:00:00,1000.0,16,16000.0,aa
@@ -34,7 +33,7 @@ def _profiles(workload: Workload) -> dict[str, SpeedupProfile]:
 
 
 def test_trace_when_loaded_is_sorted_by_submission_and_bounded_by_what_was_asked_for(data: Path) -> None:
-    workload = load("philly", data=data)
+    workload = load_workload("philly", data=data)
     assert [(a.spec.job_id, a.submitted_s) for a in workload.arrivals] == [
         ("philly-00001", 0.0),
         ("philly-00002", 64800.0),
@@ -46,26 +45,30 @@ def test_trace_when_loaded_is_sorted_by_submission_and_bounded_by_what_was_asked
 
 
 def test_job_on_the_size_it_asked_for_takes_as_long_as_in_the_trace(data: Path) -> None:
-    profiles = _profiles(load("philly", data=data))
+    profiles = _profiles(load_workload("philly", data=data))
     assert profiles["philly-00002"].epoch_s(0, (8, 8)) * 2 == pytest.approx(1000.0)
     assert profiles["philly-00003"].epoch_s(0, (4,)) * 10 == pytest.approx(90000.0)
 
 
 def test_job_in_a_window_is_the_same_as_in_the_whole_trace(data: Path) -> None:
-    whole = _profiles(load("philly", data=data))
-    window = load("philly", data=data, options=WorkloadOptions(begins="2017-10-02", ends="2017-10-03"))
+    whole = _profiles(load_workload("philly", data=data))
+    window = load_workload("philly", data=data, options=WorkloadOptions(begins="2017-10-02", ends="2017-10-03"))
     assert _profiles(window) == {"philly-00002": whole["philly-00002"]}
     assert window.arrivals[0].submitted_s == 0.0
-    assert _profiles(load("philly", data=data, options=WorkloadOptions(jobs=1))).keys() == {"philly-00001"}
+    assert _profiles(load_workload("philly", data=data, options=WorkloadOptions(jobs=1))).keys() == {"philly-00001"}
 
 
 def test_speedups_depend_on_the_seed_and_on_nothing_else(data: Path) -> None:
-    assert _profiles(load("philly", data=data, seed=1)) == _profiles(load("philly", data=data, seed=1))
-    assert _profiles(load("philly", data=data, seed=1)) != _profiles(load("philly", data=data, seed=2))
+    assert _profiles(load_workload("philly", data=data, seed=1)) == _profiles(
+        load_workload("philly", data=data, seed=1)
+    )
+    assert _profiles(load_workload("philly", data=data, seed=1)) != _profiles(
+        load_workload("philly", data=data, seed=2)
+    )
 
 
 def test_job_larger_than_the_cluster_asks_for_the_whole_of_it(data: Path) -> None:
-    workload = load("philly", data=data, nodes=parse_nodes("1x8"))
+    workload = load_workload("philly", data=data, nodes=parse_nodes("1x8"))
     assert [(a.spec.requested, a.spec.max_replicas) for a in workload.arrivals] == [(1, 2), (8, 8), (4, 8)]
 
 
@@ -80,7 +83,7 @@ def test_job_larger_than_the_cluster_asks_for_the_whole_of_it(data: Path) -> Non
 )
 def test_window_when_it_is_none_is_refused(data: Path, options: WorkloadOptions, reason: str) -> None:
     with pytest.raises(InvalidInput, match=reason):
-        load("philly", data=data, options=options)
+        load_workload("philly", data=data, options=options)
 
 
 @pytest.mark.parametrize(
@@ -99,10 +102,10 @@ def test_window_when_it_is_none_is_refused(data: Path, options: WorkloadOptions,
 def test_trace_when_damaged_is_refused(data: Path, damaged: bytes) -> None:
     (data / "adaptdl-osdi21/traces/philly.csv.gz").write_bytes(damaged)
     with pytest.raises(InvalidInput, match="damaged"):
-        load("philly", data=data)
+        load_workload("philly", data=data)
 
 
 def test_real_trace_has_82247_jobs() -> None:
-    workload = load("philly", data=folder_or_skip(PHILLY).parent)
+    workload = load_workload("philly", data=folder_or_skip(PHILLY).parent)
     assert len(workload.arrivals) == 82_247
     assert sum(a.spec.requested == 1 for a in workload.arrivals) / 82_247 == pytest.approx(0.932, abs=0.001)

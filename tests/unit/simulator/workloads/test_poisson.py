@@ -6,12 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voda.domain.errors import InvalidInput
-from voda.simulator.profile import Workload
+from voda.simulator.profiles.base import Workload
 from voda.simulator.profiles.speedup import SpeedupProfile
-from voda.simulator.workloads.catalogue import load
-from voda.simulator.workloads.nodes import parse_nodes
+from voda.simulator.workloads.catalogue import load_workload
 from voda.simulator.workloads.poisson import GPU_MIX, mean_gpu_s
-from voda.simulator.workloads.request import WorkloadOptions
+from voda.simulator.workloads.request import WorkloadOptions, parse_nodes
 from voda.simulator.workloads.synthetic import EFFICIENCY, SPAN_PENALTY
 
 BIG = parse_nodes("128x8")
@@ -29,7 +28,7 @@ def _durations_s(workload: Workload) -> list[float]:
 
 
 def test_run_times_and_sizes_follow_the_published_quantiles() -> None:
-    workload = load("poisson", nodes=BIG, options=WorkloadOptions(jobs=20_000))
+    workload = load_workload("poisson", nodes=BIG, options=WorkloadOptions(jobs=20_000))
     published = {0.25: 115.0, 0.5: 1_144.0, 0.75: 2_932.0, 0.95: 43_648.0, 0.99: 254_884.0}
     drawn = np.quantile(_durations_s(workload), list(published))
     np.testing.assert_allclose(drawn, list(published.values()), rtol=0.15)
@@ -37,18 +36,18 @@ def test_run_times_and_sizes_follow_the_published_quantiles() -> None:
 
 
 def test_jobs_arrive_at_the_rate_asked_for() -> None:
-    workload = load("poisson", options=WorkloadOptions(jobs=5_000, rate_per_h=60.0))
+    workload = load_workload("poisson", options=WorkloadOptions(jobs=5_000, rate_per_h=60.0))
     assert workload.arrivals[-1].submitted_s / 4_999 == pytest.approx(60.0, rel=0.05)
 
 
 def test_jobs_without_a_rate_arrive_so_that_the_cluster_is_loaded_as_asked_for() -> None:
-    workload = load("poisson", nodes=BIG, options=WorkloadOptions(jobs=5_000, load=0.5))
+    workload = load_workload("poisson", nodes=BIG, options=WorkloadOptions(jobs=5_000, load=0.5))
     gap_s = workload.arrivals[-1].submitted_s / 4_999
     assert mean_gpu_s(GPU_MIX) / gap_s == pytest.approx(0.5 * 1_024, rel=0.05)
 
 
 def test_sizes_follow_the_mix_asked_for() -> None:
-    workload = load("poisson", options=WorkloadOptions(gpu_mix={2: 3.0, 4: 1.0}, jobs=2_000))
+    workload = load_workload("poisson", options=WorkloadOptions(gpu_mix={2: 3.0, 4: 1.0}, jobs=2_000))
     assert {a.spec.requested for a in workload.arrivals} == {2, 4}
     assert np.mean([a.spec.requested == 2 for a in workload.arrivals]) == pytest.approx(0.75, abs=0.05)
 
@@ -58,13 +57,13 @@ def test_sizes_follow_the_mix_asked_for() -> None:
 def test_job_number_i_is_the_same_however_many_are_drawn_and_however_fast_they_come(
     seed: int, few: int, more: int, rate: float
 ) -> None:
-    some = load("poisson", seed=seed, options=WorkloadOptions(jobs=few))
-    all_of_them = load("poisson", seed=seed, options=WorkloadOptions(jobs=more, rate_per_h=rate))
+    some = load_workload("poisson", seed=seed, options=WorkloadOptions(jobs=few))
+    all_of_them = load_workload("poisson", seed=seed, options=WorkloadOptions(jobs=more, rate_per_h=rate))
     assert [a.profile for a in some.arrivals] == [a.profile for a in all_of_them.arrivals[:few]]
 
 
 def test_speedups_stay_within_the_documented_ranges() -> None:
-    for arrival in load("poisson", nodes=BIG, options=WorkloadOptions(jobs=2_000)).arrivals:
+    for arrival in load_workload("poisson", nodes=BIG, options=WorkloadOptions(jobs=2_000)).arrivals:
         profile = arrival.profile
         assert isinstance(profile, SpeedupProfile)
         size = max(2, arrival.spec.requested)
@@ -88,4 +87,4 @@ def test_speedups_stay_within_the_documented_ranges() -> None:
 )
 def test_option_out_of_range_is_refused(options: WorkloadOptions, reason: str) -> None:
     with pytest.raises(InvalidInput, match=reason):
-        load("poisson", options=options)
+        load_workload("poisson", options=options)

@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voda.domain.errors import InvalidInput
-from voda.simulator.profile import Costs, Workload
+from voda.simulator.profiles.base import Costs, Workload
 from voda.simulator.profiles.speedup import SpeedupProfile, speedup_law
-from voda.simulator.workloads.catalogue import load
-from voda.simulator.workloads.nodes import parse_nodes
-from voda.simulator.workloads.request import WorkloadOptions
+from voda.simulator.workloads.catalogue import load_workload
+from voda.simulator.workloads.request import WorkloadOptions, parse_nodes
 
 HEADER = "name,submitted_s,epochs,work_s"
 
@@ -20,7 +19,7 @@ HEADER = "name,submitted_s,epochs,work_s"
 def _load(tmp_path: Path, text: str | bytes, nodes: str = "4x4") -> Workload:
     path = tmp_path / "mine.csv"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return load(str(path), nodes=parse_nodes(nodes))
+    return load_workload(str(path), nodes=parse_nodes(nodes))
 
 
 def test_row_with_only_the_required_columns_is_a_rigid_job_of_one_replica(tmp_path: Path) -> None:
@@ -133,15 +132,15 @@ def test_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
 
 def test_file_that_is_absent_or_a_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot be read: No such file"):
-        load(str(tmp_path / "none.csv"))
+        load_workload(str(tmp_path / "none.csv"))
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(InvalidInput, match="cannot be read: Is a directory"):
-        load(str(tmp_path / "folder.csv"))
+        load_workload(str(tmp_path / "folder.csv"))
 
 
 def test_file_with_options_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="without options"):
-        load(str(tmp_path / "mine.csv"), options=WorkloadOptions(jobs=1))
+        load_workload(str(tmp_path / "mine.csv"), options=WorkloadOptions(jobs=1))
 
 
 @given(st.binary(max_size=80))
@@ -149,4 +148,4 @@ def test_file_of_any_bytes_is_refused_or_read(tmp_path_factory: pytest.TempPathF
     path = tmp_path_factory.getbasetemp() / "rubbish.csv"
     path.write_bytes(f"{HEADER}\nx,0,1,10\n".encode() + rubbish)
     with contextlib.suppress(InvalidInput):
-        assert load(str(path)).arrivals
+        assert load_workload(str(path)).arrivals

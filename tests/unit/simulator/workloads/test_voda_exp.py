@@ -2,11 +2,11 @@
 
 from collections import Counter
 
-from voda.simulator.workloads.catalogue import load
+from voda.simulator.workloads.catalogue import load_workload
 
 
 def test_experiment_is_24_jobs_of_four_models_on_12_gpus() -> None:
-    workload = load("voda-exp/run_1")
+    workload = load_workload("voda-exp/run_1")
     assert [node.gpus for node in workload.nodes] == [4, 4, 4]
     assert Counter(arrival.spec.history_category for arrival in workload.arrivals) == {
         "inceptionv3": 6,

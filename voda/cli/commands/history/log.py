@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from voda.cli.execution import progress_bar, run_async
 from voda.cli.log import archive, copy
-from voda.cli.log.files import ARCHIVE, LOG, Output, exported_file, new_store, refuse_to_replace, whole_log
-from voda.cli.progress import bar
-from voda.cli.run_async import awaited
+from voda.cli.log.files import ARCHIVE, LOG, ReportOutput, exported_file, refuse_to_replace, whole_log
 from voda.domain.errors import InvalidInput, LogDamaged
 
 if TYPE_CHECKING:
     from voda.log.archive.archive import Archive
-    from voda.log.archive.verify import Progress, Verdict, Walk
+    from voda.log.archive.verify import Progress, VerifyReport
 
 _HELP = "Copy, back up, restore, archive, export, verify and migrate event logs."
 _DAMAGED = 2
@@ -38,38 +37,31 @@ def export_command(
     archive: Annotated[Path | None, typer.Option("--archive", help=ARCHIVE)] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
 ) -> None:
-    """Write a log as lines of JSON, every event byte for byte.
+    """Write a log to one file, as lines of JSON with every event byte for byte.
 
     Example: voda log export voda.db -o voda.jsonl
     """
     if output and output.exists():
         refuse_to_replace(output, log, force)
     with exported_file(output) as file:
-        events = awaited(_export(log, file, archive))
+        events = run_async(_export(log, file, archive))
     print(f"{events:,} events exported to {output or 'standard output'}", file=sys.stderr)
 
 
 @app.command("import")
 def import_command(
-    file: Annotated[Path, typer.Argument(help="What 'voda log export' wrote.")],
+    file: Annotated[Path, typer.Argument(help="What 'voda log export' or 'voda log backup' wrote.")],
     log: Annotated[str, typer.Argument(help="A path where nothing is yet, or an empty log.")],
 ) -> None:
     """Make a log from an export: all of it, or nothing.
 
     Example: voda log import voda.jsonl copy.db
     """
-    from voda.log.archive.export import open_export
-    from voda.log.factory import shown
+    from voda.cli.log.copy import restore_segments
+    from voda.log.factory import display_name
 
-    try:
-        opened = open_export(file)
-    except FileNotFoundError:
-        raise InvalidInput(f"{file}: there is no such file") from None
-    except OSError as error:
-        raise InvalidInput(f"{file} cannot be read: {error.strerror}") from error
-    with opened:
-        events = awaited(_import(opened, log))
-    print(f"{events:,} events imported into {shown(log)}", file=sys.stderr)
+    restored = run_async(restore_segments(file, log, None, "import"))
+    print(f"{restored.events:,} events imported into {display_name(log)}", file=sys.stderr)
 
 
 @app.command("verify")
@@ -78,16 +70,18 @@ def verify_command(
     archive: Annotated[
         Path | None, typer.Option("--archive", help="Prove the log's archive too, and that the log follows it.")
     ] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TEXT,
+    output: Annotated[
+        ReportOutput, typer.Option("--output", "-o", help="For people or for programs.")
+    ] = ReportOutput.TEXT,
 ) -> None:
     """Prove that every event is what was written, and that none is missing; exit with 2 where it is not so.
 
     Example: voda log verify voda.db
     """
-    from voda.log.factory import shown
+    from voda.log.factory import display_name
 
-    verdict, log = awaited(_verify(log, archive)), shown(log)
-    if output is Output.JSON:
+    verdict, log = run_async(_verify(log, archive)), display_name(log)
+    if output is ReportOutput.JSON:
         import msgspec
 
         print(msgspec.json.encode({"log": log, "is_intact": verdict.is_intact, **verdict._asdict()}).decode())
@@ -116,16 +110,16 @@ def migrate_command(
     Example: voda log migrate postgresql://voda@db.example/voda
     """
     from voda import config
-    from voda.log.factory import shown
+    from voda.log.factory import display_name
 
     # A password in a variable is not seen by everybody who may list processes.
     if not (log := log or config.log()):
         raise InvalidInput("no log is named: give its URL, or set VODA_LOG")
-    awaited(_migrate(log))
-    print(f"{shown(log)} is ready for this version", file=sys.stderr)
+    run_async(_migrate(log))
+    print(f"{display_name(log)} is ready for this version", file=sys.stderr)
 
 
-def _proven_events(verdict: "Verdict") -> str:
+def _proven_events(verdict: "VerifyReport") -> str:
     if verdict.archived:
         # Who reads only this must not take it for the whole log.
         return f"the events from {verdict.archived + 1:,} to {verdict.events:,} (those before are archived: --archive)"
@@ -133,62 +127,50 @@ def _proven_events(verdict: "Verdict") -> str:
 
 
 async def _export(log: str, file: BinaryIO, archive: Path | None) -> int:
-    from voda.log.archive.export import export_log
+    from voda.log.archive.copy import export_log
 
     async with whole_log(log, archive) as store:
-        with bar("export") as progress:
-            return await export_log(store, file, progress=progress)
+        with progress_bar("export") as progress:
+            return (await export_log(store, file, progress=progress)).events
 
 
-async def _import(file: BinaryIO, log: str) -> int:
-    from voda.log.archive.export import import_log
-
-    async with new_store(log) as store:
-        with bar("import") as progress:
-            return await import_log(file, store, progress=progress)
-
-
-async def _verify(log: str, archive: Path | None) -> "Verdict":
-    from voda.log.archive.export import is_export, open_export, verify_export
-    from voda.log.archive.verify import Verdict
-    from voda.log.factory import opened_archive, sqlite_path
+async def _verify(log: str, archive: Path | None) -> "VerifyReport":
+    from voda.log.archive.segment import is_export
+    from voda.log.archive.verify import VerifyReport
+    from voda.log.factory import open_archive, sqlite_path
 
     path = sqlite_path(log)
-    with bar("verify") as progress:
+    with progress_bar("verify") as progress:
         try:
-            if path and path.is_dir():
-                return _verified(opened_archive(path), progress)[0]
-            if path and is_export(path):
-                with open_export(path) as file:
-                    return verify_export(file, progress=progress)
+            if path and (path.is_dir() or is_export(path)):
+                return _verified(open_archive(path), progress)
             return await _verify_store(log, archive, progress)
         except LogDamaged as error:
-            return Verdict(max((error.position or 1) - 1, 0), 0, 0, error.position, str(error))
+            return VerifyReport(max((error.position or 1) - 1, 0), 0, 0, error.position, str(error))
 
 
-def _verified(archive: "Archive", progress: "Progress") -> "tuple[Verdict, Walk]":
+def _verified(archive: "Archive", progress: "Progress") -> "VerifyReport":
     from voda.log.archive.archive import verify_archive
-    from voda.log.archive.verify import Walk
+    from voda.log.archive.verify import HashChain
 
-    walk = Walk()
-    return verify_archive(archive, walk, progress=progress), walk
+    return verify_archive(archive, HashChain(), progress=progress)
 
 
-async def _verify_store(log: str, folder: Path | None, progress: "Progress") -> "Verdict":
+async def _verify_store(log: str, folder: Path | None, progress: "Progress") -> "VerifyReport":
     """Prove a log; and its archive before it, where that is named."""
     from voda.log.archive.verify import verify_log
-    from voda.log.factory import open_store, opened_archive
+    from voda.log.factory import open_archive, open_store
 
     store = await open_store(log, read_only=True)
     try:
         if folder is None:
             return await verify_log(store, progress=progress)
-        archive, base = opened_archive(folder), await store.base()
-        told, _ = _verified(archive, progress)
-        if not told.is_intact:
-            return told
-        told = await verify_log(store, archive=archive.walk(base.position).heads, progress=progress)
-        return told._replace(archived=0)
+        archive, base = open_archive(folder), await store.base()
+        report = _verified(archive, progress)
+        if not report.is_intact:
+            return report
+        report = await verify_log(store, archive=archive.chain(base.position).heads, progress=progress)
+        return report._replace(archived=0)
     finally:
         await store.close()
 

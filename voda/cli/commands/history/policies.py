@@ -22,7 +22,7 @@ Examples:
 """
 
 
-class Output(enum.StrEnum):
+class PolicyOutput(enum.StrEnum):
     """How the list is printed."""
 
     TABLE = "table"
@@ -35,13 +35,15 @@ def register(app: typer.Typer) -> None:
 
 
 def list_policies(
-    output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TABLE,
+    output: Annotated[
+        PolicyOutput, typer.Option("--output", "-o", help="For people or for programs.")
+    ] = PolicyOutput.TABLE,
 ) -> None:
     """Print name, title and paper of every policy."""
     from voda.policies.registry import policies
 
     known = policies()
-    if output is Output.JSON:
+    if output is PolicyOutput.JSON:
         print(_as_json(known))
     else:
         _show(known)

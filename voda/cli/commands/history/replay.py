@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voda.cli.log.open import EMPTY, LOG, MOMENT, Output, opened, place_of
-from voda.cli.run_async import awaited
+from voda.cli.execution import run_async
+from voda.cli.log.open import EMPTY, LOG, MOMENT, LogOutput, open_log, place_of
 
 if TYPE_CHECKING:
     from voda.log.store import EventStore
-    from voda.simulator.whatif.comparison import Verdict
+    from voda.simulator.whatif.comparison import WhatIfComparison
     from voda.timetravel.verify import Verification
 
 _DIFFERS = 1
@@ -46,7 +46,7 @@ def replay(  # noqa: PLR0913 - a command's options are its parameters
         str, typer.Option("--from", help="What-if: from this moment on; by default from the beginning.")
     ] = "",
     pool: Annotated[str, typer.Option("--pool", help="What-if: of this pool, where there are several.")] = "",
-    output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TABLE,
+    output: Annotated[LogOutput, typer.Option("--output", "-o", help="For people or for programs.")] = LogOutput.TABLE,
 ) -> None:
     """Show, verify or simulate."""
     from voda.domain.errors import InvalidInput
@@ -56,32 +56,32 @@ def replay(  # noqa: PLR0913 - a command's options are its parameters
     if (placer or begin or pool) and not policy:
         raise InvalidInput("--placer, --from and --pool belong to --what-if: name the policy that shall decide")
     if verify:
-        _show_verification(awaited(_verify(log)), output)
+        _show_verification(run_async(_verify(log)), output)
     elif policy:
-        _show_verdict(awaited(_what_if(log, policy=policy, placer=placer, begin=begin, pool=pool)), output)
+        _show_verdict(run_async(_what_if(log, policy=policy, placer=placer, begin=begin, pool=pool)), output)
     else:
-        awaited(_show_scenes(log, until, output))
+        run_async(_show_scenes(log, until, output))
 
 
-async def _show_scenes(log: str, until: str, output: Output) -> None:
+async def _show_scenes(log: str, until: str, output: LogOutput) -> None:
     import msgspec
     from rich.console import Console
 
-    from voda.cli.render.cluster_snapshot import accuracy_table, scene_tables
+    from voda.cli.render.cluster_snapshot import accuracy_table, snapshot_tables
     from voda.timetravel.replay import live_at
-    from voda.timetravel.snapshot_tables import scenes
+    from voda.timetravel.snapshot_tables import cluster_snapshots
 
-    async with opened(log) as store:
+    async with open_log(log) as store:
         place = await place_of(store, until)
         live = await live_at(store, place.position)
-    found, accuracy = scenes(live, place.at), live.learning.accuracy()
-    if output is Output.JSON:
+    found, accuracy = cluster_snapshots(live, place.at), live.learning.accuracy()
+    if output is LogOutput.JSON:
         estimates = {category: one._asdict() for category, one in accuracy.items()}
         print(msgspec.json.encode({"position": place.position, "pools": found, "estimates": estimates}).decode())
         return
     console = Console(highlight=False)
     for scene in found:
-        console.print(scene_tables(scene))
+        console.print(snapshot_tables(scene))
     if accuracy:
         console.print(accuracy_table(accuracy))
     if not found:
@@ -89,21 +89,21 @@ async def _show_scenes(log: str, until: str, output: Output) -> None:
 
 
 async def _verify(log: str) -> "Verification":
-    from voda.cli.progress import bar
+    from voda.cli.execution import progress_bar
     from voda.timetravel.verify import verify
 
-    async with opened(log) as store:
+    async with open_log(log) as store:
         total = await store.position()
-        with bar("verify") as progress:
+        with progress_bar("verify") as progress:
             return await verify(store, progress=lambda position: progress(position, total))
 
 
-def _show_verification(found: "Verification", output: Output) -> None:
+def _show_verification(found: "Verification", output: LogOutput) -> None:
     import msgspec
 
     from voda.simulator.report.units import counted
 
-    if output is Output.JSON:
+    if output is LogOutput.JSON:
         print(msgspec.json.encode(found).decode())
     elif found.difference is None:
         print(f"{counted(found.decisions, 'decision')} made again: each came out as recorded")
@@ -118,13 +118,13 @@ def _show_verification(found: "Verification", output: Output) -> None:
         raise typer.Exit(_DIFFERS)
 
 
-async def _what_if(log: str, *, policy: str, placer: str, begin: str, pool: str) -> "Verdict":
+async def _what_if(log: str, *, policy: str, placer: str, begin: str, pool: str) -> "WhatIfComparison":
     from voda.placement.registry import placer as known_placer
     from voda.policies.registry import policy as known_policy
-    from voda.simulator.whatif.what_if import Choice, compare_with
+    from voda.simulator.whatif.what_if import AlternativePolicy, compare_with
 
-    choice = Choice(policy=known_policy(policy).name, placer=known_placer(placer).name if placer else None)
-    async with opened(log) as store:
+    choice = AlternativePolicy(policy=known_policy(policy).name, placer=known_placer(placer).name if placer else None)
+    async with open_log(log) as store:
         return await compare_with(store, await _cut(store, begin), choice, pool=pool or None)
 
 
@@ -132,13 +132,13 @@ async def _cut(store: "EventStore", begin: str) -> int:
     return (await place_of(store, begin)).position if begin else 0
 
 
-def _show_verdict(verdict: "Verdict", output: Output) -> None:
+def _show_verdict(verdict: "WhatIfComparison", output: LogOutput) -> None:
     import msgspec
     from rich.console import Console
 
-    from voda.cli.render.what_if import verdict_tables
+    from voda.cli.render.what_if import comparison_tables
 
-    if output is Output.JSON:
+    if output is LogOutput.JSON:
         print(msgspec.json.encode(verdict).decode())
     else:
-        Console(highlight=False).print(verdict_tables(verdict))
+        Console(highlight=False).print(comparison_tables(verdict))

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voda.cli.run_async import awaited
+from voda.cli.execution import run_async
 
 if TYPE_CHECKING:
-    from voda.simulator.compare import Contestant
-    from voda.simulator.profile import Workload
+    from voda.simulator.compare import ComparedRun
+    from voda.simulator.profiles.base import Workload
     from voda.simulator.report.run_summary import RunOutcome
-    from voda.simulator.run import Options
-    from voda.simulator.run import Progress as Told
+    from voda.simulator.run import ProgressCallback, SimulationOptions
 
 _HELP = """
 Run a workload on a simulated cluster, and compare policies.
@@ -75,9 +74,8 @@ def simulate(  # noqa: PLR0913 - a command's options are its parameters
     """Run the workload once per policy and placer, then print, and with --out write, the comparison."""
     from voda.domain.errors import InvalidInput
     from voda.simulator.compare import contestants
-    from voda.simulator.workloads.catalogue import load as load_workload
-    from voda.simulator.workloads.nodes import parse_nodes
-    from voda.simulator.workloads.request import WorkloadOptions
+    from voda.simulator.workloads.catalogue import load_workload
+    from voda.simulator.workloads.request import WorkloadOptions, parse_nodes
 
     if every and policy:
         raise InvalidInput("--all and --policy exclude each other: name the policies, or take them all")
@@ -96,18 +94,20 @@ def simulate(  # noqa: PLR0913 - a command's options are its parameters
     _show(runs, seed=seed, out=out, as_json=as_json)
 
 
-def _options(*, seed: int, ratelimit: float, node_mtbf: float, node_repair: float, worker_mtbf: float) -> "Options":
+def _options(
+    *, seed: int, ratelimit: float, node_mtbf: float, node_repair: float, worker_mtbf: float
+) -> "SimulationOptions":
     from voda.domain.state import Settings
     from voda.simulator.failures import FailureRates
-    from voda.simulator.run import Options
+    from voda.simulator.run import SimulationOptions
 
     never = float("inf")
     rates = FailureRates(node_mtbf_s=node_mtbf or never, node_repair_s=node_repair, worker_mtbf_s=worker_mtbf or never)
-    return Options(settings=Settings(ratelimit_s=ratelimit), seed=seed, failures=rates)
+    return SimulationOptions(settings=Settings(ratelimit_s=ratelimit), seed=seed, failures=rates)
 
 
 def _run(
-    workload: "Workload", compared: "Sequence[Contestant]", options: "Options", out: Path | None
+    workload: "Workload", compared: "Sequence[ComparedRun]", options: "SimulationOptions", out: Path | None
 ) -> "Sequence[RunOutcome]":
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -117,26 +117,26 @@ def _run(
     columns = (TextColumn("{task.description:<18}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress:
 
-        def told(contestant: "Contestant") -> "Told":
+        def told(contestant: "ComparedRun") -> "ProgressCallback":
             task = progress.add_task(contestant.folder, total=len(workload.arrivals))
             return lambda finished, _: progress.update(task, completed=finished)
 
-        return awaited(compare(workload, compared, options, out=out, progress=told))
+        return run_async(compare(workload, compared, options, out=out, progress=told))
 
 
 def _show(runs: "Sequence[RunOutcome]", *, seed: int, out: Path | None, as_json: bool) -> None:
     import msgspec
     from rich.console import Console
 
-    from voda.simulator.report.files import write_report
-    from voda.simulator.report.table import comparison
+    from voda.simulator.report.comparison_page import write_report
+    from voda.simulator.report.comparison_table import comparison_table
 
     page = write_report(out, runs, command=shlex.join(["voda", *sys.argv[1:]]), seed=seed) if out else None
     if as_json:
         print(msgspec.json.encode({"runs": [run.result for run in runs]}).decode())
         return
     console = Console()
-    console.print(comparison(runs, console.width))
+    console.print(comparison_table(runs, console.width))
     if page is not None:
         console.print(f"Pictures: {page}", soft_wrap=True, highlight=False)
         waited = max(runs[0].history.finished, key=lambda job: job.queueing_s, default=None)

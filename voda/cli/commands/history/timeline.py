@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voda.cli.log.open import EMPTY, LOG, opened
-from voda.cli.run_async import awaited
+from voda.cli.execution import run_async
+from voda.cli.log.open import EMPTY, LOG, open_log
 
 if TYPE_CHECKING:
     from voda.simulator.report.run_summary import RunOutcome
@@ -32,14 +32,14 @@ def timeline(
 ) -> None:
     """Draw a log."""
     from voda.domain.errors import InvalidInput
-    from voda.simulator.report.timeline_page import recorded_page
+    from voda.simulator.report.timeline_page import timeline_page
 
-    run = awaited(_read(log))
+    run = run_async(_read(log))
     if not run.timeline.nodes:
         raise InvalidInput(f"{log}: {EMPTY} There is nothing to draw; submit a job first")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(recorded_page(run), encoding="utf-8")
+        out.write_text(timeline_page(run), encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"--out {out}: the page cannot be written ({error.strerror})") from error
     print(f"{out}: open it in a browser")
@@ -47,21 +47,21 @@ def timeline(
 
 async def _read(log: str) -> "RunOutcome":
     from voda.controller.follower import catch_up
-    from voda.log.factory import shown
+    from voda.log.factory import display_name
     from voda.projections.history import History
     from voda.projections.live_cluster import LiveCluster
     from voda.projections.timeline import Timeline
-    from voda.simulator.report.timeline_page import recorded
+    from voda.simulator.report.timeline_page import recorded_run
 
     history, timeline, live = History(), Timeline(), LiveCluster()
-    async with opened(log) as store:
+    async with open_log(log) as store:
         await catch_up(store, [history, timeline, live], after=0)
     settings = [live.settings(pool) for pool in live.pools()]
     policies, placers = ({getattr(one, name) for one in settings} for name in ("policy", "placer"))
-    return recorded(
+    return recorded_run(
         history,
         timeline,
         policy=", ".join(sorted(policies)),
         placer=", ".join(sorted(placers)),
-        source=shown(log),
+        source=display_name(log),
     )

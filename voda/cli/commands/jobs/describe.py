@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from voda.cli.completion import all_jobs
-from voda.cli.options import Output, OutputOption, Where, asks_server
+from voda.cli.options import Output, OutputOption, ServerOptions, asks_server
 
 if TYPE_CHECKING:
     from voda.cli.http.client import Client
 
 _HELP = """
-Tell everything about a job: what it has and why, progress, forecast, the last
-decisions on it and events, and where its output is.
+Show everything about a job: its workers and why it has them, progress,
+forecast, recent decisions and events, and where its output is.
 
 \b
 Examples:
@@ -27,26 +27,26 @@ def register(app: typer.Typer) -> None:
 
 
 def describe(
-    where: Where,
+    where: ServerOptions,
     job: Annotated[str, typer.Argument(help="The job.", autocompletion=all_jobs)],
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Describe one job."""
-    from voda.cli.http.client import answered
+    from voda.cli.http.client import call_server
 
-    answered(where, lambda client: _describe(client, job, output))
+    call_server(where, lambda client: _describe(client, job, output))
 
 
 async def _describe(client: "Client", name: str, output: Output) -> None:
     from voda.api.schemas.jobs import JobView
-    from voda.cli.http.client import decoded, path
-    from voda.cli.render.job_details import description, told_of
+    from voda.cli.http.client import decode, resource_path
+    from voda.cli.render.job_details import description, load_context
     from voda.cli.render.stdout import console, print_answer
     from voda.cli.render.times import now
 
-    body = await client.get(path("jobs", name))
-    job = decoded(body, JobView)
+    body = await client.get(resource_path("jobs", name))
+    job = decode(body, JobView)
     if output in (Output.TABLE, Output.WIDE):
-        console().print(description(job, await told_of(client, job), now()))
+        console().print(description(job, await load_context(client, job), now()))
     else:
         print_answer(body, output, name=job.job_id, text=str)

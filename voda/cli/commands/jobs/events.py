@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from voda.cli.completion import all_jobs
-from voda.cli.log.open import EMPTY, MOMENT, Output, is_log, opened, place_of
-from voda.cli.options import Where, asks_server
+from voda.cli.log.open import EMPTY, MOMENT, LogOutput, is_log, open_log, place_of
+from voda.cli.options import ServerOptions, asks_server
 
 if TYPE_CHECKING:
     from voda.cli.http.client import Client
-    from voda.cli.http.remote_log import Seen, ServerLog
+    from voda.cli.http.remote_log import RemoteEvent, RemoteLog
     from voda.events.envelope import Event
     from voda.log.store import EventStore
 
 _LAST = 100
-"""Events shown of a server's log where nothing was asked for."""
+"""Events of a server's log shown by default."""
 _NOTHING = "No such event in this part of the log."
 _HELP = """
-Tell what happened, a line per event: position, time, whom it concerns, what.
+List events, one per line: position, time, subject, what happened.
 
-Without a log the server is asked, for the last 100 if nothing else is said.
+Without a log, they come from the server: the last 100 by default.
 
 \b
 Examples:
@@ -39,8 +39,8 @@ Examples:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """Which part of the log was asked for, as the user wrote it."""
+class _Selection:
+    """The part of the log to print, as the user wrote it."""
 
     job: str
     types: Sequence[str]
@@ -48,7 +48,7 @@ class _Part:
     end: str
     follow: bool
     relative: bool
-    output: Output
+    output: LogOutput
 
 
 def register(app: typer.Typer) -> None:
@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
 
 
 def events(  # noqa: PLR0913 - a command's options are its parameters
-    where: Where,
+    where: ServerOptions,
     log: Annotated[
         str,
         typer.Argument(
@@ -76,22 +76,24 @@ def events(  # noqa: PLR0913 - a command's options are its parameters
     end: Annotated[str, typer.Option("--to", help="End there; as --from.")] = "",
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", "--watch", "-w", help="Go on with events to come, until interrupted."),
+        typer.Option("--follow", "-f", "--watch", "-w", help="Keep printing new events until interrupted."),
     ] = False,
-    relative: Annotated[bool, typer.Option("--relative", "-r", help="Times since the log's first event.")] = False,
-    output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TABLE,
+    relative: Annotated[
+        bool, typer.Option("--relative", "-r", help="Print times relative to the log's first event.")
+    ] = False,
+    output: Annotated[LogOutput, typer.Option("--output", "-o", help="For people or for programs.")] = LogOutput.TABLE,
 ) -> None:
-    """Print the events asked for."""
+    """Print the events."""
     from voda.domain.errors import InvalidInput
     from voda.domain.plugins import chosen
     from voda.events.event_text import TYPES
 
     types = [chosen(one, TYPES, what="event type").TYPE for one in kind or ()]
     if follow and end:
-        raise InvalidInput("--follow and --to exclude each other: either there is an end, or there is none")
+        raise InvalidInput("--follow and --to exclude each other: give one of them")
     if log and job and not is_log(log):
         raise InvalidInput(f"{log[:200]!r} is no log: there is no such file; leave it out to ask the server")
-    part = _Part(
+    part = _Selection(
         job=job or ("" if is_log(log) else log),
         types=types,
         begin=begin,
@@ -107,24 +109,24 @@ def events(  # noqa: PLR0913 - a command's options are its parameters
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _print(where: Where, log: str, part: _Part) -> None:
+def _print(where: ServerOptions, log: str, part: _Selection) -> None:
     import asyncio
 
-    from voda.cli.http.client import answered
+    from voda.cli.http.client import call_server
 
     if log:
         asyncio.run(_print_recorded(log, part))
     else:
-        answered(where, lambda client: _print_asked(client, part))
+        call_server(where, lambda client: _print_asked(client, part))
 
 
-async def _print_recorded(log: str, part: _Part) -> None:
+async def _print_recorded(log: str, part: _Selection) -> None:
     from voda.events.event_text import describe, jobs_of, subject_of
     from voda.timetravel.job_explanation import unknown_job
     from voda.timetravel.moment import recorded_at, rfc3339
 
     count = 0
-    async with opened(log) as store:
+    async with open_log(log) as store:
         if part.job and not part.follow and not (await store.head(f"job.{part.job}")).version:
             raise await unknown_job(store, part.job)
         begins_at = await recorded_at(store, 1) if part.relative else None
@@ -132,7 +134,7 @@ async def _print_recorded(log: str, part: _Part) -> None:
             if (part.types and event.type not in part.types) or (part.job and part.job not in jobs_of(event.data)):
                 continue
             count += 1
-            if part.output is Output.JSON:
+            if part.output is LogOutput.JSON:
                 print(_as_json(event), flush=True)
             else:
                 time = _elapsed(event.recorded_at, begins_at) or rfc3339(event.recorded_at, decimals=3)
@@ -141,13 +143,13 @@ async def _print_recorded(log: str, part: _Part) -> None:
             print(_NOTHING if await store.position() else EMPTY, file=sys.stderr)
 
 
-async def _recorded(store: "EventStore", part: _Part) -> "AsyncIterator[Event]":
+async def _recorded(store: "EventStore", part: _Selection) -> "AsyncIterator[Event]":
     from voda.domain.errors import InvalidInput
     from voda.log.memory import MemoryStore
-    from voda.timetravel.moment import find, parsed
+    from voda.timetravel.moment import find, parse_moment
     from voda.timetravel.replay import events_between
 
-    after = (await find(store, parsed(part.begin), before=True)).position if part.begin else 0
+    after = (await find(store, parse_moment(part.begin), before=True)).position if part.begin else 0
     if part.follow:
         if isinstance(store, MemoryStore):
             raise InvalidInput("--follow needs a log that grows: this is an exported file, name the database instead")
@@ -157,39 +159,39 @@ async def _recorded(store: "EventStore", part: _Part) -> "AsyncIterator[Event]":
         yield event
 
 
-async def _print_asked(client: "Client", part: _Part) -> None:
-    from voda.cli.http.client import path
-    from voda.cli.http.remote_log import ServerLog
-    from voda.cli.render.stdout import plain, print_bytes, say
+async def _print_asked(client: "Client", part: _Selection) -> None:
+    from voda.cli.http.client import resource_path
+    from voda.cli.http.remote_log import RemoteLog
+    from voda.cli.render.stdout import note, plain, print_bytes
     from voda.cli.render.times import full, now
     from voda.timetravel.moment import recorded_at
 
     filters: dict[str, str | int | list[str]] = {"type": list(part.types)} if part.types else {}
     if part.job:
         # A name stands for the latest job of that name, and an unknown one is an error.
-        await client.get(path("jobs", part.job))
+        await client.get(resource_path("jobs", part.job))
         filters["job"] = part.job
-    log, present, count = ServerLog(client, filters), now(), 0
+    log, present, count = RemoteLog(client, filters), now(), 0
     begins_at = await recorded_at(log, 1) if part.relative else None
     async for seen in _asked(log, part, is_filtered=bool(filters)):
         count += 1
-        if part.output is Output.JSON:
+        if part.output is LogOutput.JSON:
             print_bytes(seen.raw)
         else:
             at = seen.event.recorded_at
             time = _elapsed(at.timestamp(), begins_at) or full(at, present)
             print(plain(f"{seen.event.position:>6} {time} {seen.subject}: {seen.what}"), flush=True)
     if not count:
-        say(_NOTHING)
+        note(_NOTHING)
 
 
-async def _asked(log: "ServerLog", part: _Part, *, is_filtered: bool) -> "AsyncIterator[Seen]":
-    from voda.timetravel.moment import find, parsed
+async def _asked(log: "RemoteLog", part: _Selection, *, is_filtered: bool) -> "AsyncIterator[RemoteEvent]":
+    from voda.timetravel.moment import find, parse_moment
 
     last = await log.position()
-    until = (await find(log, parsed(part.end))).position if part.end else last
+    until = (await find(log, parse_moment(part.end))).position if part.end else last
     if part.begin:
-        after = (await find(log, parsed(part.begin), before=True)).position
+        after = (await find(log, parse_moment(part.begin), before=True)).position
     else:
         after = 0 if is_filtered or part.end else max(0, last - _LAST)
     if part.follow:

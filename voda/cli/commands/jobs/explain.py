@@ -1,25 +1,25 @@
-"""`voda explain`: why a job has what it has, and why it waits."""
+"""`voda explain`: why a job has its GPUs, or why it waits."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from voda.cli.completion import all_jobs
-from voda.cli.log.open import MOMENT, Output, is_log, opened, place_of
-from voda.cli.options import Where, asks_server
+from voda.cli.log.open import MOMENT, LogOutput, is_log, open_log, place_of
+from voda.cli.options import ServerOptions, asks_server
 
 if TYPE_CHECKING:
     from voda.log.store import EventStore
-    from voda.timetravel.explanation import Explanation
-    from voda.timetravel.moment import Place
+    from voda.timetravel.explanation import JobExplanation
+    from voda.timetravel.moment import LogPlace
 
 _HELP = """
-Explain why a job has what it has, or waits; of a job that ended, the story.
+Explain why a job has its GPUs or waits; for an ended job, its history.
 
-The reason is not looked up: the policy is asked again with the state of that
-moment. A waiting job is told what it lacks, what would let it start, and when
-it is expected to start. A job alone is asked of the server; with a log before
-it, the log is read.
+voda computes the explanation: it asks the policy again with the state of that
+moment. For a waiting job it says what is missing, what would let it start,
+and when it is expected to start. With a job alone, voda asks the server; with
+a log and a job, it reads the log.
 
 \b
 Examples:
@@ -36,13 +36,13 @@ def register(app: typer.Typer) -> None:
 
 
 def explain(
-    where: Where,
+    where: ServerOptions,
     asked: Annotated[
         list[str],
         typer.Argument(metavar="[LOG] JOB", help="The job's id, after the log to be read.", autocompletion=all_jobs),
     ],
     at: Annotated[str, typer.Option("--at", help=f"At {MOMENT}; by default the end.")] = "",
-    output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.TABLE,
+    output: Annotated[LogOutput, typer.Option("--output", "-o", help="For people or for programs.")] = LogOutput.TABLE,
 ) -> None:
     """Explain one job."""
     from voda.domain.errors import InvalidInput
@@ -57,22 +57,24 @@ def explain(
         _show_asked(where, asked[0], at=at, output=output)
 
 
-def _show_asked(where: Where, job: str, *, at: str, output: Output) -> None:
+def _show_asked(where: ServerOptions, job: str, *, at: str, output: LogOutput) -> None:
     from voda.api.schemas.explanations import ExplanationView
-    from voda.cli.http.client import answered, decoded, path
+    from voda.cli.http.client import call_server, decode, resource_path
     from voda.cli.render.explanation import explanation_text
     from voda.cli.render.stdout import console, print_bytes
     from voda.cli.render.times import full, now
 
-    body = answered(where, lambda client: client.get(path("jobs", job, "explain"), {"at": at} if at else None))
-    if output is Output.JSON:
+    body = call_server(
+        where, lambda client: client.get(resource_path("jobs", job, "explain"), {"at": at} if at else None)
+    )
+    if output is LogOutput.JSON:
         print_bytes(body)
     else:
         present = now()
-        console().print(explanation_text(decoded(body, ExplanationView), lambda instant: full(instant, present)))
+        console().print(explanation_text(decode(body, ExplanationView), lambda instant: full(instant, present)))
 
 
-def _show_recorded(log: str, job: str, *, at: str, output: Output) -> None:
+def _show_recorded(log: str, job: str, *, at: str, output: LogOutput) -> None:
     import asyncio
 
     import msgspec
@@ -82,25 +84,25 @@ def _show_recorded(log: str, job: str, *, at: str, output: Output) -> None:
     from voda.cli.render.stdout import console
 
     told = asyncio.run(_explain(log, job, at))
-    if output is Output.JSON:
+    if output is LogOutput.JSON:
         print(msgspec.json.encode(told).decode())
     else:
         console().print(explanation_text(explanation_of(told, expected_start_at=told.expected_start_at)))
 
 
-async def _explain(log: str, job: str, at: str) -> "Explanation":
+async def _explain(log: str, job: str, at: str) -> "JobExplanation":
     from voda.timetravel.job_explanation import explain
 
-    async with opened(log) as store:
+    async with open_log(log) as store:
         place = await place_of(store, at)
         told = await explain(store, job, place)
         return await _with_outlook(store, told, place) if told.shortage and not told.nodes else told
 
 
-async def _with_outlook(store: "EventStore", told: "Explanation", place: "Place") -> "Explanation":
+async def _with_outlook(store: "EventStore", told: "JobExplanation", place: "LogPlace") -> "JobExplanation":
     from msgspec.structs import replace
 
-    from voda.simulator.whatif.outlook import expected_start
+    from voda.simulator.whatif.forecast import expected_start
 
     start_at = await expected_start(store, told.job_id, place.position, pool=told.pool)
     return replace(told, expected_start_at=start_at)

@@ -7,17 +7,16 @@ import typer
 
 from voda.cli.completion import pools as complete_pools
 from voda.cli.completion import things
-from voda.cli.options import Output, OutputOption, Where, asks_server
+from voda.cli.options import Output, OutputOption, ServerOptions, asks_server
 
 if TYPE_CHECKING:
-    from voda.cli.watch.pages import Filters
-    from voda.cli.watch.sources import Source
+    from voda.cli.watch.lists import JobFilters, ListSource
 
 _HELP = """
 List jobs, nodes or pools.
 
-Live jobs are listed; with --all ended ones too. REPLICAS are the workers it
-has / its minimum / its maximum; 2>3/1/4 has 2 and gets 3. QUEUE 1 is next.
+Lists live jobs; with --all, ended jobs too. REPLICAS is current/minimum/
+maximum; 2>3/1/4 means 2 now and 3 planned. QUEUE 1 starts next.
 
 \b
 Examples:
@@ -38,29 +37,31 @@ def register(app: typer.Typer) -> None:
 
 
 def get(  # noqa: PLR0913 - a command's options are its parameters
-    where: Where,
+    where: ServerOptions,
     what: Annotated[
         list[str] | None,
-        typer.Argument(metavar="jobs|nodes|pools|NAME", help="By default jobs, all of them.", autocompletion=things),
+        typer.Argument(
+            metavar="jobs|nodes|pools|NAME", help="What to list; by default all jobs.", autocompletion=things
+        ),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", "-a", help="Ended jobs too, after the live ones.")] = False,
+    every: Annotated[bool, typer.Option("--all", "-a", help="List ended jobs too, after the live ones.")] = False,
     phase: Annotated[
-        list[str] | None, typer.Option("--phase", help="Jobs of this phase, or `live`; repeatable.")
+        list[str] | None, typer.Option("--phase", help="Only jobs in this phase, or `live`; repeatable.")
     ] = None,
-    pool: Annotated[str, typer.Option("--pool", help="Of this pool.", autocompletion=complete_pools)] = "",
-    user: Annotated[str, typer.Option("--user", "-u", help="Jobs of this user.")] = "",
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Jobs of this namespace.")] = "",
+    pool: Annotated[str, typer.Option("--pool", help="Only this pool.", autocompletion=complete_pools)] = "",
+    user: Annotated[str, typer.Option("--user", "-u", help="Only jobs of this user.")] = "",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Only jobs in this namespace.")] = "",
     queue: Annotated[str, typer.Option("--queue", help="Jobs of this queue.")] = "",
     sort: Annotated[
         str, typer.Option("--sort", metavar="[-]FIELD", help="submitted_at, priority, name, phase or replicas.")
     ] = "",
-    limit: Annotated[int, typer.Option("--limit", min=0, help="At most so many jobs; 0 = all.")] = 500,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on showing what changes.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Most jobs to list; 0 = all.")] = 500,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing changes.")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List what was asked for."""
-    from voda.cli.http.client import answered
-    from voda.cli.watch import listing
+    """List jobs, nodes or pools."""
+    from voda.cli.http.client import call_server
+    from voda.cli.watch import refresh
     from voda.domain.errors import InvalidInput
 
     if watch and output is Output.YAML:
@@ -70,11 +71,11 @@ def get(  # noqa: PLR0913 - a command's options are its parameters
     phases = [_phase(word) for word in phase or ()] or ([] if every or names else ["live"])
     is_ordered = bool(sort) or output in (Output.JSON, Output.YAML)
     source = _source(kind, names, {**filters, **({"phase": phases} if phases else {})}, limit, every and not is_ordered)
-    answered(where, lambda client: (listing.watch if watch else listing.show)(client, source, output))
+    call_server(where, lambda client: (refresh.watch if watch else refresh.show)(client, source, output))
 
 
 def _phase(word: str) -> str:
-    """Return a phase as it is spelled, whatever letters it was typed in."""
+    """Return a phase in its proper case."""
     return word.lower() if word.lower() == "live" else word.capitalize()
 
 
@@ -85,12 +86,12 @@ def _asked_for(what: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     return "jobs", tuple(what)
 
 
-def _given(**options: str) -> "Filters":
+def _given(**options: str) -> "JobFilters":
     return {name: value for name, value in options.items() if value}
 
 
-def _source(kind: str, names: Sequence[str], filters: "Filters", limit: int, live_first: bool) -> "Source":
-    from voda.cli.watch.sources import JobSource, NodeSource, PoolSource
+def _source(kind: str, names: Sequence[str], filters: "JobFilters", limit: int, live_first: bool) -> "ListSource":
+    from voda.cli.watch.lists import JobSource, NodeSource, PoolSource
 
     if kind == "nodes":
         return NodeSource(names, str(filters.get("pool", "")))

@@ -1,4 +1,4 @@
-"""`voda logs`: what a job's replicas print, byte for byte."""
+"""`voda logs`: prints a job's output, byte for byte."""
 
 import os
 import sys
@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from voda.cli.completion import all_jobs
-from voda.cli.options import Where, asks_server
+from voda.cli.options import ServerOptions, asks_server
 
 _HELP = """
-Print what a job prints.
+Print a job's output.
 
-By default its most telling replica: the launcher of an MPIJob, else the
-first worker. --replicas lists them.
+By default the output of the launcher of an MPIJob, or of the first worker of
+any other job. --replicas lists the replicas.
 
 \b
 Examples:
@@ -30,24 +30,24 @@ def register(app: typer.Typer) -> None:
 
 
 def logs(  # noqa: PLR0913 - a command's options are its parameters
-    where: Where,
+    where: ServerOptions,
     job: Annotated[str, typer.Argument(help="The job.", autocompletion=all_jobs)],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
-    replica: Annotated[str, typer.Option("--replica", "-r", help="Of this replica.")] = "",
-    tail: Annotated[int, typer.Option("--tail", min=-1, metavar="LINES", help="The last lines only; -1 = all.")] = -1,
-    listed: Annotated[bool, typer.Option("--replicas", help="List the replicas that have printed.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the job ends.")] = False,
+    replica: Annotated[str, typer.Option("--replica", "-r", help="Print the output of this replica.")] = "",
+    tail: Annotated[int, typer.Option("--tail", min=-1, metavar="LINES", help="Only the last lines; -1 = all.")] = -1,
+    listed: Annotated[bool, typer.Option("--replicas", help="List the replicas that printed something.")] = False,
 ) -> None:
     """Print the output."""
-    from voda.cli.http.client import answered
-    from voda.cli.http.job_logs import Wanted, print_output, replicas
+    from voda.cli.http.client import call_server
+    from voda.cli.http.job_logs import LogRange, print_output, replicas
     from voda.cli.render.stdout import print_names
 
-    wanted = Wanted(replica=replica, tail=tail, follow=follow)
+    wanted = LogRange(replica=replica, tail=tail, follow=follow)
     try:
         if listed:
-            print_names(answered(where, lambda client: replicas(client, job)))
+            print_names(call_server(where, lambda client: replicas(client, job)))
         else:
-            answered(where, lambda client: print_output(client, job, wanted))
+            call_server(where, lambda client: print_output(client, job, wanted))
     except BrokenPipeError:
         # The reader has seen enough, as `head` does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,24 +1,24 @@
-"""`voda scale`: new wishes for a live job."""
+"""`voda scale`: changes the replicas, priority or epochs of a live job."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from voda.cli.completion import live_jobs
-from voda.cli.options import Output, OutputOption, Where, asks_server, given
+from voda.cli.options import Output, OutputOption, ServerOptions, asks_server, provided
 
 if TYPE_CHECKING:
     from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import Client
 
-_WISHES = (
+_FIELDS = (
     ("min", "min_replicas"),
     ("max", "max_replicas"),
     ("replicas", "requested_replicas"),
     ("priority", "priority"),
 )
 _HELP = """
-Change what a live job asks for; what is left out stays.
+Change the replicas, priority or epochs of a live job; the rest stays.
 
 \b
 Examples:
@@ -34,38 +34,42 @@ def register(app: typer.Typer) -> None:
 
 
 def scale(  # noqa: PLR0913 - a command's options are its parameters
-    where: Where,
+    where: ServerOptions,
     job: Annotated[str, typer.Argument(help="The job.", autocompletion=live_jobs)],
     least: Annotated[int | None, typer.Option("--min", help="Fewest replicas.")] = None,
     most: Annotated[int | None, typer.Option("--max", help="Most replicas.")] = None,
-    wished: Annotated[int | None, typer.Option("--replicas", help="Replicas wished for, min to max.")] = None,
+    requested: Annotated[
+        int | None, typer.Option("--replicas", help="Requested replicas, between min and max.")
+    ] = None,
     priority: Annotated[int | None, typer.Option("--priority", help="Larger goes first.")] = None,
-    epochs: Annotated[int | None, typer.Option("--epochs", help="How long it trains; forecasts use it.")] = None,
+    epochs: Annotated[int | None, typer.Option("--epochs", help="Epochs to train; forecasts use it.")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Change the job's wishes."""
-    from voda.cli.http.client import answered
+    """Change the job."""
+    from voda.cli.http.client import call_server
     from voda.domain.errors import InvalidInput
 
-    wishes = given(min_replicas=least, max_replicas=most, requested_replicas=wished, priority=priority, epochs=epochs)
-    if not wishes:
+    change = provided(
+        min_replicas=least, max_replicas=most, requested_replicas=requested, priority=priority, epochs=epochs
+    )
+    if not change:
         raise InvalidInput("nothing to change: give --min, --max, --replicas, --priority or --epochs")
-    answered(where, lambda client: _scale(client, job, wishes, output))
+    call_server(where, lambda client: _scale(client, job, change, output))
 
 
 async def _scale(client: "Client", name: str, change: dict[str, object], output: Output) -> None:
     from voda.api.schemas.jobs import JobView
-    from voda.cli.http.client import decoded, path
-    from voda.cli.http.retry import patched
+    from voda.cli.http.client import decode, resource_path
+    from voda.cli.http.retry import patch_resource
     from voda.cli.render.stdout import plain, print_answer
 
-    before, after = await patched(client, path("jobs", name), change)
-    old, new = decoded(before.body, JobView), decoded(after.body, JobView)
+    before, after = await patch_resource(client, resource_path("jobs", name), change)
+    old, new = decode(before.body, JobView), decode(after.body, JobView)
     print_answer(after.body, output, name=new.job_id, text=lambda: plain(f"{new.job_id}: {_difference(old, new)}"))
 
 
 def _difference(old: "JobView", new: "JobView") -> str:
-    pairs = [(word, getattr(old, field), getattr(new, field)) for word, field in _WISHES]
+    pairs = [(word, getattr(old, field), getattr(new, field)) for word, field in _FIELDS]
     pairs.append(("epochs", old.progress.epochs, new.progress.epochs))
     changes = [f"{word} {before} -> {after}" for word, before, after in pairs if before != after]
-    return ", ".join(changes) or "it asks for that already"
+    return ", ".join(changes) or "no change"

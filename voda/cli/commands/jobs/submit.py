@@ -1,11 +1,11 @@
-"""`voda submit`: hands manifests to the server."""
+"""`voda submit`: submits manifests to the server."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from voda.cli.completion import pools as complete_pools
-from voda.cli.options import Output, OutputOption, Where, asks_server, given
+from voda.cli.options import Output, OutputOption, ServerOptions, asks_server, provided
 
 if TYPE_CHECKING:
     from voda.cli.manifests import Document
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 _HELP = """
 Submit MPIJobs and PyTorchJobs: YAML or JSON, also several in one file.
 
-A lost answer is asked for again; the job is submitted once all the same.
-What the cluster does not honour of a manifest is told. With -w the exit
-status is 1 if a job fails or is canceled.
+If the answer is lost, voda asks again and still submits the job only once.
+It warns about manifest fields that the cluster does not honour. With -w, the
+exit status is 1 if a job fails or is canceled.
 
 \b
 Examples:
@@ -33,45 +33,46 @@ def register(app: typer.Typer) -> None:
 
 
 def submit(  # noqa: PLR0913 - a command's options are its parameters
-    where: Where,
+    where: ServerOptions,
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Manifests; - is standard input.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check them, and submit nothing.")] = False,
-    name: Annotated[str, typer.Option("--name", help="The job's name, instead of the manifest's.")] = "",
-    namespace: Annotated[
-        str, typer.Option("--namespace", "-n", help="Where a manifest names none; else it is default.")
-    ] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the manifests and submit nothing.")] = False,
+    name: Annotated[str, typer.Option("--name", help="Name of the job, instead of the manifest's.")] = "",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace for manifests that name none.")] = "",
     least: Annotated[int | None, typer.Option("--min", min=1, help="Fewest replicas.")] = None,
     most: Annotated[int | None, typer.Option("--max", min=1, help="Most replicas.")] = None,
     priority: Annotated[int | None, typer.Option("--priority", help="Larger goes first.")] = None,
-    epochs: Annotated[int | None, typer.Option("--epochs", min=0, help="How long it trains.")] = None,
+    epochs: Annotated[int | None, typer.Option("--epochs", min=0, help="Epochs to train.")] = None,
     pool: Annotated[
-        str | None, typer.Option("--pool", help="Of this type of accelerator.", autocompletion=complete_pools)
+        str | None, typer.Option("--pool", help="Pool: the type of accelerator.", autocompletion=complete_pools)
     ] = None,
     key: Annotated[
-        str, typer.Option("--idempotency-key", metavar="KEY", help="Submits of one key are one; by default a new one.")
+        str,
+        typer.Option(
+            "--idempotency-key", metavar="KEY", help="Submits with the same key count once; by default a new key."
+        ),
     ] = "",
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Follow the jobs until they have ended.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Follow the jobs until they end.")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Submit every document of every file."""
-    from voda.cli.batch_submit import Submitting
-    from voda.cli.http.client import answered
-    from voda.cli.manifests import documents, in_namespace, with_wishes
+    from voda.cli.http.client import call_server
+    from voda.cli.manifests import documents, in_namespace, with_replicas
+    from voda.cli.watch.batch_submit import BatchSubmit
     from voda.clock import SystemClock
     from voda.domain.errors import InvalidInput
 
     if name and len(files) > 1:
         raise InvalidInput(f"--name is for one job: got {len(files)} files")
-    wishes = {
+    annotations = {
         f"voda.dev/{word}": str(value)
-        for word, value in given(
+        for word, value in provided(
             **{"min-replicas": least, "max-replicas": most, "priority": priority, "epochs": epochs, "pool": pool}
         ).items()
     }
     found: list[Document] = [document for file in files for document in documents(file)]
     if name and len(found) > 1:
         raise InvalidInput(f"--name is for one job: {files[0]} holds {len(found)}")
-    asked = [with_wishes(in_namespace(document, namespace), name=name, annotations=wishes) for document in found]
-    submitting = Submitting(asked, key=key or SystemClock().new_id(), is_dry_run=dry_run, output=output)
-    if not answered(where, submitting.follow if watch and not dry_run else submitting.run):
+    asked = [with_replicas(in_namespace(document, namespace), name=name, annotations=annotations) for document in found]
+    submitting = BatchSubmit(asked, key=key or SystemClock().new_id(), is_dry_run=dry_run, output=output)
+    if not call_server(where, submitting.follow if watch and not dry_run else submitting.run):
         raise typer.Exit(1)

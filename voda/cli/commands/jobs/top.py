@@ -5,13 +5,13 @@ from typing import Annotated
 import typer
 
 from voda.cli.completion import pools as complete_pools
-from voda.cli.options import Where, asks_server
+from voda.cli.options import ServerOptions, asks_server
 
 _HELP = """
-Show live who holds which GPU, who trains, who waits, and what was decided.
+Show a live screen: GPUs and their jobs, running and waiting jobs, decisions.
 
-Each GPU is a sign of the job that holds it; `.` is free, `#` is in use by
-others. q quits. Where the output is no terminal, it is shown once.
+Each GPU shows the letter of its job; `.` is free, `#` is used by others.
+Press q to quit. Without a terminal, the screen is printed once.
 
 \b
 Examples:
@@ -26,11 +26,11 @@ def register(app: typer.Typer) -> None:
 
 
 def top(
-    where: Where,
-    pool: Annotated[str, typer.Option("--pool", help="This pool alone.", autocompletion=complete_pools)] = "",
+    where: ServerOptions,
+    pool: Annotated[str, typer.Option("--pool", help="Only this pool.", autocompletion=complete_pools)] = "",
 ) -> None:
     """Show the screen."""
-    from voda.cli.http.client import answered
-    from voda.cli.top.loop import Top
+    from voda.cli.http.client import call_server
+    from voda.cli.top.loop import LiveScreen
 
-    answered(where, Top(pool).run)
+    call_server(where, LiveScreen(pool).run)

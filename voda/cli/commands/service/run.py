@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voda.cli.run_async import awaited
+from voda.cli.execution import run_async
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from voda.launcher.run import Job
+    from voda.launcher.run import LaunchSpec
 
 _HELP = """
 Run a program under mpirun or torchrun, and restart it when its hosts change.
@@ -94,17 +94,17 @@ def run(  # noqa: PLR0913 - one parameter per option
     )
     rules = Rules(min_np=min_np, max_np=max_np, grace_s=grace, max_failures=max_failures, settle_s=settle)
     job = _job(program, launcher, env)
-    raise typer.Exit(awaited(Launcher(job, discovery=discovery, rules=rules, interval_s=interval, say=_say).run()))
+    raise typer.Exit(run_async(Launcher(job, discovery=discovery, rules=rules, interval_s=interval, say=_say).run()))
 
 
-def _job(program: list[str], launcher: _Starter, env: "Mapping[str, str]") -> "Job":
+def _job(program: list[str], launcher: _Starter, env: "Mapping[str, str]") -> "LaunchSpec":
     import socket
 
     from voda.launcher.hosts import are_local
-    from voda.launcher.run import Job
+    from voda.launcher.run import LaunchSpec
 
     here = {socket.gethostname(), socket.gethostname().partition(".")[0]}
-    return Job(
+    return LaunchSpec(
         program=program,
         starter=launcher.value,
         env=env,

@@ -94,10 +94,10 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Tell what is decided and done.")] = False,
 ) -> None:
     """Run one replica."""
-    from voda.cli.signals import tell
+    from voda.cli.execution import configure_logging
     from voda.domain.errors import InvalidInput
 
-    tell(verbose=verbose)
+    configure_logging(verbose=verbose)
     shared = Shared(home, log, host, port, not no_tokens)
     match cluster:
         case "kubernetes":
@@ -126,14 +126,14 @@ class Shared(NamedTuple):
 
 def _on_kubernetes(shared: Shared, config: Path | None, kubeconfig: Path | None, context: str) -> None:
     from voda import config as environment
-    from voda.app.kubernetes.options import Surroundings
-    from voda.app.kubernetes.service import running
+    from voda.app.kubernetes.options import ReplicaContext
+    from voda.app.kubernetes.replica import running
     from voda.cluster.kubernetes.client.credentials import namespace
 
     options = _settings(shared, config)
     pod, kubeconfig = environment.pod(), kubeconfig or environment.kubeconfig()
     of_context = namespace(kubeconfig, context) if kubeconfig is not None else ""
-    around = Surroundings(
+    around = ReplicaContext(
         identity=_identity(pod.name),
         namespace=pod.namespace or of_context or "default",
         kubeconfig=kubeconfig,
@@ -170,11 +170,11 @@ def _on_this_machine(shared: Shared, slots: int | None, pool: str, api_url: str)
     from voda import config as environment
     from voda.app.options import DEFAULT_PORT, MachineOptions
     from voda.app.replica import replica
-    from voda.cli.signals import with_programs
+    from voda.cli.execution import with_voda_on_path
 
     options = MachineOptions(
         home=shared.home or environment.home_folder(),
-        environment=with_programs(environment.environment()),
+        environment=with_voda_on_path(environment.environment()),
         log=shared.log or environment.log(),
         host=shared.host or "127.0.0.1",
         port=DEFAULT_PORT if shared.port is None else shared.port,
@@ -198,12 +198,12 @@ def _run(service: "AbstractAsyncContextManager[Served]") -> None:
 
 
 async def _until_told(service: "AbstractAsyncContextManager[Served]") -> None:
-    from voda.cli.signals import until_told
+    from voda.cli.execution import run_until_signal
 
     def ending(running: Served) -> None:
         print("voda: handing over; jobs train on", file=sys.stderr)
 
-    if not await until_told(service, _greet, ending):
+    if not await run_until_signal(service, _greet, ending):
         print("voda: ended at once; another replica takes over when the lease expires", file=sys.stderr)
 
 

@@ -6,7 +6,7 @@ import typer
 
 from voda.cli.completion import policies as complete_policies
 from voda.cli.completion import pools as complete_pools
-from voda.cli.options import Output, OutputOption, Where, asks_server, given
+from voda.cli.options import Output, OutputOption, ServerOptions, asks_server, provided
 
 if TYPE_CHECKING:
     from voda.api.schemas.pools import SettingsView
@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
 
 def settings(  # noqa: PLR0913 - a command's options are its parameters
-    where: Where,
+    where: ServerOptions,
     pool: Annotated[
         str, typer.Argument(help="By default the only one; all are shown.", autocompletion=complete_pools)
     ] = "",
@@ -71,7 +71,7 @@ def settings(  # noqa: PLR0913 - a command's options are its parameters
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show or change the settings of a pool."""
-    changes = given(
+    changes = provided(
         policy=policy,
         placer=placer,
         ratelimit_s=ratelimit,
@@ -86,7 +86,7 @@ def settings(  # noqa: PLR0913 - a command's options are its parameters
 
 
 def set_policy(
-    where: Where,
+    where: ServerOptions,
     policy: Annotated[str, typer.Argument(help="Its name.", autocompletion=complete_policies)],
     pool: Annotated[str, typer.Option("--pool", help="By default the only one.", autocompletion=complete_pools)] = "",
     output: OutputOption = Output.TABLE,
@@ -95,10 +95,10 @@ def set_policy(
     _run(where, pool, {"policy": policy}, output)
 
 
-def _run(where: Where, pool: str, changes: dict[str, object], output: Output) -> None:
-    from voda.cli.http.client import answered
+def _run(where: ServerOptions, pool: str, changes: dict[str, object], output: Output) -> None:
+    from voda.cli.http.client import call_server
 
-    answered(where, lambda client: _show(client, pool, changes, output))
+    call_server(where, lambda client: _show(client, pool, changes, output))
 
 
 async def _show(client: "Client", pool: str, change: dict[str, object], output: Output) -> None:
@@ -109,25 +109,25 @@ async def _show(client: "Client", pool: str, change: dict[str, object], output: 
 
 async def _show_pool(client: "Client", pool: str, change: dict[str, object], output: Output) -> None:
     from voda.api.schemas.pools import SettingsView
-    from voda.cli.http.client import decoded, path
-    from voda.cli.http.retry import patched
+    from voda.cli.http.client import decode, resource_path
+    from voda.cli.http.retry import patch_resource
     from voda.cli.render.stdout import print_answer
 
-    where = path("pools", pool, "settings")
+    where = resource_path("pools", pool, "settings")
     if not change:
         before = after = await client.ask("GET", where)
     else:
-        before, after = await patched(client, where, change)
-    old, new = decoded(before.body, SettingsView), decoded(after.body, SettingsView)
+        before, after = await patch_resource(client, where, change)
+    old, new = decode(before.body, SettingsView), decode(after.body, SettingsView)
     print_answer(after.body, output, name=pool, text=lambda: _text(pool, old, new, is_change=bool(change)))
 
 
 async def _pools(client: "Client", *, is_shown: bool) -> list[str]:
     """Return the only pool; of several, all if they are only shown, to people."""
-    from voda.cli.watch.pages import pools
+    from voda.cli.watch.lists import fetch_pools
     from voda.domain.errors import InvalidInput
 
-    found, _ = await pools(client, ())
+    found, _ = await fetch_pools(client, ())
     if len(found) != 1 and not (found and is_shown):
         raise InvalidInput(f"which pool? there are {', '.join(pool.name for pool in found)}: name one of them")
     return [pool.name for pool in found]

@@ -56,7 +56,7 @@ class RoleName(enum.StrEnum):
     VIEWER = "viewer"
 
 
-class Output(enum.StrEnum):
+class TokenOutput(enum.StrEnum):
     """How the list is printed."""
 
     TABLE = "table"
@@ -84,18 +84,18 @@ def create(
 
 def list_tokens(
     output: Annotated[
-        Output, typer.Option("--output", "-o", help="For people, for programs, or the names alone.")
-    ] = Output.TABLE,
+        TokenOutput, typer.Option("--output", "-o", help="For people, for programs, or the names alone.")
+    ] = TokenOutput.TABLE,
     home: Home = None,
 ) -> None:
     """Print who has a token."""
     import msgspec
 
     tokens = _access(home).list()
-    if output is Output.NAME:
+    if output is TokenOutput.NAME:
         for token in tokens:
             print(token.name)
-    elif output is Output.JSON:
+    elif output is TokenOutput.JSON:
         rows = [{"name": token.name, "role": token.role, "created_at": token.created_at} for token in tokens]
         print(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
     else:
@@ -111,7 +111,7 @@ def revoke(name: Annotated[str, typer.Argument(help="The user.")], home: Home = 
 def _show(tokens: "Sequence[Token]") -> None:
     from rich.console import Console
 
-    from voda.cli.render.table import Column, table
+    from voda.cli.render.tables import Column, table
 
     if not tokens:
         print("nobody has a token; make one with `voda token create NAME`")

@@ -72,15 +72,15 @@ def up(  # noqa: PLR0913 - a command's options are its parameters
 
     from voda import config
     from voda.app.options import MachineOptions
-    from voda.cli.signals import tell, with_programs
+    from voda.cli.execution import configure_logging, with_voda_on_path
     from voda.domain.errors import InvalidInput
 
     if (tls_cert is None) != (tls_key is None):
         raise InvalidInput("--tls-cert and --tls-key go together: give both, or neither")
-    tell(verbose=verbose)
+    configure_logging(verbose=verbose)
     options = MachineOptions(
         home=home or config.home_folder(),
-        environment=with_programs(config.environment()),
+        environment=with_voda_on_path(config.environment()),
         log=log,
         host=host,
         port=port,
@@ -102,7 +102,7 @@ def up(  # noqa: PLR0913 - a command's options are its parameters
 
 async def _run(options: "MachineOptions") -> None:
     from voda.app.service import running
-    from voda.cli.signals import until_told
+    from voda.cli.execution import run_until_signal
 
     left = 0
 
@@ -112,7 +112,7 @@ async def _run(options: "MachineOptions") -> None:
         more = ", halting the jobs; once more ends it at once" if options.halts_on_exit else ""
         print(f"voda: ending{more}", file=sys.stderr)
 
-    if not await until_told(running(options), _greet, ending):
+    if not await run_until_signal(running(options), _greet, ending):
         print("voda: ended at once; what is still at work goes on until the next `voda up`", file=sys.stderr)
     elif left and not options.halts_on_exit:
         words = "1 job is live" if left == 1 else f"{left} jobs are live"

@@ -1,7 +1,7 @@
 """Gives worker pods their nodes, as kube-scheduler does for all others.
 
-Rules: a job's pods together or not at all, after what the scheduler would check; a node that cannot take a worker is
-told to the log, so that the next plan avoids it; what was bound counts at once, before the watch tells of it.
+Rules: a job's pods are bound together or not at all, after what the scheduler would check; a node that cannot take a
+worker is reported to the log, so that the next plan avoids it; a bound pod counts at once, before the watch shows it.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,10 +13,10 @@ from voda.clock import Clock, stopwatch
 from voda.cluster.kubernetes.binding.fit import fits_together
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.errors import Absent, Conflict
-from voda.cluster.kubernetes.client.paths import pod_path
 from voda.cluster.kubernetes.resources.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
-from voda.cluster.kubernetes.together import together
+from voda.cluster.kubernetes.state.paths import pod_path
+from voda.concurrency import gather_all
 from voda.events.types import WorkerRefused
 from voda.metrics import BIND_DURATION, PODS_BOUND, WORKER_REFUSALS, Telemetry
 
@@ -31,7 +31,7 @@ class Binder:
         inventory: what there is.
         api: where to bind.
         clock: of the age of refusals.
-        tell: takes facts for the log: (job id, fact).
+        publish: takes facts for the log: (job id, fact).
         telemetry: takes what is measured.
     """
 
@@ -40,19 +40,19 @@ class Binder:
         inventory: Inventory,
         api: Api,
         clock: Clock,
-        tell: Callable[[str, WorkerRefused], None],
+        publish: Callable[[str, WorkerRefused], None],
         *,
         telemetry: Telemetry,
     ) -> None:
         self._inventory = inventory
         self._api = api
         self._clock = clock
-        self._tell = tell
+        self._publish = publish
         self._telemetry = telemetry
         self._refused: dict[tuple[str, str], float] = {}
         """(job id, node) -> since when, as far as known here."""
-        self.declined: dict[str, str] = {}
-        """job id -> why its workers were not bound last, where no node was told to refuse them."""
+        self.unbound_reasons: dict[str, str] = {}
+        """job id -> why its workers were not bound last, where no node refused them."""
 
     async def bind(self, job_id: str, pods: Mapping[str, Pod], nodes: Mapping[str, str]) -> None:
         """Bind all pods, or none where one does not fit.
@@ -65,26 +65,26 @@ class Binder:
         Raises:
             ClusterUnavailable: some may be bound, the others are to be tried again.
         """
-        refusal = fits_together([(pod, nodes[key]) for key, pod in pods.items()], self._inventory)
-        self.declined.pop(job_id, None)
+        refusal = fits_together([(pod, nodes[key]) for key, pod in pods.items()], self._inventory.stock)
+        self.unbound_reasons.pop(job_id, None)
         if refusal is None:
             await self._bind_all(pods, nodes)
-        elif refusal.resource != self._inventory.rule.resource and refusal.node in self._inventory.nodes:
+        elif refusal.resource != self._inventory.stock.rule.resource and refusal.node in self._inventory.stock.nodes:
             self.refuse(job_id, refusal.node, refusal.reason)
         else:
-            self.declined[job_id] = refusal.reason
-        # Nodes that went and GPUs that others took meanwhile are known to the next plan without a word from here.
+            self.unbound_reasons[job_id] = refusal.reason
+        # The next plan sees by itself which nodes went and which GPUs others took.
 
-    def forget_but(self, live: Collection[str]) -> None:
+    def keep_only(self, live: Collection[str]) -> None:
         """Forget what jobs were declined that have ended."""
-        self.declined = {job_id: reason for job_id, reason in self.declined.items() if job_id in live}
+        self.unbound_reasons = {job_id: reason for job_id, reason in self.unbound_reasons.items() if job_id in live}
 
     def refuse(self, job_id: str, node: str, reason: str) -> None:
-        """Tell that a node cannot take workers of a job; once, until it is lifted."""
+        """Report that a node cannot take workers of a job; once, until that is lifted."""
         if (job_id, node) not in self._refused:
             self._refused[job_id, node] = self._clock.now()
             self._telemetry.count(WORKER_REFUSALS)
-            self._tell(job_id, WorkerRefused(job_id=job_id, node=node, reason=reason))
+            self._publish(job_id, WorkerRefused(job_id=job_id, node=node, reason=reason))
 
     def lift(self, live: Mapping[str, Sequence[str]]) -> None:
         """Let nodes be tried again whose refusals are old.
@@ -98,17 +98,17 @@ class Binder:
         for (job_id, node), since in list(self._refused.items()):
             if now - since >= LIFT_AFTER_S:
                 del self._refused[job_id, node]
-                self._tell(job_id, WorkerRefused(job_id=job_id, node=node, reason=""))
+                self._publish(job_id, WorkerRefused(job_id=job_id, node=node, reason=""))
 
     async def _bind_all(self, pods: Mapping[str, Pod], nodes: Mapping[str, str]) -> None:
-        loads = self._inventory.loads
-        # Another job must not be promised the same room while the server is asked.
+        loads = self._inventory.stock.loads
+        # Another job must not be given the same room during the request.
         for key, pod in pods.items():
             loads[nodes[key]].add(f"binding {key}", pod)
         laps: list[float] = []
         try:
             with stopwatch(laps):
-                await together(self._bind(key, pod, nodes[key]) for key, pod in pods.items())
+                await gather_all(self._bind(key, pod, nodes[key]) for key, pod in pods.items())
         finally:
             self._telemetry.observe(BIND_DURATION, laps[-1])
             for key in pods:
@@ -128,7 +128,7 @@ class Binder:
         try:
             await self._api.create(f"{pod_path(pod)}/binding", body, dict)
         except (Conflict, Absent):
-            # It is bound already, or gone, or another pod has its name: the watch tells which.
+            # It is bound already, or gone, or another pod has its name: the watch shows which.
             return
         self._telemetry.count(PODS_BOUND)
-        self._inventory.hear_pod(key, replace(pod, spec=replace(pod.spec, node_name=node)))
+        self._inventory.update_pod(key, replace(pod, spec=replace(pod.spec, node_name=node)))

@@ -14,7 +14,7 @@ from msgspec import Struct
 from voda.cluster.kubernetes.binding.node_filters import UNSCHEDULABLE, intolerable, unattracted, unselected
 from voda.cluster.kubernetes.resources.objects import NodeObject, Pod
 from voda.cluster.kubernetes.resources.pod_requests import NodeLoad, pod_requests
-from voda.cluster.kubernetes.resources.quantity import shown
+from voda.cluster.kubernetes.resources.quantity import format_amount
 from voda.domain.errors import InvalidInput
 
 _LONGEST = 300
@@ -117,8 +117,8 @@ def _short(pod: Pod, node: NodeObject, free: Mapping[str, int], beside: int) -> 
         left = free.get(resource, 0)
         if amount > left and amount > 0:
             others = f" beside {beside} other{'' if beside == 1 else 's'} of its job" if beside else ""
-            has = f"{shown(max(0, left), resource)} free{others}"
-            reason = f"node {name} has {has}, worker {worker} needs {shown(amount, resource)}"
+            has = f"{format_amount(max(0, left), resource)} free{others}"
+            reason = f"node {name} has {has}, worker {worker} needs {format_amount(amount, resource)}"
             return _refused(pod, name, reason, resource)
     return None
 

@@ -1,1 +1,1 @@
-"""The API server: credentials, transport, list and watch."""
+"""The API server: api (calls), reflector (list and watch), transport, credentials, decoding, responses, errors."""

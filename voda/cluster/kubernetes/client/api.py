@@ -1,8 +1,8 @@
-"""The API server, spoken to in trimmed objects: kubernetes-asyncio brings credentials and TLS, msgspec the rest.
+"""The API server, in trimmed objects: kubernetes-asyncio brings credentials and TLS, msgspec the rest.
 
-Rules: every call has a timeout; what the server says is one of voda's errors (errors.py), in one sentence that names
-verb and path; a call is tried again here only where the server did not take it (429 with Retry-After, a connection
-that was refused), and only a few times: whoever calls has a level to come back to.
+Rules: every call has a timeout; an answer that is no success becomes one of voda's errors (errors.py), in one sentence
+that names verb and path; a call is repeated here only where the server did not take it (429 with Retry-After, a
+connection that was refused), and only a few times: all callers are level-triggered, and come back.
 """
 
 import logging
@@ -13,10 +13,10 @@ from typing import Any, Final, Generic, Literal, TypeVar, cast
 from kubernetes_asyncio.client import Configuration
 from msgspec import Struct
 
-from voda.cluster.kubernetes.client.credentials import access
-from voda.cluster.kubernetes.client.decoding import Event, Unreadable, key, read, read_page, version
+from voda.cluster.kubernetes.client.credentials import load_configuration
+from voda.cluster.kubernetes.client.decoding import Unreadable, WatchLine, key, read, read_page, version
 from voda.cluster.kubernetes.client.errors import Absent, NotServed
-from voda.cluster.kubernetes.client.responses import error, one_line, verdict
+from voda.cluster.kubernetes.client.responses import error_of, one_line, parse_status
 from voda.cluster.kubernetes.client.transport import Request, TooLarge, Transport
 from voda.cluster.kubernetes.resources.well_known import FIELD_MANAGER
 from voda.domain.errors import ClusterUnavailable
@@ -26,7 +26,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _PAGE: Final = 500
 _PAGE_BYTES: Final = 64 << 20
-"""An object may have 1.5 MB and a page is held in memory: where it would be larger, smaller pages are asked for."""
+"""An object may have 1.5 MB and a page is held in memory: where it would be larger, smaller pages are requested."""
 _EVENT_BYTES: Final = 16 << 20
 _WATCH_S: Final = 300
 _DISCOVERY_DEPTH: Final = 2
@@ -35,7 +35,7 @@ _CHANGES: Final = frozenset(("ADDED", "MODIFIED", "DELETED", "BOOKMARK"))
 _WRITTEN_BY: Final = {"fieldManager": FIELD_MANAGER}
 
 
-class Listed(Struct, Generic[T], frozen=True):
+class ObjectList(Struct, Generic[T], frozen=True):
     """All objects of a kind at one resource version."""
 
     items: Sequence[T]
@@ -44,7 +44,7 @@ class Listed(Struct, Generic[T], frozen=True):
     """`namespace/name` of objects that are there, but do not read like the kind."""
 
 
-class Change(Struct, Generic[T], frozen=True):
+class WatchEvent(Struct, Generic[T], frozen=True):
     """One event of a watch."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
@@ -56,7 +56,7 @@ class Api:
     """One API server. Made inside a running loop.
 
     Args:
-        configuration: where it is and how it knows us (see access.py).
+        configuration: its address and credentials (see credentials.py).
         timeout_s: for one answer, all tries included; a watch may be silent for as much longer than agreed.
         telemetry: counts and times every request.
 
@@ -68,7 +68,7 @@ class Api:
         self, configuration: Configuration, *, timeout_s: float = 15.0, telemetry: Telemetry = NO_TELEMETRY
     ) -> None:
         self.host = str(configuration.host)
-        """Where it is asked."""
+        """URL."""
         self._transport = Transport(configuration, timeout_s=timeout_s, telemetry=telemetry)
 
     @classmethod
@@ -78,9 +78,9 @@ class Api:
         """Return the server that a kubeconfig names, or, without one, the server of the cluster voda runs in.
 
         Raises:
-            InvalidInput: see `access`.
+            InvalidInput: see `load_configuration`.
         """
-        return cls(await access(kubeconfig, context), timeout_s=timeout_s, telemetry=telemetry)
+        return cls(await load_configuration(kubeconfig, context), timeout_s=timeout_s, telemetry=telemetry)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -92,7 +92,7 @@ class Api:
         A path above all objects (/apis/GROUP, /apis/GROUP/VERSION) is None where the server does not serve it.
         """
         try:
-            return await self._ask(Request(verb="get", method="GET", path=path), kind)
+            return await self._send(Request(verb="get", method="GET", path=path), kind)
         except Absent:
             return None
         except NotServed:
@@ -100,8 +100,8 @@ class Api:
                 return None
             raise
 
-    async def list(self, path: str, kind: type[T], query: Mapping[str, str] | None = None) -> Listed[T]:
-        """Return all objects of a collection, asked for page by page.
+    async def list(self, path: str, kind: type[T], query: Mapping[str, str] | None = None) -> ObjectList[T]:
+        """Return all objects of a collection, fetched page by page.
 
         Raises:
             Gone: it took so long that the pages do not belong together any more.
@@ -111,10 +111,10 @@ class Api:
         unread: list[str] = []
         limit, token = _PAGE, ""
         while True:
-            asked = {**(query or {}), "limit": str(limit), **({"continue": token} if token else {})}
-            request = Request(verb="list", method="GET", path=path, query=asked)
+            selection = {**(query or {}), "limit": str(limit), **({"continue": token} if token else {})}
+            request = Request(verb="list", method="GET", path=path, query=selection)
             try:
-                text = await self._transport.ask(request, most_bytes=_PAGE_BYTES)
+                text = await self._transport.send(request, most_bytes=_PAGE_BYTES)
                 page, left_out = read_page(text, kind)
             except TooLarge:
                 if limit == 1:
@@ -130,8 +130,8 @@ class Api:
                 break
         if not page.metadata.resource_version:
             raise _garbled(request, "it has no resourceVersion")
-        _tell_unread(path, unread)
-        return Listed(items=tuple(items), resource_version=page.metadata.resource_version, unread=tuple(unread))
+        _log_unread(path, unread)
+        return ObjectList(items=tuple(items), resource_version=page.metadata.resource_version, unread=tuple(unread))
 
     async def watch(
         self,
@@ -141,29 +141,29 @@ class Api:
         after: str,
         query: Mapping[str, str] | None = None,
         opened: Callable[[], None] | None = None,
-    ) -> AsyncGenerator[Change[T], None]:
+    ) -> AsyncGenerator[WatchEvent[T], None]:
         """Yield what changes in a collection after a resource version; ends when the server ends it.
 
         Args:
             path: of the collection.
             kind: what to decode its objects to.
             after: a resource version.
-            query: labelSelector, fieldSelector; timeoutSeconds = when the server shall end it.
+            query: labelSelector, fieldSelector; timeoutSeconds = when the server ends it.
             opened: called once the server has agreed.
 
         Raises:
             Gone: that version is not kept any more.
             ClusterUnavailable: the connection broke.
         """
-        asked = {
+        selection = {
             "timeoutSeconds": str(_WATCH_S),
             **(query or {}),
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": after,
         }
-        request = Request(verb="watch", method="GET", path=path, query=asked)
-        silence_s = float(asked["timeoutSeconds"]) + self._transport.timeout_s
+        request = Request(verb="watch", method="GET", path=path, query=selection)
+        silence_s = float(selection["timeoutSeconds"]) + self._transport.timeout_s
         async with self._transport.opened(request, silence_s=silence_s) as answer:
             if opened is not None:
                 opened()
@@ -179,7 +179,7 @@ class Api:
             Conflict: there is one of that name.
         """
         request = Request(verb="create", method="POST", path=path, query=_WRITTEN_BY, body=body)
-        return await self._ask(request, kind)
+        return await self._send(request, kind)
 
     async def patch(self, path: str, body: Mapping[str, Any], kind: type[T]) -> T | None:
         """Change an object by a JSON merge patch; None where there is none.
@@ -189,17 +189,9 @@ class Api:
         merge = "application/merge-patch+json"
         request = Request(verb="patch", method="PATCH", path=path, query=_WRITTEN_BY, body=body, content=merge)
         try:
-            return await self._ask(request, kind)
+            return await self._send(request, kind)
         except Absent:
             return None
-
-    async def replace(self, path: str, body: Mapping[str, Any], kind: type[T]) -> T:
-        """Put an object in the place of one whose resourceVersion the body names.
-
-        Raises:
-            Conflict: it changed meanwhile.
-        """
-        return await self._ask(Request(verb="update", method="PUT", path=path, query=_WRITTEN_BY, body=body), kind)
 
     async def delete(self, path: str, *, uid: str = "", grace_s: int | None = None) -> bool:
         """Delete an object and, in the background, what it owns; False where there is none.
@@ -215,7 +207,7 @@ class Api:
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s
         try:
-            await self._transport.ask(Request(verb="delete", method="DELETE", path=path, body=options))
+            await self._transport.send(Request(verb="delete", method="DELETE", path=path, body=options))
         except Absent:
             return False
         return True
@@ -239,8 +231,8 @@ class Api:
             async for piece in answer.content.iter_any():
                 yield piece
 
-    async def _ask(self, request: Request, kind: type[T]) -> T:
-        text = await self._transport.ask(request)
+    async def _send(self, request: Request, kind: type[T]) -> T:
+        text = await self._transport.send(request)
         try:
             return read(text, kind)
         except Unreadable as wrong:
@@ -259,32 +251,32 @@ async def _lines(pieces: AsyncIterator[bytes], request: Request) -> AsyncIterato
         if len(rest) > _EVENT_BYTES:
             raise _garbled(request, f"an event has more than {_EVENT_BYTES >> 20} MiB")
     if rest:
-        raise ClusterUnavailable(f"cannot {request.told}: the answer broke off in the middle of an event")
+        raise ClusterUnavailable(f"cannot {request.text}: the answer broke off in the middle of an event")
 
 
-def _change(line: bytes, kind: type[T], request: Request) -> Change[T] | None:
-    """Return what a line of a watch says; None where it says nothing, or nothing that can be read."""
+def _change(line: bytes, kind: type[T], request: Request) -> WatchEvent[T] | None:
+    """Return the event in a line of a watch; None where there is none, or none that can be read."""
     if not line.strip():
         return None
     try:
-        event = read(line, Event)
+        event = read(line, WatchLine)
     except Unreadable as wrong:
         raise _garbled(request, wrong) from wrong
     if event.type == "ERROR":
-        raise error(request.told, verdict(0, bytes(event.object)))
+        raise error_of(request.text, parse_status(0, bytes(event.object)))
     if event.type not in _CHANGES or not (at := version(event.object)):
         raise _garbled(request, f"an event of type {one_line(event.type)!r} without a known type or a resourceVersion")
     try:
-        return Change(type=cast(Any, event.type), object=read(event.object, kind), resource_version=at)
+        return WatchEvent(type=cast(Any, event.type), object=read(event.object, kind), resource_version=at)
     except Unreadable as wrong:
-        _tell_unread(request.path, [f"{key(event.object)} ({wrong})"])
+        _log_unread(request.path, [f"{key(event.object)} ({wrong})"])
         return None
 
 
 def _garbled(request: Request, wrong: object) -> ClusterUnavailable:
-    return ClusterUnavailable(f"cannot {request.told}: the answer is not what an API server says ({wrong})")
+    return ClusterUnavailable(f"cannot {request.text}: the answer is not what an API server says ({wrong})")
 
 
-def _tell_unread(path: str, unread: Sequence[str]) -> None:
+def _log_unread(path: str, unread: Sequence[str]) -> None:
     if unread:
         _log.warning("objects left out path=%s count=%d first=%s", path, len(unread), one_line(unread[0]))

@@ -1,8 +1,8 @@
-"""How an API server is reached and as whom: by a kubeconfig, or by the service account of the pod voda runs in.
+"""Loads the address and credentials of an API server: from a kubeconfig, or from the service account of voda's pod.
 
 Rules: credentials that expire are read again every minute (the token of a service account, a tokenFile, an exec
-plugin whose token runs out); where that fails the old ones serve on, for only the server knows whether they are
-still good. A client certificate that an exec plugin hands out is used as it was at the start.
+plugin whose token runs out); where that fails the old ones stay in use, for only the server knows whether they are
+still valid. A client certificate that an exec plugin hands out is used as it was at the start.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ from voda.domain.errors import InvalidInput
 _log = logging.getLogger(__name__)
 _RENEW_EVERY_S: Final = 60.0
 _PLUGIN_S: Final = 30.0
-"""How long an exec plugin may take: it may have to ask a person's identity provider, never a person."""
+"""How long an exec plugin may take: it may call an identity provider, but must not wait for a person."""
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _UNREADABLE: Final = (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, LookupError, AttributeError)
 """What kubernetes-asyncio throws at a kubeconfig that is not one."""
 
 
-async def access(
+async def load_configuration(
     kubeconfig: Path | None, context: str = "", *, clock: Clock | None = None, account: Path = _ACCOUNT
 ) -> Configuration:
-    """Return how to reach an API server.
+    """Return the configuration for an API server.
 
     Args:
         kubeconfig: its path, or several joined as in KUBECONFIG; None = as the service account of this pod.
@@ -59,7 +59,7 @@ async def access(
 def namespace(kubeconfig: Path, context: str = "") -> str:
     """Return the namespace that a context of a kubeconfig names, as kubectl takes it; empty where it names none.
 
-    What is wrong with the kubeconfig `access` says.
+    Errors in the kubeconfig are left to `load_configuration`.
     """
     try:
         contexts, current = list_kube_config_contexts(os.pathsep.join(map(str, _files(kubeconfig))))
@@ -74,7 +74,7 @@ def _by_service_account(configuration: Configuration, account: Path) -> None:
         InClusterConfigLoader(str(account / "token"), str(account / "ca.crt")).load_and_set(configuration)
     except (ConfigException, OSError) as wrong:
         raise InvalidInput(
-            f"there is no service account of a pod to reach Kubernetes with ({_said(wrong)}): name a kubeconfig"
+            f"there is no service account of a pod to reach Kubernetes with ({_text(wrong)}): name a kubeconfig"
             " (--kubeconfig or KUBECONFIG), or run voda in the cluster"
         ) from wrong
 
@@ -87,7 +87,7 @@ async def _by_kubeconfig(configuration: Configuration, kubeconfig: Path, context
                 config_file=os.pathsep.join(map(str, files)),
                 context=context or None,
                 client_configuration=configuration,
-                # An identity provider may hand out a refresh token for one use: the file must get its successor.
+                # An identity provider may hand out a refresh token for one use: the file must get the next one.
                 persist_config=all(os.access(each, os.W_OK) for each in files),
             )
     except TimeoutError as late:
@@ -95,7 +95,7 @@ async def _by_kubeconfig(configuration: Configuration, kubeconfig: Path, context
             f"the exec plugin that the kubeconfig {kubeconfig} names gave no credentials in {_PLUGIN_S:g} s"
         ) from late
     except (*_UNREADABLE, AssertionError) as wrong:
-        raise InvalidInput(f"the kubeconfig {kubeconfig} cannot be used: {_said(wrong)}") from wrong
+        raise InvalidInput(f"the kubeconfig {kubeconfig} cannot be used: {_text(wrong)}") from wrong
     if not str(configuration.host).startswith(("http://", "https://")):
         raise InvalidInput(
             f"the kubeconfig {kubeconfig} cannot be used: expected its server to be a URL, got {configuration.host!r}"
@@ -128,9 +128,9 @@ class _Renewal:
             async with asyncio.timeout(_PLUGIN_S):
                 await self._loader.load_and_set(configuration)
         except (*_UNREADABLE, TimeoutError, AssertionError) as wrong:
-            _log.warning("credentials not renewed error=%s", _said(wrong))
+            _log.warning("credentials not renewed error=%s", _text(wrong))
 
 
-def _said(wrong: BaseException) -> str:
+def _text(wrong: BaseException) -> str:
     """Return an error as part of a sentence."""
     return (" ".join(str(wrong).split())[:300] or type(wrong).__name__).rstrip(".")

@@ -1,7 +1,7 @@
-"""JSON of the API server -> trimmed objects.
+"""Decodes the API server's JSON to trimmed objects.
 
-Rule: one object that does not read like its kind (a custom resource may hold anything) is left out and told of, and
-never hides the others.
+Rule: an object that does not match its kind (a custom resource may hold anything) is left out and reported, and never
+hides the others.
 """
 
 from collections.abc import Hashable, Sequence
@@ -19,10 +19,10 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Unreadable(Exception):
-    """The text is not what was expected; the message says in what."""
+    """The text is not as expected; the message says how."""
 
 
-class Page(Struct, Generic[T], frozen=True):
+class ListPage(Struct, Generic[T], frozen=True):
     """A list, or a part of one."""
 
     metadata: ListMetadata = ListMetadata()
@@ -30,7 +30,7 @@ class Page(Struct, Generic[T], frozen=True):
     """Go writes an empty list as null."""
 
 
-class Event(Struct, frozen=True):
+class WatchLine(Struct, frozen=True):
     """A line of a watch."""
 
     type: str
@@ -54,17 +54,17 @@ def read(text: bytes | Raw, kind: type[T]) -> T:
             raise Unreadable(one_line(str(wrong))) from wrong
 
 
-def read_page(text: bytes, kind: type[T]) -> tuple[Page[T], Sequence[str]]:
+def read_page(text: bytes, kind: type[T]) -> tuple[ListPage[T], Sequence[str]]:
     """Return a page and the keys (`namespace/name`) of what on it could not be read.
 
     Raises:
         Unreadable: it is no list at all.
     """
     try:
-        whole: Page[T] = decoder(Page[kind]).decode(text)  # type: ignore[valid-type]
+        whole: ListPage[T] = decoder(ListPage[kind]).decode(text)  # type: ignore[valid-type]
         return whole, ()
     except _UNREADABLE:
-        rough = read(text, Page[Raw])
+        rough = read(text, ListPage[Raw])
     items: list[T] = []
     unread: list[str] = []
     for item in rough.items or ():
@@ -72,7 +72,7 @@ def read_page(text: bytes, kind: type[T]) -> tuple[Page[T], Sequence[str]]:
             items.append(read(item, kind))
         except Unreadable:
             unread.append(key(item))
-    return Page(metadata=rough.metadata, items=tuple(items)), unread
+    return ListPage(metadata=rough.metadata, items=tuple(items)), unread
 
 
 def key(text: bytes | Raw) -> str:

@@ -1,4 +1,4 @@
-"""What an API server may answer, as voda's errors.
+"""The answers of an API server that are no success, as voda's errors.
 
 ClusterUnavailable            try again
 ├── Unreachable               no connection: the server has not even seen the request
@@ -19,11 +19,11 @@ class Unreachable(ClusterUnavailable):
 
 
 class Throttled(ClusterUnavailable):
-    """The server asks for patience.
+    """The server asks to be called later.
 
     Args:
         message: the sentence for the user.
-        retry_after_s: how long, as it said.
+        retry_after_s: how much later.
     """
 
     def __init__(self, message: str, retry_after_s: float) -> None:
@@ -31,11 +31,11 @@ class Throttled(ClusterUnavailable):
 
 
 class Conflict(ClusterUnavailable, ChangedMeanwhile):
-    """The object is not as it was believed to be: it changed, or it is there already."""
+    """The object is not as expected: it changed, or it is there already."""
 
 
 class Gone(ClusterUnavailable):
-    """What a watch or a list was to go on from is not kept any more."""
+    """The server no longer keeps the version that a watch or a list was to go on from."""
 
 
 class NotServed(ClusterUnavailable):
@@ -56,4 +56,4 @@ class Rejected(ActionRefused):
 
 
 class Absent(Rejected):
-    """The object asked for, or the one it is to be part of, is not there."""
+    """The object of the request, or the one it belongs to, is not there."""

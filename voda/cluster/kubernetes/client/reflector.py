@@ -1,22 +1,23 @@
-"""A collection of the cluster, kept here as the API server has it: list, then watch, for ever.
+"""A reflector mirrors one collection of the API server: list, then watch, for ever.
 
-Rules: bookmarks keep the resource version fresh; 410 lists again; a list every `relist_s` heals whatever a watch
-missed, and what it healed is counted (drift); a broken connection is tried again with growing, jittered pauses; one
-connection per collection. Resource versions are compared for equality only: an object is replaced by the watch, or
-by a list from which the watch then goes on, so that nothing ever goes back in time.
+Rules: bookmarks keep the resource version fresh; 410 lists again; a list every `relist_s` heals what a watch missed,
+and counts it (drift); a broken connection is tried again with growing, jittered delays; one connection per collection.
+Resource versions are compared for equality only: an object is replaced by the watch, or by a list from which the watch
+then goes on, so that nothing ever goes back in time.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from types import MappingProxyType
 from typing import Final, Generic, Protocol, TypeVar
 
+from voda.backoff import delay_s
 from voda.clock import Clock
-from voda.cluster.kubernetes.client.api import Api, Change, Listed
+from voda.cluster.kubernetes.client.api import Api, ObjectList, WatchEvent
 from voda.cluster.kubernetes.client.errors import Gone, NotServed, Throttled, Unreachable
-from voda.cluster.kubernetes.resources.objects import Name, NamedObject
+from voda.cluster.kubernetes.resources.objects import NamedObject, ObjectName
 from voda.domain.errors import ClusterUnavailable, VodaError
 from voda.domain.rng import rng_at
 from voda.metrics import LAST_MIRROR_DRIFT, MIRROR_DRIFT, NO_TELEMETRY, Telemetry
@@ -26,23 +27,22 @@ _WATCH_S: Final = 300.0
 _STEADY_S: Final = 10.0
 """A watch that lived as long was a success, whatever ended it."""
 _AT_ONCE_S: Final = 1.0
-_SHORTEST_PAUSE_S: Final = 0.2
-_LONGEST_PAUSE_S: Final = 15.0
+_FIRST_DELAY_S: Final = 0.2
+_LONGEST_DELAY_S: Final = 15.0
 _STUBBORN: Final = 3
-"""After as many answers in a row that refuse a watch, its version may be the reason: list again."""
+"""After this many answers in a row that refuse a watch, its version may be the reason: list again."""
 
 
-class Kept(Protocol):
-    """What can be kept."""
+class MirroredObject(Protocol):
+    """What can be mirrored."""
 
     @property
-    def metadata(self) -> Name:
+    def metadata(self) -> ObjectName:
         """Its name, uid and resource version."""
-        ...
 
 
-T = TypeVar("T", bound=Kept)
-Changed = Callable[[T | None, T | None], None]
+T = TypeVar("T", bound=MirroredObject)
+OnChange = Callable[[T | None, T | None], None]
 """(object before, object now) -> nothing; None = was or is not there. Called in the order of the changes."""
 
 
@@ -53,13 +53,12 @@ class Reflector(Generic[T]):
         api: the server.
         path: of the collection, e.g. /api/v1/pods.
         kind: what to decode its objects to; must have `.metadata`.
-        changed: told of every difference, of the first list too; of an object that was made anew under its old
-            name, twice: it is gone, it is there.
-        clock: of pauses and ages.
-        query: labelSelector, fieldSelector.
+        changed: called with every difference, from the first list on; where a new object has an old one's name,
+            twice: it is gone, it is there.
+        clock: of ages.
         relist_s: seconds between lists.
         telemetry: takes how many objects each periodic relist had to heal, 0 too.
-        absent_after_s: for how long the server must say that there is no such collection before that is believed.
+        absent_after_s: after the server has denied for so long that there is such a collection, it counts as empty.
             A server that starts knows no custom resources for a moment, and they must not be taken for deleted.
         lag_s: how far the watch may be behind a list before what it did not bring counts as missed.
     """
@@ -70,9 +69,8 @@ class Reflector(Generic[T]):
         path: str,
         kind: type[T],
         *,
-        changed: Changed[T],
+        changed: OnChange[T],
         clock: Clock,
-        query: Mapping[str, str] | None = None,
         relist_s: float = 600.0,
         telemetry: Telemetry = NO_TELEMETRY,
         absent_after_s: float = 30.0,
@@ -80,13 +78,12 @@ class Reflector(Generic[T]):
     ) -> None:
         self._objects: dict[str, T] = {}
         self.objects: Mapping[str, T] = MappingProxyType(self._objects)
-        """`namespace/name` (or name) -> object. Read-only for everybody else."""
+        """`namespace/name` (or name) -> object; read-only."""
         self.trouble = ""
         """Why it may be behind, one sentence; empty while it follows."""
         self._api = api
         self._path = path
         self._kind = kind
-        self._query = dict(query or {})
         self._changed = changed
         self._clock = clock
         self._relist_s = relist_s
@@ -101,11 +98,13 @@ class Reflector(Generic[T]):
         """In a row."""
         self._breaks = 0
         """Since the beginning."""
-        self._leash: asyncio.Timeout | None = None
-        """Of the watch that goes on; whoever shortens it ends the watch."""
+        self._watch_timeout: asyncio.Timeout | None = None
+        """Of the present watch; shortening it ends the watch."""
         self._synced = asyncio.Event()
         self._listed = asyncio.Event()
-        self._witnesses: list[_Witness] = []
+        self._touched: list[set[str]] = []
+        """For each relist under way, the keys that changed since it began."""
+        self._has_touched = asyncio.Event()
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -137,18 +136,18 @@ class Reflector(Generic[T]):
             ClusterUnavailable, ActionRefused: it cannot be listed.
         """
         await self.synced()
-        witness = _Witness()
-        self._witnesses.append(witness)
+        touched: set[str] = set()
+        self._touched.append(touched)
         breaks = self._breaks
         try:
-            listed = await self._api.list(self._path, NamedObject, self._query)
-            missed = await self._missed(listed, witness)
+            listed = await self._api.list(self._path, NamedObject)
+            missed = await self._missed(listed, touched)
         finally:
-            self._witnesses.remove(witness)
+            self._touched = [each for each in self._touched if each is not touched]
         if not missed:
             self._drifted(0)
             return
-        # What a watch that is down could not bring is no drift: it would have brought it once it is up again.
+        # What a broken watch could not bring is no drift: it brings it once it works again.
         if not self.trouble and breaks == self._breaks:
             _log.warning("watch missed changes path=%s count=%d first=%s", self._path, len(missed), min(missed))
             self._drifted(len(missed))
@@ -158,25 +157,24 @@ class Reflector(Generic[T]):
         self._telemetry.count(MIRROR_DRIFT, self.collection, by=objects)
         self._telemetry.set(LAST_MIRROR_DRIFT, objects, self.collection)
 
-    async def _missed(self, listed: Listed[NamedObject], witness: "_Witness") -> set[str]:
-        """Return the keys of what differs from a list, and goes on to differ although the watch had time."""
+    async def _missed(self, listed: ObjectList[NamedObject], touched: set[str]) -> set[str]:
+        """Return the keys of what differs from a list, and still differs after the watch had time to bring it."""
         there = {each.metadata.key: each.metadata.resource_version for each in listed.items}
         here = {key: each.metadata.resource_version for key, each in self._objects.items()}
         unread = set(listed.unread)
         differing = {key for key in there.keys() | here.keys() if there.get(key) != here.get(key)} - unread
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(self._lag_s):
-                while differing - witness.touched:
-                    await witness.moved()
-        except TimeoutError:
-            pass
-        return differing - witness.touched
+                while differing - touched:
+                    self._has_touched.clear()
+                    await self._has_touched.wait()
+        return differing - touched
 
     async def _list_anew(self) -> None:
         self._must_list = True
         self._listed.clear()
-        if self._leash is not None and self._leash.when() is None:
-            self._leash.reschedule(asyncio.get_running_loop().time())
+        if self._watch_timeout is not None and self._watch_timeout.when() is None:
+            self._watch_timeout.reschedule(asyncio.get_running_loop().time())
         await self._listed.wait()
 
     async def _relist_for_ever(self) -> None:
@@ -195,13 +193,13 @@ class Reflector(Generic[T]):
                 await self._watch()
             except VodaError as failed:
                 self._note(failed)
-                await asyncio.sleep(self._pause_s(failed))
+                await asyncio.sleep(self._delay_s(failed))
 
     async def _list(self) -> None:
-        # Cleared first: whoever asks for a list from here on gets another one.
+        # Cleared first: a list that is requested from here on is another one.
         self._must_list = False
         try:
-            listed = await self._api.list(self._path, self._kind, self._query)
+            listed = await self._api.list(self._path, self._kind)
         except BaseException:
             self._must_list = True
             raise
@@ -212,20 +210,20 @@ class Reflector(Generic[T]):
         self._listed.set()
 
     async def _watch(self) -> None:
-        """Follow until the server ends the watch, or a list is asked for."""
+        """Follow until the server ends the watch, or a list is due."""
         span_s = int(_WATCH_S * self._chance.uniform(0.8, 1.2))
-        query = {**self._query, "timeoutSeconds": str(span_s)}
+        query = {"timeoutSeconds": str(span_s)}
         began_at, brought = self._clock.now(), 0
         changes = self._api.watch(self._path, self._kind, after=self._version, query=query, opened=self._settle)
         try:
-            async with asyncio.timeout(None) as self._leash, aclosing(changes):
+            async with asyncio.timeout(None) as self._watch_timeout, aclosing(changes):
                 async for change in changes:
                     brought += 1
                     self._take(change)
         except TimeoutError:
             return
         finally:
-            self._leash = None
+            self._watch_timeout = None
             lived_s = self._clock.now() - began_at
             if brought or lived_s >= _STEADY_S:
                 self._failures = 0
@@ -245,39 +243,39 @@ class Reflector(Generic[T]):
         _log.log(level, "not following path=%s error=%s", self._path, failed)
         self.trouble = str(failed)
         if isinstance(failed, NotServed):
-            self._believe_absent()
+            self._count_absence()
         else:
             self._absent_since = None
         is_refused = not isinstance(failed, Unreachable) and self._failures >= _STUBBORN
         if isinstance(failed, (Gone, NotServed)) or is_refused:
             self._must_list = True
 
-    def _believe_absent(self) -> None:
-        """Take the collection for empty once the server has said for long that there is none."""
+    def _count_absence(self) -> None:
+        """Take the collection for empty once the server has denied for long that there is one."""
         now = self._clock.now()
         self._absent_since = now if self._absent_since is None else self._absent_since
         if now - self._absent_since >= self._absent_after_s:
-            self._replace(Listed(items=(), resource_version=""))
+            self._replace(ObjectList(items=(), resource_version=""))
             self._synced.set()
             self._listed.set()
 
-    def _pause_s(self, failed: VodaError) -> float:
+    def _delay_s(self, failed: VodaError) -> float:
         if isinstance(failed, Gone) and self._failures == 1:
             return 0.0
-        pause_s = min(_LONGEST_PAUSE_S, _SHORTEST_PAUSE_S * 2.0 ** min(self._failures - 1, 16))
-        pause_s *= self._chance.uniform(0.5, 1.0)
-        return max(pause_s, failed.retry_after_s) if isinstance(failed, Throttled) else pause_s
+        span_s = delay_s(self._failures, first_s=_FIRST_DELAY_S, longest_s=_LONGEST_DELAY_S)
+        span_s *= self._chance.uniform(0.5, 1.0)
+        return max(span_s, failed.retry_after_s) if isinstance(failed, Throttled) else span_s
 
-    def _take(self, change: Change[T]) -> None:
+    def _take(self, change: WatchEvent[T]) -> None:
         self._version = change.resource_version
         if change.type == "BOOKMARK":
             return
         key = change.object.metadata.key
         self._put(key, None if change.type == "DELETED" else change.object)
 
-    def _replace(self, listed: Listed[T]) -> None:
+    def _replace(self, listed: ObjectList[T]) -> None:
         there: dict[str, T] = {each.metadata.key: each for each in listed.items}
-        # What cannot be read is there nevertheless: it stays as it was last read.
+        # What cannot be read still exists: it stays as it was last read.
         there |= {key: self._objects[key] for key in listed.unread if key in self._objects}
         for key in [each for each in self._objects if each not in there]:
             self._put(key, None)
@@ -285,9 +283,10 @@ class Reflector(Generic[T]):
             self._put(key, each)
 
     def _put(self, key: str, now: T | None) -> None:
-        """Replace one object, and tell of it if that is a change."""
-        for witness in self._witnesses:
-            witness.see(key)
+        """Replace one object, and report it if that is a change."""
+        for touched in self._touched:
+            touched.add(key)
+        self._has_touched.set()
         before = self._objects.get(key)
         if now is None:
             self._objects.pop(key, None)
@@ -300,21 +299,3 @@ class Reflector(Generic[T]):
             before = None
         if before is not None or now is not None:
             self._changed(before, now)
-
-
-class _Witness:
-    """Which objects moved while somebody listed."""
-
-    def __init__(self) -> None:
-        self.touched: set[str] = set()
-        self._moved = asyncio.Event()
-
-    def see(self, key: str) -> None:
-        """Note that the watch brought something of an object."""
-        self.touched.add(key)
-        self._moved.set()
-
-    async def moved(self) -> None:
-        """Return once something was seen since the last call."""
-        self._moved.clear()
-        await self._moved.wait()

@@ -1,6 +1,6 @@
-"""What an answer of the API server that is no success means: one of voda's errors, in one sentence. Pure.
+"""Turns an answer of the API server that is no success into one of voda's errors, in one sentence. Pure.
 
-Rule: the sentence names the verb, the path and what the server said, on one line and never longer than a screen; no
+Rule: the sentence names the verb, the path and the server's message, on one line and never longer than a screen; no
 header of the request is ever in it, for one of them is the token.
 """
 
@@ -12,9 +12,9 @@ from msgspec import Struct
 from voda.cluster.kubernetes.client.errors import Absent, Conflict, Gone, NotServed, Rejected, Throttled
 from voda.domain.errors import ClusterUnavailable, VodaError
 
-_SAID_CHARACTERS: Final = 400
+_MOST_CHARACTERS: Final = 400
 _RETRY_AFTER_S: Final = 1.0
-"""Where the server asks for patience and does not say how much."""
+"""Where the server says when not to retry, but not when to."""
 _LONGEST_RETRY_AFTER_S: Final = 3600.0
 
 
@@ -23,7 +23,7 @@ class _Details(Struct, frozen=True, rename="camel"):
     retry_after_seconds: int = 0
 
 
-class Verdict(Struct, frozen=True):
+class StatusBody(Struct, frozen=True):
     """The body of an answer that is no object: a Status, as far as it is one."""
 
     code: int = 0
@@ -37,35 +37,35 @@ class Verdict(Struct, frozen=True):
         return self.details is not None and bool(self.details.name)
 
 
-def verdict(code: int, body: bytes) -> Verdict:
-    """Return what a body says; of a page that some proxy wrote, its text."""
+def parse_status(code: int, body: bytes) -> StatusBody:
+    """Return the Status in a body; of a page that some proxy wrote, its text."""
     try:
-        read = msgspec.json.decode(body, type=Verdict)
+        read = msgspec.json.decode(body, type=StatusBody)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        read = Verdict(message=body[: 4 * _SAID_CHARACTERS].decode("utf-8", "replace"))
+        read = StatusBody(message=body[: 4 * _MOST_CHARACTERS].decode("utf-8", "replace"))
     return msgspec.structs.replace(read, code=code or read.code)
 
 
-def error(asked: str, said: Verdict, retry_after: str = "") -> VodaError:
+def error_of(request: str, body: StatusBody, retry_after: str = "") -> VodaError:
     """Return the error that an answer means.
 
     Args:
-        asked: verb and path.
-        said: the answer.
+        request: verb and path.
+        body: of the answer.
         retry_after: the header of that name; empty where there is none.
     """
-    sentence = f"cannot {asked}: the API server answers {said.code}{_told(said)}"
-    match said.code:
+    sentence = f"cannot {request}: the API server answers {body.code}{_described(body)}"
+    match body.code:
         case 404:
-            return Absent(sentence, 404) if said.is_about_an_object else NotServed(sentence)
+            return Absent(sentence, 404) if body.is_about_an_object else NotServed(sentence)
         case 409:
             return Conflict(sentence)
         case 410:
             return Gone(sentence)
         case 429:
-            return Throttled(sentence, patience_s(said, retry_after))
+            return Throttled(sentence, retry_after_s(body, retry_after))
         case 503 if retry_after:
-            return Throttled(sentence, patience_s(said, retry_after))
+            return Throttled(sentence, retry_after_s(body, retry_after))
         # A token may have run out a moment before its successor is read: the next try may well succeed.
         case 401 | 408:
             return ClusterUnavailable(sentence)
@@ -74,22 +74,22 @@ def error(asked: str, said: Verdict, retry_after: str = "") -> VodaError:
     return ClusterUnavailable(sentence)
 
 
-def patience_s(said: Verdict, retry_after: str) -> float:
-    """Return for how many seconds the server asks not to be asked again."""
+def retry_after_s(body: StatusBody, retry_after: str) -> float:
+    """Return after how many seconds the server allows a retry."""
     named = retry_after.strip()
     if named.isascii() and named.isdigit():
         return min(float(named[:9]), _LONGEST_RETRY_AFTER_S)
-    if said.details is not None and said.details.retry_after_seconds > 0:
-        return min(float(said.details.retry_after_seconds), _LONGEST_RETRY_AFTER_S)
+    if body.details is not None and body.details.retry_after_seconds > 0:
+        return min(float(body.details.retry_after_seconds), _LONGEST_RETRY_AFTER_S)
     return _RETRY_AFTER_S
 
 
 def one_line(text: str) -> str:
-    """Return a text of anybody's as a short part of a sentence."""
+    """Return any text as a short part of a sentence."""
     line = "".join(each if each.isprintable() else " " for each in " ".join(text.split()))
-    return line if len(line) <= _SAID_CHARACTERS else f"{line[:_SAID_CHARACTERS]}..."
+    return line if len(line) <= _MOST_CHARACTERS else f"{line[:_MOST_CHARACTERS]}..."
 
 
-def _told(said: Verdict) -> str:
-    reason, message = one_line(said.reason), one_line(said.message).rstrip(".")
+def _described(body: StatusBody) -> str:
+    reason, message = one_line(body.reason), one_line(body.message).rstrip(".")
     return (f" {reason}" if reason else "") + (f": {message}" if message else "")

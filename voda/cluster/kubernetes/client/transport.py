@@ -1,8 +1,8 @@
-"""HTTP to the API server: connections, credentials, time limits, and the few tries that are made here.
+"""HTTP to the API server: connections, credentials, time limits, and a few retries.
 
 Rules: a request is sent again only where the server did not take it (429, 503 with Retry-After, no connection), a few
-times, and never for longer than its time limit; no redirect is followed, for the token would go with it; a peer that
-vanished silently is noticed by the kernel's probes within half a minute, whatever the stream's own silence means.
+times, and never for longer than its time limit; no redirect is followed, for the token would go with it; the kernel's
+probes notice within half a minute a peer that vanished silently, however long the stream may be silent.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from yarl import URL
 
 from voda.clock import stopwatch
 from voda.cluster.kubernetes.client.errors import Rejected, Throttled, Unreachable
-from voda.cluster.kubernetes.client.responses import error, one_line, verdict
+from voda.cluster.kubernetes.client.responses import error_of, one_line, parse_status
 from voda.domain.errors import ClusterUnavailable, InvalidInput
 from voda.metrics import KUBERNETES_REQUEST_DURATION, KUBERNETES_REQUESTS, NO_TELEMETRY, Telemetry
 
@@ -50,7 +50,7 @@ _FAILURES: Final = (ClientError, OSError, TimeoutError, ConfigException)
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """One thing to ask."""
+    """One request."""
 
     verb: str
     """As RBAC and metrics call it: get, list, watch, create, patch, update, delete."""
@@ -62,7 +62,7 @@ class Request(Struct, frozen=True, kw_only=True):
     accept: str = "application/json"
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """The request as part of a sentence."""
         return f"{self.verb} {self.path[:300]}"
 
@@ -75,7 +75,7 @@ class Transport:
     """Connections to one API server. Made inside a running loop.
 
     Args:
-        configuration: where it is and how it knows us (see access.py).
+        configuration: address and credentials (see credentials.py).
         timeout_s: for one answer, all tries and pauses included.
         telemetry: counts and times every request.
 
@@ -106,26 +106,26 @@ class Transport:
             await connector.close(abort_ssl=True)
         await self._rest.close()
 
-    async def ask(self, request: Request, *, most_bytes: int = 64 << 20) -> bytes:
+    async def send(self, request: Request, *, most_bytes: int = 64 << 20) -> bytes:
         """Return the body of the answer.
 
         Raises:
             ClusterUnavailable, ActionRefused: see errors.py.
             TooLarge: the answer is larger than `most_bytes`.
         """
-        patience_s = self.timeout_s
+        left_s = self.timeout_s
         for left in reversed(range(_TRIES)):
             try:
                 async with self.opened(request, total_s=self.timeout_s) as answer:
                     body = await _read(answer, most_bytes)
                 if len(body) > most_bytes:
-                    raise TooLarge(f"cannot {request.told}: the answer has more than {most_bytes} bytes")
+                    raise TooLarge(f"cannot {request.text}: the answer has more than {most_bytes} bytes")
                 return body
             except (Throttled, Unreachable) as busy:
                 pause_s = _pause_s(busy)
-                if not left or pause_s > patience_s:
+                if not left or pause_s > left_s:
                     raise
-            patience_s -= pause_s
+            left_s -= pause_s
             await asyncio.sleep(pause_s)
         raise AssertionError("the last try returns or raises")
 
@@ -133,10 +133,10 @@ class Transport:
     async def opened(
         self, request: Request, *, total_s: float | None = None, silence_s: float | None = None
     ) -> AsyncGenerator[ClientResponse, None]:
-        """Send a request, and give its answer while the block lasts; one try.
+        """Send a request once, and give its answer while the block lasts.
 
         Args:
-            request: what to ask.
+            request: what to send.
             total_s: for the whole answer; None = it may go on for ever.
             silence_s: between two pieces of the answer; None = until the kernel's probes fail.
 
@@ -145,21 +145,21 @@ class Transport:
         """
         try:
             async with asyncio.timeout(self.timeout_s):
-                answer = await self._send(request, ClientTimeout(total=total_s, sock_read=silence_s))
+                answer = await self._request(request, ClientTimeout(total=total_s, sock_read=silence_s))
         except (*_FAILURES, ValueError) as failed:
             raise _unanswered(request, failed) from failed
         try:
             if not 200 <= answer.status < 300:
-                said = verdict(answer.status, await _read(answer, _ERROR_BYTES))
-                raise error(request.told, said, answer.headers.get("Retry-After", ""))
+                said = parse_status(answer.status, await _read(answer, _ERROR_BYTES))
+                raise error_of(request.text, said, answer.headers.get("Retry-After", ""))
             _probe(answer)
             yield answer
         except _FAILURES as failed:
-            raise ClusterUnavailable(f"cannot {request.told}: the answer broke off ({_named(failed)})") from failed
+            raise ClusterUnavailable(f"cannot {request.text}: the answer broke off ({_named(failed)})") from failed
         finally:
             _drop(answer)
 
-    async def _send(self, request: Request, timeout: ClientTimeout) -> ClientResponse:
+    async def _request(self, request: Request, timeout: ClientTimeout) -> ClientResponse:
         laps: list[float] = []
         code = 0
         try:
@@ -220,7 +220,7 @@ def _pause_s(busy: Throttled | Unreachable) -> float:
 
 
 def _unanswered(request: Request, failed: BaseException) -> ClusterUnavailable:
-    sentence = f"cannot {request.told}: the API server does not answer ({_named(failed)})"
+    sentence = f"cannot {request.text}: the API server does not answer ({_named(failed)})"
     return Unreachable(sentence) if isinstance(failed, ClientConnectorError) else ClusterUnavailable(sentence)
 
 
@@ -238,7 +238,7 @@ def _named(failed: BaseException) -> str:
 
 
 def _drop(answer: ClientResponse) -> None:
-    """Let go of an answer: read to its end, it has given its connection back; else that is of no use again."""
+    """Close an answer; a connection whose answer was not read to its end cannot be used again."""
     connection = answer.connection
     if connection is not None and connection.transport is not None:
         connection.transport.abort()
@@ -246,7 +246,7 @@ def _drop(answer: ClientResponse) -> None:
 
 
 def _probe(answer: ClientResponse) -> None:
-    """Let the kernel probe a connection on which nothing may be said for long."""
+    """Let the kernel probe a connection that may be silent for long."""
     connection = answer.connection
     transport = None if connection is None else connection.transport
     peer = None if transport is None else transport.get_extra_info("socket")

@@ -1,7 +1,10 @@
-"""Makes single jobs what is wanted of them: asks what is missing, does it, and looks again whenever something changed.
+"""The actuator converges single jobs towards their desired state.
 
-Rules: one convergence of a job at a time; what fails is tried again after a pause that grows, and no other job waits
-for it; only a leader has wishes, and who stands down forgets them at once.
+1. `set_desired` takes the desired state of a job from an action of the plan, and converges the job at once.
+2. `converge` does so again for every job about which something changed, until nothing is left to do (see steps.py).
+3. A convergence that fails is reported to the log, and delayed, longer each time; no other job waits for it.
+
+Rule: one convergence of a job at a time; only a leader desires anything, and forgets it all when it stands down.
 """
 
 import asyncio
@@ -10,95 +13,89 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
+from voda.backoff import Backoff
 from voda.clock import Clock
 from voda.cluster.kubernetes.binding.binder import Binder
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.errors import Conflict
-from voda.cluster.kubernetes.client.paths import object_path, pod_path
 from voda.cluster.kubernetes.convergence.steps import (
     BindPods,
     DeleteObject,
     DeletePods,
     Desired,
+    DesiredRun,
+    DesiredStop,
     PatchObject,
-    Running,
     Situation,
     Step,
-    Stopped,
     Unregister,
     steps,
 )
 from voda.cluster.kubernetes.resources.objects import JobObject, Pod
-from voda.cluster.kubernetes.state.inventory import Inventory, Seen
+from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.cluster.kubernetes.state.job_outcome import counted_failures
+from voda.cluster.kubernetes.state.paths import pod_path
 from voda.cluster.kubernetes.state.pod_owners import index
-from voda.cluster.kubernetes.together import together
 from voda.cluster.port import Notice
+from voda.concurrency import gather_all
 from voda.domain.errors import VodaError
 from voda.events.types import ActionFailed, JobRegistered
 
 _log = logging.getLogger(__name__)
 
-TellJob = Callable[[str, Notice], None]
+PublishJob = Callable[[str, Notice], None]
 """(job id, fact for the log) -> nothing."""
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
 _UNFORESEEN_S: Final = 10.0
 _HEARD_S: Final = 5.0
-"""After this long without an effect the log is told again."""
+"""After this long without an effect the fact is published again."""
 _AT_ONCE: Final = 32
 """Jobs that are converged at a time."""
 
 
 class Actuator:
-    """Holds what is wanted of each job, and acts.
+    """Holds the desired state of each job, and acts."""
 
-    Args:
-        inventory: what there is.
-        api: where to act.
-        clock: of pauses and graces.
-        binder: gives pods their nodes.
-        tell: takes facts about a job for the log.
-    """
-
-    def __init__(self, inventory: Inventory, api: Api, clock: Clock, binder: Binder, tell: TellJob) -> None:
+    def __init__(self, inventory: Inventory, api: Api, clock: Clock, binder: Binder, publish: PublishJob) -> None:
         self.desired: dict[str, Desired] = {}
+        """job id -> state."""
         self._inventory = inventory
         self._api = api
         self._clock = clock
         self._binder = binder
-        self._tell = tell
+        self._publish = publish
         self._busy: set[str] = set()
         self._again: set[str] = set()
         """Jobs about which something changed while they were being converged."""
         self._given_up: dict[str, float] = {}
-        """uid of an object that is to be made anew -> when the log was told last."""
-        self._setbacks: dict[str, tuple[int, float]] = {}
-        """job id -> attempts that failed in a row, instant of the next one."""
+        """uid of an object that is to be replaced -> when the log was last asked to forget it."""
+        self._backoff = Backoff(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
 
-    async def want(self, job_id: str, desired: Desired) -> None:
-        """Take a wish, and begin to fulfil it.
+    async def set_desired(self, job_id: str, desired: Desired) -> None:
+        """Set a job's desired state, and begin to converge towards it.
 
         Raises:
             ClusterUnavailable: try again.
             ActionRefused: the server refuses it as it stands.
         """
         self.desired[job_id] = desired
-        self._setbacks.pop(job_id, None)
+        self._backoff.reset(job_id)
         with suppress(Conflict):
-            # What is there differs from what was known: the watch is about to say so, and the wish is taken.
+            # The mirror is a moment behind: the watch is about to show what changed, and the desired state is set.
             await self._converge(job_id)
 
     def stand_down(self) -> None:
-        """Forget all wishes."""
+        """Forget all desired states."""
         self.desired.clear()
         self._given_up.clear()
-        self._setbacks.clear()
+        self._backoff.clear()
 
     async def converge(self, job_ids: Iterable[str]) -> None:
-        """Look at jobs again, many at a time; what fails is told and tried again later."""
+        """Converge jobs that are not delayed, many at a time; what fails is reported and tried again later."""
         now = self._clock.now()
-        due = [job_id for job_id in job_ids if self._setbacks.get(job_id, (0, now))[1] <= now]
+        due = [job_id for job_id in job_ids if self._backoff.is_due(job_id, now)]
         queue = iter(due)
 
         async def work() -> None:
@@ -110,67 +107,64 @@ class Actuator:
                 group.create_task(work())
 
     def due(self) -> Sequence[str]:
-        """Return the jobs whose pause after a failure is over."""
-        now = self._clock.now()
-        return [job_id for job_id, (_, at) in self._setbacks.items() if at <= now]
+        """Return the jobs whose delay after a failure is over."""
+        return self._backoff.due(self._clock.now())
 
     def unsettled(self) -> Sequence[str]:
-        """Return the jobs that time alone may let go on: pods of theirs leave, or wait for a node."""
+        """Return the jobs that time alone may change: pods of theirs are being deleted, or wait for a node."""
         return [job_id for job_id in self.desired if any(map(_is_passing, self._pods(job_id).values()))]
 
     def starting(self) -> Sequence[str]:
-        """Return the jobs that shall run and of which no worker holds anything yet."""
-        held = self._inventory.held
-        return [job_id for job_id, wish in self.desired.items() if isinstance(wish, Running) and not held(job_id)]
+        """Return the jobs that are to run and of which no worker holds GPUs yet."""
+        held = self._inventory.gpu_nodes
+        return [job_id for job_id, state in self.desired.items() if isinstance(state, DesiredRun) and not held(job_id)]
 
     def nodes(self, job_id: str) -> Mapping[int, str]:
-        """Return worker index -> node, as wanted."""
+        """Return worker index -> node, as desired."""
         desired = self.desired.get(job_id)
-        nodes = desired.nodes if isinstance(desired, Running) else ()
+        nodes = desired.nodes if isinstance(desired, DesiredRun) else ()
         return {index: node for index, node in enumerate(nodes) if node}
 
     def situation(self, job_id: str) -> Situation:
         """Return what there is of a job."""
         inventory = self._inventory
-        job, seen, workers = inventory.job(job_id), inventory.object_of(job_id), inventory.workers(job_id)
+        job, kube_job, workers = inventory.job(job_id), inventory.object_of(job_id), inventory.workers(job_id)
         indices = {key: number for key, pod in workers.items() if (number := index(pod)) is not None}
         return Situation(
             job_id=job_id,
             uid=job.uid if job is not None else "",
             spec=job.spec if job is not None else None,
-            seen=seen,
+            kube_job=kube_job,
             workers=dict(workers),
             indices=indices,
-            believed=job.workers if job is not None else {},
-            pods=dict(inventory.pods(seen)) if seen is not None else {},
-            dead_nodes=inventory.dead_nodes(self._pods(job_id).values()),
+            logged_workers=job.workers if job is not None else {},
+            pods=dict(inventory.pods(kube_job)) if kube_job is not None else {},
+            dead_nodes=inventory.stock.unready(self._pods(job_id).values()),
             now=self._clock.now(),
         )
 
     def _pods(self, job_id: str) -> Mapping[str, Pod]:
         """Return the pods of a job by key, launchers too, and workers that outlived its object."""
-        seen, workers = self._inventory.object_of(job_id), self._inventory.workers(job_id)
-        return {**self._inventory.pods(seen), **workers} if seen is not None else workers
+        kube_job, workers = self._inventory.object_of(job_id), self._inventory.workers(job_id)
+        return {**self._inventory.pods(kube_job), **workers} if kube_job is not None else workers
 
     async def _attempt(self, job_id: str) -> None:
         try:
             await self._converge(job_id)
         except Conflict:
-            # What is there differs from what was known; the watch is about to say so.
+            # The mirror is a moment behind; the watch is about to show what changed.
             return
         except VodaError as error:
-            self._set_back(job_id, str(error), at_least_s=getattr(error, "retry_after_s", 0.0))
-        except Exception as error:  # whatever it is, it concerns one job; the others must not stand still
+            self._delay(job_id, str(error), at_least_s=getattr(error, "retry_after_s", 0.0))
+        except Exception as error:  # whatever it is, it concerns one job; the others go on
             _log.exception("unforeseen doing=converging about=%s", job_id)
-            self._set_back(job_id, f"{error!r} was not foreseen", at_least_s=_UNFORESEEN_S)
+            self._delay(job_id, f"{error!r} was not foreseen", at_least_s=_UNFORESEEN_S)
         else:
-            self._setbacks.pop(job_id, None)
+            self._backoff.reset(job_id)
 
-    def _set_back(self, job_id: str, error: str, *, at_least_s: float) -> None:
-        attempt = self._setbacks.get(job_id, (0, 0.0))[0] + 1
-        pause_s = min(_FIRST_PAUSE_S * 2 ** min(attempt - 1, 16), _LONGEST_PAUSE_S)
-        self._setbacks[job_id] = (attempt, self._clock.now() + max(pause_s, at_least_s))
-        self._tell(job_id, ActionFailed(job_id=job_id, action="converge", error=error, attempt=attempt))
+    def _delay(self, job_id: str, error: str, *, at_least_s: float) -> None:
+        attempt = self._backoff.failed(job_id, self._clock.now(), at_least_s=at_least_s)
+        self._publish(job_id, ActionFailed(job_id=job_id, action="converge", error=error, attempt=attempt))
 
     async def _converge(self, job_id: str) -> None:
         if job_id in self._busy:
@@ -183,7 +177,7 @@ class Actuator:
                 try:
                     await self._act(job_id)
                 except Conflict:
-                    # What it was about is known by now, and nothing else will tell of it.
+                    # The mirror has caught up since, and no later change will bring the job up again.
                     if job_id not in self._again:
                         raise
                 if job_id not in self._again:
@@ -198,23 +192,23 @@ class Actuator:
         at = self.situation(job_id)
         todo = steps(desired, at)
         for step in todo:
-            await self._take(step, at)
-        if isinstance(desired, Stopped) and not todo and all(map(_is_at_rest, at.workers.values())):
+            await self._execute(step, at)
+        if isinstance(desired, DesiredStop) and not todo and all(map(_is_at_rest, at.workers.values())):
             self.desired.pop(job_id, None)
 
-    async def _take(self, step: Step, at: Situation) -> None:
+    async def _execute(self, step: Step, at: Situation) -> None:
         match step:
             case PatchObject(patch):
                 await self._patch(at, patch.body, patch.subresource)
             case DeleteObject():
-                assert at.seen is not None, "what is deleted was seen"
-                meta = at.seen.object.metadata
-                await self._api.delete(object_path(at.seen), uid=meta.uid)
+                assert at.kube_job is not None, "only an object that was seen is deleted"
+                meta = at.kube_job.object.metadata
+                await self._api.delete(at.kube_job.path, uid=meta.uid)
             case Unregister() if at.now >= self._given_up.get(at.uid, 0.0) + _HEARD_S:
                 self._given_up[at.uid] = at.now
-                self._tell(at.job_id, JobRegistered(job_id=at.job_id, uid=""))
+                self._publish(at.job_id, JobRegistered(job_id=at.job_id, uid=""))
             case Unregister():
-                # The log is about to know.
+                # The log is about to have it.
                 return
             case DeletePods():
                 await self._delete_pods(step, at)
@@ -222,34 +216,34 @@ class Actuator:
                 await self._binder.bind(at.job_id, {key: at.workers[key] for key in nodes}, nodes)
 
     async def _patch(self, at: Situation, body: Mapping[str, object], subresource: str) -> None:
-        assert at.seen is not None, "what is patched was seen"
-        path = object_path(at.seen)
+        assert at.kube_job is not None, "only an object that was seen is patched"
+        path = at.kube_job.path
         if subresource:
             await self._api.patch(f"{path}/{subresource}", body, dict)
             return
-        uid = at.seen.object.metadata.uid
+        uid = at.kube_job.object.metadata.uid
         metadata = body.get("metadata")
-        # An object of the same name that was made meanwhile is not meant.
+        # Not a later object of the same name.
         known = {"uid": uid, **(metadata if isinstance(metadata, Mapping) else {})}
         now = await self._api.patch(path, {**body, "metadata": known}, JobObject)
-        self._inventory.hear_object(uid, at.seen.kind, now)
+        self._inventory.update_object(uid, at.kube_job.kind, now)
 
     async def _delete_pods(self, step: DeletePods, at: Situation) -> None:
         there = {**at.pods, **at.workers}
         pods = [there[key] for key in step.keys]
-        if step.why == "ended" and at.seen is not None:
-            await self._count_failures(pods, at, at.seen)
+        if step.why == "ended" and at.kube_job is not None:
+            await self._count_failures(pods, at, at.kube_job)
         grace_s = 0 if step.is_forced or step.why == "ended" else None
-        await together(self._delete_pod(pod, grace_s) for pod in pods)
+        await gather_all(self._delete_pod(pod, grace_s) for pod in pods)
 
     async def _delete_pod(self, pod: Pod, grace_s: int | None) -> None:
         if not await self._api.delete(pod_path(pod), uid=pod.metadata.uid, grace_s=grace_s):
-            self._inventory.see_pod(pod.metadata.key, None)
+            self._inventory.put_pod(pod.metadata.key, None)
 
-    async def _count_failures(self, pods: Sequence[Pod], at: Situation, seen: Seen) -> None:
-        """Note on the object how many workers failed by themselves, before they are forgotten."""
-        if noted := counted_failures(seen, pods, at.workers.values()):
-            version = seen.object.metadata.resource_version
+    async def _count_failures(self, pods: Sequence[Pod], at: Situation, kube_job: KubeJob) -> None:
+        """Note on the object how many workers failed by themselves, before their pods go."""
+        if noted := counted_failures(kube_job, pods, at.workers.values()):
+            version = kube_job.object.metadata.resource_version
             await self._patch(at, {"metadata": {"annotations": noted, "resourceVersion": version}}, "")
 
 

@@ -1,22 +1,34 @@
-"""Why a job gets no further though voda has done its part: what its pods, its operator or its nodes wait for.
+"""Stalls: jobs that get no further though voda has done its part, because of their pods, operator or nodes.
 
-Rules: pure; a sentence holds nothing that changes by itself (counts, times, messages of retries), so that what lasts is
-told once.
+`stall_of` says what one job waits for; `StallWatch` looks at all live jobs now and then, and reports to the log a stall
+that lasts, and its end.
+
+Rule: level, not edge: what is reported is what differs from the log, and never what only comes and goes; hence a
+sentence holds nothing that changes by itself (counts, times, messages of retries).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec import Struct
 
-from voda.cluster.kubernetes.convergence.steps import Desired, Halted, Running, Situation, Stopped
+from voda.clock import Clock
+from voda.cluster.kubernetes.binding.binder import Binder
+from voda.cluster.kubernetes.convergence.actuator import Actuator, PublishJob
+from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, DesiredStop, Situation
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.resources.objects import ContainerStatus, Pod
-from voda.cluster.kubernetes.state.inventory import Seen
-from voda.cluster.kubernetes.state.job_outcome import ended
+from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.state.job_objects import KubeJob
+from voda.cluster.kubernetes.state.job_outcome import outcome_of
+from voda.events.types import JobStalled
 
+SOON_S: Final = 60.0
+LATE_S: Final = 300.0
+"""Large images take minutes."""
 _NO_IMAGE: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"})
-"""A kubelet tells them by turns."""
+"""A kubelet reports them by turns."""
 _STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
@@ -32,52 +44,52 @@ class Stall(Struct, frozen=True):
 NONE: Final = Stall()
 
 
-def stalled(desired: Desired, at: Situation, declined: str = "") -> Stall:
+def stall_of(desired: Desired, at: Situation, unbound_reason: str = "") -> Stall:
     """Return what a job waits for; of several things the first one, and what may take long only where all does.
 
     Args:
         desired: of the job.
         at: what there is of it.
-        declined: why its workers were not bound last, where no node was told to refuse them.
+        unbound_reason: why its workers were not bound last, where no node refused them.
     """
-    seen = at.seen
-    if seen is None or seen.object.metadata.deletion_timestamp is not None:
+    kube_job = at.kube_job
+    if kube_job is None or kube_job.object.metadata.deletion_timestamp is not None:
         return NONE
-    if ended(seen, tuple(at.pods.values()), at.job_id) is not None:
+    if outcome_of(kube_job, tuple(at.pods.values()), at.job_id) is not None:
         return NONE
     match desired:
-        case Running(nodes):
-            found = list(_starting(nodes, at, seen, declined))
-        case Halted():
-            found = list(_halting(at, seen))
-        case Stopped():
+        case DesiredRun(nodes):
+            found = list(_starting(nodes, at, kube_job, unbound_reason))
+        case DesiredHalt():
+            found = list(_halting(at, kube_job))
+        case DesiredStop():
             found = []
     return min(found, key=lambda stall: stall.may_take_long, default=NONE)
 
 
-def _starting(nodes: Sequence[str], at: Situation, seen: Seen, declined: str) -> Iterator[Stall]:
+def _starting(nodes: Sequence[str], at: Situation, kube_job: KubeJob, unbound_reason: str) -> Iterator[Stall]:
     workers = {at.indices[key]: pod for key, pod in at.workers.items()}
     yield from _leaving(at)
-    if seen.object.spec.run_policy.suspend:
+    if kube_job.object.spec.run_policy.suspend:
         return
     if not all(index in workers for index in range(len(nodes))):
         yield Stall(
-            f"not all of its workers have a pod: see whether {_operator(seen.kind)} runs, and what it says of the"
-            f" {seen.kind.name} (kubectl describe)"
+            f"not all of its workers have a pod: see whether {_operator(kube_job.kind)} runs, and what it says of the"
+            f" {kube_job.kind.name} (kubectl describe)"
         )
     for index, pod in sorted(workers.items()):
         yield from _of_pod(f"worker {index}", pod)
-    if declined and not all(pod.spec.node_name for pod in workers.values()):
-        yield Stall(declined)
+    if unbound_reason and not all(pod.spec.node_name for pod in workers.values()):
+        yield Stall(unbound_reason)
     for pod in at.pods.values():
-        if seen.kind.is_launcher(pod):
+        if kube_job.kind.is_launcher(pod):
             yield from _of_launcher(pod)
 
 
-def _halting(at: Situation, seen: Seen) -> Iterator[Stall]:
+def _halting(at: Situation, kube_job: KubeJob) -> Iterator[Stall]:
     yield from _leaving(at)
     if any(not pod.is_leaving for pod in at.workers.values()):
-        yield Stall(f"it is suspended and its workers are still there: see whether {_operator(seen.kind)} runs")
+        yield Stall(f"it is suspended and its workers are still there: see whether {_operator(kube_job.kind)} runs")
 
 
 def _leaving(at: Situation) -> Iterator[Stall]:
@@ -122,3 +134,43 @@ def _of_container(where: str, status: ContainerStatus) -> Iterator[Stall]:
 
 def _operator(kind: JobKind) -> str:
     return "mpi-operator" if kind.api_version.endswith("/v2beta1") else "training-operator"
+
+
+@dataclass(kw_only=True)
+class StallWatch:
+    """Looks at live jobs now and then."""
+
+    inventory: Inventory
+    actuator: Actuator
+    binder: Binder
+    clock: Clock
+    recorded_stall: Callable[[str], str]
+    """job id -> the stall that the log has; empty: the job goes on."""
+    publish: PublishJob
+    _unreported: dict[str, tuple[str, float]] = field(default_factory=dict, init=False)
+    """job id -> what it waits for and since when, where the log has something else."""
+
+    def look(self, live: Iterable[str]) -> None:
+        """Look at all live jobs, and report what has lasted long enough."""
+        now, before, jobs = self.clock.now(), self._unreported, set(live)
+        self._unreported = {}
+        self.binder.keep_only(jobs)
+        for job_id in sorted(jobs):
+            desired, recorded_stall = self._desired(job_id), self.recorded_stall(job_id)
+            if desired is None and not recorded_stall:
+                continue
+            situation = self.actuator.situation(job_id)
+            stall = stall_of(desired or DesiredHalt(), situation, self.binder.unbound_reasons.get(job_id, ""))
+            if stall.reason == recorded_stall:
+                continue
+            reason, since = before.get(job_id, ("", now))
+            since = since if reason == stall.reason else now
+            if now - since < (LATE_S if stall.may_take_long else SOON_S):
+                self._unreported[job_id] = (stall.reason, since)
+            else:
+                self.publish(job_id, JobStalled(job_id=job_id, reason=stall.reason))
+
+    def _desired(self, job_id: str) -> Desired | None:
+        """Return what is desired of a job; of one that runs as planned without an action so far, that it runs."""
+        nodes = self.inventory.gpu_nodes(job_id)
+        return self.actuator.desired.get(job_id) or (DesiredRun(tuple(nodes.values())) if nodes else None)

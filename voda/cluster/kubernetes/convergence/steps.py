@@ -1,7 +1,7 @@
-"""What is to be done next about one job, told from what is wanted of it and what its object and pods show.
+"""The next steps for one job, from its desired state and what its object and pods show.
 
-Rules: pure; level, not edge: asked again after anything changed, it says what is still missing; what was done and not
-yet seen is said again, which harms nobody because every step can be repeated.
+Rules: pure; level, not edge: called again after every change, `steps` returns what is still missing; a step that was
+done and not yet seen is returned again, which is harmless because every step can be repeated.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,8 +12,8 @@ from msgspec import Struct
 from voda.cluster.kubernetes.kinds.base import Patch
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import Pod
-from voda.cluster.kubernetes.state.inventory import Seen
-from voda.cluster.kubernetes.state.job_outcome import ended
+from voda.cluster.kubernetes.state.job_objects import KubeJob
+from voda.cluster.kubernetes.state.job_outcome import outcome_of
 from voda.cluster.kubernetes.state.pod_owners import index, worker_of
 from voda.domain.job import JobSpec
 
@@ -21,24 +21,24 @@ FORCE_AFTER_S: Final = 30.0
 """After a pod's grace is over on a node that does not answer, its name is taken from it."""
 
 
-class Running(Struct, frozen=True):
-    """The job shall run; worker i on nodes[i], which is empty where it was not said yet."""
+class DesiredRun(Struct, frozen=True):
+    """The job is to run; worker i on nodes[i], which is empty while no action has named a node."""
 
     nodes: tuple[str, ...]
 
 
-class Halted(Struct, frozen=True):
-    """The job shall have no pods, and keep its object."""
+class DesiredHalt(Struct, frozen=True):
+    """The job is to have no pods, and keep its object."""
 
 
-class Stopped(Struct, frozen=True):
+class DesiredStop(Struct, frozen=True):
     """The job is over for the log."""
 
     is_unwanted: bool
-    """Whether its object shall go too: it was canceled."""
+    """Whether its object is to go too: it was canceled."""
 
 
-Desired = Running | Halted | Stopped
+Desired = DesiredRun | DesiredHalt | DesiredStop
 
 
 class Situation(Struct, frozen=True, kw_only=True):
@@ -49,13 +49,13 @@ class Situation(Struct, frozen=True, kw_only=True):
     """Of its object, as the log has it; empty: none is registered."""
     spec: JobSpec | None
     """None: the job is not live."""
-    seen: Seen | None
+    kube_job: KubeJob | None
     workers: Mapping[str, Pod]
     """Its worker pods by key."""
     indices: Mapping[str, int]
     """key -> replica index, of the workers."""
-    believed: Mapping[int, str]
-    """Replica index -> node, of the workers that are at work as the log has it."""
+    logged_workers: Mapping[int, str]
+    """Replica index -> node, of the workers that run according to the log."""
     pods: Mapping[str, Pod]
     """All pods of its object, launchers too."""
     dead_nodes: Mapping[str, bool]
@@ -74,8 +74,8 @@ class DeleteObject(Struct, frozen=True):
 
 
 class Unregister(Struct, frozen=True):
-    """Tell the log that the job's object is to be made anew: before it is deleted, so that nobody takes its absence
-    for a wish to cancel.
+    """Record that the job's object is to be replaced: before it is deleted, so that its absence does not cancel the
+    job.
     """
 
 
@@ -99,98 +99,98 @@ Step = PatchObject | DeleteObject | Unregister | DeletePods | BindPods
 
 
 def steps(desired: Desired, at: Situation) -> Sequence[Step]:
-    """Return what can be done now, in this order; empty when all is as wanted or has to be waited for."""
+    """Return what can be done now, in this order; empty when all is as desired or something has to be awaited."""
     return (*_forced(at), *_steps(desired, at))
 
 
 def _steps(desired: Desired, at: Situation) -> Iterator[Step]:
     match desired:
-        case Running(nodes):
+        case DesiredRun(nodes):
             yield from _run(nodes, at)
-        case Halted():
+        case DesiredHalt():
             yield from _halt(at)
-        case Stopped(is_unwanted):
+        case DesiredStop(is_unwanted):
             yield from _stop(at, is_unwanted=is_unwanted)
 
 
 def _run(nodes: Sequence[str], at: Situation) -> Iterator[Step]:
-    seen = at.seen
-    if seen is None or seen.object.metadata.deletion_timestamp is not None or _has_ended(at, seen):
-        # Whoever submits jobs makes their objects; what has ended, the log is about to hear of.
+    kube_job = at.kube_job
+    if kube_job is None or kube_job.object.metadata.deletion_timestamp is not None or _has_ended(at, kube_job):
+        # The registrar makes objects; an end is about to reach the log.
         return
-    if seen.object.metadata.annotations.get(well_known.JOB_ID) != at.job_id:
-        # Taken into the log, but not made ready to be run yet.
+    if kube_job.object.metadata.annotations.get(well_known.JOB_ID) != at.job_id:
+        # Adopted, but not made ready to run yet.
         return
-    if seen.kind.is_broken(seen.object, tuple(at.pods.values())):
-        yield from _made_anew(at, seen)
-    elif seen.object.spec.run_policy.suspend:
-        yield from _resume(nodes, at, seen)
-    elif any(_is_of_before(pod, seen) for pod in at.pods.values()):
-        # Its operator had not heard yet that the job was suspended to be taken in.
-        yield PatchObject(seen.kind.halted())
-    elif seen.kind.replicas(seen.object) == len(nodes):
+    if kube_job.kind.is_broken(kube_job.object, tuple(at.pods.values())):
+        yield from _replace_object(at, kube_job)
+    elif kube_job.object.spec.run_policy.suspend:
+        yield from _resume(nodes, at, kube_job)
+    elif any(_is_of_old_template(pod, kube_job) for pod in at.pods.values()):
+        # Its operator made pods before it saw that the job was suspended for its adoption.
+        yield PatchObject(kube_job.kind.suspend_patch())
+    elif kube_job.kind.replicas(kube_job.object) == len(nodes):
         yield from _settle(nodes, at)
-    elif seen.kind.can_resize(seen.object, len(nodes)):
-        yield PatchObject(seen.kind.resized(seen.object, len(nodes)))
+    elif kube_job.kind.can_resize(kube_job.object, len(nodes)):
+        yield PatchObject(kube_job.kind.resize_patch(kube_job.object, len(nodes)))
         yield from _settle(nodes, at)
     else:
-        # Its programs were started for other bounds: once its pods are gone it starts anew.
-        yield PatchObject(seen.kind.halted())
+        # Its programs were started with other bounds: once its pods are gone it starts anew.
+        yield PatchObject(kube_job.kind.suspend_patch())
 
 
-def _resume(nodes: Sequence[str], at: Situation, seen: Seen) -> Iterator[Step]:
-    # Pods of before would be taken for those of the new start, with their old sizes and places.
+def _resume(nodes: Sequence[str], at: Situation, kube_job: KubeJob) -> Iterator[Step]:
+    # Earlier pods would be taken for those of the new start, with their old sizes and nodes.
     if at.workers or any(_is_at_work(pod) for pod in at.pods.values()):
         yield from _halt(at)
     elif at.spec is not None:
-        yield PatchObject(seen.kind.resumed(seen.object, at.spec, len(nodes)))
+        yield PatchObject(kube_job.kind.resume_patch(kube_job.object, at.spec, len(nodes)))
 
 
 def _settle(nodes: Sequence[str], at: Situation) -> Iterator[Step]:
     """Bring the worker pods of a job that is not suspended to their nodes."""
-    wanted = {key: nodes[index] for key, index in at.indices.items() if index < len(nodes) and nodes[index]}
-    ended = tuple(key for key in wanted if _is_done_with(key, at))
-    if ended:
-        yield DeletePods(ended, "ended")
+    desired = {key: nodes[index] for key, index in at.indices.items() if index < len(nodes) and nodes[index]}
+    done = tuple(key for key in desired if _is_done_with(key, at))
+    if done:
+        yield DeletePods(done, "ended")
     misplaced = tuple(
         key
-        for key, node in wanted.items()
+        for key, node in desired.items()
         if (pod := at.workers[key]).spec.node_name not in ("", node) and not pod.is_over and not pod.is_leaving
     )
     if misplaced:
         yield DeletePods(misplaced, "misplaced")
-    pending = {key: node for key, node in wanted.items() if _is_to_be_bound(at.workers[key])}
-    settled = [key for key, node in wanted.items() if at.workers[key].spec.node_name == node]
-    # Together or not at all: a job of which one worker has no pod yet would hold GPUs and wait.
+    pending = {key: node for key, node in desired.items() if _is_to_be_bound(at.workers[key])}
+    settled = [key for key, node in desired.items() if at.workers[key].spec.node_name == node]
+    # All or none: a job of which one worker has no pod yet would hold GPUs and wait.
     if pending and len(pending) + len(settled) == len(nodes):
         yield BindPods(dict(sorted(pending.items())))
 
 
 def _halt(at: Situation) -> Iterator[Step]:
-    seen = at.seen
-    if seen is None or seen.object.metadata.deletion_timestamp is not None:
+    kube_job = at.kube_job
+    if kube_job is None or kube_job.object.metadata.deletion_timestamp is not None:
         yield from _left_over(at)
-    elif _is_given_up(at, seen):
-        # What has ended holds nothing: whether its pods and their output stay is cleanPodPolicy's matter.
+    elif _is_given_up(at, kube_job):
+        # Pods that have ended hold nothing: cleanPodPolicy says whether they and their output stay.
         yield from _left_over(at, of=lambda pod: not pod.is_over)
-    elif not seen.object.spec.run_policy.suspend:
-        yield PatchObject(seen.kind.halted())
-    elif seen.object.status.condition("Suspended") is not None:
-        # The operator is done; workers of indices that it did not know of would stay for ever.
+    elif not kube_job.object.spec.run_policy.suspend:
+        yield PatchObject(kube_job.kind.suspend_patch())
+    elif kube_job.object.status.condition("Suspended") is not None:
+        # The operator is done; workers of indices that it did not see would stay for ever.
         yield from _left_over(at)
 
 
 def _stop(at: Situation, *, is_unwanted: bool) -> Iterator[Step]:
-    seen = at.seen
-    has_object = seen is not None and seen.object.metadata.deletion_timestamp is None
-    if seen is not None and has_object and is_unwanted and not _has_ended(at, seen):
+    kube_job = at.kube_job
+    has_object = kube_job is not None and kube_job.object.metadata.deletion_timestamp is None
+    if kube_job is not None and has_object and is_unwanted and not _has_ended(at, kube_job):
         yield DeleteObject()
     else:
         yield from _halt(at)
 
 
-def _made_anew(at: Situation, seen: Seen) -> Iterator[Step]:
-    if at.uid == seen.object.metadata.uid:
+def _replace_object(at: Situation, kube_job: KubeJob) -> Iterator[Step]:
+    if at.uid == kube_job.object.metadata.uid:
         yield Unregister()
     else:
         yield DeleteObject()
@@ -203,8 +203,8 @@ def _left_over(at: Situation, of: Callable[[Pod], bool] = lambda pod: True) -> I
 
 
 def _forced(at: Situation) -> Iterator[Step]:
-    """Yield the end of pods that no kubelet will confirm."""
-    # A launcher that has ended stays: without it, its operator would not know how the job ended, and begin anew.
+    """Yield the deletion of pods whose end no kubelet will confirm."""
+    # A launcher that has ended stays: without it, its operator would not know how the job ended, and start it again.
     held = {key: pod for key, pod in at.pods.items() if _is_at_work(pod)} | dict(at.workers)
     lost = tuple(key for key, pod in held.items() if _is_lost(pod, at))
     if lost:
@@ -215,34 +215,36 @@ def _is_lost(pod: Pod, at: Situation) -> bool:
     is_gone = at.dead_nodes.get(pod.spec.node_name)
     if is_gone is None:
         return False
-    # A node that was deleted is no machine any more; one that is silent may only be cut off.
+    # A node that was deleted is no machine any more; a silent one may only be cut off.
     return is_gone or (pod.is_leaving and at.now >= pod.leaves_at + FORCE_AFTER_S)
 
 
-def _has_ended(at: Situation, seen: Seen) -> bool:
-    return ended(seen, tuple(at.pods.values()), at.job_id) is not None
+def _has_ended(at: Situation, kube_job: KubeJob) -> bool:
+    return outcome_of(kube_job, tuple(at.pods.values()), at.job_id) is not None
 
 
-def _is_given_up(at: Situation, seen: Seen) -> bool:
-    """Say whether the operator does no more about the job; one that voda alone calls failed it goes on with."""
+def _is_given_up(at: Situation, kube_job: KubeJob) -> bool:
+    """Say whether the operator has finished with the job; it goes on with one that only voda counts as failed."""
     pods = tuple(at.pods.values())
-    return seen.kind.end(seen.object, pods, at.job_id) is not None or seen.kind.is_broken(seen.object, pods)
+    return kube_job.kind.end(kube_job.object, pods, at.job_id) is not None or kube_job.kind.is_broken(
+        kube_job.object, pods
+    )
 
 
 def _is_at_work(pod: Pod) -> bool:
     return not pod.is_over or pod.is_leaving
 
 
-def _is_of_before(pod: Pod, seen: Seen) -> bool:
-    """Say whether a replica's pod was made of the templates that the object had before it was made ready."""
-    is_own = any(reference.uid == seen.object.metadata.uid for reference in pod.metadata.owner_references)
+def _is_of_old_template(pod: Pod, kube_job: KubeJob) -> bool:
+    """Say whether a replica's pod was made from the templates that the object had before its adoption."""
+    is_own = any(reference.uid == kube_job.object.metadata.uid for reference in pod.metadata.owner_references)
     return is_own and index(pod) is not None and not worker_of(pod) and not pod.is_over and not pod.is_leaving
 
 
 def _is_done_with(key: str, at: Situation) -> bool:
-    """Say whether a worker has failed and the log knows: with its pod goes what tells why."""
+    """Say whether a worker has failed and the log has it: the pod alone says why, so it stays until then."""
     pod = at.workers[key]
-    is_known = at.believed.get(at.indices[key]) != pod.spec.node_name
+    is_known = at.logged_workers.get(at.indices[key]) != pod.spec.node_name
     return pod.status.phase == "Failed" and not pod.is_leaving and is_known
 
 

@@ -1,1 +1,6 @@
-"""The kinds of job objects: how each is written, resized, halted and read. Pure."""
+"""How each kind of job object is made, resized, suspended and read, as its operator expects it. Pure.
+
+Read base first (what a kind does), then mpijob and pytorchjob (what their operators do differently), template (what
+voda writes into pods), merge_patch, failures (why a job ended), pod_names, managed_by, and served_kinds, which finds
+the kinds by their files and asks a server which it has.
+"""

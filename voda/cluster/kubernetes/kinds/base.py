@@ -1,16 +1,24 @@
-"""What a kind of job object is to the rest of the adapter.
+"""What a kind of job object is to the rest of the adapter: how it is made, resized, suspended and read. Pure.
 
-Rule: pure; whatever an operator does its own way is known here and nowhere else.
+Rule: what an operator does differently is known in this folder and nowhere else; a new object, and one of a user's
+own, are made ready by the same steps.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from voda.cluster.kubernetes.resources.objects import JobObject, Pod
+from voda.cluster.kubernetes.kinds import pod_names
+from voda.cluster.kubernetes.kinds.failures import is_limit, lost, reason
+from voda.cluster.kubernetes.kinds.merge_patch import difference
+from voda.cluster.kubernetes.kinds.template import new_metadata, placed_by_voda, plain, with_environment
+from voda.cluster.kubernetes.resources import well_known
+from voda.cluster.kubernetes.resources.objects import JobCondition, JobObject, Pod
+from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.events.types import JobCompleted, JobFailed
+from voda.kinds.base import JobManifest
 
 
 class Site(Struct, frozen=True, kw_only=True):
@@ -29,66 +37,95 @@ class Patch(Struct, frozen=True, kw_only=True):
     """scale, or empty for the object itself."""
 
 
-class JobKind(Protocol):
-    """One served version of one kind."""
+class JobKind:
+    """One served version of one kind of kubeflow.org; a kind overrides what its operator does differently."""
 
-    name: ClassVar[str]
-    """MPIJob or PyTorchJob."""
+    kind: ClassVar[type[JobManifest]]
     api_version: ClassVar[str]
     """kubeflow.org/v2beta1 or kubeflow.org/v1."""
-    plural: ClassVar[str]
 
-    def created(self, spec: JobSpec, site: Site, environment: Mapping[str, str]) -> dict[str, Any]:
+    @property
+    def name(self) -> str:
+        """MPIJob or another kind."""
+        return self.kind.name
+
+    @property
+    def plural(self) -> str:
+        """As the API server's paths have it."""
+        return self.kind.plural
+
+    def new_object(self, spec: JobSpec, site: Site, environment: Mapping[str, str]) -> dict[str, Any]:
         """Return the object to create for a job that was submitted to the API: suspended, of the requested size.
 
-        Worker templates (a PyTorchJob's Master's too) get schedulerName, label, annotation and tolerations; every
+        Templates of roles whose pods are replicas get schedulerName, label, annotation and tolerations; every
         container of every role gets `environment` (a variable the manifest sets itself wins). What the user wrote
-        stays otherwise; a manifest of MPIJob's other version is converted (voda.manifests.versions).
+        stays otherwise; a manifest of another version of the kind is converted.
 
         Raises:
             ActionRefused: the job has no manifest, or one of another kind.
         """
-        ...
+        if spec.manifest is None or spec.manifest.get("kind") != self.name:
+            raise ActionRefused(f"job {spec.job_id}: has no manifest of a {self.name}, so there is nothing to run")
+        converted = self.kind.in_version(spec.manifest, self.api_version).manifest
+        fresh = {
+            "apiVersion": self.api_version,
+            "kind": self.name,
+            "metadata": new_metadata(converted["metadata"], spec),
+            "spec": plain(converted["spec"]),
+        }
+        self._make_ready(fresh, spec, site, environment)
+        # A controller named here would keep the operator from what voda asks it to run.
+        fresh["spec"]["runPolicy"].pop("managedBy", None)
+        roles = fresh["spec"][self.kind.replica_specs]
+        for role, count in self._counts(roles, spec.requested).items():
+            roles[role]["replicas"] = count
+        return fresh
 
-    def adopted(self, manifest: Mapping[str, Any], spec: JobSpec, site: Site, environment: Mapping[str, str]) -> Patch:
-        """Return the patch that makes an object of a user's own ready to be run: suspended, and as `created`.
+    def adoption_patch(
+        self, manifest: Mapping[str, Any], spec: JobSpec, site: Site, environment: Mapping[str, str]
+    ) -> Patch:
+        """Return the patch that makes an object of a user's own ready to be run: suspended, and as `new_object`.
 
         The size stays as it is: less of it in the same patch would leave pods behind (see the suspend trap), and a
         start sets it anyway. Made again on what it led to, the patch changes nothing. It names the resourceVersion
-        it was made for, so it may be answered by Conflict: read the object and make it again.
+        it was made for, so the answer may be Conflict: read the object and make it again.
 
         Args:
             manifest: the object as the API server has it.
             spec: as it was submitted to the log.
             site: see Site.
-            environment: see `created`.
+            environment: see `new_object`.
         """
-        ...
+        ready = plain(manifest)
+        self._make_ready(ready, spec, site, environment)
+        body = difference(manifest, ready)
+        if body:
+            body.setdefault("metadata", {})["resourceVersion"] = manifest["metadata"].get("resourceVersion", "")
+        return Patch(body=body)
 
-    def outdated(self, namespace: str, name: str) -> Sequence[str]:
-        """Return the paths of what the operator made of an object's templates and keeps as it was made.
+    def outdated_paths(self, namespace: str, name: str) -> Sequence[str]:
+        """Return the paths of what the operator made of an object's templates and never changes.
 
         To be deleted once an object of a user's own was made ready; the operator makes it again.
         """
-        ...
+        return ()
 
     def can_resize(self, job: JobObject, replicas: int) -> bool:
-        """Say whether a running job can have that many replicas without a new start.
+        """Return whether a running job can have that many replicas without a new start.
 
-        Torch agents are told least and most of them when their pods are made. Where this is False, halt the job: the
-        next `resumed` takes the spec's new bounds.
+        Where this is False, halt the job: the next `resume_patch` takes the spec's new bounds.
         """
-        ...
+        return replicas == self.replicas(job)
 
-    def resized(self, job: JobObject, replicas: int) -> Patch:
+    def resize_patch(self, job: JobObject, replicas: int) -> Patch:
         """Return the patch that lets a running job have that many replicas."""
-        ...
+        return Patch(body={"spec": self._sized(job, replicas)})
 
-    def halted(self) -> Patch:
+    def suspend_patch(self) -> Patch:
         """Return the patch that takes a job's pods away; the size stays as it is (see the suspend trap)."""
-        ...
+        return Patch(body={"spec": {"runPolicy": {"suspend": True}}})
 
-    def resumed(self, job: JobObject, spec: JobSpec, replicas: int) -> Patch:
+    def resume_patch(self, job: JobObject, spec: JobSpec, replicas: int) -> Patch:
         """Return the patch that starts a suspended job, whose pods are gone, with that many replicas.
 
         Args:
@@ -96,25 +133,27 @@ class JobKind(Protocol):
             spec: of the job as the log has it now: its bounds may have changed since the object was made.
             replicas: to start with.
         """
-        ...
+        return Patch(body={"spec": {"runPolicy": {"suspend": False}, **self._sized(job, replicas)}})
 
     def replicas(self, job: JobObject) -> int:
         """Return how many replicas the object asks its operator for (a PyTorchJob's Master counts as one)."""
-        ...
+        roles = job.spec.roles(self.kind.replica_specs)
+        counts = [roles[role].replicas for role in self.kind.placed_roles if role in roles]
+        return sum(1 if count is None else count for count in counts)
 
     def index(self, job_name: str, pod: Pod) -> int | None:
         """Return the replica index of a pod of the job; None for a launcher and for what is no replica.
 
         By the pod's name: with runLauncherAsWorker the index label is off by one.
         """
-        ...
+        return pod_names.index(job_name, pod)
 
     def is_launcher(self, pod: Pod) -> bool:
-        """Say whether a pod of a job is its launcher."""
-        ...
+        """Return whether a pod of a job is its launcher."""
+        return pod_names.is_launcher(pod)
 
     def end(self, job: JobObject, pods: Sequence[Pod], job_id: str) -> JobCompleted | JobFailed | None:
-        """Return how the job ended, told by its conditions; None while it goes on.
+        """Return how the job ended, by its conditions; None while it goes on.
 
         An end that only a lost worker caused (evicted, its node gone, failed by itself) is none: see `is_broken`.
 
@@ -123,11 +162,59 @@ class JobKind(Protocol):
             pods: of the job, launcher included, as far as they are there.
             job_id: for the fact.
         """
-        ...
+        if job.status.condition("Succeeded") is not None:
+            return JobCompleted(job_id=job_id)
+        failed = job.status.condition("Failed")
+        if failed is None or self.is_for_loss(job, failed, pods):
+            return None
+        return JobFailed(job_id=job_id, reason=reason(self.name, failed, self.failed_pods(pods)))
 
     def is_broken(self, job: JobObject, pods: Sequence[Pod]) -> bool:
-        """Say whether the operator gave the job up for a lost worker, so that it runs on only if it is made anew.
+        """Return whether the operator gave the job up for a lost worker, so that it runs on only if it is made anew.
 
         Never both this and `end`. mpi-operator (v2beta1) never gives up: there it is enough to delete the lost pod.
         """
-        ...
+        if job.status.condition("Succeeded") is not None:
+            return False
+        failed = job.status.condition("Failed")
+        return failed is not None and self.is_for_loss(job, failed, pods)
+
+    def is_for_loss(self, job: JobObject, failed: JobCondition, pods: Sequence[Pod]) -> bool:
+        """Return whether lost pods alone made the operator call the job failed."""
+        ended = [pod for pod in pods if pod.status.phase == "Failed"]
+        return bool(ended) and all(lost(pod) for pod in ended) and not is_limit(self.name, failed)
+
+    def failed_pods(self, pods: Sequence[Pod]) -> Sequence[Pod]:
+        """Return the pods that explain a failure: those that failed by themselves, where any did."""
+        failed = [pod for pod in pods if pod.status.phase == "Failed"]
+        return [pod for pod in failed if not lost(pod)] or failed
+
+    def _make_ready(self, job: dict[str, Any], spec: JobSpec, site: Site, environment: Mapping[str, str]) -> None:
+        metadata, roles = job["metadata"], job["spec"][self.kind.replica_specs]
+        metadata.setdefault("labels", {})[well_known.MANAGED] = "true"
+        metadata.setdefault("annotations", {})[well_known.JOB_ID] = spec.job_id
+        job["spec"].setdefault("runPolicy", {})["suspend"] = True
+        first_index = 0
+        for role in self.kind.role_names:
+            if role not in roles:
+                continue
+            template = with_environment(roles[role]["template"], environment)
+            if role in self.kind.placed_roles:
+                template = placed_by_voda(template, spec.job_id, site.tolerated_taints, first_index)
+                first_index += 1
+            roles[role]["template"] = template
+        self._adapt(job, spec)
+
+    def _adapt(self, job: dict[str, Any], spec: JobSpec) -> None:
+        """Change what this kind needs besides; most need nothing."""
+
+    def _sized(self, job: JobObject, replicas: int) -> dict[str, Any]:
+        """Return the part of spec that sets the number of pods."""
+        counts = self._counts(job.spec.roles(self.kind.replica_specs), replicas)
+        roles = {role: {"replicas": count} for role, count in counts.items()}
+        return {self.kind.replica_specs: roles} if roles else {}
+
+    def _counts(self, roles: Collection[str], replicas: int) -> Mapping[str, int]:
+        """Return role -> pods, of the roles whose number voda sets; a role before the last one has one pod."""
+        *first, last = self.kind.placed_roles
+        return {last: max(replicas - sum(role in roles for role in first), 0)}

@@ -1,13 +1,13 @@
 """Why pods failed, why a job failed, and when it failed too often. Pure.
 
-Rule: a pod that its node lost, or that was sent away, has not failed: its program did nothing wrong.
+Rule: a pod that was evicted or whose node is gone has not failed: its program did nothing wrong.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from voda.cluster.kubernetes.resources.objects import JobCondition, JobObject, Pod, Terminated
-from voda.manifests.programs import DEFAULT_BACKOFF_LIMIT
+from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT
 
 _OWN_FAULT: Final = frozenset({"", "DeadlineExceeded"})
 """Reasons of a pod that failed by itself; any other is its kubelet's or its node's controller's."""
@@ -15,7 +15,7 @@ _DISRUPTED: Final = "DisruptionTarget"
 
 
 def lost(pod: Pod) -> str:
-    """Return why a pod ended through no doing of its own, in one word such as Evicted; empty where it did not."""
+    """Return why a pod ended without its program's fault, in one word such as Evicted; empty where it did not."""
     if pod.status.phase not in ("Failed", "Unknown"):
         return ""
     for condition in pod.status.conditions:
@@ -27,7 +27,7 @@ def lost(pod: Pod) -> str:
 
 
 def is_limit(kind: str, condition: JobCondition) -> bool:
-    """Say whether a job failed for a limit that its manifest sets: activeDeadlineSeconds or backoffLimit."""
+    """Return whether a job failed for a limit that its manifest sets: activeDeadlineSeconds or backoffLimit."""
     return bool(_limit(kind, condition))
 
 
@@ -41,8 +41,8 @@ def exhausted(job: JobObject, failures: int) -> str:
     return f"its workers failed by themselves {times}, more often than backoffLimit {limit} allows"
 
 
-def told(pods: Iterable[Pod]) -> str:
-    """Say how the pods that failed ended, the latest made first: `digits-launcher-x7f ended with exit code 3 (Error)`.
+def last_failure(pods: Iterable[Pod]) -> str:
+    """Return how the latest of the pods that failed ended: `digits-launcher-x7f ended with exit code 3 (Error)`.
 
     Empty where none of them failed.
     """
@@ -61,7 +61,7 @@ def reason(kind: str, condition: JobCondition, pods: Sequence[Pod]) -> str:
         condition: Failed.
         pods: whose ends may explain it, such as the launcher's.
     """
-    how, why = told(pods), _why(kind, condition)
+    how, why = last_failure(pods), _why(kind, condition)
     if how and why:
         return f"{how}; {why}"
     return how or why or f"its operator calls the {kind} failed and gives no reason"
@@ -81,14 +81,14 @@ def _how(pod: Pod) -> str:
 
 
 def _terminated(pod: Pod) -> Terminated | None:
-    """Return how the first container that failed ended; one that was restarted in place is told by its last end."""
+    """Return how the first container that failed ended; for one that was restarted in place, its last end."""
     statuses = pod.status.container_statuses
     found = [state.terminated for each in statuses for state in (each.state, each.last_state) if state.terminated]
     return next((each for each in found if each.exit_code), None)
 
 
 def _why(kind: str, condition: JobCondition) -> str:
-    """Say what the operator gives for a reason, as far as it says more than that the job failed."""
+    """Return the reason that the operator gives, unless it says only that the job failed."""
     if limit := _limit(kind, condition):
         return limit
     said = condition.reason.removeprefix(kind)
@@ -115,7 +115,7 @@ def _joined(what: str, message: str) -> str:
 
 
 def _short(message: str) -> str:
-    """Return the first line of what a stranger wrote, without what a terminal would obey, cut short."""
+    """Return the first line of a foreign text, without control characters, cut short."""
     line = next((line.strip() for line in message.splitlines() if line.strip()), "")
     line = "".join(char for char in line if char.isprintable()).rstrip(".")
     return line if len(line) <= 200 else f"{line[:197]}..."

@@ -1,4 +1,4 @@
-"""JSON merge patches (RFC 7386): what has to be sent to turn one object into another. Pure.
+"""JSON merge patches (RFC 7386): the difference between two objects, and its application. Pure.
 
 Rule: a list is replaced whole, so a patch always carries complete lists.
 """
@@ -23,7 +23,7 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str,
     return patch
 
 
-def merged(into: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+def apply_patch(into: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     """Return an object as the API server has it after a merge patch."""
     found = dict(into)
     for name, value in patch.items():
@@ -31,7 +31,7 @@ def merged(into: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
             found.pop(name, None)
         elif isinstance(value, Mapping):
             old = found.get(name)
-            found[name] = merged(old if isinstance(old, Mapping) else {}, value)
+            found[name] = apply_patch(old if isinstance(old, Mapping) else {}, value)
         else:
             found[name] = value
     return found

@@ -1,45 +1,78 @@
-"""What both versions of MPIJob have in common: a launcher, and workers whose number is in the spec alone. Pure."""
+"""MPIJob: v2beta1 of mpi-operator, whose launcher is a Job, and v1 of training-operator, whose launcher is a pod. Pure.
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+Rules: in v2beta1 only the launcher's end is the job's. A lost worker is at most a condition that says Failed without a
+completionTime: the operator goes on, and makes the worker anew once its pod is deleted. In v1 the operator does nothing
+more for a job once it calls it failed, and an evicted worker is enough for that: such a job is broken, not ended.
+Workers of v1 get restartPolicy ExitCode, with which a worker that failed by itself does not end the job: workers only
+wait for the launcher, whose own restartPolicy stays as the user wrote it.
+"""
 
-from voda.cluster.kubernetes.kinds.base import Patch
-from voda.cluster.kubernetes.kinds.kubeflow import Kubeflow
-from voda.cluster.kubernetes.resources.objects import JobObject
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
+from urllib.parse import quote
+
+from voda.cluster.kubernetes.kinds.base import JobKind
+from voda.cluster.kubernetes.kinds.failures import is_limit, lost
+from voda.cluster.kubernetes.resources.objects import JobCondition, JobObject, Pod, ReplicaStatus
 from voda.domain.job import JobSpec
+from voda.kinds.base import JobManifest
+from voda.kinds.mpijob import MPIJob
+from voda.kinds.mpijob_versions import V1, V2
+
+_LOST: Final = frozenset({"Evicted", "NodeLost", "Terminated", "Shutdown", "NodeShutdown", "Preempting"})
+"""Reasons of Failed, the kind's name left out: evicted workers, and the own reason of a launcher pod that was lost."""
+_INVALID: Final = "MPIJobFailedValidation"
+_NONE: Final = ReplicaStatus()
 
 
-class MPIJob(Kubeflow):
+class _AnyMPIJob(JobKind):
     """An MPIJob; the launcher's host discovery tells running programs of a resize, so any size will do."""
 
-    name: ClassVar[str] = "MPIJob"
-    plural: ClassVar[str] = "mpijobs"
-    role_specs: ClassVar[str] = "mpiReplicaSpecs"
-    roles: ClassVar[Sequence[str]] = ("Launcher", "Worker")
-    placed: ClassVar[Sequence[str]] = ("Worker",)
+    kind: ClassVar[type[JobManifest]] = MPIJob
 
     def can_resize(self, job: JobObject, replicas: int) -> bool:
-        """Say whether a running job can have that many replicas without a new start; see JobKind."""
-        return "Worker" in job.spec.mpi_replica_specs
+        """Return whether a running job can have that many replicas without a new start; see JobKind."""
+        return "Worker" in job.spec.roles(self.kind.replica_specs)
 
-    def resized(self, job: JobObject, replicas: int) -> Patch:
-        """Return the patch that resizes; there is no /scale of MPIJobs."""
-        return Patch(body={"spec": _workers(replicas)})
-
-    def resumed(self, job: JobObject, spec: JobSpec, replicas: int) -> Patch:
-        """Return the patch that starts; see JobKind."""
-        return Patch(body={"spec": {"runPolicy": {"suspend": False}, **_workers(replicas)}})
-
-    def replicas(self, job: JobObject) -> int:
-        """Return how many workers the object asks for."""
-        worker = job.spec.mpi_replica_specs.get("Worker")
-        if worker is None:
-            return 0
-        return 1 if worker.replicas is None else worker.replicas
-
-    def _counts(self, roles: frozenset[str], replicas: int) -> Mapping[str, int]:
-        return {"Worker": replicas}
+    def failed_pods(self, pods: Sequence[Pod]) -> Sequence[Pod]:
+        """Return the launchers: only their end is the job's."""
+        return [pod for pod in pods if self.is_launcher(pod)]
 
 
-def _workers(replicas: int) -> dict[str, dict[str, dict[str, int]]]:
-    return {"mpiReplicaSpecs": {"Worker": {"replicas": replicas}}}
+class MPIJobV2(_AnyMPIJob):
+    """MPIJob v2beta1."""
+
+    api_version: ClassVar[str] = V2
+
+    def outdated_paths(self, namespace: str, name: str) -> Sequence[str]:
+        """Return the launcher's Job, which is made at once, suspended or not, and never changed."""
+        return (f"/apis/batch/v1/namespaces/{quote(namespace, safe='')}/jobs/{quote(name, safe='')}-launcher",)
+
+    def is_for_loss(self, job: JobObject, failed: JobCondition, pods: Sequence[Pod]) -> bool:
+        """Return whether the job goes on: only its launcher's failure has a completionTime."""
+        return job.status.completion_time is None
+
+    def is_broken(self, job: JobObject, pods: Sequence[Pod]) -> bool:
+        """Return that this operator never gives a job up for a worker; see JobKind."""
+        return False
+
+
+class MPIJobV1(_AnyMPIJob):
+    """MPIJob v1."""
+
+    api_version: ClassVar[str] = V1
+
+    def is_for_loss(self, job: JobObject, failed: JobCondition, pods: Sequence[Pod]) -> bool:
+        """Return whether a lost pod alone made the operator give the job up."""
+        if is_limit(self.name, failed) or failed.reason == _INVALID:
+            return False
+        launchers = [pod for pod in pods if self.is_launcher(pod) and pod.status.phase == "Failed"]
+        if launchers:
+            return any(lost(pod) for pod in launchers)
+        if failed.reason.removeprefix(self.name) in _LOST:
+            return True
+        roles = job.status.replica_statuses
+        return not roles.get("Launcher", _NONE).failed and roles.get("Worker", _NONE).failed > 0
+
+    def _adapt(self, job: dict[str, Any], spec: JobSpec) -> None:
+        job["spec"]["mpiReplicaSpecs"]["Worker"]["restartPolicy"] = "ExitCode"

@@ -15,7 +15,7 @@ _REPLICA: Final = re.compile(r"-(worker|master)-(0|[1-9][0-9]{0,5})")
 def index(job_name: str, pod: Pod) -> int | None:
     """Return the replica index of a pod of that job; None for a launcher and for what is no replica.
 
-    Needs the pod alone, so that it can be told of pods that outlive their job object.
+    The pod alone is enough, so this works for pods that outlive their job object too.
     """
     found = _REPLICA.fullmatch(pod.metadata.name.removeprefix(job_name))
     if found is None or not pod.metadata.name.startswith(job_name):
@@ -24,7 +24,7 @@ def index(job_name: str, pod: Pod) -> int | None:
 
 
 def is_launcher(pod: Pod) -> bool:
-    """Say whether a pod is the launcher of an MPIJob of either version."""
+    """Return whether a pod is the launcher of an MPIJob of either version."""
     labels = pod.metadata.labels
     return "launcher" in (labels.get(well_known.OPERATOR_JOB_ROLE), labels.get(well_known.OPERATOR_REPLICA_TYPE))
 

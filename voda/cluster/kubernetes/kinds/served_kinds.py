@@ -1,23 +1,26 @@
-"""Which kinds of jobs can be run in a cluster, by what its API server says it serves. Pure.
+"""Which kinds of jobs a cluster can run, by what its API server says it serves. Pure.
 
-Rule: whoever may discover (everybody who has a token may) is asked for nothing else.
+Rule: discovery, which every token allows, is enough; nothing else is asked of the server.
 """
 
 from collections.abc import Mapping
 from typing import Any, Final
 
+from voda.cluster.kubernetes import kinds
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
-from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
-from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
+from voda.kinds.registry import KINDS as ALL_KINDS
+from voda.kinds.registry import classes_in
 
 GROUP: Final = "/apis/kubeflow.org"
-KINDS: Final[tuple[JobKind, ...]] = (MPIJobV2(), MPIJobV1(), PyTorchJobV1())
-"""Of two versions of one kind the one that comes first is taken."""
+_FOUND: Final[list[type[JobKind]]] = classes_in(kinds, JobKind, "api_version")
+KINDS: Final[tuple[JobKind, ...]] = tuple(
+    each() for each in sorted(_FOUND, key=lambda each: each.kind.versions.index(each.api_version))
+)
+"""Found by their files; of two versions of one kind the one that comes first is taken."""
 
 
 def version_paths(group: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Return what to ask for next.
+    """Return the paths to ask for next.
 
     Args:
         group: the answer to GET `GROUP`; None where there is no such group.
@@ -32,7 +35,7 @@ def version_paths(group: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 
 def served(resources: Mapping[str, Mapping[str, Any] | None]) -> dict[str, JobKind]:
-    """Return MPIJob and PyTorchJob, as far as they can be run.
+    """Return the kinds that the cluster can run, by name.
 
     Args:
         resources: path of `version_paths` -> the answer to GET of it; None where it is not there any more.
@@ -48,10 +51,8 @@ def trouble(kinds: Mapping[str, JobKind]) -> str:
     """Return why no job can be run, one sentence; empty where some can."""
     if kinds:
         return ""
-    return (
-        "the cluster serves no MPIJob (kubeflow.org/v2beta1 or v1) and no PyTorchJob (kubeflow.org/v1): install"
-        " mpi-operator or training-operator"
-    )
+    missing = " and ".join(f"no {kind.name} ({' or '.join(kind.versions)})" for kind in ALL_KINDS.values())
+    return f"the cluster serves {missing}: install mpi-operator or training-operator"
 
 
 def _plurals(resources: Mapping[str, Any] | None, kind: str) -> frozenset[str]:

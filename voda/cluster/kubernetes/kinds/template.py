@@ -1,16 +1,50 @@
-"""Pod templates of a job's roles, made ready for voda. Pure.
+"""The metadata and the pod templates of a job's object, made ready for voda. Pure.
 
-Rules: what the user wrote stays, but for what would keep voda from placing the pods; made ready twice is made ready
-once; no template that was given is changed.
+Rules: what the user wrote stays, except where it would keep voda from placing the pods; a template that is made ready
+twice changes once; the templates passed in are never changed.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from voda.cluster.kubernetes.kinds.base import Site
 from voda.cluster.kubernetes.resources import well_known
+from voda.domain.job import JobSpec
+from voda.manifests.ignored_fields import ANNOTATIONS
+
+_OURS: Final = "voda.dev/"
+_QUANTITIES: Final = ("limits", "requests")
 
 Template = Mapping[str, Any]
+
+
+def new_metadata(metadata: Mapping[str, Any], spec: JobSpec) -> dict[str, Any]:
+    """Return the metadata of a new object, without what belongs to an object that the manifest was copied from."""
+    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != well_known.KUEUE_QUEUE}
+    # What voda notes on an object is of that object: a copied count of failures would end the job at once.
+    notes = {
+        key: value
+        for key, value in (metadata.get("annotations") or {}).items()
+        if not key.startswith(_OURS) or key in ANNOTATIONS
+    }
+    return {
+        "name": spec.name or spec.job_id,
+        "namespace": spec.namespace,
+        "labels": plain(labels),
+        "annotations": plain(notes),
+    }
+
+
+def plain(value: Any, field: str = "") -> Any:
+    """Return a copy that any API server takes: without nulls, which mean absent, and with fractions as quantities."""
+    if isinstance(value, Mapping):
+        return {
+            key: str(item) if field in _QUANTITIES and isinstance(item, float) else plain(item, key)
+            for key, item in value.items()
+            if item is not None
+        }
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value
 
 
 def with_environment(template: Template, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -23,13 +57,13 @@ def with_environment(template: Template, environment: Mapping[str, str]) -> dict
     return {**template, "spec": pod}
 
 
-def placed_by_voda(template: Template, job_id: str, site: Site, first_index: int = 0) -> dict[str, Any]:
+def placed_by_voda(template: Template, job_id: str, taints: Sequence[str], first_index: int = 0) -> dict[str, Any]:
     """Return a template whose pods wait for voda to bind them.
 
     Args:
         template: of a role whose pods are replicas.
-        job_id: to be told by its pods.
-        site: whose taints they have to tolerate.
+        job_id: for an annotation of its pods.
+        taints: keys of the taints that the pods have to tolerate.
         first_index: replica that the role's first pod is.
     """
     metadata, pod = _mapping(template.get("metadata")), dict(template["spec"])
@@ -42,7 +76,7 @@ def placed_by_voda(template: Template, job_id: str, site: Site, first_index: int
     # A pod that names its node is bound before anybody has decided.
     pod.pop("nodeName", None)
     pod["schedulerName"] = well_known.SCHEDULER
-    pod["tolerations"] = _tolerations(_mappings(pod.get("tolerations")), site.tolerated_taints)
+    pod["tolerations"] = _tolerations(_mappings(pod.get("tolerations")), taints)
     return {**template, "metadata": metadata, "spec": pod}
 
 

@@ -1,1 +1,1 @@
-"""What voda writes for users: Kubernetes Events and annotations; pure."""
+"""What voda writes for users, pure: event_messages, kube_events, status_annotations."""

@@ -1,7 +1,7 @@
-"""The log's facts as announcements on a job's object: what happened, from what to what, and why.
+"""Turns the log's facts into messages for a job's owner: what happened, from what to what, and why.
 
-Rule: pure; a fact that changes nothing for the job's owner is not told, and what is not known (the size before, where
-the story was taken up in the middle) is left out, never guessed.
+Rule: pure; a fact that changes nothing for the owner has no message, and what is not known (the size before, where the
+log is followed from its middle) is left out, never guessed.
 """
 
 import re
@@ -43,16 +43,16 @@ _LOST: Final = {
 """Cause -> what happened to one worker, to several."""
 
 
-class Told(Struct, frozen=True):
-    """One thing that happened to a job."""
+class JobMessage(Struct, frozen=True):
+    """What happened to a job, for its owner."""
 
     job_id: str
     reason: Reason
-    message: str
+    text: str
 
 
-class Story:
-    """Follows the log, and tells what happened to the jobs.
+class EventMessages:
+    """Follows the log, and words what happened to the jobs.
 
     Args:
         record: returns what is known of a job, with the event at hand folded already.
@@ -65,16 +65,16 @@ class Story:
         self._workers: dict[str, set[int]] = {}
 
     def begin(self, live: Iterable[JobRecord]) -> None:
-        """Take the story up where the jobs stand now."""
+        """Begin where the jobs stand now."""
         records = list(live)
         self._planned = {record.spec.job_id: record.planned for record in records}
-        self._workers = {record.spec.job_id: set(record.workers) for record in records}
+        self._workers = {record.spec.job_id: set(record.job.workers) for record in records}
 
-    def tell(self, event: Event) -> Sequence[Told]:
+    def of(self, event: Event) -> Sequence[JobMessage]:
         """Return what an event means to the jobs it is about; events come in the order of the log."""
-        return tuple(self._tell(event))
+        return tuple(self._of(event))
 
-    def _tell(self, event: Event) -> Iterator[Told]:
+    def _of(self, event: Event) -> Iterator[JobMessage]:
         match event.data:
             case JobRegistered() as fact:
                 yield from self._registered(fact)
@@ -85,15 +85,15 @@ class Story:
             case WorkerExited() as fact:
                 yield from self._exited(fact)
             case WorkerRefused(job_id=job_id, node=node, reason=reason) if reason:
-                yield Told(job_id, "WorkerRefused", f"node {node} cannot take its workers: {reason}")
+                yield JobMessage(job_id, "WorkerRefused", f"node {node} cannot take its workers: {reason}")
             case JobStalled(job_id=job_id, reason=reason) if reason:
-                yield Told(job_id, "Stalled", f"gets no further: {reason}")
+                yield JobMessage(job_id, "Stalled", f"gets no further: {reason}")
             case ActionFailed(job_id=job_id) as fact:
-                yield Told(job_id, "ActionFailed", f"{fact.action} failed (attempt {fact.attempt}): {fact.error}")
+                yield JobMessage(job_id, "ActionFailed", f"{fact.action} failed (attempt {fact.attempt}): {fact.error}")
             case JobChanged() as fact:
-                yield Told(fact.job_id, "Changed", f"wishes changed: {_wishes(fact)}")
+                yield JobMessage(fact.job_id, "Changed", f"settings changed: {_changes(fact)}")
             case JobCancelRequested(job_id=job_id, reason=reason):
-                yield Told(job_id, "Canceling", f"cancellation requested{_because(reason)}")
+                yield JobMessage(job_id, "Canceling", f"cancellation requested{_because(reason)}")
             case JobCompleted(job_id=job_id):
                 yield self._ended(job_id, "Completed", "completed")
             case JobFailed(job_id=job_id, reason=reason):
@@ -103,18 +103,22 @@ class Story:
             case _:
                 return
 
-    def _registered(self, fact: JobRegistered) -> Iterator[Told]:
+    def _registered(self, fact: JobRegistered) -> Iterator[JobMessage]:
         record = self._record(fact.job_id)
         if record is None or not fact.uid:
             return
-        if record.started_at is not None:
-            yield Told(fact.job_id, "Recreated", "its object was made anew, and it goes on from its last checkpoint")
+        if record.job.first_started_at is not None:
+            yield JobMessage(
+                fact.job_id, "Recreated", "voda made a new object for the job, which goes on from its last checkpoint"
+            )
             return
         self._planned.setdefault(fact.job_id, ())
         self._workers.setdefault(fact.job_id, set())
-        yield Told(fact.job_id, "Queued", f"queued as job {fact.job_id} in pool {record.spec.pool}: {_size(record)}")
+        yield JobMessage(
+            fact.job_id, "Queued", f"queued as job {fact.job_id} in pool {record.spec.pool}: {_size(record)}"
+        )
 
-    def _plan(self, fact: PlanAdopted) -> Iterator[Told]:
+    def _plan(self, fact: PlanAdopted) -> Iterator[JobMessage]:
         for job_id, nodes in fact.placed.items():
             before = self._planned.get(job_id)
             self._planned[job_id] = nodes
@@ -126,39 +130,41 @@ class Story:
             record = self._record(job_id)
             if before and record is not None and record.is_live and not record.is_canceling:
                 workers = _counted(len(before), "worker")
-                yield Told(job_id, "Preempted", f"gives up {workers}{_because(fact.reasons.get(job_id, ''))}")
+                yield JobMessage(job_id, "Preempted", f"gives up {workers}{_because(fact.reasons.get(job_id, ''))}")
 
-    def _started(self, fact: WorkerStarted, at: float) -> Iterator[Told]:
+    def _started(self, fact: WorkerStarted, at: float) -> Iterator[JobMessage]:
         record = self._record(fact.job_id)
         had = self._workers.get(fact.job_id)
         self._workers[fact.job_id] = (had or set()) | set(fact.workers)
         if had or had is None or record is None or not record.is_live:
             return
-        is_first = not record.restarts and (record.started_at is None or record.started_at >= at)
+        is_first = not record.job.restarts and (
+            record.job.first_started_at is None or record.job.first_started_at >= at
+        )
         reason: Reason = "Started" if is_first else "Resumed"
         where = f"{_counted(len(fact.workers), 'worker')} on {_per_node(fact.workers.values())}"
         why = "" if _NO_START.match(record.reason) else record.reason
-        yield Told(fact.job_id, reason, f"{reason.lower()} with {where}{_because(why)}")
+        yield JobMessage(fact.job_id, reason, f"{reason.lower()} with {where}{_because(why)}")
 
-    def _exited(self, fact: WorkerExited) -> Iterator[Told]:
+    def _exited(self, fact: WorkerExited) -> Iterator[JobMessage]:
         self._workers.setdefault(fact.job_id, set()).difference_update(fact.workers)
         record = self._record(fact.job_id)
         if (how := _LOST.get(fact.cause)) is None or record is None or not record.is_live:
             return
         code = "" if fact.exit_code is None else f" with exit code {fact.exit_code}"
         lost = how[0] if len(fact.workers) == 1 else how[1]
-        yield Told(fact.job_id, "WorkerLost", f"{_which(fact.workers)} {lost}{code}")
+        yield JobMessage(fact.job_id, "WorkerLost", f"{_which(fact.workers)} {lost}{code}")
 
-    def _ended(self, job_id: str, reason: Reason, message: str) -> Told:
+    def _ended(self, job_id: str, reason: Reason, message: str) -> JobMessage:
         self._planned.pop(job_id, None)
         self._workers.pop(job_id, None)
-        return Told(job_id, reason, message)
+        return JobMessage(job_id, reason, message)
 
 
-def _replaced(job_id: str, before: Sequence[str], now: Sequence[str], why: str) -> Iterator[Told]:
-    """Tell what another placement means to a job that has one."""
+def _replaced(job_id: str, before: Sequence[str], now: Sequence[str], why: str) -> Iterator[JobMessage]:
+    """Yield what another placement means to a job that has one."""
     if len(before) != len(now):
-        yield Told(job_id, "Resized", f"{len(before)} -> {_counted(len(now), 'worker')}{_because(why)}")
+        yield JobMessage(job_id, "Resized", f"{len(before)} -> {_counted(len(now), 'worker')}{_because(why)}")
         return
     moved: dict[tuple[str, str], list[int]] = {}
     for index, (old, new) in enumerate(zip(before, now, strict=True)):
@@ -166,9 +172,9 @@ def _replaced(job_id: str, before: Sequence[str], now: Sequence[str], why: str) 
             moved.setdefault((old, new), []).append(index)
     moves = [f"{_which(indices)} from {old} to {new}" for (old, new), indices in moved.items()]
     if moves:
-        untold = sum(map(len, list(moved.values())[_MOST_MOVES:]))
-        more = f" and {untold} more" if untold else ""
-        yield Told(job_id, "Migrated", f"moves {', '.join(moves[:_MOST_MOVES])}{more}{_because(why)}")
+        unnamed = sum(map(len, list(moved.values())[_MOST_MOVES:]))
+        more = f" and {unnamed} more" if unnamed else ""
+        yield JobMessage(job_id, "Migrated", f"moves {', '.join(moves[:_MOST_MOVES])}{more}{_because(why)}")
 
 
 def _which(indices: Sequence[int]) -> str:
@@ -185,7 +191,7 @@ def _size(record: JobRecord) -> str:
     return f"{size} workers of {gpus}{user}" if size != "1" else f"1 worker of {gpus}{user}"
 
 
-def _wishes(fact: JobChanged) -> str:
+def _changes(fact: JobChanged) -> str:
     given = {name: getattr(fact, name) for name in fact.__struct_fields__ if name != "job_id"}
     return ", ".join(f"{name} = {value}" for name, value in given.items() if value is not None) or "nothing"
 

@@ -1,21 +1,21 @@
 """Kubernetes Events: what `kubectl describe` shows below a job object.
 
 Rules: pure; a reason, once released, is never renamed, because people filter by it; the name of an Event follows from
-what it tells, so that telling it again is answered by "exists already" and doubles nothing.
+its content, so that sending it again is answered by "exists already" and doubles nothing.
 """
 
 import re
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 from urllib.parse import quote
 
 from msgspec import Struct
 
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.resources.objects import Metadata
+from voda.cluster.kubernetes.resources.objects import ObjectMeta
 
-Reason = Literal[
+_Normal = Literal[
     "Queued",
     "Started",
     "Resumed",
@@ -27,6 +27,8 @@ Reason = Literal[
     "Canceling",
     "Canceled",
     "Recreated",
+]
+_Warning = Literal[
     "Failed",
     "WorkerLost",
     "WorkerRefused",
@@ -38,20 +40,8 @@ Reason = Literal[
     "NotHonoured",
     "NotManaged",
 ]
-WARNINGS: Final[frozenset[Reason]] = frozenset(
-    {
-        "Failed",
-        "WorkerLost",
-        "WorkerRefused",
-        "Stalled",
-        "ActionFailed",
-        "ScaledByHand",
-        "Invalid",
-        "NotAccepted",
-        "NotHonoured",
-        "NotManaged",
-    }
-)
+Reason = _Normal | _Warning
+WARNINGS: Final[frozenset[str]] = frozenset(get_args(_Warning))
 _COMPONENT: Final = "voda"
 _MOST_LETTERS: Final = 1_000
 """Of a message; the API server takes 1,024."""
@@ -70,7 +60,7 @@ class Subject(Struct, frozen=True, kw_only=True):
 
 
 class Announcement(Struct, frozen=True, kw_only=True):
-    """What is to be told on an object."""
+    """A message about an object."""
 
     subject: Subject
     reason: Reason
@@ -78,36 +68,36 @@ class Announcement(Struct, frozen=True, kw_only=True):
     at: float
     """Seconds since the epoch."""
     key: str
-    """Tells it apart from everything else that is told of the subject for this reason."""
+    """Distinguishes it from all other announcements about the subject for this reason."""
 
 
-def subject_of(kind: JobKind, meta: Metadata) -> Subject:
+def subject_of(kind: JobKind, meta: ObjectMeta) -> Subject:
     """Return a job object as the subject of Events."""
     return Subject(api_version=kind.api_version, kind=kind.name, namespace=meta.namespace, name=meta.name, uid=meta.uid)
 
 
 def events_path(namespace: str) -> str:
-    """Return where Events about objects of a namespace are kept."""
+    """Return the path of the Events about objects of a namespace."""
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
 
 
-def event_object(told: Announcement) -> dict[str, Any]:
+def event_object(announcement: Announcement) -> dict[str, Any]:
     """Return the Event to create."""
-    at = rfc3339(told.at)
+    at = rfc3339(announcement.at)
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": _name(told), "namespace": told.subject.namespace},
+        "metadata": {"name": _name(announcement), "namespace": announcement.subject.namespace},
         "involvedObject": {
-            "apiVersion": told.subject.api_version,
-            "kind": told.subject.kind,
-            "namespace": told.subject.namespace,
-            "name": told.subject.name,
-            "uid": told.subject.uid,
+            "apiVersion": announcement.subject.api_version,
+            "kind": announcement.subject.kind,
+            "namespace": announcement.subject.namespace,
+            "name": announcement.subject.name,
+            "uid": announcement.subject.uid,
         },
-        "reason": told.reason,
-        "message": shortened(told.message, _MOST_LETTERS),
-        "type": "Warning" if told.reason in WARNINGS else "Normal",
+        "reason": announcement.reason,
+        "message": shortened(announcement.message, _MOST_LETTERS),
+        "type": "Warning" if announcement.reason in WARNINGS else "Normal",
         "source": {"component": _COMPONENT},
         "reportingComponent": _COMPONENT,
         "firstTimestamp": at,
@@ -130,8 +120,11 @@ def shortened(text: str, most_bytes: int) -> str:
     return encoded[: most_bytes - 3].decode("utf-8", "ignore") + "..."
 
 
-def _name(told: Announcement) -> str:
-    digest = blake2b(f"{told.subject.uid}\n{told.reason}\n{told.key}".encode("utf-8", "replace"), digest_size=12)
+def _name(announcement: Announcement) -> str:
+    digest = blake2b(
+        f"{announcement.subject.uid}\n{announcement.reason}\n{announcement.key}".encode("utf-8", "replace"),
+        digest_size=12,
+    )
     # The job's name may be one that no Event can have, where the job is refused for it.
-    stem = _ODD.sub("-", told.subject.name)[:_LONGEST_NAME].strip(".-") or "job"
+    stem = _ODD.sub("-", announcement.subject.name)[:_LONGEST_NAME].strip(".-") or "job"
     return f"{stem}.{digest.hexdigest()}"

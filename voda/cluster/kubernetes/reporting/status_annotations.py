@@ -1,7 +1,7 @@
-"""What a job's object says of itself: state, explanation and estimated finish, as annotations.
+"""The status annotations of a job's object: state, explanation and estimated finish.
 
-Rule: pure, and level-based: what is wanted follows from the log's present, whatever was written before; only the
-estimated finish heeds what is shown, because an estimate that moves at every look tells nothing.
+Rule: pure, and level-based: they follow from the log's present, whatever was written before; only the estimated finish
+considers what the object shows, because an estimate that moves at every look is of no use.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _MOST_LETTERS: Final = 512
 _MINUTE_S: Final = 60.0
 _LEAST_MOVE_S: Final = 60.0
 _LEAST_MOVE: Final = 0.05
-"""Of the time left, by which an estimate has to move to be told anew."""
+"""Share of the time left by which an estimate has to move to be written anew."""
 _MOST_YEARS_S: Final = 10 * 365 * 86_400.0
 """An end that is further away is no estimate, and the calendar ends somewhere, too."""
 REFUSED: Final = "Refused"
@@ -57,7 +57,7 @@ def differing(wanted: Mapping[str, str | None], shown: Mapping[str, str]) -> Map
 
 def state_of(record: JobRecord) -> str:
     """Return a job's state in a word, with workers observed/planned while it has or gets any: `Running 4/8`."""
-    have, planned = len(record.workers), len(record.planned)
+    have, planned = len(record.job.workers), len(record.planned)
     if not record.is_live:
         return str(record.phase.value)
     if record.is_canceling:
@@ -70,7 +70,7 @@ def state_of(record: JobRecord) -> str:
 
 
 def explanation_of(record: JobRecord) -> str:
-    """Return why a job has what it has: the plan's sentence, and what failed last while it has not what it shall."""
+    """Return why a job has its size: the plan's sentence, and what failed last while the size is not reached."""
     return shortened(record.explanation, _MOST_LETTERS)
 
 
@@ -84,7 +84,7 @@ def settled_finish(shown: str | None, expected: float | None, now: float) -> str
     """
     before = _instant(shown)
     if expected is None or not expected < now + _MOST_YEARS_S:
-        # A forecast is lost for a moment whenever one cannot be made; what was told holds until it is plainly over.
+        # Now and then no forecast can be made; the last one stays until it is plainly over.
         return shown if before is not None and now < before + _LEAST_MOVE_S else None
     minute = -(-expected // _MINUTE_S) * _MINUTE_S
     if before is None or abs(minute - before) > max(_LEAST_MOVE_S, _LEAST_MOVE * (expected - now)):

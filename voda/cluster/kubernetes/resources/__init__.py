@@ -1,1 +1,1 @@
-"""Kubernetes objects as trimmed records, quantities, well-known names; pure."""
+"""Kubernetes objects as trimmed records (objects, interning), quantity, pod_requests, well_known names."""

@@ -1,6 +1,6 @@
-"""Equal parts of many objects, kept once: ten thousand pods tolerate the same taints and ask for the same GPUs.
+"""Keeps equal parts of many objects once: ten thousand pods tolerate the same taints and request the same GPUs.
 
-Rules: only what is never changed may be shared; what is remembered is bounded, for names and messages are endless.
+Rules: only what never changes may be shared; the memory is bounded, for names and messages are endless.
 """
 
 from collections.abc import Hashable, Mapping
@@ -13,19 +13,19 @@ _MOST: Final = 8192
 _known: dict[Hashable, object] = {}
 
 
-def shared(part: H) -> H:
+def intern_value(part: H) -> H:
     """Return the first part that was equal to this one."""
     return cast(H, _first(part, part))
 
 
-def shared_mapping(part: Mapping[str, V]) -> Mapping[str, V]:
+def intern_mapping(part: Mapping[str, V]) -> Mapping[str, V]:
     """Return the first mapping that had the same items in the same order; of what can be hashed."""
     return cast(Mapping[str, V], _first(tuple(part.items()), part))
 
 
-def interned(part: Mapping[str, str]) -> Mapping[str, str]:
+def intern_strings(part: Mapping[str, str]) -> Mapping[str, str]:
     """Return a mapping with keys and values that are kept once, for mappings of which hardly two are equal."""
-    return {intern(key): intern(value) for key, value in part.items()} if part else shared_mapping(part)
+    return {intern(key): intern(value) for key, value in part.items()} if part else intern_mapping(part)
 
 
 def _first(name: Hashable, part: object) -> object:

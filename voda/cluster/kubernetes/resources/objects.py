@@ -1,21 +1,22 @@
 """Kubernetes objects, trimmed to the fields that voda reads.
 
-Rule: decoding drops everything else and keeps equal parts once (sharing.py), so that ten thousand pods cost megabytes
+Rule: decoding drops everything else and keeps equal parts once (interning.py), so that ten thousand pods cost megabytes
 and not gigabytes; an object and its mappings are never changed.
 """
 
 import math
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct, field
+from msgspec import Struct, defstruct, field
 from msgspec.structs import force_setattr
 
-from voda.cluster.kubernetes.resources.interning import interned, shared, shared_mapping
+from voda.cluster.kubernetes.resources.interning import intern_mapping, intern_strings, intern_value
+from voda.kinds.registry import KINDS
 
 _OURS: Final = "voda.dev/"
-"""What the annotations of pods and nodes begin with that are kept: those of others are long, and nobody reads them."""
+"""Prefix of the annotations of pods and nodes that are kept: those of others are long, and voda reads none."""
 
 
 class _Object(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
@@ -29,7 +30,7 @@ class OwnerReference(_Object, frozen=True):
     controller: bool = False
 
 
-class Name(_Object, frozen=True):
+class ObjectName(_Object, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -41,7 +42,7 @@ class Name(_Object, frozen=True):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-class Metadata(Name, frozen=True):
+class ObjectMeta(ObjectName, frozen=True):
     generation: int = 0
     creation_timestamp: str = ""
     deletion_timestamp: str | None = None
@@ -50,19 +51,19 @@ class Metadata(Name, frozen=True):
     owner_references: tuple[OwnerReference, ...] = ()
 
     def __post_init__(self) -> None:
-        force_setattr(self, "labels", interned(self.labels))
-        force_setattr(self, "owner_references", shared(self.owner_references))
+        force_setattr(self, "labels", intern_strings(self.labels))
+        force_setattr(self, "owner_references", intern_value(self.owner_references))
 
     def keep_ours(self) -> None:
         """Drop the annotations of others; while decoding only."""
         ours = {key: value for key, value in self.annotations.items() if key.startswith(_OURS)}
-        force_setattr(self, "annotations", interned(ours))
+        force_setattr(self, "annotations", intern_strings(ours))
 
 
 class NamedObject(_Object, frozen=True):
-    """Any object, as far as it takes to tell whether it is the same."""
+    """Any object, as far as it takes to see whether it is the same."""
 
-    metadata: Name = Name()
+    metadata: ObjectName = ObjectName()
 
 
 class Taint(_Object, frozen=True):
@@ -86,12 +87,12 @@ class NodeStatus(_Object, frozen=True):
     conditions: tuple[NodeCondition, ...] = ()
 
     def __post_init__(self) -> None:
-        force_setattr(self, "allocatable", shared_mapping(self.allocatable))
-        force_setattr(self, "conditions", shared(self.conditions))
+        force_setattr(self, "allocatable", intern_mapping(self.allocatable))
+        force_setattr(self, "conditions", intern_value(self.conditions))
 
 
 class NodeObject(_Object, frozen=True):
-    metadata: Metadata
+    metadata: ObjectMeta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
@@ -99,20 +100,20 @@ class NodeObject(_Object, frozen=True):
         self.metadata.keep_ours()
 
 
-class Resources(_Object, frozen=True):
+class ResourceRequirements(_Object, frozen=True):
     """Quantities as written: a string mostly, but a number is legal too."""
 
     requests: Mapping[str, str | int | float] = {}
     limits: Mapping[str, str | int | float] = {}
 
     def __post_init__(self) -> None:
-        force_setattr(self, "requests", shared_mapping(self.requests))
-        force_setattr(self, "limits", shared_mapping(self.limits))
+        force_setattr(self, "requests", intern_mapping(self.requests))
+        force_setattr(self, "limits", intern_mapping(self.limits))
 
 
-class Container(_Object, frozen=True):
+class KubeContainer(_Object, frozen=True):
     name: str = ""
-    resources: Resources = Resources()
+    resources: ResourceRequirements = ResourceRequirements()
     restart_policy: str = ""
     """Of an init container: Always makes it a sidecar, whose requests add to the containers'."""
 
@@ -124,12 +125,12 @@ class Toleration(_Object, frozen=True):
     effect: str = ""
 
 
-class PodSpec(_Object, frozen=True):
+class KubePodSpec(_Object, frozen=True):
     node_name: str = ""
     scheduler_name: str = ""
-    containers: tuple[Container, ...] = ()
-    init_containers: tuple[Container, ...] = ()
-    resources: Resources = Resources()
+    containers: tuple[KubeContainer, ...] = ()
+    init_containers: tuple[KubeContainer, ...] = ()
+    resources: ResourceRequirements = ResourceRequirements()
     """Of the pod as a whole, where the server knows that; counts instead of the containers'."""
     overhead: Mapping[str, str | int | float] = {}
     node_selector: Mapping[str, str] = {}
@@ -138,11 +139,11 @@ class PodSpec(_Object, frozen=True):
     scheduling_gates: tuple[Mapping[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
-        force_setattr(self, "overhead", shared_mapping(self.overhead))
-        force_setattr(self, "node_selector", shared_mapping(self.node_selector))
-        force_setattr(self, "tolerations", shared(self.tolerations))
+        force_setattr(self, "overhead", intern_mapping(self.overhead))
+        force_setattr(self, "node_selector", intern_mapping(self.node_selector))
+        force_setattr(self, "tolerations", intern_value(self.tolerations))
         if not self.affinity:
-            force_setattr(self, "affinity", shared_mapping(self.affinity))
+            force_setattr(self, "affinity", intern_mapping(self.affinity))
 
 
 class Terminated(_Object, frozen=True):
@@ -188,13 +189,13 @@ class PodStatus(_Object, frozen=True):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
 
     def __post_init__(self) -> None:
-        force_setattr(self, "conditions", shared(self.conditions))
-        force_setattr(self, "container_statuses", shared(self.container_statuses))
+        force_setattr(self, "conditions", intern_value(self.conditions))
+        force_setattr(self, "container_statuses", intern_value(self.container_statuses))
 
 
 class Pod(_Object, frozen=True):
-    metadata: Metadata
-    spec: PodSpec = PodSpec()
+    metadata: ObjectMeta
+    spec: KubePodSpec = KubePodSpec()
     status: PodStatus = PodStatus()
 
     def __post_init__(self) -> None:
@@ -212,12 +213,12 @@ class Pod(_Object, frozen=True):
 
     @property
     def is_leaving(self) -> bool:
-        """Whether its deletion was asked for; it holds what it has until it is gone."""
+        """Whether its deletion was requested; it holds what it has until it is gone."""
         return self.metadata.deletion_timestamp is not None
 
     @property
     def leaves_at(self) -> float:
-        """When its grace is over, seconds since the epoch; infinity where its deletion was not asked for."""
+        """When its grace is over, seconds since the epoch; infinity where its deletion was not requested."""
         stamp = self.metadata.deletion_timestamp
         return datetime.fromisoformat(stamp).timestamp() if stamp else math.inf
 
@@ -245,10 +246,9 @@ class JobStatus(_Object, frozen=True):
         return next((each for each in self.conditions if each.type == kind and each.status == "True"), None)
 
 
-class RunPolicy(_Object, frozen=True):
+class KubeRunPolicy(_Object, frozen=True):
     suspend: bool = False
     managed_by: str | None = None
-    clean_pod_policy: str | None = None
     backoff_limit: int | None = None
 
 
@@ -257,24 +257,33 @@ class ReplicaSpec(_Object, frozen=True):
     restart_policy: str | None = None
 
 
-class ElasticPolicy(_Object, frozen=True):
-    """Of a PyTorchJob: how many replicas its agents were told to expect."""
+class KubeElasticPolicy(_Object, frozen=True):
+    """Of a PyTorchJob: how many replicas its agents expect."""
 
     min_replicas: int | None = None
     max_replicas: int | None = None
 
 
 class JobObjectSpec(_Object, frozen=True):
-    run_policy: RunPolicy = RunPolicy()
-    mpi_replica_specs: Mapping[str, ReplicaSpec] = {}
-    pytorch_replica_specs: Mapping[str, ReplicaSpec] = {}
-    elastic_policy: ElasticPolicy | None = None
+    run_policy: KubeRunPolicy = KubeRunPolicy()
+    elastic_policy: KubeElasticPolicy | None = None
+
+    def roles(self, field: str) -> Mapping[str, ReplicaSpec]:
+        """Return the roles in a field such as mpiReplicaSpecs."""
+        roles: Mapping[str, ReplicaSpec] = getattr(self, field)
+        return roles
+
+
+if not TYPE_CHECKING:
+    # Every kind has a field of its own for its roles.
+    _fields = [(kind.replica_specs, Mapping[str, ReplicaSpec], {}) for kind in KINDS.values()]
+    JobObjectSpec = defstruct("JobObjectSpec", _fields, bases=(JobObjectSpec,), frozen=True, kw_only=True)
 
 
 class JobObject(_Object, frozen=True):
-    """An MPIJob or a PyTorchJob. Lists do not repeat kind and apiVersion: whoever lists knows them."""
+    """An MPIJob or a PyTorchJob. Lists do not repeat kind and apiVersion: the caller of the list knows them."""
 
-    metadata: Metadata
+    metadata: ObjectMeta
     spec: JobObjectSpec = JobObjectSpec()
     status: JobStatus = JobStatus()
 
@@ -282,11 +291,3 @@ class JobObject(_Object, frozen=True):
 class ListMetadata(_Object, frozen=True):
     resource_version: str = ""
     continue_: str = field(default="", name="continue")
-
-
-class Status(_Object, frozen=True):
-    """What the API server answers instead of an object when something is wrong."""
-
-    code: int = 0
-    reason: str = ""
-    message: str = ""

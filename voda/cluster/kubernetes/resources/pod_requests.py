@@ -7,7 +7,7 @@ a pod costs the same to add and to remove, however many there are.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from voda.cluster.kubernetes.resources.objects import Container, NodeObject, Pod, Resources
+from voda.cluster.kubernetes.resources.objects import KubeContainer, NodeObject, Pod, ResourceRequirements
 from voda.cluster.kubernetes.resources.quantity import milli
 from voda.domain.errors import InvalidInput
 
@@ -69,7 +69,7 @@ def pod_requests(pod: Pod) -> dict[str, int]:
     """Return what a pod takes of its node: resource -> thousandths, one of `pods` included.
 
     Containers and sidecars run together; init containers run one by one before, beside the sidecars that come before
-    them, so only the greatest counts. What is asked for the pod as a whole stands instead; what the runtime itself
+    them, so only the greatest counts. What the pod requests as a whole counts instead; what the runtime itself
     costs is added.
 
     Raises:
@@ -85,7 +85,7 @@ def pod_requests(pod: Pod) -> dict[str, int]:
     return total
 
 
-def _with_init(running: dict[str, int], init_containers: Sequence[Container], what: str) -> dict[str, int]:
+def _with_init(running: dict[str, int], init_containers: Sequence[KubeContainer], what: str) -> dict[str, int]:
     sidecars: dict[str, int] = {}
     greatest: dict[str, int] = {}
     for container in init_containers:
@@ -99,7 +99,7 @@ def _with_init(running: dict[str, int], init_containers: Sequence[Container], wh
     return running
 
 
-def _of(resources: Resources, what: str) -> dict[str, int]:
+def _of(resources: ResourceRequirements, what: str) -> dict[str, int]:
     # A limit without a request is a request; the API server writes that out only in pods it has admitted.
     if resources.limits.keys() <= resources.requests.keys():
         return _amounts(resources.requests, what)

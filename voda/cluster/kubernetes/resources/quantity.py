@@ -44,16 +44,7 @@ def milli(quantity: str | int | float) -> int:
     return _milli(quantity)
 
 
-def whole(quantity: str | int | float) -> int:
-    """Return how many whole units a quantity holds: 7 for 7910m; never less than 0.
-
-    Raises:
-        InvalidInput: it is no quantity.
-    """
-    return max(0, milli(quantity) // 1000)
-
-
-def shown(milli_units: int, resource: str) -> str:
+def format_amount(milli_units: int, resource: str) -> str:
     """Write an amount for people: 3.5 CPUs, 16 GiB of memory, 2 nvidia.com/gpu, 1 pod."""
     if resource in ("memory", "ephemeral-storage"):
         return f"{_bytes(milli_units // 1000)} of {resource}"

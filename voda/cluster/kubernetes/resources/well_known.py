@@ -6,7 +6,7 @@ Rule: released names are never changed; whatever is voda's own begins with `voda
 from typing import Final
 
 MANAGED: Final = "voda.dev/managed"
-"""Label: "true" on a job object that voda shall run, and on every worker pod of it."""
+"""Label: "true" on a job object that voda is to run, and on every worker pod of it."""
 JOB_ID: Final = "voda.dev/job-id"
 """Annotation of the job object and, by the template, of its worker pods. An id may be too long for a label."""
 JOB_ID_VARIABLE: Final = "VODA_JOB_ID"
@@ -14,7 +14,7 @@ JOB_ID_VARIABLE: Final = "VODA_JOB_ID"
 STATE: Final = "voda.dev/state"
 EXPLANATION: Final = "voda.dev/explanation"
 ESTIMATED_FINISH: Final = "voda.dev/estimated-finish"
-POKE: Final = "voda.dev/poke"
+REFRESH: Final = "voda.dev/poke"
 """Annotation of a launcher pod: any change of it makes the kubelet refresh the pod's volumes at once."""
 WORKER_FAILURES: Final = "voda.dev/worker-failures"
 """Annotation of the job object: how many workers failed by themselves so far."""

@@ -1,7 +1,7 @@
-"""What a job object of a user's own says to voda: whose it is, what it asks for, and whether it is voda's to run.
+"""Reads a user's job object: whose it is, what it requests, and whether voda may run it.
 
-Rule: pure; whatever it says was written by somebody who may create objects in its namespace, and is taken for no more
-than that.
+Rule: pure; anybody who may create objects in the namespace can have written its labels and annotations, and they are
+trusted no further than that.
 """
 
 import re
@@ -11,26 +11,27 @@ from typing import Any, Final
 import msgspec
 
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.kinds.managed_by import OPERATORS, is_foreign
+from voda.cluster.kubernetes.kinds.managed_by import is_foreign
 from voda.cluster.kubernetes.resources import well_known
-from voda.cluster.kubernetes.resources.objects import JobObject, Metadata
+from voda.cluster.kubernetes.resources.objects import JobObject, ObjectMeta
 from voda.domain.errors import InvalidField
 from voda.domain.job import MOST_REPLICAS
-from voda.manifests.replica_bounds import Wish, count
+from voda.kinds.base import OPERATORS
+from voda.manifests.replica_bounds import FieldText, whole_number
 
 USER: Final = "voda.dev/user"
 """Annotation or label: for whom the job runs; without it, the name of its namespace."""
-WISHES_TAKEN: Final = "voda.dev/wishes-taken"
-"""Annotation of the job object: which wishes of its annotations the log has taken over last."""
+RECORDED_SPEC: Final = "voda.dev/wishes-taken"
+"""Annotation of the job object: which settings of its annotations the log recorded last. The name is released."""
 _USER: Final = re.compile(r"[a-z0-9]([a-z0-9._@-]{0,61}[a-z0-9])?")
 _MOST: Final = 1_000_000_000
-_WISHES: Final[Mapping[str, tuple[str, int, int]]] = {
+_SPEC_FIELDS: Final[Mapping[str, tuple[str, int, int]]] = {
     "min_replicas": ("voda.dev/min-replicas", 1, MOST_REPLICAS),
     "max_replicas": ("voda.dev/max-replicas", 1, MOST_REPLICAS),
     "priority": ("voda.dev/priority", -_MOST, _MOST),
     "epochs": ("voda.dev/epochs", 0, _MOST),
 }
-"""Wish -> its annotation, least, most."""
+"""Setting -> its annotation, least, most."""
 _WRITTEN: Final = frozenset(
     {
         well_known.JOB_ID,
@@ -39,20 +40,20 @@ _WRITTEN: Final = frozenset(
         well_known.ESTIMATED_FINISH,
         well_known.WORKER_FAILURES,
         well_known.COUNTED_FAILURES,
-        WISHES_TAKEN,
+        RECORDED_SPEC,
     }
 )
 """Annotations that voda writes."""
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
-def is_invited(meta: Metadata) -> bool:
-    """Say whether voda is asked to run the object."""
+def is_managed(meta: ObjectMeta) -> bool:
+    """Say whether the object has the label by which voda runs it."""
     return meta.labels.get(well_known.MANAGED) == "true"
 
 
 def foreign_manager(job: JobObject) -> str:
-    """Return why the object is not voda's to run, one sentence; empty where it may be."""
+    """Return why voda must not run the object, one sentence; empty where it may."""
     if not is_foreign(job):
         return ""
     managed_by = job.spec.run_policy.managed_by or ""
@@ -62,15 +63,15 @@ def foreign_manager(job: JobObject) -> str:
 
 
 def has_finished(job: JobObject) -> bool:
-    """Say whether the operator is through with the object."""
+    """Say whether the operator has finished with the object."""
     return any(job.status.condition(kind) is not None for kind in ("Succeeded", "Failed"))
 
 
-def user_of(meta: Metadata) -> str:
-    """Return for whom the job runs.
+def user_of(meta: ObjectMeta) -> str:
+    """Return the user for whom the job runs.
 
     Raises:
-        InvalidField: the name is none that a user can have.
+        InvalidField: the name is not one that a user can have.
     """
     for where, said in (("annotations", meta.annotations), ("labels", meta.labels)):
         if (user := said.get(USER)) is not None:
@@ -86,7 +87,7 @@ def user_of(meta: Metadata) -> str:
 
 
 def manifest_of(found: Mapping[str, Any], kind: JobKind) -> dict[str, Any]:
-    """Return the manifest as its user wrote it, as far as that can be told: without what servers and voda added.
+    """Return the manifest as its user wrote it, as far as possible: without what servers and voda added.
 
     Args:
         found: the object as the API server has it.
@@ -104,7 +105,7 @@ def manifest_of(found: Mapping[str, Any], kind: JobKind) -> dict[str, Any]:
 
 
 def fingerprint(job: JobObject) -> str:
-    """Return what differs whenever the user changed the object: status, and what voda writes, are left out."""
+    """Return a text that differs whenever the user changed the object; the status and what voda writes are left out."""
     meta = job.metadata
     said = {name: value for name, value in meta.annotations.items() if name not in _WRITTEN}
     policy = job.spec.run_policy
@@ -112,35 +113,35 @@ def fingerprint(job: JobObject) -> str:
     return msgspec.json.encode(parts).decode()
 
 
-def wishes_text(annotations: Mapping[str, str]) -> str:
-    """Return the wishes that annotations hold, in one line; equal texts are equal wishes."""
-    held = ((name, annotations.get(key)) for name, (key, _, _) in _WISHES.items())
+def spec_text(annotations: Mapping[str, str]) -> str:
+    """Return the settings that annotations hold, in one line; equal texts are equal settings."""
+    held = ((name, annotations.get(key)) for name, (key, _, _) in _SPEC_FIELDS.items())
     return ",".join(f"{name}={value.strip()[:40]}" for name, value in held if value is not None)
 
 
-def wishes_of(annotations: Mapping[str, str], taken: str) -> Mapping[str, int]:
-    """Return the wishes that differ from those taken over before: name of a field of `Change` -> figure.
+def changed_fields(annotations: Mapping[str, str], recorded: str) -> Mapping[str, int]:
+    """Return the settings that differ from those recorded before: name of a field of `Change` -> figure.
 
     Args:
         annotations: of the object.
-        taken: `wishes_text` of then.
+        recorded: `spec_text` of then.
 
     Raises:
-        InvalidField: a wish is no number, or out of bounds.
+        InvalidField: a setting is no number, or out of bounds.
     """
-    before = dict(pair.partition("=")[::2] for pair in taken.split(",") if pair)
+    before = dict(pair.partition("=")[::2] for pair in recorded.split(",") if pair)
     found: dict[str, int] = {}
-    for name, (key, least, most) in _WISHES.items():
+    for name, (key, least, most) in _SPEC_FIELDS.items():
         value = annotations.get(key)
         if value is not None and value.strip()[:40] != before.get(name):
-            found[name] = count(Wish(value, f"metadata.annotations[{key}]"), least=least, most=most)
+            found[name] = whole_number(FieldText(value, f"metadata.annotations[{key}]"), least=least, most=most)
     return found
 
 
-def taken_before(job: JobObject, manifest: Mapping[str, Any] | None) -> str:
-    """Return the wishes that the log has taken over: noted on the object, else those that it was submitted with."""
-    noted = job.metadata.annotations.get(WISHES_TAKEN)
+def recorded_text(job: JobObject, manifest: Mapping[str, Any] | None) -> str:
+    """Return the settings that the log has recorded: noted on the object, else those that it was submitted with."""
+    noted = job.metadata.annotations.get(RECORDED_SPEC)
     if noted is not None:
         return noted
     meta = (manifest or {}).get("metadata") or {}
-    return wishes_text(meta.get("annotations") or {})
+    return spec_text(meta.get("annotations") or {})

@@ -1,75 +1,63 @@
-"""Objects that jobs should have and that no watch has shown: asked for, one by one.
+"""Fetches, one by one, the objects that jobs should have and that no watch has shown.
 
-Rule: a watch may be a moment behind, and may never tell of what came and went while it was down; so what was only
-ever heard of by asking is asked for again, until a watch shows it or it is gone.
+Rule: a watch may be a moment behind, and never shows what came and went while it was down; so an object that is known
+by such a fetch alone is fetched again, until a watch shows it or it is gone.
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from voda.clock import Clock
-from voda.cluster.kubernetes.client import paths
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.resources.objects import JobObject
+from voda.cluster.kubernetes.state import paths
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.domain.job import Job
 
 _AGAIN_S: Final = 5.0
 
 
-class Confirmation:
-    """Asks the API server about single objects.
+@dataclass(kw_only=True)
+class MissingObjects:
+    """Fetches single objects from the API server."""
 
-    Args:
-        inventory: takes in what it answers.
-        api: the server.
-        clock: tells when it was asked last.
-        kinds: served by now, by name.
-        jobs: all live ones.
-    """
+    inventory: Inventory
+    """Takes them in."""
+    api: Api
+    clock: Clock
+    kinds: Mapping[str, JobKind]
+    """Served by now, by name."""
+    jobs: Callable[[], Iterable[Job]]
+    """All live ones."""
+    _fetched_at: dict[str, float] = field(default_factory=dict, init=False)
+    """uid of an object that no watch has shown -> when it was fetched last."""
 
-    def __init__(
-        self,
-        inventory: Inventory,
-        api: Api,
-        clock: Clock,
-        *,
-        kinds: Mapping[str, JobKind],
-        jobs: Callable[[], Iterable[Job]],
-    ) -> None:
-        self._inventory = inventory
-        self._api = api
-        self._clock = clock
-        self._kinds = kinds
-        self._jobs = jobs
-        self._asked_at: dict[str, float] = {}
-        """uid of an object that is known by asking alone -> when it was asked for last."""
+    def watched(self, uid: str) -> None:
+        """Note that a watch shows the object, and will show when it goes."""
+        self._fetched_at.pop(uid, None)
 
-    def shown(self, uid: str) -> None:
-        """Take note that a watch shows the object, and will tell when it goes."""
-        self._asked_at.pop(uid, None)
-
-    async def confirm(self, pool: str) -> None:
-        """Ask for the objects of a pool's jobs that no watch has shown.
+    async def fetch(self, pool: str) -> None:
+        """Fetch the objects of a pool's jobs that no watch has shown.
 
         Raises:
             ClusterUnavailable: the server does not answer.
         """
-        known, asked = self._inventory.objects, self._asked_at
-        for job in [job for job in self._jobs() if job.uid and (job.uid not in known or job.uid in asked)]:
-            kind = self._kinds.get(job.spec.kind)
-            is_due = self._clock.now() - asked.get(job.uid, -math.inf) >= _AGAIN_S
+        known, fetched = self.inventory.objects, self._fetched_at
+        for job in [job for job in self.jobs() if job.uid and (job.uid not in known or job.uid in fetched)]:
+            kind = self.kinds.get(job.spec.kind)
+            is_due = self.clock.now() - fetched.get(job.uid, -math.inf) >= _AGAIN_S
             if job.spec.pool == pool and kind is not None and not job.is_canceling and is_due:
-                await self._ask(kind, job)
+                await self._fetch(kind, job)
 
-    async def _ask(self, kind: JobKind, job: Job) -> None:
-        path = paths.named(kind, job.spec.namespace, job.spec.name or job.spec.job_id)
-        found = await self._api.get(path, JobObject)
+    async def _fetch(self, kind: JobKind, job: Job) -> None:
+        path = paths.job_path(kind, job.spec.namespace, job.spec.name or job.spec.job_id)
+        found = await self.api.get(path, JobObject)
         is_there = found is not None and found.metadata.uid == job.uid
-        if is_there and (job.uid not in self._inventory.objects or job.uid in self._asked_at):
-            self._asked_at[job.uid] = self._clock.now()
-            self._inventory.see_object(job.uid, kind, found)
-        elif not is_there and self._asked_at.pop(job.uid, None) is not None:
-            self._inventory.see_object(job.uid, kind, None)
+        if is_there and (job.uid not in self.inventory.objects or job.uid in self._fetched_at):
+            self._fetched_at[job.uid] = self.clock.now()
+            self.inventory.put_object(job.uid, kind, found)
+        elif not is_there and self._fetched_at.pop(job.uid, None) is not None:
+            self.inventory.put_object(job.uid, kind, None)

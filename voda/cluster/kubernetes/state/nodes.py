@@ -1,11 +1,9 @@
-"""Nodes as plans see them: which pool a node belongs to, and what it can be used for.
+"""Turns Kubernetes nodes into the nodes of plans: the pool of each, and what it can be used for.
 
-Rules: pure; a heartbeat, an annotation or a condition's time changes nothing here, because every other Node goes to
-the log; what a label says becomes a pool by one rule, so that a job's manifest can name it.
+Rules: pure; a heartbeat, an annotation or a condition's time changes nothing here, because every changed Node goes to
+the log; a label becomes a pool by one rule, so that a job's manifest can name it.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -38,13 +36,13 @@ class PoolRule(Struct, frozen=True, kw_only=True):
     resource: str = "nvidia.com/gpu"
     """What a replica takes; cpu makes a cluster without GPUs usable."""
     default_pool: str = ""
-    """Of nodes that have the resource and not the label; empty: they are left alone."""
+    """Of nodes that have the resource and not the label; empty: voda leaves them alone."""
     tolerated_taints: tuple[str, ...] = ("nvidia.com/gpu", "amd.com/gpu")
     """Keys of taints that workers are made to tolerate."""
 
 
 def pool_of(node: NodeObject, rule: PoolRule) -> str | None:
-    """Return the pool of a node; None: it is none of ours."""
+    """Return the pool of a node; None: voda does not use it."""
     if value := node.metadata.labels.get(rule.label):
         return pool_name(value)
     return rule.default_pool or None if _offered(node, rule) >= 1000 else None
@@ -54,7 +52,7 @@ def pool_of(node: NodeObject, rule: PoolRule) -> str | None:
 def pool_name(value: str) -> str | None:
     """Return the pool that a label's value names: dots become dashes, for streams are named after pools.
 
-    `1.5` and `1-5` are one pool: see `clashes`.
+    `1.5` and `1-5` are one pool.
 
     Returns:
         None where the value is no label's: the API server allows none such.
@@ -65,21 +63,8 @@ def pool_name(value: str) -> str | None:
         return None
 
 
-def clashes(nodes: Iterable[NodeObject], rule: PoolRule) -> list[str]:
-    """Return a sentence for each pool whose nodes have different values of the label."""
-    values: defaultdict[str, set[str]] = defaultdict(set)
-    for node in nodes:
-        if (value := node.metadata.labels.get(rule.label)) and (pool := pool_name(value)):
-            values[pool].add(value)
-    return [
-        f"nodes with the label {rule.label} of {' and '.join(sorted(found))} form one pool, {pool}"
-        for pool, found in sorted(values.items())
-        if len(found) > 1
-    ]
-
-
 def as_node(node: NodeObject, rule: PoolRule, *, foreign_milli: int = 0) -> Node | None:
-    """Return a node as plans see it; None: it is none of ours.
+    """Return a node as plans see it; None: voda does not use it.
 
     Args:
         node: as the API server has it.
@@ -94,7 +79,7 @@ def as_node(node: NodeObject, rule: PoolRule, *, foreign_milli: int = 0) -> Node
         name=node.metadata.name,
         pool=pool,
         gpus=gpus,
-        # Parts are of use to nobody: 7.9 CPUs of which others take 0.5 are 7, of which they take none.
+        # Only whole units count: 7.9 CPUs of which others take 0.5 are 7, of which they take none.
         foreign_gpus=gpus - max(0, offered - foreign_milli) // 1000,
         is_ready=is_ready(node),
         is_schedulable=not why_closed(node, rule),
@@ -103,12 +88,12 @@ def as_node(node: NodeObject, rule: PoolRule, *, foreign_milli: int = 0) -> Node
 
 
 def is_ready(node: NodeObject) -> bool:
-    """Say whether the node's kubelet reports that it works; one that never did is not."""
+    """Say whether the node's kubelet reports that it is ready; one that never reported is not."""
     return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
 
 
 def why_closed(node: NodeObject, rule: PoolRule) -> str:
-    """Return why a node takes no more workers of anybody: `cordoned`, a taint; empty where it does."""
+    """Return why a node takes no more workers of any job: `cordoned`, a taint; empty where it takes some."""
     if node.metadata.deletion_timestamp is not None:
         return "being deleted"
     if node.spec.unschedulable:

@@ -1,17 +1,18 @@
-"""What changed since it was last told, as facts for the log.
+"""What changed in the cluster since the last look, as facts for the log.
 
-Rule: told from the difference between two states, not from single watch events: eight workers that start within a
-moment are one fact, and what came and went unseen is none.
+Rule: facts follow from the difference between two states, not from single lines of a watch: eight workers that start
+within a moment are one fact, and what came and went between two looks is none.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import Pod
-from voda.cluster.kubernetes.state.inventory import Inventory, Seen
-from voda.cluster.kubernetes.state.job_outcome import ended
-from voda.cluster.kubernetes.state.worker_pods import Exit, cause, is_refusal, told
+from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.state.job_objects import KubeJob
+from voda.cluster.kubernetes.state.job_outcome import outcome_of
+from voda.cluster.kubernetes.state.worker_pods import Exit, exit_cause, is_refusal, worker_facts
 from voda.cluster.port import Notice
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
@@ -25,76 +26,72 @@ from voda.events.types import (
     WorkerStarted,
 )
 
-_MOST_WORDS: Final = 200
-Tell = Callable[[str, Notice], None]
-"""(pool, fact) -> nothing."""
+_MOST_LETTERS: Final = 200
+PoolFact = tuple[str, Notice]
+"""Pool, fact."""
 
 
-class Notices:
-    """Compares what is there with what was told."""
+class Observations:
+    """Compares the inventory with what it was at the last look."""
 
-    def __init__(self, inventory: Inventory, tell: Tell) -> None:
+    def __init__(self, inventory: Inventory) -> None:
         self.ends: dict[str, JobCompleted | JobFailed] = {}
         """Live job -> how it ended, as its object says."""
         self.sizes: dict[str, int] = {}
-        """Live job -> replicas that its operator was told to keep, of those that go on and are not suspended."""
-        self._last_words: dict[str, JobCompleted | JobFailed] = {}
+        """Live job -> replicas that its object asks for, of those that go on and are not suspended."""
+        self._ends_of_deleted: dict[str, JobCompleted | JobFailed] = {}
         """Job -> how it ended, as its object said before it was deleted; not looked at yet."""
         self._inventory = inventory
-        self._tell = tell
         self._nodes: dict[str, Node] = {}
         self._workers: dict[str, Mapping[int, Pod]] = {}
-        """Job id -> the pods that hold its GPUs, by index, as they were told."""
+        """Job id -> the pods that hold its GPUs, by index, at the last look."""
         self._objects: dict[str, str] = {}
         """Live job -> uid of its object, once it was seen. One that was never seen may have been made just now."""
 
     def begin(self, jobs: Iterable[Job]) -> None:
-        """Take all that is there of these live jobs for told: whoever begins looks for himself."""
+        """Take what there is of these live jobs as the last look: the pool loop observes it at its beginning."""
         inventory = self._inventory
-        found = {name: inventory.node(name) for name in inventory.nodes}
+        found = {name: inventory.stock.node(name) for name in inventory.stock.nodes}
         self._nodes = {name: node for name, node in found.items() if node is not None}
-        self._workers = {job_id: inventory.holders(job_id) for job_id in inventory.working()}
+        self._workers = {job_id: inventory.holders(job_id) for job_id in inventory.jobs_with_workers()}
         self._objects.clear()
-        self.forget_ended()
+        live = inventory.job
+        self._ends_of_deleted = {job_id: end for job_id, end in self._ends_of_deleted.items() if live(job_id)}
         self.ends.clear()
         self.sizes.clear()
         for job in jobs:
             self._note(job)
 
-    def forget_ended(self) -> None:
-        """Forget what nobody will ask for any more."""
-        live = self._inventory.job
-        self._last_words = {job_id: end for job_id, end in self._last_words.items() if live(job_id) is not None}
+    def object_gone(self, last: KubeJob) -> None:
+        """Keep how an object was when it went; to be called before the inventory forgets it.
 
-    def part(self, last: Seen) -> None:
-        """Take in how an object was when it went; to be called before the inventory forgets it.
-
-        Operators delete what has finished (ttlSecondsAfterFinished), perhaps before anybody looked at its end.
+        Operators delete what has finished (ttlSecondsAfterFinished), perhaps before the next look.
         """
         job_id = last.object.metadata.annotations.get(well_known.JOB_ID, "")
         job = self._inventory.job(job_id)
         if job is not None and job.uid == last.object.metadata.uid:
-            end = ended(last, tuple(self._inventory.pods(last).values()), job_id)
+            end = outcome_of(last, tuple(self._inventory.pods(last).values()), job_id)
             if end is not None:
-                self._last_words[job_id] = end
+                self._ends_of_deleted[job_id] = end
 
-    def node(self, name: str) -> None:
-        """Tell what changed about a node."""
-        before, now = self._nodes.get(name), self._inventory.node(name)
+    def node_facts(self, name: str) -> Sequence[PoolFact]:
+        """Return what changed about a node."""
+        before, now = self._nodes.get(name), self._inventory.stock.node(name)
         if now is None:
             if before is not None:
                 del self._nodes[name]
-                self._tell(before.pool, NodeLeft(name=name, pool=before.pool, reason=self._why_gone(name)))
+                return [(before.pool, NodeLeft(name=name, pool=before.pool, reason=self._why_gone(name)))]
         elif now != before:
             self._nodes[name] = now
-            self._tell(now.pool, NodeJoined(node=now) if before is None else NodeChanged(node=now))
+            return [(now.pool, NodeJoined(node=now) if before is None else NodeChanged(node=now))]
+        return []
 
-    def job(self, job_id: str, wanted: Mapping[int, str]) -> None:
-        """Tell what changed about a job; of one that is not live, that its last workers went.
+    def job_facts(self, job_id: str, desired: Mapping[int, str]) -> Sequence[PoolFact]:
+        """Return what changed about a job; of one that is not live, that its last workers went.
 
         Args:
             job_id: of the job.
-            wanted: worker index -> node, as the last action asked for.
+            desired: worker index -> node, as the last action asked for.
         """
         before, now = self._workers.pop(job_id, {}), self._inventory.holders(job_id)
         if now:
@@ -104,12 +101,10 @@ class Notices:
             self.ends.pop(job_id, None)
             self.sizes.pop(job_id, None)
             self._objects.pop(job_id, None)
-            self._last_words.pop(job_id, None)
-            self._outlived(job_id, before, now)
-            return
-        facts = [*self._ending(job), *self._moving(job_id, before, now, wanted)]
-        for fact in facts:
-            self._tell(job.spec.pool, fact)
+            self._ends_of_deleted.pop(job_id, None)
+            return self._exits_after_end(job_id, before, now)
+        facts = [*self._ending(job), *self._moving(job_id, before, now, desired)]
+        return [(job.spec.pool, fact) for fact in facts]
 
     def _ending(self, job: Job) -> Iterator[JobCompleted | JobFailed | JobCancelRequested]:
         job_id = job.spec.job_id
@@ -117,58 +112,57 @@ class Notices:
         end = self._note(job)
         if end is not None and before is None:
             yield end
-        elif end is None and self._was_taken(job):
+        elif end is None and self._was_deleted(job):
             del self._objects[job_id]
             yield JobCancelRequested(job_id=job_id, reason=f"its {job.spec.kind} was deleted")
 
     def _note(self, job: Job) -> JobCompleted | JobFailed | None:
         """Keep how a job ended, or how many replicas it is to have."""
         job_id = job.spec.job_id
-        seen = self._inventory.object_of(job_id)
+        kube_job = self._inventory.object_of(job_id)
         self.sizes.pop(job_id, None)
-        if seen is None:
-            if (end := self._last_words.pop(job_id, None)) is not None:
+        if kube_job is None:
+            if (end := self._ends_of_deleted.pop(job_id, None)) is not None:
                 self.ends[job_id] = end
             return self.ends.get(job_id)
-        if seen.object.metadata.deletion_timestamp is None:
-            self._objects[job_id] = seen.object.metadata.uid
-        pods = tuple(self._inventory.pods(seen).values())
-        if (end := ended(seen, pods, job_id)) is not None:
+        if kube_job.object.metadata.deletion_timestamp is None:
+            self._objects[job_id] = kube_job.object.metadata.uid
+        pods = tuple(self._inventory.pods(kube_job).values())
+        if (end := outcome_of(kube_job, pods, job_id)) is not None:
             self.ends[job_id] = end
-        elif not seen.object.spec.run_policy.suspend and not seen.kind.is_broken(seen.object, pods):
-            self.sizes[job_id] = seen.kind.replicas(seen.object)
+        elif not kube_job.object.spec.run_policy.suspend and not kube_job.kind.is_broken(kube_job.object, pods):
+            self.sizes[job_id] = kube_job.kind.replicas(kube_job.object)
         return end
 
     def _moving(
-        self, job_id: str, before: Mapping[int, Pod], now: Mapping[int, Pod], wanted: Mapping[int, str]
+        self, job_id: str, before: Mapping[int, Pod], now: Mapping[int, Pod], desired: Mapping[int, str]
     ) -> Iterator[Notice]:
         gone = {index: pod for index, pod in before.items() if not _is_where(now.get(index), pod)}
         end = self.ends.get(job_id)
-        exits = {index: self._exit(pod, wanted.get(index), end) for index, pod in gone.items()}
+        exits = {index: self._exit(pod, desired.get(index), end) for index, pod in gone.items()}
         # A successor on the same node is another worker: what ran before it is lost.
         was = {index: pod.spec.node_name for index, pod in before.items()}
         is_now = {index: pod.spec.node_name for index, pod in now.items()}
         restarted = {index for index in gone if is_now.get(index) == was[index]}
         left = {index: node for index, node in is_now.items() if index not in restarted}
-        yield from told(job_id, was, left, exits)
+        yield from worker_facts(job_id, was, left, exits)
         if restarted:
             yield WorkerStarted(job_id=job_id, workers={index: is_now[index] for index in sorted(restarted)})
 
-    def _outlived(self, job_id: str, before: Mapping[int, Pod], now: Mapping[int, Pod]) -> None:
-        """Tell which workers of a job that has ended hold their GPUs no more: it is charged for them until then."""
+    def _exits_after_end(self, job_id: str, before: Mapping[int, Pod], now: Mapping[int, Pod]) -> Sequence[PoolFact]:
+        """Return which workers of an ended job hold their GPUs no more: the job is charged for them until then."""
         gone = {index: pod for index, pod in before.items() if not _is_where(now.get(index), pod)}
-        past = self._inventory.known(job_id)
+        past = self._inventory.logged_job(job_id)
         pool = past.spec.pool if past is not None else self._pool_of(gone.values())
         if not gone or pool is None:
-            return
+            return []
         end = _end(past) if past is not None else None
         was = {index: pod.spec.node_name for index, pod in gone.items()}
         exits = {index: self._exit(pod, None, end) for index, pod in gone.items()}
-        for fact in told(job_id, was, {}, exits):
-            self._tell(pool, fact)
+        return [(pool, fact) for fact in worker_facts(job_id, was, {}, exits)]
 
     def _pool_of(self, pods: Iterable[Pod]) -> str | None:
-        nodes = (self._inventory.node(pod.spec.node_name) for pod in pods)
+        nodes = (self._inventory.stock.node(pod.spec.node_name) for pod in pods)
         return next((node.pool for node in nodes if node is not None), None)
 
     def refusals(self, job_id: str) -> Iterator[tuple[str, str]]:
@@ -176,29 +170,29 @@ class Notices:
         for pod in self._inventory.workers(job_id).values():
             reason = pod.status.reason
             if pod.status.phase == "Failed" and is_refusal(reason) and not pod.status.container_statuses:
-                said = f": {pod.status.message[:_MOST_WORDS]}" if pod.status.message else ""
+                said = f": {pod.status.message[:_MOST_LETTERS]}" if pod.status.message else ""
                 yield pod.spec.node_name, f"its kubelet refused worker {pod.metadata.name} ({reason}){said}"
 
     def _exit(self, before: Pod, wanted: str | None, end: JobCompleted | JobFailed | None) -> Exit:
         inventory = self._inventory
-        return cause(
+        return exit_cause(
             before,
-            inventory.pod(before.metadata.key),
-            node=inventory.nodes.get(before.spec.node_name),
+            inventory.pods_by_key.get(before.metadata.key),
+            node=inventory.stock.nodes.get(before.spec.node_name),
             wanted=wanted,
             ended=end,
         )
 
-    def _was_taken(self, job: Job) -> bool:
-        """Say whether the object that a job had was deleted, by somebody else than voda."""
+    def _was_deleted(self, job: Job) -> bool:
+        """Say whether the object that a job had was deleted, by somebody other than voda."""
         job_id = job.spec.job_id
         if not job.uid or job.is_canceling or self._objects.get(job_id) != job.uid:
             return False
-        seen = self._inventory.object_of(job_id)
-        return seen is None or seen.object.metadata.deletion_timestamp is not None
+        kube_job = self._inventory.object_of(job_id)
+        return kube_job is None or kube_job.object.metadata.deletion_timestamp is not None
 
     def _why_gone(self, name: str) -> str:
-        return "deleted" if name not in self._inventory.nodes else "no node of a pool any more"
+        return "deleted" if name not in self._inventory.stock.nodes else "no node of a pool any more"
 
 
 def _end(past: Job) -> JobCompleted | JobFailed | None:

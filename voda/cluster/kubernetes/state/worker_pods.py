@@ -1,7 +1,7 @@
-"""What a job's worker pods come to: who holds GPUs where, and why who held some does no more.
+"""Which worker pods of a job hold GPUs and where, and why others hold none any more.
 
-Rules: pure; a worker holds its GPUs from its binding until its pod has ended or is gone, leaving or not; what left
-because it was told to did not fail, whatever its exit code says.
+Rules: pure; a worker holds its GPUs from its binding until its pod has ended or is gone, also while it is being
+deleted; a worker that was deleted did not fail, whatever its exit code says.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,31 +12,31 @@ from voda.cluster.kubernetes.state.nodes import is_ready
 from voda.events.types import ExitCause, JobCompleted, JobFailed, WorkerExited, WorkerStarted
 
 Exit = tuple[ExitCause, int | None]
-"""Cause and exit code; None where there was no code, or it tells nothing."""
+"""Cause and exit code; None where there was no code, or it means nothing."""
 
 _NODE_LOST: Final = frozenset({"NodeLost", "DeletionByPodGC"})
 """Reasons of a pod, or of its condition DisruptionTarget, that mean its machine is gone."""
 _BY_TAINT: Final = "DeletionByTaintManager"
-"""A reason of that condition: the node was tainted, by its owner or because it does not answer."""
+"""A reason of that condition: the node was tainted, by an administrator or because it does not answer."""
 _OWN_FAULT: Final = frozenset({"", "DeadlineExceeded"})
 """Reasons of a pod that failed by itself. Any other is its kubelet's: Evicted, Shutdown, OutOfcpu, NodeAffinity, ..."""
 _REFUSED: Final = frozenset({"NodeAffinity", "NodePorts", "TopologyAffinityError", "UnexpectedAdmissionError"})
 _REFUSED_PREFIXES: Final = ("OutOf",)
-_TOLD_TO_GO: Final = frozenset({137, 143})
+_TERMINATED: Final = frozenset({137, 143})
 """128 + SIGKILL or SIGTERM."""
 
 
 def is_refusal(reason: str) -> bool:
-    """Say whether that reason of a pod's failure means that its kubelet would not run it: OutOfcpu, NodePorts, ..."""
+    """Say whether that reason of a pod's failure means that its kubelet refused it: OutOfcpu, NodePorts, ..."""
     return reason.startswith(_REFUSED_PREFIXES) or reason in _REFUSED
 
 
 def is_held(pod: Pod) -> bool:
-    """Say whether a worker pod holds what it asked for: bound, and not over."""
+    """Say whether a worker pod holds what it requests: bound, and not over."""
     return bool(pod.spec.node_name) and not pod.is_over
 
 
-def held(pods: Iterable[Pod], index_of: Callable[[Pod], int | None]) -> dict[int, str]:
+def gpu_nodes(pods: Iterable[Pod], index_of: Callable[[Pod], int | None]) -> dict[int, str]:
     """Return index -> node of the workers that hold GPUs, in the order of the indices.
 
     Args:
@@ -47,7 +47,7 @@ def held(pods: Iterable[Pod], index_of: Callable[[Pod], int | None]) -> dict[int
     return dict(sorted(found.items()))
 
 
-def cause(
+def exit_cause(
     before: Pod,
     now: Pod | None,
     *,
@@ -61,7 +61,7 @@ def cause(
         before: as it was when it held GPUs.
         now: the same pod, over; None: it is gone, or a successor has its name.
         node: where it was; None: the node is gone too.
-        wanted: name of the node where voda wants a worker of that index; None: nowhere.
+        wanted: name of the node where the plan has a worker of that index; None: nowhere.
         ended: how the job ended, if it has.
     """
     pod = now if now is not None and now.metadata.uid == before.metadata.uid else before
@@ -74,17 +74,17 @@ def cause(
     return _taken(pod, node, wanted)
 
 
-def told(
+def worker_facts(
     job_id: str, before: Mapping[int, str], now: Mapping[int, str], exits: Mapping[int, Exit]
 ) -> list[WorkerExited | WorkerStarted]:
-    """Return the facts that lead from who held GPUs to who holds some: exits first, one for each cause and code.
+    """Return the facts that lead from the holders before to those now: exits first, one for each cause and code.
 
     Args:
         job_id: of the job.
-        before: index -> node, as it was told last.
+        before: index -> node, at the last look.
         now: index -> node.
-        exits: why workers that are no more where they were went; those it lacks migrated if they are elsewhere,
-            and were stopped if they are nowhere.
+        exits: why workers left their nodes; those it lacks migrated if they are elsewhere now, and were stopped if
+            not.
     """
     by_exit: dict[Exit, list[int]] = {}
     for index in sorted(before):
@@ -100,7 +100,7 @@ def told(
 
 
 def _by_others(pod: Pod, node: NodeObject | None) -> ExitCause | None:
-    """Return the cause if the pod itself says that neither its program nor its deletion ended it."""
+    """Return the cause if the pod says that neither its program nor its deletion ended it."""
     disruptions = {
         each.reason for each in pod.status.conditions if each.type == "DisruptionTarget" and each.status == "True"
     }
@@ -112,17 +112,17 @@ def _by_others(pod: Pod, node: NodeObject | None) -> ExitCause | None:
 
 
 def _taken(pod: Pod, node: NodeObject | None, wanted: str | None) -> Exit:
-    """Return why a worker went that was deleted, or whose pod went without a word."""
+    """Return why a worker went that was deleted, or whose pod went without a status."""
     if not _is_there(node):
-        # No kubelet confirmed its end: it was given up.
+        # No kubelet confirmed its end.
         return "node_lost", None
     if wanted is None:
         return "stopped", None
     if wanted != pod.spec.node_name:
         return "migrated", None
     code = _exit_code(pod)
-    if pod.status.phase == "Failed" and code is not None and code not in _TOLD_TO_GO:
-        # Its operator was faster to clear it away than anybody was to look.
+    if pod.status.phase == "Failed" and code is not None and code not in _TERMINATED:
+        # Its operator removed the pod before anybody looked.
         return "failed", code
     return "evicted", None
 

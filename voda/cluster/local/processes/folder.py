@@ -4,33 +4,32 @@
       logs/<replica>.log          what a replica prints
       mpi/                        what an operator mounts at /etc/mpi
       .voda/record.json           see record.py; last.json once the job is forgotten
-      .voda/replicas/<replica>/   lock, grant, process.json, exit.json: see shim.py and agent.py
+      .voda/replicas/<replica>/   lock, grant, process.json, exit.json: see shim.py and rsh_agent.py
 
-Rule: a file that is read back is written whole or not at all; no path leads out of the folder.
+Rule: a file that is read again is written whole or not at all; no path leads out of the folder.
 """
 
 import os
 import re
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from voda.cluster.local.processes.record import Alive, Exit, Record
+from voda.cluster.local.processes.record import Exit, LocalJobRecord, ShimProcess
 from voda.domain.errors import ActionRefused
 
-_Kind = TypeVar("_Kind", Record, Exit, Alive)
-# As domain/job.py has it; looked at again because a path is made of it.
+_Kind = TypeVar("_Kind", LocalJobRecord, Exit, ShimProcess)
+# As in domain/job.py; checked again because it becomes a path.
 _NAME = re.compile(r"[a-z0-9]([a-z0-9_-]{0,126}[a-z0-9])?")
 
 
-class Folder:
+class JobFolder:
     """The folder of one job."""
 
     def __init__(self, jobs: Path, job_id: str) -> None:
-        """Name the folder; nothing is made yet.
+        """Name the folder without creating it.
 
         Raises:
             ActionRefused: the job's id is no name of a folder.
@@ -44,7 +43,7 @@ class Folder:
         self._record = self.path / ".voda" / "record.json"
 
     def make(self) -> None:
-        """Make the folders that every job has."""
+        """Create the folders that every job has."""
         for folder in (self.logs, self.mpi, self.replicas):
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -52,43 +51,43 @@ class Folder:
         """Return where a replica's output goes."""
         return self.logs / f"{replica}.log"
 
-    def save(self, record: Record, *, durably: bool = False) -> None:
+    def save(self, record: LocalJobRecord, *, durably: bool = False) -> None:
         """Write the record; `durably` waits for the disk."""
         write_whole(self._record, msgspec.json.encode(record), durably=durably)
 
-    def load(self) -> Record | None:
+    def load(self) -> LocalJobRecord | None:
         """Return the record; None if there is none, or none that can be read."""
-        return _read(self._record, Record)
+        return _read(self._record, LocalJobRecord)
 
     def forget(self) -> None:
-        """Put the record aside; outputs and checkpoints stay."""
+        """Rename the record, so that the job is not found again; outputs and checkpoints stay."""
         if self._record.exists():
             self._record.rename(self._record.with_name("last.json"))
 
     def grant(self, replica: str, run: int, devices: Sequence[str]) -> None:
-        """Let a replica's processes come in, on these devices."""
+        """Let processes of a replica start, on these devices."""
         folder = self.replicas / replica
         folder.mkdir(exist_ok=True)
         write_whole(folder / "grant", f"{run}\n{','.join(devices) or '-'}\n".encode())
 
     def revoke(self, replica: str) -> None:
-        """Let no more processes of a replica come in."""
+        """Let no more processes of a replica start."""
         (self.replicas / replica / "grant").unlink(missing_ok=True)
 
-    def alive(self, replica: str, run: int) -> Alive | None:
-        """Return what the shim of a run wrote of itself; None before it did."""
-        alive = _read(self.replicas / replica / "process.json", Alive)
+    def alive(self, replica: str, run: int) -> ShimProcess | None:
+        """Return the shim of a run; None before it has written itself down."""
+        alive = _read(self.replicas / replica / "process.json", ShimProcess)
         return alive if alive is not None and alive.run == run else None
 
     def exit(self, replica: str, run: int) -> Exit | None:
-        """Return how a run ended; None if it did not, or without a trace."""
+        """Return how a run ended; None if it runs, or its shim was killed."""
         ended = _read(self.replicas / replica / "exit.json", Exit)
         return ended if ended is not None and ended.run == run else None
 
     def last_run(self, replica: str) -> int:
         """Return the number of the newest start that left a trace; 0 if none did."""
         home = self.replicas / replica
-        traces = (_read(home / "process.json", Alive), _read(home / "exit.json", Exit))
+        traces = (_read(home / "process.json", ShimProcess), _read(home / "exit.json", Exit))
         return max((trace.run for trace in traces if trace is not None), default=0)
 
 
@@ -110,26 +109,11 @@ def write_whole(path: Path, content: bytes, *, durably: bool = False, mode: int 
 
 
 def job_ids(jobs: Path) -> tuple[str, ...]:
-    """Return the jobs in a folder of jobs that have a record; what bears no job's name is somebody's copy."""
+    """Return the jobs with a record in a folder of jobs; a folder whose name no job could have is left out."""
     if not jobs.is_dir():
         return ()
     named = (path for path in jobs.iterdir() if _NAME.fullmatch(path.name))
     return tuple(sorted(path.name for path in named if (path / ".voda" / "record.json").is_file()))
-
-
-def purge(jobs: Path, *, older_than: float) -> tuple[str, ...]:
-    """Delete the folders of forgotten jobs that ended before an instant, outputs and checkpoints too.
-
-    Returns:
-        the ids of the jobs whose folders are gone.
-    """
-    gone = []
-    for path in sorted(jobs.iterdir()) if jobs.is_dir() else ():
-        last = path / ".voda" / "last.json"
-        if last.is_file() and not last.with_name("record.json").exists() and last.stat().st_mtime < older_than:
-            shutil.rmtree(path, ignore_errors=True)
-            gone.append(path.name)
-    return tuple(gone)
 
 
 def _read(path: Path, kind: type[_Kind]) -> _Kind | None:

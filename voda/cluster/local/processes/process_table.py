@@ -1,6 +1,7 @@
-"""What the kernel knows of processes: who is who, who holds a lock, who bears a mark.
+"""What the kernel knows of processes: their starts and ends, who holds a lock, which have a mark in their environment.
 
-Rule: a process is named by its id and its start, so that an id used again fools nobody.
+Rules: a process is named by its id and its start, since ids are used again. Locks are plain flock and not filelock's:
+shim and agent run without packages, and the program that an agent becomes inherits its shared lock.
 """
 
 import fcntl
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
+
+from voda.cluster.local.processes import shim
 
 _MARK = b"VODA_REPLICA="
 
@@ -21,33 +24,30 @@ def boot_id() -> str:
 
 def start_of(pid: int) -> int | None:
     """Return when a process started, in ticks since boot; None if there is none of that id."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    return int(stat.rpartition(b")")[2].split()[19])
+    stat = shim.stat_of(pid)
+    return int(stat[19]) if stat else None
 
 
-def opened(pid: int, start: int) -> int | None:
-    """Return a file descriptor of the process of that id and start; None if it is gone. It is readable at its end."""
+def open_process(pid: int, start: int) -> int | None:
+    """Return a descriptor of the process of that id and start, readable once it ended; None if it is gone."""
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:
         return None
-    # Only now: the descriptor holds on to whoever has the id at this moment.
+    # Checked last: the descriptor is of the process that has the id at this moment.
     if start_of(pid) == start:
         return pidfd
     os.close(pidfd)
     return None
 
 
-def tell(pidfd: int, number: signal.Signals) -> None:
+def send_signal(pidfd: int, number: signal.Signals) -> None:
     """Signal a process, if it is still there."""
     with suppress(ProcessLookupError):
         signal.pidfd_send_signal(pidfd, number)
 
 
-def collect(pidfd: int) -> int | None:
+def exit_status(pidfd: int) -> int | None:
     """Return the exit status of an ended process (minus the signal that killed it); None if it is no child of ours."""
     try:
         found = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
@@ -59,7 +59,7 @@ def collect(pidfd: int) -> int | None:
 
 
 def is_locked(path: Path) -> bool:
-    """Say whether any process holds the lock on a file."""
+    """Return whether any process holds the lock on a file."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -69,8 +69,8 @@ def is_locked(path: Path) -> bool:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[bool]:
-    """Hold the lock on a file, made if need be, for the length of the block; yield False where another one has it."""
+def try_lock(path: Path) -> Iterator[bool]:
+    """Hold the lock on a file, which is created if need be, during the block; yield False if another process has it."""
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb") as file:
         yield _is_taken(file)
 
@@ -84,8 +84,8 @@ def _is_taken(file: IO[bytes]) -> bool:
     return True
 
 
-def marked(folder: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield id and environment of every process whose VODA_REPLICA is a folder or lies in it."""
+def marked_processes(folder: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield id and environment of every process whose VODA_REPLICA is a folder or lies below it."""
     wanted = _MARK + os.fsencode(folder)
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -101,9 +101,9 @@ def marked(folder: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def kill_marked(folder: Path) -> int:
-    """Kill every process that bears the folder's mark, and return how many there were."""
+    """Kill every process whose VODA_REPLICA is a folder or lies below it, and return how many there were."""
     count = 0
-    for pid, _ in marked(folder):
+    for pid, _ in marked_processes(folder):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
             count += 1

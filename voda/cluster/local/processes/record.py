@@ -1,57 +1,49 @@
-"""What is remembered of a job across a crash of voda: what was asked for, and how far it came.
+"""What the disk holds of a job and its replicas, so that the next voda can go on after a crash.
 
-Rule: written before an act (an intent) and after it (an outcome), so that whoever reads it can go on.
+Rules: the record is written before an act (the intent) and after it (the outcome); the names on the disk stay, since a
+new voda reads the records of an older one.
 """
 
-from typing import Final, Literal
+from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from voda.events.types import ExitCause
 
-State = Literal["running", "halting", "halted", "stopping"]
+RunState = Literal["running", "halting", "halted", "stopping"]
 Ended = Literal["", "completed", "failed"]
 
 
-FIRST_PAUSE_S: Final = 1.0
-LONGEST_PAUSE_S: Final = 300.0
-
-
-def pause_s(failures: int) -> float:
-    """Return how long to wait before the restart after the n-th failure, seconds."""
-    return min(FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16), LONGEST_PAUSE_S)
-
-
-class Record(Struct, kw_only=True, omit_defaults=True):
+class LocalJobRecord(Struct, kw_only=True, omit_defaults=True):
     """A job of the local cluster; changed in place by its owner."""
 
     job_id: str
     pool: str
-    state: State = "halted"
+    state: RunState = "halted"
     kind: Literal["mpi", "torch"] = "mpi"
     grace_s: float = 30.0
     gpus_per_replica: int = 1
     size: int = 0
-    """Workers it was to have last; of those that are missing, the plan starts some again."""
+    """Workers that the last plan gave it; the next plan starts those that are missing."""
     devices: dict[int, tuple[str, ...]] = {}
     """worker index -> devices it holds, ending workers too."""
     leaving: set[int] = set()
-    """Of those in `devices`, the ones that were told to go."""
+    """Those workers in `devices` that have been told to end."""
     runs: dict[str, int] = {}
-    """replica -> number of its newest start."""
+    """replica -> number of its newest run."""
     judged: dict[str, int] = {}
-    """replica -> number of the newest start whose end has been dealt with."""
+    """replica -> number of the newest run whose end has been dealt with."""
     done: set[int] = set()
     """Workers that ended well while their job waits for others; they hold their devices until it has ended."""
     port: int = 0
     """Where the agents of a PyTorchJob meet."""
     failures: int = 0
-    cuts: int = 0
-    """How often others told a replica to end since the job was last halted, or the machine was started."""
+    evictions: int = field(default=0, name="cuts")
+    """How often others told a replica to end since the job was last halted or the machine booted."""
     not_before: float = 0.0
     """Instant before which nothing is started again after a failure."""
     forgiven_until: float = 0.0
-    """Instant until which an end of the launcher says nothing, because a worker was killed under it."""
+    """Instant until which an end of the launcher does not count, because a worker was killed under it."""
     resumed_at: float = 0.0
     """Instant of the last start from a halt; the deadline counts from here."""
     ended: Ended = ""
@@ -67,31 +59,19 @@ class Record(Struct, kw_only=True, omit_defaults=True):
 
     @property
     def cause(self) -> ExitCause:
-        """Why a worker goes of which nothing else is known."""
+        """Why a worker ends, where nothing else is known of it."""
         causes: dict[str, ExitCause] = {"completed": "finished", "failed": "failed"}
         return causes.get(self.ended, "stopped")
 
     @property
     def is_sized(self) -> bool:
-        """Whether it runs, and can be told another size."""
+        """Whether it runs, so that a plan can resize it."""
         return bool(self.devices) and self.size > 0 and self.state == "running" and not self.ended
 
     @property
     def expected(self) -> tuple[int, ...]:
         """Indices of the workers that shall run, or run again; not those that a shrink takes away."""
         return tuple(sorted({*self.wanted, *range(self.size)}))
-
-    def count_failure(self, now: float) -> None:
-        """Count a failure, and put the restart off; replicas that fail together fail once."""
-        if now >= self.not_before:
-            self.failures += 1
-            self.not_before = now + pause_s(self.failures)
-
-    def count_cut(self, now: float) -> None:
-        """Put the restart off after others told a replica to end, as after a failure; it counts for nothing else."""
-        if now >= self.not_before:
-            self.cuts += 1
-            self.not_before = now + pause_s(self.cuts)
 
 
 class Exit(Struct, frozen=True, kw_only=True):
@@ -102,7 +82,7 @@ class Exit(Struct, frozen=True, kw_only=True):
     """-1 where a signal ended it."""
     signal: int = 0
     was_told: bool = False
-    """It was told to end: by voda, or by who clears up a machine before it shuts down."""
+    """It was told to end: by voda, or by a machine that shuts down."""
     ended_at: float = 0.0
     problem: str = ""
     """Why the program could not be started, one sentence."""
@@ -118,8 +98,8 @@ class Exit(Struct, frozen=True, kw_only=True):
         return self.exit_code == 0
 
 
-class Alive(Struct, frozen=True, kw_only=True):
-    """The shim of a replica, as it wrote itself down."""
+class ShimProcess(Struct, frozen=True, kw_only=True):
+    """The shim of a replica, as it describes itself."""
 
     run: int
     pid: int

@@ -1,6 +1,6 @@
-"""One replica: a program under its shim, started here or found at work.
+"""One replica: a program under its shim, which this voda started or an earlier one.
 
-Rule: nothing waits here; a replica's end is told by the kernel (pidfd), once, on the event loop.
+Rule: nothing waits here; the kernel reports a replica's end (pidfd), once, on the event loop.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from typing import Final
 from msgspec import Struct
 
 from voda.cluster.local.processes import shim
-from voda.cluster.local.processes.folder import Folder
-from voda.cluster.local.processes.process_table import collect, is_locked, kill_marked, opened, tell
+from voda.cluster.local.processes.folder import JobFolder
+from voda.cluster.local.processes.process_table import exit_status, is_locked, kill_marked, open_process, send_signal
 from voda.cluster.local.processes.record import Exit
 
 MARK: Final = "VODA_REPLICA"
 
 
-class Command(Struct, frozen=True, kw_only=True):
+class ReplicaCommand(Struct, frozen=True, kw_only=True):
     """What to run, and how."""
 
     argv: Sequence[str]
@@ -31,7 +31,7 @@ class Command(Struct, frozen=True, kw_only=True):
     log_bytes: int
 
 
-class Replica:
+class ReplicaProcess:
     """A running shim."""
 
     def __init__(self, name: str, run: int, pidfd: int) -> None:
@@ -40,38 +40,33 @@ class Replica:
         self.is_stopping = False
         self._pidfd = pidfd
 
-    def watch(self, ended: Callable[["Replica", int | None], None]) -> None:
-        """Have the end told, with the shim's own exit status; None where it is not our child."""
+    def watch(self, ended: Callable[["ReplicaProcess", int | None], None]) -> None:
+        """Call `ended` once the shim ends, with its exit status; None where it is not our child."""
 
         def read() -> None:
             asyncio.get_running_loop().remove_reader(self._pidfd)
-            status = collect(self._pidfd)
+            status = exit_status(self._pidfd)
             self.close()
             ended(self, status)
 
         asyncio.get_running_loop().add_reader(self._pidfd, read)
 
     def stop(self) -> None:
-        """Ask the program to end; its shim kills all that is left once the grace is over."""
+        """Tell the program to end; its shim kills what is left once the grace is over."""
         if not self.is_stopping and self._pidfd >= 0:
             self.is_stopping = True
-            tell(self._pidfd, signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Kill the program and all its descendants."""
-        if self._pidfd >= 0:
-            tell(self._pidfd, signal.SIGUSR1)
+            send_signal(self._pidfd, signal.SIGTERM)
 
     def close(self) -> None:
-        """Look no longer; the replica goes on."""
+        """Stop watching; the replica goes on."""
         if self._pidfd >= 0:
             asyncio.get_running_loop().remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = -1
 
 
-def start(folder: Folder, name: str, run: int, command: Command) -> Replica:
-    """Start a replica's shim; whether the program itself starts is told by its end.
+def start_replica(folder: JobFolder, name: str, run: int, command: ReplicaCommand) -> ReplicaProcess:
+    """Start a replica's shim; a program that cannot be started shows in its exit.
 
     Raises:
         OSError: the system refuses another process, or so long a command line.
@@ -92,21 +87,21 @@ def start(folder: Folder, name: str, run: int, command: Command) -> Replica:
             ],
             setsid=True,
             # Blocked from its first instruction on, so that a stop that comes early is not lost.
-            setsigmask=shim.HEARD,
-            setsigdef=(signal.SIGPIPE, signal.SIGINT, *shim.HEARD),
+            setsigmask=shim.SIGNALS,
+            setsigdef=(signal.SIGPIPE, signal.SIGINT, *shim.SIGNALS),
         )
     finally:
         os.close(output)
-    # It cannot have been collected by anybody yet, so the id is its own.
-    return Replica(name, run, os.pidfd_open(pid))
+    # Nothing has waited for it yet, so the id is still its own.
+    return ReplicaProcess(name, run, os.pidfd_open(pid))
 
 
-class Unclear(Exception):
-    """A shim is at work and has not written itself down yet: look again in a moment."""
+class ReplicaStateUnknown(Exception):
+    """A shim runs and has not written itself down yet: look again in a moment."""
 
 
-def found(folder: Folder, name: str, run: int, status: int | None = None) -> Replica | Exit | None:
-    """Return what became of a run: it is at work, it ended, or (None) it never began.
+def find_replica(folder: JobFolder, name: str, run: int, status: int | None = None) -> ReplicaProcess | Exit | None:
+    """Return what became of a run: it goes on, it ended, or (None) it never began.
 
     Args:
         folder: of the job.
@@ -115,15 +110,15 @@ def found(folder: Folder, name: str, run: int, status: int | None = None) -> Rep
         status: exit status of the shim, where it was our child.
 
     Raises:
-        Unclear: it cannot be told yet.
+        ReplicaStateUnknown: it is not known yet.
     """
     home = folder.replicas / name
     alive = folder.alive(name, run)
     if is_locked(home / "lock"):
-        pidfd = opened(alive.pid, alive.start) if alive is not None else None
+        pidfd = open_process(alive.pid, alive.start) if alive is not None else None
         if pidfd is None:
-            raise Unclear
-        return Replica(name, run, pidfd)
+            raise ReplicaStateUnknown
+        return ReplicaProcess(name, run, pidfd)
     if run == 0:
         return None
     if (ended := folder.exit(name, run)) is not None:

@@ -1,12 +1,12 @@
-"""The parent of one replica: starts its program, outlives voda, and writes down how the program ended.
+"""The parent of one replica's program: starts it, outlives voda, and writes down how the program ended.
 
 Run as `python -I -S shim.py FOLDER RUN GRACE_S LOG LOG_BYTES CWD -- ARGV...` by replica.py. It stands alone (standard
 library only, nothing of voda), so that it starts in milliseconds and no later voda can break it. Rules: it holds the
 exclusive lock on FOLDER/lock for its whole life, and starts nothing unless FOLDER/grant names its RUN by then; when
 the program ends it writes FOLDER/exit.json into a file whose blocks it reserved at the start (a full disk loses no
-exit), kills whatever the program left behind, and only then goes.
+exit), kills what the program left behind, and only then exits.
 
-SIGTERM: the same to the program's process group, after GRACE_S SIGKILL to every descendant. SIGUSR1: SIGKILL now.
+SIGTERM: the same to the program's process group, after GRACE_S SIGKILL to every descendant.
 """
 
 import ctypes
@@ -25,10 +25,10 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 RESERVED_BYTES = 2048
 KEPT_BYTES = 1 << 20
-"""Of an output that outgrew its cap."""
-TOLD_TOO_S = 0.05
-"""How much later than its program a shim may be told to end by who tells all processes of a machine."""
-HEARD = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD})
+"""How much stays of an output that outgrew its limit."""
+SIGNAL_LAG_S = 0.05
+"""How much later than its program a shim may get the SIGTERM of a machine that shuts down."""
+SIGNALS = frozenset({signal.SIGTERM, signal.SIGCHLD})
 
 
 def main(words: list[str]) -> int:
@@ -41,7 +41,7 @@ def main(words: list[str]) -> int:
         return NOT_MINE
     if first_line(folder, "grant") != run or f'"run":{run},' in first_line(folder, "exit.json"):
         return NOT_MINE
-    signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     log_at = size_of(log)
     note = f'{{"run":{run},"pid":{os.getpid()},"start":{start_of(os.getpid())},"log_at":{log_at}}}\n'
@@ -52,33 +52,33 @@ def main(words: list[str]) -> int:
         os.write(2, f"voda: {folder} cannot be written: {error.strerror}\n".encode())
         return CANNOT_WRITE
     pid, problem = start(words[words.index("--") + 1 :], cwd)
-    ending, was_told = watch(pid, float(grace_s), Log(log, int(log_bytes)))
+    ending, was_told = watch(pid, float(grace_s), log, int(log_bytes))
     code, killer = (os.waitstatus_to_exitcode(ending), 0) if not os.WIFSIGNALED(ending) else (-1, os.WTERMSIG(ending))
-    told = "true" if was_told else "false"
-    ended = f'"code":{code},"signal":{killer},"was_told":{told},"ended_at":{now()},"problem":"{problem}"'
+    was_told_json = "true" if was_told else "false"
+    ended = f'"code":{code},"signal":{killer},"was_told":{was_told_json},"ended_at":{now()},"problem":"{problem}"'
     write_exit(folder, f'{{"run":{run},{ended}}}')
     kill_descendants()
     return 0
 
 
 def start(argv: list[str], cwd: str) -> tuple[int, str]:
-    """Start the program in a process group of its own; a problem is a sentence that the exit will tell."""
-    told, tell = os.pipe2(os.O_CLOEXEC)
+    """Start the program in a process group of its own; return its pid, and why it could not run, a sentence."""
+    read_end, write_end = os.pipe2(os.O_CLOEXEC)
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        os.close(told)
-        become(argv, cwd, tell, parent)
-    os.close(tell)
-    with open(told, "rb") as pipe:
+        os.close(read_end)
+        become(argv, cwd, write_end, parent)
+    os.close(write_end)
+    with open(read_end, "rb") as pipe:
         problem = pipe.read().decode("utf-8", "replace")
     if problem:
         os.write(2, f"voda: {problem}\n".encode())
     return pid, "".join(char for char in problem if char.isprintable() and char not in '"\\')[:1000]
 
 
-def become(argv: list[str], cwd: str, tell: int, parent: int) -> None:
-    """Turn into the program; never returns."""
+def become(argv: list[str], cwd: str, problems: int, parent: int) -> None:
+    """Turn into the program, or write why not to a descriptor; never returns."""
     status, what = NOT_RUNNABLE, f"working directory {cwd}"
     try:
         os.setpgid(0, 0)
@@ -94,56 +94,48 @@ def become(argv: list[str], cwd: str, tell: int, parent: int) -> None:
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
         status = NOT_FOUND if missing else NOT_RUNNABLE
-        os.write(tell, f"{what}: {'not found' if missing else os.strerror(error.errno or 0)}".encode())
+        os.write(problems, f"{what}: {'not found' if missing else os.strerror(error.errno or 0)}".encode())
     finally:
         os._exit(status)
 
 
-class Log:
-    """A program's output, kept below a size: of more, only the end is kept."""
-
-    def __init__(self, path: str, most: int) -> None:
-        self.path = path
-        self.most = most
-
-    def trim(self) -> None:
-        """Cut the output down if it outgrew its cap. The writers append, so a shorter file is no surprise to them."""
-        size = size_of(self.path)
-        if size <= self.most:
-            return
-        try:
-            with open(self.path, "r+b") as file:
-                file.seek(max(0, size - min(KEPT_BYTES, self.most // 2)))
-                kept = file.read()
-                file.truncate(0)
-            with open(self.path, "ab") as file:
-                file.write(f"[voda: output before this was dropped, it outgrew {self.most} bytes]\n".encode() + kept)
-        except OSError:
-            return
+def trim(path: str, most: int) -> None:
+    """Cut an output that outgrew a size to its end; its writers append, so they go on at the new end."""
+    size = size_of(path)
+    if size <= most:
+        return
+    try:
+        with open(path, "r+b") as file:
+            file.seek(max(0, size - min(KEPT_BYTES, most // 2)))
+            end = file.read()
+            file.truncate(0)
+        with open(path, "ab") as file:
+            file.write(f"[voda: output before this was dropped, it outgrew {most} bytes]\n".encode() + end)
+    except OSError:
+        return
 
 
-def watch(pid: int, grace_s: float, log: Log) -> tuple[int, bool]:
-    """Wait for the program's end, and heed the signals meanwhile; return its wait status, and if it was told to end."""
+def watch(pid: int, grace_s: float, log: str, log_bytes: int) -> tuple[int, bool]:
+    """Wait for the program's end and handle signals meanwhile; return its wait status, and if it was told to end."""
     kill_at = float("inf")
     while True:
         ended = reaped(pid)
         if ended is not None:
-            # A machine that shuts down tells all at once, and the program may have been told first.
-            return ended, kill_at < float("inf") or signal.sigtimedwait({signal.SIGTERM}, TOLD_TOO_S) is not None
-        log.trim()
-        heard = signal.sigtimedwait(HEARD, max(0.0, min(1.0, kill_at - time.monotonic())))  # noqa: TID251 - stands alone
-        number = heard.si_signo if heard else 0
-        if number == signal.SIGTERM and kill_at == float("inf"):
+            # A machine that shuts down signals all processes at once, and the program may have got it first.
+            return ended, kill_at < float("inf") or signal.sigtimedwait({signal.SIGTERM}, SIGNAL_LAG_S) is not None
+        trim(log, log_bytes)
+        received = signal.sigtimedwait(SIGNALS, max(0.0, min(1.0, kill_at - time.monotonic())))  # noqa: TID251 - stands alone
+        if received and received.si_signo == signal.SIGTERM and kill_at == float("inf"):
             signal_group(pid, signal.SIGTERM)
             signal_group(pid, signal.SIGCONT)
             kill_at = time.monotonic() + grace_s  # noqa: TID251 - stands alone
-        if number == signal.SIGUSR1 or time.monotonic() >= kill_at:  # noqa: TID251 - stands alone
+        if time.monotonic() >= kill_at:  # noqa: TID251 - stands alone
             for descendant in descendants(os.getpid()):
                 kill(descendant)
 
 
 def reaped(main_pid: int) -> int | None:
-    """Collect every child that ended, and return the program's wait status if it was among them."""
+    """Wait for every child that ended, and return the program's wait status if it was among them."""
     found = None
     while True:
         try:
@@ -157,7 +149,7 @@ def reaped(main_pid: int) -> int | None:
 
 
 def kill_descendants() -> None:
-    """Kill and collect all that is left, and return when nothing is."""
+    """Kill all descendants, and return when none is left."""
     while True:
         reaped(0)
         left = descendants(os.getpid())
@@ -169,7 +161,7 @@ def kill_descendants() -> None:
 
 
 def descendants(ancestor: int) -> list[int]:
-    """Return the ids of all processes below one, ended ones that nobody collected too."""
+    """Return the ids of all processes below one, also of ended ones that were not waited for."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():

@@ -1,1 +1,3 @@
-"""Events as messages of a stream: written, indexed, read and checked."""
+"""Events as messages of a stream: messages, index, state, marks, synced_log, reader, writer, restore, truncation_check
+and settings.
+"""

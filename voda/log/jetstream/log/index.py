@@ -1,7 +1,7 @@
-"""Where in the stream which event is: kept for the newest events, and folded away in segments. Pure.
+"""The index of a log: which event is where in the stream. Newest events in memory, older ones in segments. Pure.
 
-Rule: a segment is a function of the log alone, so whoever writes it writes the same, and one that is lost is made
-again. Hashes stand for ids and names: what they find is a candidate, and the event itself decides.
+Rule: a segment is a function of the log alone, so all writers write the same, and a lost segment can be made again.
+It has hashes of ids and names: a match is a candidate, and the event itself decides.
 """
 
 from array import array
@@ -22,8 +22,8 @@ _HASH_BYTES = 8
 _Hashes = NDArray[np.uint64]
 
 
-class Ids(Struct, frozen=True, array_like=True):
-    """Hashes of a segment's event ids, sorted, and whose they are."""
+class SegmentIds(Struct, frozen=True, array_like=True):
+    """Hashes of a segment's event ids, sorted, with the events' offsets."""
 
     after: int
     """Position before the segment's first event."""
@@ -40,8 +40,8 @@ class Ids(Struct, frozen=True, array_like=True):
         return cls(after, hashes[order].tobytes(), order.astype(np.uint32).tobytes())
 
 
-class Places(Struct, frozen=True, array_like=True):
-    """Which streams a segment's events belong to, and where its groups lie."""
+class SegmentLayout(Struct, frozen=True, array_like=True):
+    """The streams of a segment's events, and the sequences of its groups."""
 
     after: int
     """Position before the segment's first event."""
@@ -53,7 +53,7 @@ class Places(Struct, frozen=True, array_like=True):
     """Shape (groups,), uint64: sequence of each group's first message."""
 
 
-class Spot(NamedTuple):
+class GroupBoundary(NamedTuple):
     """A point between two groups."""
 
     position: int
@@ -62,8 +62,8 @@ class Spot(NamedTuple):
     """Of the first message behind it."""
 
 
-class Recent:
-    """What is known of the events since the last segment was closed.
+class OpenSegment:
+    """The index of the events since the last segment was closed.
 
     Args:
         after: position before the first of them.
@@ -79,40 +79,40 @@ class Recent:
     def __len__(self) -> int:
         return len(self._streams)
 
-    def add(self, spot: Spot, events: Sequence[tuple[str, str]]) -> None:
-        """Take a group: stream and id of each of its events."""
-        self._positions.append(spot.position + 1)
-        self._sequences.append(spot.sequence)
+    def add(self, boundary: GroupBoundary, events: Sequence[tuple[str, str]]) -> None:
+        """Add a group: stream and id of each of its events."""
+        self._positions.append(boundary.position + 1)
+        self._sequences.append(boundary.sequence)
         self._streams.extend([crc32(stream.encode()) for stream, _ in events])
-        self.ids.update((event_id, position) for position, (_, event_id) in enumerate(events, spot.position + 1))
+        self.ids.update((event_id, position) for position, (_, event_id) in enumerate(events, boundary.position + 1))
 
-    def spot(self, position: int) -> Spot:
-        """Return where the group of an event begins; the position is one of those taken."""
+    def boundary(self, position: int) -> GroupBoundary:
+        """Return the boundary before the group of an event of this segment."""
         found = bisect_right(self._positions, position) - 1
-        return Spot(self._positions[found] - 1, self._sequences[found])
+        return GroupBoundary(self._positions[found] - 1, self._sequences[found])
 
-    def segment(self) -> tuple[Ids, Places]:
-        """Return all of it in the form of a segment."""
-        return Ids.of(self.after, self.ids), self.places()
+    def segment(self) -> tuple[SegmentIds, SegmentLayout]:
+        """Return it in the form of a closed segment."""
+        return SegmentIds.of(self.after, self.ids), self.places()
 
-    def places(self) -> Places:
-        """Return where the groups lie."""
-        return Places(self.after, self._streams.tobytes(), self._positions.tobytes(), self._sequences.tobytes())
+    def places(self) -> SegmentLayout:
+        """Return the layout of its groups."""
+        return SegmentLayout(self.after, self._streams.tobytes(), self._positions.tobytes(), self._sequences.tobytes())
 
 
 class IdIndex:
-    """All closed segments' ids. Knows for sure what is new; what is known has to be looked up."""
+    """The ids of all closed segments. An id that it does not find is new; one that it finds has to be looked up."""
 
     def __init__(self) -> None:
         self._segments: list[tuple[int, _Hashes, NDArray[np.uint32]]] = []
-        # Merged, each at least twice as long as the next: what is asked for is looked for in few places.
+        # Merged, each at least twice as long as the next, so that a search looks into few runs.
         self._runs: list[_Hashes] = []
 
     def __len__(self) -> int:
         return len(self._segments)
 
-    def add(self, ids: Ids) -> None:
-        """Take one more segment."""
+    def add(self, ids: SegmentIds) -> None:
+        """Add a segment."""
         hashes = np.frombuffer(ids.hashes, np.uint64)
         self._segments.append((ids.after, hashes, np.frombuffer(ids.offsets, np.uint32)))
         run = hashes
@@ -121,7 +121,7 @@ class IdIndex:
         self._runs.append(run)
 
     def candidates(self, ids: Sequence[str]) -> Mapping[str, Sequence[int]]:
-        """Return the positions at which each id may stand; what is not in it stands nowhere."""
+        """Return the positions that each id may have; an id that is not in the result is not in the log."""
         if not self._runs or not ids:
             return {}
         wanted = hashes_of(ids)
@@ -143,15 +143,15 @@ def hashes_of(ids: Iterable[str]) -> _Hashes:
     return np.frombuffer(b"".join(blake2b(name.encode(), digest_size=_HASH_BYTES).digest() for name in ids), np.uint64)
 
 
-def spot_before(places: Places, position: int) -> Spot:
-    """Return where the group of an event begins; the position is one of the segment's."""
+def boundary_before(places: SegmentLayout, position: int) -> GroupBoundary:
+    """Return the boundary before the group of an event of a closed segment."""
     positions = np.frombuffer(places.positions, np.uint64)
     found = int(np.searchsorted(positions, position, "right")) - 1
-    return Spot(int(positions[found]) - 1, int(np.frombuffer(places.sequences, np.uint64)[found]))
+    return GroupBoundary(int(positions[found]) - 1, int(np.frombuffer(places.sequences, np.uint64)[found]))
 
 
-def positions_of(places: Places, stream: str) -> NDArray[np.int64]:
-    """Return the positions at which events of a stream may stand, ascending."""
+def positions_of(places: SegmentLayout, stream: str) -> NDArray[np.int64]:
+    """Return the positions that events of a stream may have, ascending."""
     streams = np.frombuffer(places.streams, np.uint32)
     return np.flatnonzero(streams == crc32(stream.encode())) + places.after + 1
 

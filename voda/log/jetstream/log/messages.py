@@ -1,8 +1,8 @@
-"""Groups of events as messages: what the stream holds. Pure.
+"""Encodes groups of events as messages of the stream, and puts groups together again. Pure.
 
-Rule: whether a group counts is decided by the messages alone: it does if all its parts stand next to each other, each
-where its writer expected it. So a writer that lost a race, or died half-way, leaves parts that nobody reads, and no
-check of the server's needs to be believed for that.
+Rule: the messages alone decide whether a group counts: it does if all its parts are next to each other, each where its
+writer expected it. So the parts of a writer that lost a race, or died half-way, are never read, and no check by the
+server has to be trusted.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,38 +18,38 @@ from voda.log.append_plan import EventRow
 
 FORMAT = 1
 LARGEST_GROUP_PARTS = 64
-"""Parts of one group, which readers take into memory together."""
+"""Most parts of one group, which readers hold in memory together."""
 NO_GROUP = b""
 _NAME_BYTES = 16
-# What a part holds beside its events, the headers of its message included, with room to spare.
+# What a part has beside its events, including the headers of its message, with a margin.
 _OVERHEAD_BYTES = 2048
-# A hash, and the lengths that stand before it and its body.
+# A hash, and the lengths before it and the body.
 _EVENT_OVERHEAD_BYTES = 48
 
 
-class Part(Struct, frozen=True, array_like=True, gc=False):
+class GroupPart(Struct, frozen=True, array_like=True, gc=False):
     """One message of the stream."""
 
     format: int
     group: bytes
-    """Name of the group: a hash over all its events, how they are cut, and the name of the group before."""
+    """Name of the group: a hash over all its events, their division into parts, and the name of the group before."""
     index: int
     count: int
     """Of the group's parts."""
     after: int
-    """Sequence of the message that the writer knew to be, or expected to be, the one before."""
+    """Sequence of the message that the writer expected directly before this one."""
     position: int
     """Of the part's first event."""
     prev: bytes
-    """Name of the last group that counts before this one."""
+    """Name of the last counting group before this one."""
     origin: bytes
-    """Name of the import that the group is a part of; empty = it was appended."""
+    """Name of the import to which the group belongs; empty = it was appended."""
     bodies: list[bytes]
     hashes: list[bytes]
 
 
 class Group(NamedTuple):
-    """Events that were appended together, as found in the stream."""
+    """Events that were appended together, as read from the stream."""
 
     name: bytes
     prev: bytes
@@ -63,30 +63,32 @@ class Group(NamedTuple):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Part).decode
+_decode = msgspec.msgpack.Decoder(GroupPart).decode
 
 
-class Outgoing(NamedTuple):
+class OutgoingGroup(NamedTuple):
     """A group to be written."""
 
     name: bytes
     after: int
-    """Sequence of the message that its first part is to follow."""
+    """Sequence of the message that its first part must follow."""
     parts: list[bytes]
 
 
-def written(rows: Sequence[EventRow], *, after: int, prev: bytes, limit_bytes: int, origin: bytes = b"") -> Outgoing:
+def encode_group(
+    rows: Sequence[EventRow], *, after: int, prev: bytes, limit_bytes: int, origin: bytes = b""
+) -> OutgoingGroup:
     """Return the messages that record the events as one group.
 
     Args:
         rows: at least one, of consecutive positions.
         after: sequence of the stream's last message.
         prev: name of the last group that counts.
-        limit_bytes: largest message that the server takes.
+        limit_bytes: largest message that the server accepts.
         origin: see Part.
 
     Raises:
-        InvalidInput: an event is larger than a message may be, or all of them are too many for one group.
+        InvalidInput: an event is larger than a message may be, or there are too many events for one group.
     """
     chunks = list(_chunks(rows, limit_bytes - _OVERHEAD_BYTES))
     if len(chunks) > LARGEST_GROUP_PARTS:
@@ -98,7 +100,7 @@ def written(rows: Sequence[EventRow], *, after: int, prev: bytes, limit_bytes: i
     name = _name(rows, prev, [len(chunk) for chunk in chunks])
     parts = [
         _encode(
-            Part(
+            GroupPart(
                 FORMAT,
                 name,
                 index,
@@ -113,34 +115,34 @@ def written(rows: Sequence[EventRow], *, after: int, prev: bytes, limit_bytes: i
         )
         for index, chunk in enumerate(chunks)
     ]
-    return Outgoing(name, after, parts)
+    return OutgoingGroup(name, after, parts)
 
 
-class Assembly:
-    """Puts groups together from the messages of the stream, taken in order.
+class GroupAssembler:
+    """Puts groups together from the messages of the stream, in order.
 
     Args:
-        sequence: of the message before the first that is taken, which must begin a group.
+        sequence: of the message before the first one, which must begin a group.
     """
 
     def __init__(self, sequence: int) -> None:
         self.sequence = sequence
-        """Of the last message taken."""
-        self._parts: list[Part] = []
+        """Of the last message."""
+        self._parts: list[GroupPart] = []
         self._last = sequence
 
     @property
     def unfinished(self) -> bytes:
-        """Name of the group that the next message may go on with; empty = none."""
+        """Name of a group of which parts are missing; empty = none."""
         return self._parts[0].group if self._parts else NO_GROUP
 
     @property
     def finished_parts(self) -> int:
-        """How many parts of the unfinished group are there."""
+        """Number of parts of the unfinished group."""
         return len(self._parts)
 
     def take(self, sequence: int, data: bytes) -> Group | None:
-        """Take the next message, and return the group that it is the last part of.
+        """Take the next message, and return the group that it completes.
 
         Raises:
             LogDamaged: it is no part of a log.
@@ -150,7 +152,7 @@ class Assembly:
         is_next = sequence == self._last + 1
         self.sequence = self._last = sequence
         if part.after != sequence - 1:
-            # Its writer expected to write elsewhere.
+            # Its writer expected another place.
             self._parts = []
         elif part.index == 0:
             self._parts = [part]
@@ -165,7 +167,7 @@ class Assembly:
 
 
 def is_appended_behind(sequence: int, data: bytes) -> bool:
-    """Return whether a message was appended, not imported, by somebody who knew of events before it.
+    """Return whether a message was appended, not imported, by a writer that knew of events before it.
 
     Raises:
         LogDamaged, LogTooNew: see Assembly.take.
@@ -174,7 +176,7 @@ def is_appended_behind(sequence: int, data: bytes) -> bool:
     return not part.origin and part.prev != NO_GROUP
 
 
-def _part(sequence: int, data: bytes) -> Part:
+def _part(sequence: int, data: bytes) -> GroupPart:
     try:
         part = _decode(data)
     except msgspec.MsgspecError as error:
@@ -187,7 +189,7 @@ def _part(sequence: int, data: bytes) -> Part:
     return part
 
 
-def _group(parts: Sequence[Part], last_sequence: int) -> Group:
+def _group(parts: Sequence[GroupPart], last_sequence: int) -> Group:
     first = parts[0]
     sealed = [
         Sealed(position, body, digest.hex())
@@ -218,7 +220,7 @@ def _chunks(rows: Sequence[EventRow], limit_bytes: int) -> Iterator[Sequence[Eve
 def _name(rows: Sequence[EventRow], prev: bytes, sizes: Sequence[int]) -> bytes:
     digest = sha256(prev)
     if len(sizes) > 1:
-        # Two who write the same at the same time may go on with each other's parts only if they cut it alike.
+        # Two writers of the same group may complete each other's parts only if they divide it alike.
         digest.update(b"%a" % list(sizes))
     digest.update(b"%d" % rows[0][0])
     digest.update("".join([row[7] for row in rows]).encode())

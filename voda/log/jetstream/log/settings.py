@@ -1,7 +1,7 @@
-"""The two streams of a log: how they are made, and what of their settings would lose events.
+"""The two streams of a log: creates them, and refuses settings that may lose events.
 
-Rule: nothing is appended to a stream that may drop, expire, overwrite or forget what it holds; which setting, what it
-is and what it must be is said in one sentence. Streams are made and changed by `voda log migrate` alone.
+Rule: nothing is appended to a stream that may drop, expire or overwrite messages; the error names the setting, its
+value and the expected value. Only `voda log migrate` creates and changes streams.
 """
 
 import asyncio
@@ -16,20 +16,20 @@ from nats.js.errors import APIError
 
 from voda.domain.errors import InvalidInput, LogTooNew, NotALog
 from voda.log.jetstream.log.messages import FORMAT
-from voda.log.jetstream.transport.connection import Connection
-from voda.log.jetstream.transport.errors import STREAM_NOT_FOUND, explain
-from voda.log.jetstream.transport.url import Location
+from voda.log.jetstream.transport.connection import NatsConnection
+from voda.log.jetstream.transport.errors import STREAM_NOT_FOUND, translate_error
+from voda.log.jetstream.transport.url import NatsLocation
 
 OLDEST_SERVER = (2, 11)
-"""The first that hands out messages in batches."""
+"""The first version that returns messages in batches."""
 _MARK = "voda_log"
-"""In a stream's metadata: the format of its messages."""
+"""Key in a stream's metadata; the value is the format of its messages."""
 _CLUSTER_REPLICAS = 3
 _MONITOR_S = 5.0
 
 _log = logging.getLogger(__name__)
 
-# What must not be set otherwise, as JetStream's interface spells it; a stream says nothing of what is not set.
+# Required settings, as JetStream's interface spells them; a stream does not report settings that are not set.
 _SAFE: Mapping[str, object] = {
     "retention": "limits",
     "storage": "file",
@@ -59,7 +59,7 @@ _SAME: Mapping[tuple[str, object], object] = {("persist_mode", "default"): ""}
 
 
 def marks_of(stream: str) -> str:
-    """Return the name of the stream beside the log's, which holds snapshots and where the log begins."""
+    """Return the name of the stream beside the log's, with the records of LogMarks."""
     return f"{stream}_marks"
 
 
@@ -69,15 +69,15 @@ def events_subject(stream: str) -> str:
 
 
 def grown_subject(stream: str) -> str:
-    """Return the subject on which the server tells that the log has grown."""
+    """Return the subject on which the server notifies of new messages."""
     return f"{stream}_grown"
 
 
-def refuse_old_server(connection: Connection) -> None:
+def refuse_old_server(connection: NatsConnection) -> None:
     """Raise unless the server is new enough.
 
     Raises:
-        InvalidInput: it is not.
+        InvalidInput: it is too old.
     """
     version = connection.server_version
     numbers = version.split("-")[0].split(".")[:2]
@@ -86,26 +86,26 @@ def refuse_old_server(connection: Connection) -> None:
         raise InvalidInput(f"{connection.place}: nats-server {version or '?'} is too old, expected {oldest} or newer")
 
 
-async def migrate(connection: Connection) -> None:
-    """Make the streams of a log where there are none, and bring those there are to today's settings.
+async def migrate(connection: NatsConnection) -> None:
+    """Create the streams of a log, or update existing ones to the current settings.
 
-    Servers that answer before they have written to the disk are warned of.
+    It warns of servers that answer before they have written to the disk.
 
     Raises:
-        NotALog: a stream of that name belongs to somebody else.
-        InvalidInput: the servers cannot do what is asked for.
+        NotALog: a stream of that name belongs to another application.
+        InvalidInput: the servers cannot do this.
         LogTooNew, StoreUnavailable, StoreNotWritable: see their descriptions.
     """
     refuse_old_server(connection)
     name = connection.location.stream
     await _make(connection, _log_settings(name), _SAFE_LOG)
     await _make(connection, _marks_settings(name), _SAFE_MARKS)
-    # Whoever writes to it is refused; there is nothing yet that could be lost.
+    # A warning is enough here; to open such a log for writing is refused.
     await _check_sync(replace(connection.location, sync="any"))
 
 
-async def refuse_unsafe(connection: Connection) -> None:
-    """Raise if the streams may lose what is appended, and say what else an operator should know.
+async def refuse_unsafe(connection: NatsConnection) -> None:
+    """Raise if the streams may lose events, and warn of other risks.
 
     Raises:
         InvalidInput: a setting would lose events.
@@ -113,14 +113,14 @@ async def refuse_unsafe(connection: Connection) -> None:
     """
     name = connection.location.stream
     for stream, safe in ((name, _SAFE_LOG), (marks_of(name), _SAFE_MARKS)):
-        config = (await _ask(connection, f"STREAM.INFO.{stream}"))["config"]
+        config = (await _api(connection, f"STREAM.INFO.{stream}"))["config"]
         _refuse_foreign(connection, config)
         _refuse_settings(connection, config, safe)
         _refuse_replicas(connection, config)
     await _check_sync(connection.location)
 
 
-async def refuse_foreign(connection: Connection) -> None:
+async def refuse_foreign(connection: NatsConnection) -> None:
     """Raise unless the streams are a log that this version reads.
 
     Raises:
@@ -128,25 +128,25 @@ async def refuse_foreign(connection: Connection) -> None:
     """
     name = connection.location.stream
     for stream in (name, marks_of(name)):
-        _refuse_foreign(connection, (await _ask(connection, f"STREAM.INFO.{stream}"))["config"])
+        _refuse_foreign(connection, (await _api(connection, f"STREAM.INFO.{stream}"))["config"])
 
 
-async def _make(connection: Connection, wanted: dict[str, Any], safe: Mapping[str, object]) -> None:
+async def _make(connection: NatsConnection, wanted: dict[str, Any], safe: Mapping[str, object]) -> None:
     try:
         found = (await connection.api(f"STREAM.INFO.{wanted['name']}"))["config"]
     except APIError as error:
         if error.err_code != STREAM_NOT_FOUND:
-            raise explain(error, connection.place) from error
+            raise translate_error(error, connection.place) from error
         wanted["num_replicas"] = connection.location.replicas or _default_replicas(connection)
-        await _ask(connection, f"STREAM.CREATE.{wanted['name']}", wanted)
+        await _api(connection, f"STREAM.CREATE.{wanted['name']}", wanted)
         return
     _refuse_foreign(connection, found)
-    # What protects the log cannot be loosened by an update; what would lose events is not changed in passing.
+    # An update must not change a setting that protects events, in either direction.
     _refuse_settings(connection, found, safe)
     replicas = connection.location.replicas or found["num_replicas"]
     changed = {**found, **wanted, "num_replicas": replicas}
     if changed != found:
-        await _ask(connection, f"STREAM.UPDATE.{wanted['name']}", changed)
+        await _api(connection, f"STREAM.UPDATE.{wanted['name']}", changed)
 
 
 def _log_settings(name: str) -> dict[str, Any]:
@@ -181,11 +181,11 @@ def _marks_settings(name: str) -> dict[str, Any]:
     }
 
 
-def _default_replicas(connection: Connection) -> int:
+def _default_replicas(connection: NatsConnection) -> int:
     return _CLUSTER_REPLICAS if connection.is_cluster else 1
 
 
-def _refuse_foreign(connection: Connection, config: Mapping[str, Any]) -> None:
+def _refuse_foreign(connection: NatsConnection, config: Mapping[str, Any]) -> None:
     mark = (config.get("metadata") or {}).get(_MARK, "")
     if not mark.isdigit():
         raise NotALog(
@@ -199,14 +199,14 @@ def _refuse_foreign(connection: Connection, config: Mapping[str, Any]) -> None:
         )
 
 
-def _refuse_settings(connection: Connection, config: Mapping[str, Any], safe: Mapping[str, object]) -> None:
+def _refuse_settings(connection: NatsConnection, config: Mapping[str, Any], safe: Mapping[str, object]) -> None:
     for setting, expected in safe.items():
         got = config.get(setting, _UNSET.get(setting))
         got = _SAME.get((setting, got), got) if isinstance(got, str) else got
         if (got or None) != (expected or None):
             raise InvalidInput(
                 f"{connection.place}: the stream {config['name']} may lose events: expected"
-                f" {setting}={_told(expected)}, got {_told(got)}; correct it with the nats program,"
+                f" {setting}={_json(expected)}, got {_json(got)}; correct it with the nats program,"
                 " then run 'voda log migrate'"
             )
     if config.get("max_bytes", -1) > 0 and config.get("discard") != "new":
@@ -216,10 +216,10 @@ def _refuse_settings(connection: Connection, config: Mapping[str, Any], safe: Ma
         )
 
 
-def _refuse_replicas(connection: Connection, config: Mapping[str, Any]) -> None:
+def _refuse_replicas(connection: NatsConnection, config: Mapping[str, Any]) -> None:
     place, replicas = connection.place, int(config["num_replicas"])
     if replicas == 2:
-        raise InvalidInput(f"{place}: expected 1, 3 or 5 replicas, got 2: either lost stops both; use replicas=3")
+        raise InvalidInput(f"{place}: expected 1, 3 or 5 replicas, got 2: if one is lost, both stop; use replicas=3")
     asked = connection.location.replicas
     if asked and asked != replicas:
         raise InvalidInput(
@@ -235,10 +235,10 @@ def _refuse_replicas(connection: Connection, config: Mapping[str, Any]) -> None:
         )
 
 
-async def _check_sync(where: Location) -> None:
+async def _check_sync(where: NatsLocation) -> None:
     if not where.monitor:
         _log.warning(
-            "%s: it cannot be seen whether the servers write to the disk before they answer: set"
+            "%s: it is not known whether the servers write to the disk before they answer: set"
             " 'jetstream { sync_interval: always }' on each, and add ?monitor=http://host:8222 to the URL to have it"
             " checked",
             where.place,
@@ -247,26 +247,26 @@ async def _check_sync(where: Location) -> None:
         await _check_sync_of(where, url)
 
 
-async def _check_sync_of(where: Location, url: str) -> None:
+async def _check_sync_of(where: NatsLocation, url: str) -> None:
     try:
         config = (await asyncio.to_thread(_varz, url)).get("jetstream", {}).get("config", {})
     except (OSError, ValueError) as error:
-        _log.warning("%s: %s does not tell sync_interval: %s", where.place, url, getattr(error, "reason", error))
+        _log.warning("%s: %s does not report sync_interval: %s", where.place, url, getattr(error, "reason", error))
         return
     if config.get("sync_always"):
         return
     if "sync_interval" not in config:
-        # JetStream is not up yet: a server that was just started tells its settings only once it has read its data.
-        _log.warning("%s: %s does not tell sync_interval yet", where.place, url)
+        # A server that was just started reports its settings only once it has read its data.
+        _log.warning("%s: %s does not report sync_interval yet", where.place, url)
         return
     seconds = float(config["sync_interval"]) / 1e9
-    said = (
+    problem = (
         f"{where.place}: the server at {url} writes to the disk only every {seconds:g} s, so a power cut loses events"
         " that were answered: expected sync_interval=always in the server's jetstream settings"
     )
     if where.sync != "any":
-        raise InvalidInput(f"{said}; or add ?sync=any to the URL to take the risk")
-    _log.warning("%s", said)
+        raise InvalidInput(f"{problem}; or add ?sync=any to the URL to take the risk")
+    _log.warning("%s", problem)
 
 
 def _varz(url: str) -> dict[str, Any]:
@@ -275,12 +275,12 @@ def _varz(url: str) -> dict[str, Any]:
     return found
 
 
-async def _ask(connection: Connection, what: str, body: object = None) -> dict[str, Any]:
+async def _api(connection: NatsConnection, what: str, body: object = None) -> dict[str, Any]:
     try:
         return await connection.api(what, body)
     except APIError as error:
-        raise explain(error, connection.place) from error
+        raise translate_error(error, connection.place) from error
 
 
-def _told(value: object) -> str:
+def _json(value: object) -> str:
     return json.dumps(value)

@@ -1,6 +1,6 @@
-"""What a log has come to, folded from its groups: heads, known ids, and where what lies. Pure.
+"""The state of a log, folded from its groups: heads, ids, and the index of the stream. Pure.
 
-Rule: the same groups give the same state, whoever folds them; a group that does not follow the one before is damage.
+Rule: the same groups give the same state in every process; a group that does not follow the one before is damage.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from voda.domain.errors import LogDamaged, LogTooNew
 from voda.events.codec import body_of, head_after
 from voda.events.envelope import Head, Sealed
 from voda.log.append_plan import EventRow
-from voda.log.jetstream.log.index import SEGMENT_EVENTS, Ids, Places, Recent, Spot
+from voda.log.jetstream.log.index import SEGMENT_EVENTS, GroupBoundary, OpenSegment, SegmentIds, SegmentLayout
 from voda.log.jetstream.log.messages import NO_GROUP, Group
 
 FORMAT = 1
@@ -20,7 +20,7 @@ _EMPTY = Head()
 
 
 class Checkpoint(Struct, frozen=True, array_like=True):
-    """The state at the end of a segment, as kept beside the log."""
+    """The state at the end of a segment, as stored beside the log."""
 
     format: int
     position: int
@@ -33,13 +33,13 @@ class Checkpoint(Struct, frozen=True, array_like=True):
     heads: dict[str, tuple[int, bytes, int]]
 
 
-class Closed(Struct, frozen=True):
-    """A segment that has just come to its end."""
+class ClosedSegment(Struct, frozen=True):
+    """A segment of the index that is complete."""
 
-    ids: Ids
-    places: Places
+    ids: SegmentIds
+    places: SegmentLayout
     checkpoint: bytes
-    """Empty: dropped, as newer ones are there."""
+    """Empty if there are newer ones."""
     last: int
     """Position of its last event."""
 
@@ -48,32 +48,32 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Checkpoint).decode
 
 
-class State:
+class LogState:
     """See the module.
 
     Args:
-        base: where the log begins: position of the event before, and sequence of the first message.
-        heads: of every stream there.
+        base: position of the event before the log's first, and sequence of the first message.
+        heads: of every stream at the base.
     """
 
-    def __init__(self, base: Spot, heads: Mapping[str, Head]) -> None:
+    def __init__(self, base: GroupBoundary, heads: Mapping[str, Head]) -> None:
         self.position = base.position
         self.sequence = base.sequence - 1
         """Of the last message of the last group."""
         self.group = NO_GROUP
         """Name of the last group."""
         self.heads = dict(heads)
-        self.recent = Recent(base.position)
+        self.recent = OpenSegment(base.position)
         self.segments: list[tuple[int, int, int]] = []
         """See Checkpoint."""
         self._first_sequence = base.sequence
 
     @classmethod
-    def load(cls, data: bytes) -> "State":
+    def load(cls, data: bytes) -> "LogState":
         """Return the state of a checkpoint.
 
         Raises:
-            LogDamaged: the bytes are none.
+            LogDamaged: the bytes are no checkpoint.
             LogTooNew: a newer voda wrote it.
         """
         try:
@@ -83,16 +83,16 @@ class State:
         if kept.format > FORMAT:
             raise LogTooNew(f"a checkpoint of the log is of format {kept.format}, this version knows up to {FORMAT}")
         heads = {stream: Head(version, digest.hex(), epoch) for stream, (version, digest, epoch) in kept.heads.items()}
-        state = cls(Spot(kept.position, kept.sequence + 1), heads)
+        state = cls(GroupBoundary(kept.position, kept.sequence + 1), heads)
         state.group = kept.group
         state.segments = kept.segments
         return state
 
-    def fold(self, group: Group) -> Closed | None:
-        """Take the next group, as found in the stream; return the segment that it closes.
+    def fold(self, group: Group) -> ClosedSegment | None:
+        """Take the next group, as read from the stream; return the segment that it closes.
 
         Raises:
-            LogDamaged: it does not follow what was folded before, or an event is not what was written.
+            LogDamaged: the group does not follow the one before, or an event is not what was written.
         """
         group = self._trimmed(group)
         self._refuse_misfit(group)
@@ -109,8 +109,8 @@ class State:
 
     def write(
         self, name: bytes, first_sequence: int, last_sequence: int, rows: Sequence[EventRow], heads: Mapping[str, Head]
-    ) -> Closed | None:
-        """Take the next group, which this process has written itself; return the segment that it closes."""
+    ) -> ClosedSegment | None:
+        """Take the next group, which this process has written; return the segment that it closes."""
         return self._take(name, first_sequence, last_sequence, [(row[1], row[3]) for row in rows], heads)
 
     def _take(
@@ -120,25 +120,25 @@ class State:
         last_sequence: int,
         events: Sequence[tuple[str, str]],
         heads: Mapping[str, Head],
-    ) -> Closed | None:
-        self.recent.add(Spot(self.position, first_sequence), events)
+    ) -> ClosedSegment | None:
+        self.recent.add(GroupBoundary(self.position, first_sequence), events)
         self.position += len(events)
         self.sequence = last_sequence
         self.group = name
         self.heads.update(heads)
         return self._close() if len(self.recent) >= SEGMENT_EVENTS else None
 
-    def _close(self) -> Closed:
+    def _close(self) -> ClosedSegment:
         ids, places = self.recent.segment()
         self.segments = [*self.segments, (self.recent.after, self._first_sequence, self.position)]
-        self.recent = Recent(self.position)
+        self.recent = OpenSegment(self.position)
         self._first_sequence = self.sequence + 1
         heads = {stream: (head.version, bytes.fromhex(head.hash), head.epoch) for stream, head in self.heads.items()}
         kept = Checkpoint(FORMAT, self.position, self.sequence, self.group, self.segments, heads)
-        return Closed(ids, places, _encode(kept), self.position)
+        return ClosedSegment(ids, places, _encode(kept), self.position)
 
     def _trimmed(self, group: Group) -> Group:
-        """Leave out what is in the archive: a log may begin within a group, and only its first."""
+        """Leave out archived events: a log may begin within its first group."""
         known = self.position + 1 - group.position
         if self.group != NO_GROUP or not 0 < known < len(group.sealed):
             return group
@@ -150,14 +150,14 @@ class State:
             raise LogDamaged(f"position {expected}: the event is missing, {group.position} follows", expected)
         if self.group != NO_GROUP and group.prev != self.group:
             raise LogDamaged(
-                f"position {expected}: what stands here was written after other events than those before it:"
+                f"position {expected}: this event was written after other events than those before it:"
                 " acknowledged events were lost and others took their place; restore the log from a copy",
                 expected,
             )
 
 
-def encoded(part: Ids | Places) -> bytes:
-    """Return a part of a segment as it is kept."""
+def encoded(part: SegmentIds | SegmentLayout) -> bytes:
+    """Return a part of a segment as it is stored."""
     return _encode(part)
 
 

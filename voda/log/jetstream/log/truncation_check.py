@@ -1,32 +1,33 @@
-"""Tells whether a log once reached further, or has holes, from what stands beside it and from what the servers count.
+"""Finds out whether a log once reached further, or has holes, by the records beside it and the servers' counts.
 
-Rule: what cannot be known is not claimed. Where servers lose the end of the stream *and* what was noted beside it since
-(a note is written a few times a second), the log looks like one that was never longer; only who has read it knows (see
-Log.sync).
+Rule: only what is certain is reported. If servers lose the end of the stream *and* the records written beside it since
+(a few times a second), the log looks as if it was never longer; only a process that has read it knows better (see
+SyncedLog.sync).
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 from voda.domain.errors import LogDamaged
-from voda.log.jetstream.log.log_state import BASE, CHECKPOINT, IDS, PLACES, Log, Reached
+from voda.log.jetstream.log.marks import BASE, CHECKPOINT, IDS, PLACES, EndMark
+from voda.log.jetstream.log.synced_log import SyncedLog
 
 
-async def refuse_cut(log: Log, kinds: Sequence[str]) -> None:
+async def refuse_cut(log: SyncedLog, kinds: Sequence[str]) -> None:
     """See DurableStore.refuse_cut.
 
     Args:
-        log: that is looked at.
-        kinds: of further records that tell how far the log once reached.
+        log: in the stream.
+        kinds: of further records whose positions the log once reached.
     """
-    note = await log.reached()
+    note = await log.marks.end()
     reached = note.position if note else 0
     for kind in (BASE, CHECKPOINT, IDS, PLACES, *kinds):
-        reached = max([reached, *(key.position for key in await log.blobs.keys(kind))])
+        reached = max([reached, *(key.position for key in await log.marks.blobs.keys(kind))])
     await _refuse_holes(log)
     position = (await log.sync()).position
     if reached > position:
-        # A leader that was just elected may not have caught up with itself.
+        # A leader that was just elected may not know its own end yet.
         await log.stream.prove_led()
         position = (await log.sync()).position
     if reached > position:
@@ -39,23 +40,23 @@ async def refuse_cut(log: Log, kinds: Sequence[str]) -> None:
         await _refuse_other(log, note)
 
 
-async def _refuse_other(log: Log, note: Reached) -> None:
-    """Refuse a log in which other events stand where its end once was."""
-    if note.sequence < log.record.sequence:
+async def _refuse_other(log: SyncedLog, note: EndMark) -> None:
+    """Raise if another event is at the position at which the log once ended."""
+    if note.sequence < log.marks.record.sequence:
         return
     page = await log.stream.all_behind(note.sequence, messages=1, most_bytes=1)
     if not page or page[0].sequence != note.sequence or not page[0].has(note.group):
         raise LogDamaged(
-            f"{log.place}: position {note.position}: another event stands here than the one that was acknowledged:"
+            f"{log.place}: position {note.position}: the event here is not the one that was acknowledged:"
             " the log's tail was cut, and others were written since; restore it from a copy",
             note.position,
         )
 
 
-async def _refuse_holes(log: Log) -> None:
+async def _refuse_holes(log: SyncedLog) -> None:
     state = await log.stream.api("INFO", {"deleted_details": True})
-    # Afterwards: what somebody archives meanwhile is not missing.
-    record = await log.read_record()
+    # Read afterwards: events archived meanwhile are not missing.
+    record = await log.marks.read_record()
     found: dict[str, Any] = state["state"]
     first, last = int(found["first_seq"]), int(found["last_seq"])
     if first > record.sequence and last >= record.sequence:
@@ -75,9 +76,9 @@ async def _refuse_holes(log: Log) -> None:
         )
 
 
-async def _position_at(log: Log, sequence: int) -> int:
-    """Return the position of the first event that the message of a sequence must have held."""
-    position, start = log.record.base, log.record.sequence
+async def _position_at(log: SyncedLog, sequence: int) -> int:
+    """Return the position of the first event of a missing message."""
+    position, start = log.marks.record.base, log.marks.record.sequence
     async for group in log.groups(start):
         if group.last_sequence >= sequence:
             break

@@ -1,7 +1,7 @@
-"""Writes groups of appends, each as one message or as parts that count together.
+"""Writes groups of appends to the stream, each as one message or as parts that count together.
 
-Rule: nothing is answered before it is known: a group whose answer was lost is looked for in the stream, and written
-again only behind the very message that it was planned for, so it is never there twice.
+Rule: an append is answered only once its outcome is known: a group whose answer was lost is looked for in the stream,
+and written again only behind the message for which it was planned, so it is never there twice.
 """
 
 import asyncio
@@ -13,41 +13,40 @@ from nats.js.errors import APIError
 
 from voda.domain.errors import InvalidInput, StoreUnavailable
 from voda.log.append_plan import Append, GroupPlan, Outcome, plan_group
-from voda.log.durable_store import refuse_elsewhere
-from voda.log.jetstream.log.log_state import CHECKPOINT, CHECKPOINTS_KEPT, IDS, PLACES, Log, unavailable
-from voda.log.jetstream.log.lookup import Lookup
-from voda.log.jetstream.log.messages import Outgoing, written
-from voda.log.jetstream.log.reader import Reading
-from voda.log.jetstream.log.state import State, encoded
-from voda.log.jetstream.transport.blobs import Key
-from voda.log.jetstream.transport.errors import explain, is_conflict
+from voda.log.durable_store import refuse_other_end
+from voda.log.group_commit import Committer
+from voda.log.jetstream.log.marks import CHECKPOINT, IDS, PLACES
+from voda.log.jetstream.log.messages import OutgoingGroup, encode_group
+from voda.log.jetstream.log.reader import EventReader
+from voda.log.jetstream.log.state import LogState, encoded
+from voda.log.jetstream.log.synced_log import CHECKPOINTS_KEPT, SyncedLog, unavailable
+from voda.log.jetstream.transport.blobs import BlobKey
+from voda.log.jetstream.transport.errors import is_conflict, translate_error
 
-_PATIENCE_S = 2.0
-"""How long a writer leaves room for another's group that has begun and is not finished."""
+_UNFINISHED_GROUP_S = 2.0
+"""For so long a writer waits for another writer to finish a group."""
 _PAUSE_S = 0.05
-# An answer that is lost is not waited for as long as one may wait for the servers; a large group takes its time.
+# Shorter than the timeout of a connection, because an answer may be lost; a large group takes longer.
 _ANSWER_S = 2.0
 _ANSWER_BYTES_PER_S = 5e6
 _NOTE_S = 0.2
-"""How often, at most, is noted how far the log has come."""
-_UNKNOWN = "it is not known whether the events were recorded: append the same again, their ids tell"
+"""The log's end is written down at most so often."""
+_UNKNOWN = "it is not known whether the events were recorded: append them again with the same ids"
 
 _log = logging.getLogger(__name__)
 
 
-class Writer:
-    """See the module. Implements `Committer`.
+class JetStreamWriter(Committer):
+    """Writes to a log. Implements `Committer`.
 
     Args:
-        log: that is written to.
-        reading: looks events up.
-        lookup: of the log.
+        log: in the stream.
+        reader: of the log.
     """
 
-    def __init__(self, log: Log, reading: Reading, lookup: Lookup) -> None:
+    def __init__(self, log: SyncedLog, reader: EventReader) -> None:
         self._log = log
-        self._lookup = lookup
-        self._reading = reading
+        self._reader = reader
         self._turn = asyncio.Lock()
         self._saving: asyncio.Task[None] | None = None
         self._noting: asyncio.Task[None] | None = None
@@ -55,64 +54,60 @@ class Writer:
         self._closing = asyncio.Event()
 
     async def commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
-        """See Committer.commit."""
         async with self._turn:
             try:
                 return await self._commit(group)
             except InvalidInput:
                 if len(group) == 1:
                     raise
-            # One append that is too large must not cost the others anything.
-            return [outcome for append in group for outcome in await self._alone(append)]
+            # One append that is too large must not fail the others.
+            return [outcome for append in group for outcome in await self._commit_alone(append)]
 
     def commit_at_once(self, group: Sequence[Append]) -> None:
-        """See Committer.commit_at_once. A server is never so near."""
+        """See Committer.commit_at_once. A server is never fast enough for that."""
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        """See DurableStore.take_over."""
         async with self._turn:
             deadline = self._deadline()
             while True:
                 state = await self._log.sync()
                 self._refuse_import()
-                refuse_elsewhere(self._log.place, state.position, after)
+                refuse_other_end(self._log.place, state.position, after)
                 if not plan.rows or await self._write(plan, state, deadline):
                     break
         self._save()
 
-    async def write_import(self, plan: GroupPlan, *, after: int, prev: bytes, origin: bytes) -> Outgoing:
-        """Write a group of an import, which counts when the import does.
+    async def write_import(self, plan: GroupPlan, *, after: int, prev: bytes, origin: bytes) -> OutgoingGroup:
+        """Write a group of an import, which counts once the import is complete.
 
         Raises:
-            VersionConflict: somebody else has written to the stream.
+            StoreUnavailable: another writer has written to the stream.
             StoreUnavailable: it is not known whether the group is written.
         """
         limit = self._log.connection.max_payload_bytes
-        group = written(plan.rows, after=after, prev=prev, limit_bytes=limit, origin=origin)
+        group = encode_group(plan.rows, after=after, prev=prev, limit_bytes=limit, origin=origin)
         errors = await self._publish(group, 0)
         if errors:
             raise (
                 errors[0]
                 if not is_conflict(errors[0])
-                else StoreUnavailable(
-                    f"{self._log.place}: somebody else writes to it while it is imported into; try again"
-                )
+                else StoreUnavailable(f"{self._log.place}: another process writes to it during the import; try again")
             )
         return group
 
     async def save(self) -> None:
-        """Keep all closed segments beside the log, and note how far it has come."""
+        """Store all closed segments beside the log, and write down its end."""
         self._save()
         if self._saving is not None:
             await asyncio.wait([self._saving])
 
     async def close(self) -> None:
-        """Wait until what is being saved beside the log is saved."""
+        """Wait until the records beside the log are written."""
         self._closing.set()
         if tasks := [task for task in (self._saving, self._noting) if task is not None]:
             await asyncio.wait(tasks)
 
-    async def _alone(self, append: Append) -> Sequence[Outcome]:
+    async def _commit_alone(self, append: Append) -> Sequence[Outcome]:
         try:
             return await self._commit([append])
         except InvalidInput as error:
@@ -121,7 +116,7 @@ class Writer:
     async def _commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
         deadline = self._deadline()
         is_fresh = not self._log.is_loaded
-        # An import that was under way may have come to its end.
+        # An import may have been completed.
         is_known = self._log.is_loaded and not self._log.is_importing
         state = self._log.state if is_known else await self._log.sync()
         while True:
@@ -134,46 +129,46 @@ class Writer:
                 return plan.outcomes
             if plan.rows and self._now() > deadline:
                 raise StoreUnavailable(
-                    f"{self._log.place}: others were faster again and again: nothing is recorded; try again"
+                    f"{self._log.place}: other writers were faster again and again: nothing is recorded; try again"
                 )
-            # What was decided from what others may have changed since has to be decided again.
+            # Other writers may have changed the state on which the plan was based.
             state = await self._log.sync()
             is_fresh = True
 
-    async def _plan(self, group: Sequence[Append], state: State) -> GroupPlan:
+    async def _plan(self, group: Sequence[Append], state: LogState) -> GroupPlan:
         ids = [fact.event_id for append in group for fact in append.facts]
         while True:
             position = state.position
             known = await self._known(ids, state)
-            # What came in while the ids were looked up may have brought one that was new.
+            # An event that arrived during the lookup may have one of the ids.
             if state.position == position:
                 break
         return plan_group(group, position=state.position, heads=state.heads, known=known)
 
-    async def _known(self, ids: Sequence[str], state: State) -> Mapping[str, int]:
+    async def _known(self, ids: Sequence[str], state: LogState) -> Mapping[str, int]:
         recent = state.recent.ids
         known = {event_id: recent[event_id] for event_id in ids if event_id in recent}
         if state.segments:
-            index = await self._lookup.ids()
+            index = await self._reader.index.ids()
             for event_id, positions in index.candidates([one for one in ids if one not in known]).items():
                 for position in positions:
-                    if await self._reading.has(event_id, position):
+                    if await self._reader.has(event_id, position):
                         known[event_id] = position
         return known
 
-    async def _write(self, plan: GroupPlan, state: State, deadline: float) -> bool:
-        """Write a plan behind all that is known; False where somebody else was faster.
+    async def _write(self, plan: GroupPlan, state: LogState, deadline: float) -> bool:
+        """Write a plan behind the last known event; False if another writer was faster.
 
         Raises:
-            StoreUnavailable: nobody answers, and nobody knows.
-            StoreNotWritable, InvalidInput: it is not written.
+            StoreUnavailable: there is no answer, so the outcome is not known.
+            StoreNotWritable, InvalidInput: nothing was written.
         """
         log = self._log
-        await self._leave_room(deadline)
+        await self._wait_for_unfinished(deadline)
         if log.state is not state or log.state.position != plan.rows[0][0] - 1:
             return False
         limit = log.connection.max_payload_bytes
-        group = written(plan.rows, after=log.sequence, prev=state.group, limit_bytes=limit)
+        group = encode_group(plan.rows, after=log.assembler.sequence, prev=state.group, limit_bytes=limit)
         done, is_unsure = 0, False
         while True:
             errors = await self._publish(group, done)
@@ -184,11 +179,11 @@ class Writer:
             await self._sync_until(deadline, failed)
             if log.has(group.name):
                 return True
-            if log.unfinished == group.name:
-                done = log.finished_parts
-            elif log.sequence != group.after or log.is_importing:
+            if log.assembler.unfinished == group.name:
+                done = log.assembler.finished_parts
+            elif log.assembler.sequence != group.after or log.is_importing:
                 return False
-            # What was sent before without an answer may still arrive, whatever is said to what is sent now.
+            # A message sent before without an answer may still arrive, whatever the answer to this one.
             if failed is not None and not isinstance(failed, StoreUnavailable) and not is_unsure:
                 raise failed
             is_unsure = is_unsure or failed is not None
@@ -196,8 +191,8 @@ class Writer:
                 raise StoreUnavailable(f"{failed or log.place}; {_UNKNOWN}") from failed
             await asyncio.sleep(_PAUSE_S)
 
-    async def _publish(self, group: Outgoing, done: int) -> list[Exception]:
-        """Send the parts of a group that are not there, all at once; return what went wrong with any."""
+    async def _publish(self, group: OutgoingGroup, done: int) -> list[Exception]:
+        """Send the missing parts of a group, all at once; return their errors."""
         numbers = range(done, len(group.parts))
         wait_s = _ANSWER_S + sum(map(len, group.parts)) / _ANSWER_BYTES_PER_S
         sent = [self._send(group, number, wait_s) for number in numbers]
@@ -207,14 +202,14 @@ class Writer:
                 raise outcome
         return [outcome for outcome in outcomes if isinstance(outcome, Exception)]
 
-    async def _send(self, group: Outgoing, number: int, wait_s: float) -> None:
+    async def _send(self, group: OutgoingGroup, number: int, wait_s: float) -> None:
         log, after = self._log, group.after + number
         try:
             sequence = await log.stream.publish(log.subject, group.parts[number], after=after, wait_s=wait_s)
         except APIError as error:
             if is_conflict(error):
                 raise
-            raise explain(error, self._log.place) from error
+            raise translate_error(error, self._log.place) from error
         if sequence != after + 1:
             raise StoreUnavailable(f"{self._log.place}: expected sequence {after + 1}, got {sequence}; try again")
 
@@ -228,21 +223,21 @@ class Writer:
                     raise StoreUnavailable(f"{failed or error}; {_UNKNOWN}") from error
             await asyncio.sleep(_PAUSE_S)
 
-    async def _leave_room(self, deadline: float) -> None:
-        """Let somebody finish a group; who has died in the middle of it loses it."""
-        until = min(self._now() + _PATIENCE_S, deadline)
-        while (name := self._log.unfinished) and self._now() < until:
+    async def _wait_for_unfinished(self, deadline: float) -> None:
+        """Wait for another writer to finish its group; if it died in the middle, the group is lost."""
+        until = min(self._now() + _UNFINISHED_GROUP_S, deadline)
+        while (name := self._log.assembler.unfinished) and self._now() < until:
             await asyncio.sleep(_PAUSE_S)
             await self._log.sync()
-            if self._log.unfinished != name:
-                until = min(self._now() + _PATIENCE_S, deadline)
+            if self._log.assembler.unfinished != name:
+                until = min(self._now() + _UNFINISHED_GROUP_S, deadline)
 
     def _refuse_import(self) -> None:
         if self._log.is_importing:
             raise unavailable(self._log.place)
 
     def _save(self) -> None:
-        """Keep beside the log what it has come to, while appends go on; what fails is kept with the next."""
+        """Write the records beside the log while appends go on; if that fails, the next call does it."""
         if self._noting is None or self._noting.done():
             self._noting = asyncio.get_running_loop().create_task(self._note())
         if self._log.closed and (self._saving is None or self._saving.done()):
@@ -253,28 +248,28 @@ class Writer:
         try:
             while log.closed:
                 closed = log.closed[0]
-                await log.blobs.put(Key(IDS, "", closed.last), encoded(closed.ids))
-                await log.blobs.put(Key(PLACES, "", closed.last), encoded(closed.places))
-                # Only of the newest is there any.
+                await log.marks.blobs.put(BlobKey(IDS, "", closed.last), encoded(closed.ids))
+                await log.marks.blobs.put(BlobKey(PLACES, "", closed.last), encoded(closed.places))
+                # Only the newest segments have one.
                 if closed.checkpoint:
-                    await log.blobs.put(Key(CHECKPOINT, "", closed.last), closed.checkpoint)
+                    await log.marks.blobs.put(BlobKey(CHECKPOINT, "", closed.last), closed.checkpoint)
                 log.closed.popleft()
-            for key in (await log.blobs.keys(CHECKPOINT))[:-CHECKPOINTS_KEPT]:
-                await log.blobs.drop(key)
-        except Exception as error:  # the log is whole without it, only slower to open
-            _log.warning("segment not kept place=%s reason=%s", log.place, error)
+            for key in (await log.marks.blobs.keys(CHECKPOINT))[:-CHECKPOINTS_KEPT]:
+                await log.marks.blobs.drop(key)
+        except Exception as error:  # the log is complete without it, but slower to open
+            _log.warning("segment not stored place=%s reason=%s", log.place, error)
 
     async def _note(self) -> None:
-        """Note how far the log has come, now and then for as long as it grows."""
+        """Write down the log's end, from time to time for as long as it grows."""
         try:
             while self._noted < self._log.state.position:
-                self._noted = await self._log.note_reached()
-                # At the end at once: nobody comes after to note the last.
+                self._noted = await self._log.marks.note_end(self._log.state)
+                # At close at once: no later call would write the last end.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_NOTE_S):
                         await self._closing.wait()
-        except Exception as error:  # the log is whole without it; a cut is noticed less surely
-            _log.warning("end of the log not noted place=%s reason=%s", self._log.place, error)
+        except Exception as error:  # the log is complete without it, but a cut may go unnoticed
+            _log.warning("end of the log not written place=%s reason=%s", self._log.place, error)
 
     def _deadline(self) -> float:
         return self._now() + self._log.connection.timeout_s

@@ -1,1 +1,1 @@
-"""The connection to NATS and its streams, without knowledge of what the messages hold."""
+"""The way to NATS: url, client, connection, stream, blobs, errors."""

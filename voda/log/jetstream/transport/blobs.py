@@ -1,7 +1,7 @@
-"""Large records beside the log, such as snapshots: cut into messages, each record whole or not there.
+"""Large records beside the log, such as snapshots: cut into pieces, each record whole or absent.
 
-Rule: a record appears with its last message, which holds the hash over all of it; what was cut into pieces before
-under the same name stays until then.
+Rule: a record appears with its last message, which has the hash of all pieces; until then, the former record of the
+same key stays.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Struct
 
 from voda.domain.errors import LogDamaged
-from voda.log.jetstream.transport.errors import explained
-from voda.log.jetstream.transport.stream import Stream
+from voda.log.jetstream.transport.errors import translate_errors
+from voda.log.jetstream.transport.stream import MessageStream
 
 _CHUNK_BYTES = 256 * 1024
 _AT_ONCE = 16
@@ -24,13 +24,13 @@ _OVERHEAD_BYTES = 1024
 _PLAIN = re.compile(rb"[A-Za-z0-9_-]")
 
 
-class _Record(Struct, frozen=True, array_like=True):
+class _Manifest(Struct, frozen=True, array_like=True):
     chunks: int
     sha256: str
 
 
-class Key(NamedTuple):
-    """What a record is found by."""
+class BlobKey(NamedTuple):
+    """The key of a record."""
 
     kind: str
     """A word of letters."""
@@ -39,30 +39,30 @@ class Key(NamedTuple):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Record).decode
+_decode = msgspec.msgpack.Decoder(_Manifest).decode
 
 
-class Blobs:
-    """See the module.
+class BlobStore:
+    """Stores records.
 
     Args:
         stream: one that keeps the last message of each subject.
         prefix: of all its subjects.
-        place: what users call the log.
+        place: URL of the log, without password.
         max_payload_bytes: of the server.
     """
 
-    def __init__(self, stream: Stream, prefix: str, *, place: str, max_payload_bytes: int) -> None:
+    def __init__(self, stream: MessageStream, prefix: str, *, place: str, max_payload_bytes: int) -> None:
         self._stream = stream
         self._prefix = prefix
         self._place = place
         self._chunk_bytes = min(_CHUNK_BYTES, max_payload_bytes - _OVERHEAD_BYTES)
 
-    async def put(self, key: Key, data: bytes) -> None:
-        """Keep a record, durably, instead of what is kept under its key.
+    async def put(self, key: BlobKey, data: bytes) -> None:
+        """Store a record, durably, in place of the former one of its key.
 
         Raises:
-            StoreUnavailable, StoreNotWritable: it is not kept, or nobody knows.
+            StoreUnavailable, StoreNotWritable: it is not stored, or the outcome is not known.
         """
         name = sha256(data).hexdigest()
         before = await self._record(key)
@@ -75,15 +75,15 @@ class Blobs:
             async with turns:
                 await self._stream.publish(self._piece(key, name, number), piece)
 
-        # What JetStream itself says no to is told in its own words by `publish`.
-        async with explained(self._place):
+        # Covers the refusals by JetStream that `publish` leaves to its callers.
+        async with translate_errors(self._place):
             await asyncio.gather(*(write(number, piece) for number, piece in enumerate(pieces)))
-            await self._stream.publish(self._subject(key), _encode(_Record(len(pieces), name)))
+            await self._stream.publish(self._subject(key), _encode(_Manifest(len(pieces), name)))
         if before is not None:
             await self._drop(self._piece(key, before.sha256))
 
-    async def get(self, key: Key) -> bytes | None:
-        """Return what is kept under a key, or None.
+    async def get(self, key: BlobKey) -> bytes | None:
+        """Return the record of a key, or None.
 
         Raises:
             LogDamaged: it is not what was written.
@@ -106,11 +106,11 @@ class Blobs:
         if sha256(data).hexdigest() == record.sha256:
             return data
         if await self._record(key) != record:
-            # Somebody dropped or replaced it meanwhile.
+            # Another process deleted or replaced it meanwhile.
             return await self.get(key)
         raise LogDamaged(f"{key.kind} {key.name} at position {key.position}: the checksum does not fit")
 
-    async def keys(self, kind: str, name: str | None = None) -> Sequence[Key]:
+    async def keys(self, kind: str, name: str | None = None) -> Sequence[BlobKey]:
         """Return the keys of all records of a kind, and of a name where given; lowest position first."""
         prefix = f"{self._prefix}.{kind}."
         subjects = f"{prefix}{'*' if name is None else token(name)}.*"
@@ -124,38 +124,40 @@ class Blobs:
                 break
         parts = [subject.removeprefix(prefix).split(".") for subject in found]
         return sorted(
-            (Key(kind, name_of(part[0]), int(part[1])) for part in parts), key=lambda key: (key.position, key.name)
+            (BlobKey(kind, name_of(part[0]), int(part[1])) for part in parts), key=lambda key: (key.position, key.name)
         )
 
-    async def drop(self, key: Key) -> None:
-        """Forget a record; none need be there."""
+    async def drop(self, key: BlobKey) -> None:
+        """Delete a record, if there is one."""
         await self._drop(self._subject(key))
         await self._drop(f"{self._pieces(key)}.>")
 
     async def _drop(self, subject: str) -> None:
         await self._stream.api("PURGE", {"filter": subject})
 
-    async def _record(self, key: Key) -> _Record | None:
+    async def _record(self, key: BlobKey) -> _Manifest | None:
         found = await self._stream.last_of(self._subject(key))
         if found is None:
             return None
         try:
             return _decode(found.data)
         except msgspec.MsgspecError as error:
-            raise LogDamaged(f"{key.kind} {key.name} at position {key.position}: no record ({error})") from error
+            raise LogDamaged(
+                f"{key.kind} {key.name} at position {key.position}: it cannot be read ({error})"
+            ) from error
 
-    def _subject(self, key: Key) -> str:
+    def _subject(self, key: BlobKey) -> str:
         return f"{self._prefix}.{key.kind}.{token(key.name)}.{key.position}"
 
-    def _pieces(self, key: Key) -> str:
+    def _pieces(self, key: BlobKey) -> str:
         return f"{self._prefix}.{key.kind}-pieces.{token(key.name)}.{key.position}"
 
-    def _piece(self, key: Key, content: str, number: int | None = None) -> str:
+    def _piece(self, key: BlobKey, content: str, number: int | None = None) -> str:
         return f"{self._pieces(key)}.{content[:16]}.{'*' if number is None else number}"
 
 
 def token(name: str) -> str:
-    """Return a name as one token of a subject: what is none of `A-Za-z0-9_-` becomes `=` and two digits."""
+    """Return a name as one token of a subject: bytes other than `A-Za-z0-9_-` become `=` and two digits."""
     return "".join(chr(byte) if _PLAIN.match(bytes([byte])) else f"={byte:02x}" for byte in name.encode()) or "="
 
 

@@ -1,6 +1,6 @@
-"""nats-py's client and its way to a server, made to let go of what they take hold of.
+"""nats-py's client and transport, corrected to make one connection at a time and to release every connection.
 
-Rule: what is done here is what nats-py leaves out, and nothing of voda's.
+Rule: only gaps of nats-py are filled here; nothing is specific to voda.
 """
 
 import asyncio
@@ -10,43 +10,66 @@ from urllib.parse import ParseResult
 from nats.aio.client import Client
 from nats.aio.transport import TcpTransport
 
-from voda.log.jetstream.transport.errors import NotSecret
+from voda.log.jetstream.transport.errors import TlsMissing
 
 _FLUSH_S = 0.01
 _FLUSHES = 50
-"""Pauses in which what is to be written may be, before a connection is let go of."""
+"""So many pauses for pending writes before a connection is aborted."""
 
 
-class OneAtATime(Client):
-    """A client that makes one connection at a time.
+class SerialReconnectClient(Client):
+    """A client that makes one connection at a time, and none once it is closed.
 
-    nats-py begins to connect anew while it still connects, where a server breaks off in between: both attempts share
-    what they find out, and the one that it cancels may go on, because up to Python 3.11 `wait_for` can swallow that.
+    If a server disconnects while nats-py connects, nats-py starts a second attempt: both share their state, and the
+    cancelled one may go on, because up to Python 3.11 `wait_for` can swallow a cancellation. An attempt that outlives
+    `close` in this way would leave tasks that nobody ends.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._attempting = asyncio.Lock()
+        self._is_given_up = False
+
+    async def close(self) -> None:
+        """Close for good."""
+        self._is_given_up = True
+        try:
+            await super().close()
+        finally:
+            self._end_tasks()
+
+    async def _process_connect_init(self) -> None:
+        await super()._process_connect_init()
+        if self._is_given_up:
+            self._status = Client.CLOSED
+            self._end_tasks()
+            raise asyncio.CancelledError
+
+    def _end_tasks(self) -> None:
+        own = (self._reading_task, self._ping_interval_task, self._flusher_task)
+        for task in (*own, *(subscription._wait_for_msgs_task for subscription in self._subs.values())):
+            if task is not None:
+                task.cancel()
 
     async def _attempt_reconnect(self) -> None:
         async with self._attempting:
-            # Whoever was before may have connected although it was cancelled.
+            # The former attempt may have connected although it was cancelled.
             if self.is_connected:
                 return
             try:
                 await super()._attempt_reconnect()
-            except Exception as error:  # what nats-py does not expect would end all attempts, and nobody would know
+            except Exception as error:  # an error that nats-py does not expect would end all attempts without a trace
                 await self._error_cb(error)
-                # Whoever asks for a connection next finds this one at its end, and makes another.
+                # The next caller finds this client closed, and makes another.
                 await self.close()
 
 
-class OwnTransport(TcpTransport):
-    """A TCP connection that is given up in time, and closed before the next is made.
+class AbortableTransport(TcpTransport):
+    """A TCP connection that can be aborted at any time, and is closed before the next is made.
 
     Args:
-        is_secret: nothing is to be written before TLS is spoken. nats-py goes by what the server says, and would send
-            the password in the open to whoever says that there is no TLS.
+        is_secret: refuse to write before TLS is established. nats-py believes the server, and would send the password
+            in clear text to a server that offers no TLS.
     """
 
     def __init__(self, *, is_secret: bool) -> None:
@@ -55,14 +78,14 @@ class OwnTransport(TcpTransport):
         self._is_given_up = False
 
     def __bool__(self) -> bool:
-        """Say that there is one: nats-py replaces by its own what is not connected yet."""
+        """Return True: nats-py replaces a false transport by its own."""
         return True
 
     async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
-        """Connect, and let go of a connection on which the server said nothing."""
+        """Connect, after dropping the former connection."""
         await self.drop()
         self._end_if_given_up()
-        # Not wait_for, as nats-py has it: up to Python 3.11 it may lose a connection made as the time runs out.
+        # Not wait_for, which nats-py uses: up to Python 3.11 it may lose a connection made as the time runs out.
         async with asyncio.timeout(connect_timeout):
             reader, writer = await asyncio.open_connection(uri.hostname, uri.port, limit=buffer_size)
         self._bare_io_reader = self._io_reader = reader
@@ -70,24 +93,24 @@ class OwnTransport(TcpTransport):
         self._end_if_given_up()
 
     def write(self, payload: bytes) -> None:
-        """Write, but no secret in the open.
+        """Write, but not in clear text if TLS is required.
 
         Raises:
-            NotSecret: the server did not ask for TLS.
+            TlsMissing: the server offers no TLS.
         """
-        self._refuse_open()
+        self._refuse_clear_text()
         super().write(payload)  # type: ignore[no-untyped-call]
 
     def writelines(self, payload: Iterable[bytes]) -> None:
         """Write several; see write."""
-        self._refuse_open()
+        self._refuse_clear_text()
         super().writelines(payload)  # type: ignore[no-untyped-call]
 
     async def wait_closed(self) -> None:
-        """Wait until all is written, for a moment at most, and let go of the connection.
+        """Wait a moment for pending writes, and drop the connection.
 
-        Not for asyncio's word that it is closed: where TLS failed that never comes, and whoever gives up waiting for it
-        cancels it for all who wait.
+        asyncio's own wait_closed is not used: after a failed TLS handshake it never returns, and a caller that gives up
+        cancels it for all others.
         """
         for _ in range(_FLUSHES):
             if not any(writer.transport.get_write_buffer_size() for writer in self._writers()):
@@ -96,25 +119,25 @@ class OwnTransport(TcpTransport):
         await self.drop()
 
     async def give_up(self) -> None:
-        """Let go of the connection, and of all that are made from now on."""
+        """Drop the connection, and every later one."""
         self._is_given_up = True
         await self.drop()
 
     async def drop(self) -> None:
-        """Let go of the connection at once; of none, nothing."""
+        """Drop the connection at once, if there is one."""
         self._abort()
         # The loop closes the socket in its next round.
         await asyncio.sleep(0)
 
     def _end_if_given_up(self) -> None:
-        """End an attempt that has outlived its being cancelled: nothing else does."""
+        """End an attempt that has survived its cancellation."""
         if self._is_given_up:
             self._abort()
             raise asyncio.CancelledError
 
-    def _refuse_open(self) -> None:
+    def _refuse_clear_text(self) -> None:
         if self._is_secret and self._io_writer is self._bare_io_writer:
-            raise NotSecret("the server does not speak TLS")
+            raise TlsMissing("the server does not speak TLS")
 
     def _abort(self) -> None:
         for writer in self._writers():

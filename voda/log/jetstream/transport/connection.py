@@ -1,6 +1,6 @@
-"""The way to NATS: one connection that is made again for as long as it takes.
+"""The connection to NATS, which reconnects until it succeeds.
 
-Rule: every request has an end, and what fails is told in voda's words; nothing waits for a server that is away.
+Rule: every request has a timeout, and every failure is an error of voda.
 """
 
 import asyncio
@@ -17,49 +17,49 @@ from nats.js import JetStreamContext
 from nats.js.errors import APIError
 
 from voda.domain.errors import InvalidInput, StoreUnavailable
-from voda.log.jetstream.transport.client import OneAtATime, OwnTransport
-from voda.log.jetstream.transport.errors import explain, explained
-from voda.log.jetstream.transport.url import Location
+from voda.log.jetstream.transport.client import AbortableTransport, SerialReconnectClient
+from voda.log.jetstream.transport.errors import translate_error, translate_errors
+from voda.log.jetstream.transport.url import NatsLocation
 
 API = "$JS.API."
 _CONNECT_S = 2
 _BETWEEN_ATTEMPTS_S = 0.1
-# A server that is frozen rather than gone is given up after about six seconds.
+# A server that is frozen rather than gone is disconnected after about six seconds.
 _PING_S = 2
 _PINGS = 2
 _CLOSE_S = 1.0
 _ANSWER_S = 2.5
-"""Longest wait for one answer, where the question may be asked again."""
+"""Longest wait for one answer to a request that may be repeated."""
 _NO_LIMIT = 0
 
 _log = logging.getLogger(__name__)
 
 
-class Connection:
-    """A connection to a NATS server or cluster; made by `open`, and closed by whoever opened it.
+class NatsConnection:
+    """A connection to a NATS server or cluster; made by `open`, and closed by the code that opened it.
 
     Args:
         location: of the log.
         timeout_s: longest wait for an answer, and for a connection that was lost.
     """
 
-    def __init__(self, location: Location, *, timeout_s: float) -> None:
+    def __init__(self, location: NatsLocation, *, timeout_s: float) -> None:
         self.location = location
         self.place = location.place
         self.timeout_s = timeout_s
-        self._client = OneAtATime()
-        self._transport = OwnTransport(is_secret=False)
+        self._client = SerialReconnectClient()
+        self._transport = AbortableTransport(is_secret=False)
         self._has_client = False
-        """Whether the client was ever connected; from then on it connects again by itself."""
+        """Whether the client was ever connected; from then on it reconnects by itself."""
         self._is_open = asyncio.Event()
         self._connecting = asyncio.Lock()
         self._is_closed = False
-        self._grumbled = ""
-        """Why the connection is not made again, as it was told last."""
+        self._last_warning = ""
+        """Reason of the last warning that the connection is not made again."""
         self._on_reconnect: list[Callable[[], None]] = []
 
     @classmethod
-    async def open(cls, location: Location, *, timeout_s: float = 10.0) -> Self:
+    async def open(cls, location: NatsLocation, *, timeout_s: float = 10.0) -> Self:
         """Connect.
 
         Raises:
@@ -77,16 +77,16 @@ class Connection:
         await self.close()
 
     async def client(self) -> Client:
-        """Return the client, connected; waits for a connection that is being made again.
+        """Return the connected client, after waiting for a reconnection if necessary.
 
         Raises:
-            StoreUnavailable: there is none within the timeout.
+            StoreUnavailable: there is no connection within the timeout.
             InvalidInput: see open.
         """
         self._refuse_closed()
         if not self._client.is_connected:
-            async with explained(self.place), asyncio.timeout(self.timeout_s), self._connecting:
-                # A client that the server has shown the door never comes back by itself.
+            async with translate_errors(self.place), asyncio.timeout(self.timeout_s), self._connecting:
+                # A client that the server has refused never reconnects by itself.
                 if not self._has_client or self._client.is_closed:
                     self._refuse_closed()
                     await self._connect()
@@ -94,7 +94,7 @@ class Connection:
         return self._client
 
     async def jetstream(self) -> JetStreamContext:
-        """Return nats-py's own view of JetStream, over a live connection; wrap its calls in `explained(place)`.
+        """Return nats-py's JetStream client; wrap its calls in `translate_errors(place)`.
 
         Raises:
             StoreUnavailable, InvalidInput: see client.
@@ -112,36 +112,36 @@ class Connection:
         """Send a request and return the answer.
 
         Args:
-            subject: to whom.
-            payload: what.
-            headers: beside it.
+            subject: of the request.
+            payload: of the request.
+            headers: of the request.
             wait_s: longest wait for the answer; None = timeout_s.
 
         Raises:
-            StoreUnavailable: there is none in time; whether the request was heard is not known.
-            InvalidInput: it is larger than the server takes.
+            StoreUnavailable: there is no answer in time; the request may have been received or not.
+            InvalidInput: the payload is larger than the server accepts.
         """
         client = await self.client()
-        async with explained(self.place):
+        async with translate_errors(self.place):
             return await client.request(
                 subject, payload, timeout=wait_s or self.timeout_s, headers=dict(headers) if headers else None
             )
 
     async def api(self, subject: str, body: object = None) -> dict[str, Any]:
-        """Ask JetStream's interface, such as `STREAM.INFO.name`, and return the answer.
+        """Call JetStream's API, such as `STREAM.INFO.name`, and return the answer.
 
         Raises:
-            APIError: JetStream says no; left to the caller, who knows what that means (see explain).
+            APIError: JetStream refuses; the caller knows what that means (see translate_error).
             StoreUnavailable: there is no answer in time.
         """
-        answer = await self._asked(API + subject, b"" if body is None else msgspec.json.encode(body))
+        answer = await self._repeated_request(API + subject, b"" if body is None else msgspec.json.encode(body))
         found: dict[str, Any] = msgspec.json.decode(answer.data)
         if "error" in found:
             raise APIError.from_error(found["error"])
         return found
 
-    async def _asked(self, subject: str, payload: bytes) -> Msg:
-        """Ask again where nobody answers: whoever led may just have died, and all that is asked may be repeated."""
+    async def _repeated_request(self, subject: str, payload: bytes) -> Msg:
+        """Repeat a request without an answer: the leader may just have died, and every API call may be repeated."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.timeout_s
         while True:
@@ -154,25 +154,25 @@ class Connection:
             await asyncio.sleep(_BETWEEN_ATTEMPTS_S)
 
     async def subscribe(self, subject: str, on_message: Callable[[Msg], Awaitable[None]]) -> Subscription:
-        """Call `on_message` for every message of a subject; lasts until the client is closed (see client).
+        """Call `on_message` for every message of a subject, until the client is closed (see client).
 
         Raises:
             StoreUnavailable: not connected.
         """
         client = await self.client()
-        async with explained(self.place):
-            # No limits: what is heard here is small, and what nats-py drops it drops in silence.
+        async with translate_errors(self.place):
+            # No limits: messages are few, and nats-py drops those above a limit without an error.
             return await client.subscribe(
                 subject, cb=on_message, pending_msgs_limit=_NO_LIMIT, pending_bytes_limit=_NO_LIMIT
             )
 
     def on_reconnect(self, wake: Callable[[], None]) -> None:
-        """Call `wake` whenever a connection that was lost is there again: something may have been missed."""
+        """Call `wake` after every reconnection: a notification may have been missed."""
         self._on_reconnect.append(wake)
 
     @property
     def max_payload_bytes(self) -> int:
-        """Largest message that the server takes, headers included."""
+        """Largest message that the server accepts, headers included."""
         return self._client.max_payload
 
     @property
@@ -182,11 +182,11 @@ class Connection:
 
     @property
     def is_cluster(self) -> bool:
-        """Whether the server that answers has others beside it."""
+        """Whether the server belongs to a cluster."""
         return bool(self._client._server_info.get("cluster"))
 
     async def close(self) -> None:
-        """Give the connection up. Safe to call twice."""
+        """End the connection. Safe to call twice."""
         self._is_closed = True
         if not self._has_client:
             return
@@ -200,19 +200,19 @@ class Connection:
 
     async def _connect(self) -> None:
         where = self.location
-        # The client of before may still be trying.
+        # The former client may still be trying.
         await self._transport.give_up()
         failures: list[Exception] = []
 
         async def on_error(error: Exception) -> None:
             failures.append(error)
             del failures[:-20]
-            self._grumble(error)
+            self._warn(error)
 
-        client = OneAtATime()
+        client = SerialReconnectClient()
         tls = where.tls()
-        # The client's own waits for what a frozen server has not read yet, for ever.
-        client._transport = transport = OwnTransport(is_secret=tls is not None)
+        # nats-py's own transport would wait for ever for a frozen server to read.
+        client._transport = transport = AbortableTransport(is_secret=tls is not None)
         try:
             await client.connect(
                 where.servers,
@@ -234,25 +234,25 @@ class Connection:
             await transport.give_up()
             if not isinstance(error, Exception):
                 raise
-            raise _telling(failures, error, self.place) from error
-        # From now on it tries for as long as it takes; the first time a wrong address should be told at once.
+            raise _most_informative(failures, error, self.place) from error
+        # From now on it reconnects without limit; at the first connection a wrong address is reported at once.
         client.options["max_reconnect_attempts"] = -1
         self._client, self._transport, self._has_client = client, transport, True
         if self._is_closed:
             await self.close()
             self._refuse_closed()
-        self._grumbled = ""
+        self._last_warning = ""
         self._is_open.set()
         for wake in self._on_reconnect:
             wake()
 
-    def _grumble(self, error: Exception) -> None:
-        """Tell why the connection is not made again, where that will not change by itself; once for each reason."""
-        told = explain(error, self.place)
+    def _warn(self, error: Exception) -> None:
+        """Warn of the reason why reconnection fails, if it is permanent; once for each reason."""
+        reason = translate_error(error, self.place)
         is_lost = self._has_client and not self._is_open.is_set()
-        if is_lost and isinstance(told, InvalidInput) and str(told) != self._grumbled:
-            self._grumbled = str(told)
-            _log.warning("not connected again reason=%s", told)
+        if is_lost and isinstance(reason, InvalidInput) and str(reason) != self._last_warning:
+            self._last_warning = str(reason)
+            _log.warning("not connected again reason=%s", reason)
         _log.debug("nats place=%s reason=%s", self.place, repr(error))
 
     def _refuse_closed(self) -> None:
@@ -266,13 +266,13 @@ class Connection:
 
     async def _reconnected(self) -> None:
         self._is_open.set()
-        self._grumbled = ""
+        self._last_warning = ""
         _log.info("connected again place=%s", self.place)
         for wake in self._on_reconnect:
             wake()
 
 
-def _identity(where: Location) -> dict[str, Any]:
+def _identity(where: NatsLocation) -> dict[str, Any]:
     if where.creds:
         return {"user_credentials": where.creds}
     if where.token:
@@ -280,7 +280,7 @@ def _identity(where: Location) -> dict[str, Any]:
     return {"user": where.user, "password": where.password} if where.user else {}
 
 
-def _telling(failures: list[Exception], last: Exception, place: str) -> Exception:
-    """Return the error that tells most: a refused password rather than the end of all attempts."""
-    told = [explain(error, place) for error in [*failures, last]]
+def _most_informative(failures: list[Exception], last: Exception, place: str) -> Exception:
+    """Return the most informative error: a refused password rather than the end of all attempts."""
+    told = [translate_error(error, place) for error in [*failures, last]]
     return next((error for error in told if isinstance(error, InvalidInput)), told[0])

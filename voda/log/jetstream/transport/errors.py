@@ -1,4 +1,4 @@
-"""The errors of NATS in voda's words."""
+"""Translates the errors of NATS to voda's."""
 
 import asyncio
 import ssl
@@ -13,9 +13,9 @@ from voda.domain.errors import InvalidInput, NotALog, StoreNotWritable, StoreUna
 # https://github.com/nats-io/nats-server/blob/main/server/errors.json
 STREAM_NOT_FOUND = 10059
 NOT_READY = 10163
-"""A new leader has yet to learn what was written last; nothing was written."""
+"""A new leader does not know the last message yet; nothing was written."""
 _CONFLICTS = (10071, 10164)
-"""Of a stream with replicas the second: another message for the subject is under way, its sequence not yet known."""
+"""The second is of a replicated stream: another message for the subject is being written."""
 _NO_JETSTREAM = (10039, 10076)
 _NO_ROOM = (10023, 10028, 10047, 10077, 10110)
 _NOT_WITH_THESE_SERVERS = (10005, 10074)
@@ -24,21 +24,21 @@ _SEALED = (10109,)
 _DENIED = ("authorization", "permissions", "authentication")
 
 
-class NotSecret(nats.errors.Error):
-    """A server that was to speak TLS does not."""
+class TlsMissing(nats.errors.Error):
+    """A server offers no TLS, but TLS is required."""
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether a message was refused because another one is, or is about to be, where it was to go."""
+    """Return whether a message was refused because another one is, or will be, in its place."""
     return isinstance(error, APIError) and error.err_code in _CONFLICTS
 
 
 @asynccontextmanager
-async def explained(place: str) -> AsyncIterator[None]:
-    """Raise the errors of NATS and of the way to it as errors of voda that name the log.
+async def translate_errors(place: str) -> AsyncIterator[None]:
+    """Raise errors of NATS and of the connection as errors of voda that name the log.
 
-    A cancellation is heeded that nats-py swallows: up to Python 3.11 its `wait_for` does where the answer comes in the
-    same round of the loop, and whoever goes on for ever would do so although it was told to end.
+    A cancellation that nats-py swallows is raised again: up to Python 3.11 its `wait_for` swallows one that comes in
+    the same round of the loop as the answer, so that an endless loop would not end.
     """
     task = asyncio.current_task()
     cancelled_before = task.cancelling() if task is not None else 0
@@ -48,35 +48,35 @@ async def explained(place: str) -> AsyncIterator[None]:
         if task is not None and task.cancelling() > cancelled_before:
             raise asyncio.CancelledError from error
         if isinstance(error, nats.errors.Error | OSError | TimeoutError):
-            raise explain(error, place) from error
+            raise translate_error(error, place) from error
         raise
     if task is not None and task.cancelling() > cancelled_before:
         raise asyncio.CancelledError
 
 
-def explain(error: Exception, place: str) -> VodaError:
+def translate_error(error: Exception, place: str) -> VodaError:
     """Return voda's error for one of NATS."""
-    said = _said(error)
+    said = _message(error)
     if isinstance(error, APIError) and (known := _explain_api(error, place, said)):
         return known
     if any(word in said.lower() for word in _DENIED):
         return InvalidInput(f"{place} refuses the user, password or token, or what they ask for: {said}")
     match error:
-        case NotSecret():
+        case TlsMissing():
             return InvalidInput(
                 f"{place}: the server does not speak TLS: give it a certificate (tls: in its settings), or begin the"
-                " URL with nats://, where anybody on the way can read"
+                " URL with nats://, where the traffic is readable on the way"
             )
         case ssl.SSLCertVerificationError():
             return InvalidInput(
                 f"{place}: the server's certificate is not trusted ({error.verify_message}): it has to be valid, signed"
-                " by whom ca=FILE names, and for the host that the URL names"
+                " by the authority that ca=FILE names, and for the host that the URL names"
             )
         case nats.errors.MaxPayloadError():
             return InvalidInput(f"{place}: a message is larger than the server takes (max_payload)")
         case nats.errors.NoRespondersError() | NoStreamResponseError():
             return StoreUnavailable(
-                f"{place} does not answer: nobody leads the stream, or JetStream is off (jetstream: in the server's"
+                f"{place} does not answer: the stream has no leader, or JetStream is off (jetstream: in the server's"
                 " settings); try again"
             )
         case _:
@@ -102,7 +102,7 @@ def _explain_api(error: APIError, place: str, said: str) -> VodaError | None:
     return None
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, APIError) and error.description:
         return f"{error.description}"
     return str(error).removeprefix("nats: ").splitlines()[0] if str(error) else type(error).__name__

@@ -1,7 +1,6 @@
-"""One JetStream stream: messages by their sequence, and nothing of what is in them.
+"""One JetStream stream: reads and writes messages by their sequence, whatever they contain.
 
-Rule: what a server that lags behind does not have yet is never taken for the end: the stream's leader tells where
-that is.
+Rule: the end of the stream is what its leader says; a server that lags behind may not have the last messages yet.
 """
 
 import asyncio
@@ -15,8 +14,8 @@ from nats.aio.msg import Msg
 from nats.js.errors import APIError
 
 from voda.domain.errors import StoreUnavailable
-from voda.log.jetstream.transport.connection import API, Connection
-from voda.log.jetstream.transport.errors import explain, explained, is_conflict
+from voda.log.jetstream.transport.connection import API, NatsConnection
+from voda.log.jetstream.transport.errors import is_conflict, translate_error, translate_errors
 
 _EXPECTED_LAST = "Nats-Expected-Last-Sequence"
 _EXPECTED_LAST_OF_SUBJECT = "Nats-Expected-Last-Subject-Sequence"
@@ -26,31 +25,31 @@ _END_OF_BATCH = "204"
 _NOT_FOUND = "404"
 _MESSAGE_NOT_FOUND = 10037
 _LATELY_NS = 4_000_000_000
-"""They hear of each other every second, and elect another leader after four without a word at the earliest."""
+"""Servers hear of each other every second, and elect another leader after four seconds of silence at the earliest."""
 _SURE_S = 5.0
-"""Whoever still leads so long after it has said something led when it said it."""
+"""A server that leads so long after an answer led at the time of the answer."""
 _ATTEMPT_S = 2.0
-"""Longest wait for the next message of a page; a lost one is asked for again."""
+"""Longest wait for the next message of a page; a lost one is requested again."""
 _SHARE = 0.8
-"""Of the timeout, after which it is said why nothing was learned."""
+"""After this share of the timeout the reason of a failure is raised."""
 _SHORTEST_PAUSE_S = 0.001
 _PAUSE_S = 0.05
 
 _log = logging.getLogger(__name__)
 
 
-class Stored(NamedTuple):
-    """A message as kept."""
+class StoredMessage(NamedTuple):
+    """A message in the stream."""
 
     sequence: int
     data: bytes
 
     def has(self, name: bytes) -> bool:
-        """Return whether a group's name stands in it."""
+        """Return whether it contains a group's name."""
         return name in self.data
 
 
-class Stream:
+class MessageStream:
     """See the module.
 
     Args:
@@ -58,12 +57,12 @@ class Stream:
         name: of the stream, which need not exist.
     """
 
-    def __init__(self, connection: Connection, name: str) -> None:
+    def __init__(self, connection: NatsConnection, name: str) -> None:
         self._connection = connection
         self.name = name
 
     async def api(self, what: str, body: object = None) -> dict[str, Any]:
-        """Ask JetStream about the stream, such as `INFO`; see Connection.api.
+        """Call JetStream's API for the stream, such as `INFO`; see NatsConnection.api.
 
         Raises:
             NotALog: there is no such stream.
@@ -72,19 +71,19 @@ class Stream:
         try:
             return await self._connection.api(f"STREAM.{what}.{self.name}", body)
         except APIError as error:
-            raise explain(error, self._connection.place) from error
+            raise translate_error(error, self._connection.place) from error
 
     async def state(self, *, until: float | None = None) -> dict[str, Any]:
-        """Return how far the stream reaches, as its leader knows: first_seq, last_seq, messages, num_deleted.
+        """Return the state of the stream, as its leader knows it: first_seq, last_seq, messages, num_deleted.
 
-        A leader that is cut off from the others stays one for up to 20 s, and tells of the stream even then; one that
-        still hears of some learns from these within a second that there is another.
+        A leader that is cut off from the others stays leader for up to 20 s, and answers even then; if it still hears
+        some of them, it learns within a second that there is another leader.
 
         Args:
-            until: time of the loop after which it is not asked again; None = in the connection's timeout.
+            until: time of the loop after which the request is not repeated; None = the connection's timeout.
 
         Raises:
-            StoreUnavailable: whoever answers has not heard of most of those who keep the stream, for that long.
+            StoreUnavailable: the server that answers has not heard of a majority for that long.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._connection.timeout_s if until is None else until
@@ -101,11 +100,10 @@ class Stream:
             await asyncio.sleep(_PAUSE_S)
 
     async def prove_led(self) -> None:
-        """Return once nobody who was cut off from the others can still lead the stream: ask again then, what it does
-        not know by then is lost.
+        """Return once no server that was cut off can still lead the stream; messages unknown after that are lost.
 
         Raises:
-            StoreUnavailable: it is cut off; see state.
+            StoreUnavailable: the server is cut off; see state.
         """
         await asyncio.sleep(_SURE_S)
         await self.state()
@@ -127,9 +125,9 @@ class Stream:
 
         Args:
             subject: one of the stream's.
-            data: at most the server's max_payload less a kilobyte.
+            data: at most the server's max_payload minus a kilobyte.
             after: sequence of the message that it must follow; None = any.
-            replaces: sequence of the subject's last message (0 = none), which it must take the place of; None = any.
+            replaces: sequence of the subject's last message (0 = none), which it must replace; None = any.
             wait_s: longest wait for the answer; None = the connection's.
 
         Raises:
@@ -147,10 +145,10 @@ class Stream:
         return int(answer["seq"])
 
     async def publish_kept(self, subject: str, data: bytes, *, replaces: int) -> int:
-        """Write a message in the place of the subject's last, and return its sequence.
+        """Replace the subject's last message, and return the new sequence.
 
         Raises:
-            StoreUnavailable: the subject's last is another, or nobody knows whether it was written.
+            StoreUnavailable: the subject's last message is another one, or the outcome is not known.
             StoreNotWritable: there is no room.
         """
         try:
@@ -158,67 +156,69 @@ class Stream:
         except APIError as error:
             if is_conflict(error):
                 place = self._connection.place
-                raise StoreUnavailable(f"{place}: somebody else is changing where the log begins; try again") from error
-            raise explain(error, self._connection.place) from error
+                raise StoreUnavailable(
+                    f"{place}: another process is changing the log's beginning; try again"
+                ) from error
+            raise translate_error(error, self._connection.place) from error
 
-    async def last_of(self, subject: str) -> Stored | None:
+    async def last_of(self, subject: str) -> StoredMessage | None:
         """Return the last message of a subject, as the leader knows it; None where there is none."""
         try:
             found = await self._connection.api(f"STREAM.MSG.GET.{self.name}", {"last_by_subj": subject})
         except APIError as error:
             if error.err_code == _MESSAGE_NOT_FOUND:
                 return None
-            raise explain(error, self._connection.place) from error
+            raise translate_error(error, self._connection.place) from error
         message = found["message"]
-        return Stored(int(message["seq"]), b64decode(message.get("data", "")))
+        return StoredMessage(int(message["seq"]), b64decode(message.get("data", "")))
 
     async def near_last_of(self, subject: str) -> bytes | None:
-        """Return the last message of a subject, as some server knows it: fast, and perhaps not yet there."""
+        """Return the last message of a subject, as the nearest server knows it: fast, but perhaps outdated."""
         answer = await self._connection.request(f"{API}DIRECT.GET.{self.name}.{subject}")
         if answer.headers and _STATUS in answer.headers:
             return None
         return answer.data
 
-    async def page(self, sequence: int, *, messages: int, most_bytes: int) -> list[Stored]:
-        """Return the messages from `sequence` on, as far as some server has them: one at least, or none for now.
+    async def page(self, sequence: int, *, messages: int, most_bytes: int) -> list[StoredMessage]:
+        """Return a page of messages from `sequence` on, as far as the nearest server has them.
 
         Raises:
-            StoreUnavailable: nobody answers.
+            StoreUnavailable: there is no answer.
         """
         request = msgspec.json.encode({"seq": sequence, "batch": messages, "max_bytes": most_bytes})
         client = await self._connection.client()
         queue: asyncio.Queue[Msg] = asyncio.Queue()
-        async with explained(self._connection.place):
+        async with translate_errors(self._connection.place):
             inbox = client.new_inbox()
             subscription = await client.subscribe(inbox, cb=queue.put, pending_msgs_limit=0, pending_bytes_limit=0)
             try:
                 await client.publish(f"{API}DIRECT.GET.{self.name}", request, reply=inbox)
                 return await self._batch(queue)
             finally:
-                # While the connection is made again, too: with it, all subscriptions come back that were not given up.
+                # Even without a connection: a reconnection renews all subscriptions.
                 if not client.is_closed:
                     await subscription.unsubscribe()
 
-    async def all_behind(self, sequence: int, *, messages: int, most_bytes: int) -> list[Stored]:
-        """Return the messages from `sequence` on: a page of them; none only where the stream's leader has no more.
+    async def all_behind(self, sequence: int, *, messages: int, most_bytes: int) -> list[StoredMessage]:
+        """Return a page of messages from `sequence` on; an empty one only if the stream's leader has no more.
 
         Raises:
-            StoreUnavailable: the leader says that there are more, but nobody has them.
+            StoreUnavailable: the leader says that there are more, but no server returns them.
         """
         pause_s = _SHORTEST_PAUSE_S
         until = asyncio.get_running_loop().time() + _SHARE * self._connection.timeout_s
-        async with explained(self._connection.place), asyncio.timeout(self._connection.timeout_s):
+        async with translate_errors(self._connection.place), asyncio.timeout(self._connection.timeout_s):
             while True:
                 if page := await self._try_page(sequence, messages, most_bytes):
                     return page
                 state = await self.state(until=until)
                 if int(state["last_seq"]) < sequence or not state["messages"]:
                     return []
-                # A follower that lags behind the leader by an instant.
+                # The server that answered lags behind the leader.
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _PAUSE_S)
 
-    async def _try_page(self, sequence: int, messages: int, most_bytes: int) -> list[Stored]:
+    async def _try_page(self, sequence: int, messages: int, most_bytes: int) -> list[StoredMessage]:
         try:
             return await self.page(sequence, messages=messages, most_bytes=most_bytes)
         except StoreUnavailable as error:
@@ -226,8 +226,8 @@ class Stream:
             await asyncio.sleep(_PAUSE_S)
             return []
 
-    async def _batch(self, queue: "asyncio.Queue[Msg]") -> list[Stored]:
-        found: list[Stored] = []
+    async def _batch(self, queue: "asyncio.Queue[Msg]") -> list[StoredMessage]:
+        found: list[StoredMessage] = []
         try:
             while True:
                 async with asyncio.timeout(_ATTEMPT_S):
@@ -238,10 +238,10 @@ class Stream:
                     return found
                 if status:
                     raise StoreUnavailable(f"{self._connection.place} does not answer: status {status}; try again")
-                # A connection lost and made again may have cost some in between, or the first.
+                # A reconnection may have lost messages in between, or the first.
                 if int(headers["Nats-Last-Sequence"]) != (found[-1].sequence if found else 0):
                     return found
-                found.append(Stored(int(headers["Nats-Sequence"]), message.data))
+                found.append(StoredMessage(int(headers["Nats-Sequence"]), message.data))
         except TimeoutError:
             if found:
                 return found
@@ -252,11 +252,11 @@ def is_led_by_most(cluster: Mapping[str, Any] | None) -> bool:
     """Return whether a stream's leader has lately heard of a majority.
 
     Args:
-        cluster: as the server tells of those who keep the stream; None = a server that is no cluster's.
+        cluster: the servers of the stream, as one of them reports; None = a single server.
     """
     if not cluster:
         return True
     others = cluster.get("replicas") or ()
-    # Of one that was never heard of the server tells 0.
+    # 0 = never heard of.
     heard = sum(not other.get("offline") and 0 < other.get("active", 0) < _LATELY_NS for other in others)
     return bool(cluster.get("leader")) and 2 * (1 + heard) > 1 + len(others)

@@ -1,6 +1,6 @@
-"""Where a log in NATS lies: `nats://[user:password@]host[:port][,host2[:port2]...][/STREAM][?option=value&...]`.
+"""URLs of logs in NATS: `nats://[user:password@]host[:port][,host2[:port2]...][/STREAM][?option=value&...]`.
 
-Rule: what is shown to people, and what is written to logs, holds neither password nor token.
+Rule: output for people and logs never has the password or the token.
 """
 
 import re
@@ -22,49 +22,49 @@ _URL = re.compile(
     r"(?P<scheme>nats|tls)://(?:(?P<who>[^/?]*)@)?(?P<hosts>[^/?@]+)(?:/(?P<stream>[^/?]*))?(?:\?(?P<query>.*))?"
 )
 _HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[^\s:\[\]]+)(?::(?P<port>\d{1,5}))?")
-# Names of streams become tokens of subjects and names of folders.
+# A stream's name becomes a token of subjects and the name of a folder.
 _STREAM = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _LARGEST_PORT = 65535
 
 
-class Location(Struct, frozen=True, kw_only=True):
-    """A log's address, taken apart."""
+class NatsLocation(Struct, frozen=True, kw_only=True):
+    """The parts of a log's URL."""
 
     scheme: str
     hosts: tuple[str, ...]
-    """`host:port` of at least one server; the client learns of the others by itself."""
+    """`host:port` of at least one server; the client discovers the others."""
     stream: str = DEFAULT_STREAM
     """Name of the JetStream stream."""
     user: str = ""
     password: str = ""
     token: str = ""
     replicas: int = 0
-    """How many servers are to keep the log; 0 = not said."""
+    """Number of servers that store the log; 0 = not given."""
     creds: str = ""
     """Path of a file of credentials (JWT and seed)."""
     ca: str = ""
-    """Path of a file of certificates that the server's must be signed by; empty = those of the system."""
+    """Path of a file with the certificates of trusted authorities; empty = those of the system."""
     sync: str = "always"
-    """"any": servers that answer before they have written to the disk are taken too."""
+    """"any": servers that answer before they have written to the disk are accepted, too."""
     monitor: tuple[str, ...] = ()
-    """http://host:port of the servers' monitoring, to ask what only that tells."""
+    """http://host:port of the servers' monitoring, which alone reports sync_interval."""
 
     @property
     def place(self) -> str:
-        """What users call it: the URL, without password and options."""
+        """The URL without password and options."""
         who = f"{self.user}@" if self.user else ""
         return f"{self.scheme}://{who}{','.join(self.hosts)}/{self.stream}"
 
     @property
     def servers(self) -> list[str]:
-        """URLs of the servers, without whatever is secret."""
+        """URLs of the servers, without secrets."""
         return [f"{self.scheme}://{host}" for host in self.hosts]
 
     def tls(self) -> ssl.SSLContext | None:
-        """Return how to talk to the servers in secret; None where the client may choose.
+        """Return the TLS settings; None if TLS is not required.
 
         Raises:
-            InvalidInput: there are no such certificates.
+            InvalidInput: the certificates cannot be read.
         """
         if self.scheme != "tls" and not self.ca:
             return None
@@ -79,11 +79,11 @@ def is_nats(location: object) -> bool:
     return isinstance(location, str) and location.partition("://")[0] in SCHEMES and "://" in location
 
 
-def parsed(url: str) -> Location:
-    """Take a URL apart.
+def parse_url(url: str) -> NatsLocation:
+    """Parse a URL.
 
     Raises:
-        InvalidInput: it is none of a log in NATS.
+        InvalidInput: it is no URL of a log in NATS.
     """
     found = _URL.fullmatch(url)
     if not found:
@@ -100,7 +100,7 @@ def parsed(url: str) -> Location:
     monitor = tuple(part.rstrip("/") for part in options.get("monitor", "").split(",") if part)
     if odd := next((part for part in monitor if not part.startswith(("http://", "https://"))), None):
         raise InvalidInput(f"{_without_secrets(url)}: expected monitor=http://host:8222, got {odd!r}")
-    return Location(
+    return NatsLocation(
         scheme=found["scheme"],
         hosts=tuple(_host(host, url) for host in found["hosts"].split(",")),
         stream=stream,

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from tests.manifests import a_torch_job, an_mpi_job
 from voda.cluster.kubernetes.kinds.base import JobKind, Site
-from voda.cluster.kubernetes.kinds.merge_patch import difference, merged
-from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
-from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.kinds.merge_patch import apply_patch, difference
+from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.manifests.parse import parse
 
@@ -42,16 +41,16 @@ def in_cluster(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def adopted(kind: JobKind, manifest: dict[str, Any]) -> dict[str, Any]:
-    patch = kind.adopted(manifest, parse(manifest).spec, SITE, ENVIRONMENT)
+    patch = kind.adoption_patch(manifest, parse(manifest).spec, SITE, ENVIRONMENT)
     assert patch.subresource == ""
-    return merged(manifest, patch.body)
+    return apply_patch(manifest, patch.body)
 
 
 @given(json_objects, json_objects)
 def test_difference_applied_leads_to_what_was_wanted(before: dict[str, Any], after: dict[str, Any]) -> None:
     patch = difference(before, after)
-    assert merged(before, patch) == after
-    assert not difference(after, merged(before, patch))
+    assert apply_patch(before, patch) == after
+    assert not difference(after, apply_patch(before, patch))
 
 
 def test_difference_tells_numbers_from_booleans_and_leaves_what_is_alike() -> None:
@@ -60,7 +59,7 @@ def test_difference_tells_numbers_from_booleans_and_leaves_what_is_alike() -> No
 
 @pytest.mark.parametrize(("kind", "manifest"), KINDS)
 def test_adopted_object_is_as_one_that_was_made_but_for_its_size(kind: JobKind, manifest: dict[str, Any]) -> None:
-    made = kind.created(parse(manifest).spec, SITE, ENVIRONMENT)
+    made = kind.new_object(parse(manifest).spec, SITE, ENVIRONMENT)
     found = adopted(kind, in_cluster(manifest))
     for part in (made, found):
         part["metadata"] = {name: part["metadata"][name] for name in ("name", "labels", "annotations")}
@@ -70,13 +69,13 @@ def test_adopted_object_is_as_one_that_was_made_but_for_its_size(kind: JobKind, 
 @pytest.mark.parametrize(("kind", "manifest"), KINDS)
 def test_object_that_is_adopted_again_stays_as_it_is(kind: JobKind, manifest: dict[str, Any]) -> None:
     once = adopted(kind, in_cluster(manifest))
-    assert kind.adopted(once, parse(once).spec, SITE, ENVIRONMENT).body == {}
+    assert kind.adoption_patch(once, parse(once).spec, SITE, ENVIRONMENT).body == {}
 
 
 @pytest.mark.parametrize(("kind", "manifest"), KINDS)
 def test_adoption_holds_for_the_version_that_was_read_alone(kind: JobKind, manifest: dict[str, Any]) -> None:
     found = in_cluster(manifest)
-    body = kind.adopted(found, parse(manifest).spec, SITE, ENVIRONMENT).body
+    body = kind.adoption_patch(found, parse(manifest).spec, SITE, ENVIRONMENT).body
     assert body["metadata"]["resourceVersion"] == "41"
     assert "status" not in body
 
@@ -86,7 +85,7 @@ def test_adoption_replaces_lists_as_a_whole() -> None:
     pod = manifest["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
     pod["containers"].append({"name": "sidecar", "image": "proxy"})
     pod["tolerations"] = [{"key": "spot", "operator": "Exists"}]
-    body = MPIJobV2().adopted(manifest, parse(manifest).spec, SITE, ENVIRONMENT).body
+    body = MPIJobV2().adoption_patch(manifest, parse(manifest).spec, SITE, ENVIRONMENT).body
     sent = body["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
     assert [(each["name"], each["image"]) for each in sent["containers"]] == [("worker", "train"), ("sidecar", "proxy")]
     assert [each["key"] for each in sent["tolerations"]] == ["spot", "nvidia.com/gpu", "amd.com/gpu"]

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from tests.manifests import a_torch_job, an_mpi_job
 from tests.unit.manifests.test_any_manifest import changed, paths_of
 from voda.cluster.kubernetes.kinds.base import JobKind, Site
-from voda.cluster.kubernetes.kinds.merge_patch import merged
-from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
-from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.kinds.merge_patch import apply_patch
+from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.domain.errors import InvalidInput
 from voda.manifests.parse import parse
@@ -56,9 +55,9 @@ def test_accepted_manifest_with_an_odd_value_makes_an_object_that_needs_no_more(
         return
     kinds: tuple[JobKind, ...] = (PyTorchJobV1(),) if spec.kind == "PyTorchJob" else (MPIJobV1(), MPIJobV2())
     for kind in kinds:
-        made = kind.created(spec, Site(), ENVIRONMENT)
+        made = kind.new_object(spec, Site(), ENVIRONMENT)
         assert made["spec"]["runPolicy"]["suspend"] is True
-        patch = kind.adopted(made, spec, Site(), ENVIRONMENT)
-        again = merged(made, patch.body)
-        assert kind.adopted(again, spec, Site(), ENVIRONMENT).body == {}
+        patch = kind.adoption_patch(made, spec, Site(), ENVIRONMENT)
+        again = apply_patch(made, patch.body)
+        assert kind.adoption_patch(again, spec, Site(), ENVIRONMENT).body == {}
         assert made["spec"] == again["spec"], "what was made for the API is ready as it is"

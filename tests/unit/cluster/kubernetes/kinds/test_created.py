@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from tests.manifests import a_torch_job, an_mpi_job
 from voda.cluster.kubernetes.kinds.base import JobKind, Site
-from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
-from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
@@ -23,7 +22,7 @@ def a_spec(manifest: dict[str, Any]) -> JobSpec:
 
 
 def made(kind: JobKind, manifest: dict[str, Any], site: Site = SITE) -> dict[str, Any]:
-    return kind.created(a_spec(manifest), site, ENVIRONMENT)
+    return kind.new_object(a_spec(manifest), site, ENVIRONMENT)
 
 
 def template(job: dict[str, Any], role: str) -> dict[str, Any]:
@@ -148,7 +147,7 @@ def test_manifest_stays_as_it_was_submitted() -> None:
 
 def test_a_job_without_a_manifest_of_the_kind_is_refused_in_one_sentence() -> None:
     with pytest.raises(ActionRefused, match="job plain: has no manifest of a MPIJob"):
-        MPIJobV2().created(JobSpec(job_id="plain"), SITE, {})
+        MPIJobV2().new_object(JobSpec(job_id="plain"), SITE, {})
 
 
 # ---- MPIJob v1

@@ -6,8 +6,7 @@ import pytest
 
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.failures import exhausted, lost
-from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
-from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.resources.objects import (
     ContainerState,
@@ -16,12 +15,12 @@ from voda.cluster.kubernetes.resources.objects import (
     JobObject,
     JobObjectSpec,
     JobStatus,
-    Metadata,
+    KubeRunPolicy,
+    ObjectMeta,
     Pod,
     PodCondition,
     PodStatus,
     ReplicaStatus,
-    RunPolicy,
     Terminated,
 )
 from voda.events.types import JobCompleted, JobFailed
@@ -38,7 +37,7 @@ def a_job(condition: JobCondition | None = None, *, done: bool = True, **failed:
         completion_time=_DONE if done and condition else None,
         replica_statuses={role: ReplicaStatus(failed=count) for role, count in failed.items()},
     )
-    return JobObject(metadata=Metadata(name="digits", namespace="default"), status=status)
+    return JobObject(metadata=ObjectMeta(name="digits", namespace="default"), status=status)
 
 
 def a_failure(reason: str = "", message: str = "") -> JobCondition:
@@ -49,7 +48,7 @@ def a_pod(name: str, *, code: int = 0, reason: str = "", phase: str = "Failed", 
     ended = ContainerState(terminated=Terminated(exit_code=code, **terminated)) if code else ContainerState()
     is_launcher = "launcher" in name
     return Pod(
-        metadata=Metadata(name=name, namespace="default", labels=_LAUNCHER if is_launcher else {}),
+        metadata=ObjectMeta(name=name, namespace="default", labels=_LAUNCHER if is_launcher else {}),
         status=PodStatus(phase=phase, reason=reason, container_statuses=(ContainerStatus(name="c", state=ended),)),
     )
 
@@ -127,7 +126,7 @@ def test_killed_for_memory_is_named() -> None:
     ended = Terminated(exit_code=137, reason="OOMKilled")
     status = ContainerStatus(name="c", restart_count=1, last_state=ContainerState(terminated=ended))
     pod = Pod(
-        metadata=Metadata(name="digits-launcher-a", labels=_LAUNCHER),
+        metadata=ObjectMeta(name="digits-launcher-a", labels=_LAUNCHER),
         status=PodStatus(phase="Running", container_statuses=(status,)),
     )
     assert "exit code 137 (OOMKilled)" in reason_of(V2, a_job(a_failure("MPIJobFailed")), pod)
@@ -214,12 +213,12 @@ def test_pod_that_its_node_lost_is_told_from_one_that_failed(pod: Pod, expected:
 
 def test_pod_that_was_disrupted_is_lost_whatever_its_exit_code() -> None:
     disrupted = PodCondition(type="DisruptionTarget", status="True", reason="DeletionByTaintManager")
-    pod = Pod(metadata=Metadata(name="w"), status=PodStatus(phase="Failed", conditions=(disrupted,)))
+    pod = Pod(metadata=ObjectMeta(name="w"), status=PodStatus(phase="Failed", conditions=(disrupted,)))
     assert lost(pod) == "DeletionByTaintManager"
 
 
 def limited(limit: int | None) -> JobObject:
-    return JobObject(metadata=Metadata(name="x"), spec=JobObjectSpec(run_policy=RunPolicy(backoff_limit=limit)))
+    return JobObject(metadata=ObjectMeta(name="x"), spec=JobObjectSpec(run_policy=KubeRunPolicy(backoff_limit=limit)))
 
 
 @pytest.mark.parametrize(("limit", "failures"), [(None, 6), (0, 0), (3, 3)])

@@ -1,19 +1,20 @@
 """Halting, resuming and resizing: what each kind's operator understands, and what not to ask of it at once."""
 
+from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.kinds.mpijob_v1 import MPIJobV1
-from voda.cluster.kubernetes.kinds.mpijob_v2 import MPIJobV2
+from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.pod_names import index
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.resources.objects import (
-    ElasticPolicy,
     JobObject,
     JobObjectSpec,
-    Metadata,
+    KubeElasticPolicy,
+    ObjectMeta,
     Pod,
     ReplicaSpec,
 )
@@ -21,49 +22,53 @@ from voda.domain.job import JobSpec
 
 ALL: tuple[JobKind, ...] = (MPIJobV1(), MPIJobV2(), PyTorchJobV1())
 SPEC = JobSpec(job_id="digits", name="digits", min_replicas=1, max_replicas=4)
-_META = Metadata(name="digits", namespace="default")
+_META = ObjectMeta(name="digits", namespace="default")
 
 
 def mpi(workers: int | None = 2) -> JobObject:
     roles = {"Launcher": ReplicaSpec(replicas=1), "Worker": ReplicaSpec(replicas=workers)}
-    return JobObject(metadata=_META, spec=JobObjectSpec(mpi_replica_specs=roles))
+    return JobObject(metadata=_META, spec=_spec({"mpiReplicaSpecs": roles}))
 
 
 def torch(masters: int = 0, workers: int | None = 2, elastic: tuple[int | None, int | None] | None = None) -> JobObject:
     roles = {"Master": ReplicaSpec(replicas=masters)} if masters else {}
     if workers != 0:
         roles["Worker"] = ReplicaSpec(replicas=workers)
-    policy = ElasticPolicy(min_replicas=elastic[0], max_replicas=elastic[1]) if elastic else None
-    return JobObject(metadata=_META, spec=JobObjectSpec(pytorch_replica_specs=roles, elastic_policy=policy))
+    policy = KubeElasticPolicy(min_replicas=elastic[0], max_replicas=elastic[1]) if elastic else None
+    return JobObject(metadata=_META, spec=_spec({"pytorchReplicaSpecs": roles, "elasticPolicy": policy}))
+
+
+def _spec(fields: Mapping[str, Any]) -> JobObjectSpec:
+    return msgspec.convert(fields, JobObjectSpec)
 
 
 def a_pod(name: str, **metadata: Any) -> Pod:
-    return Pod(metadata=Metadata(name=name, namespace="default", **metadata))
+    return Pod(metadata=ObjectMeta(name=name, namespace="default", **metadata))
 
 
 @pytest.mark.parametrize("kind", ALL)
 def test_halt_leaves_the_size_as_it_is(kind: JobKind) -> None:
-    patch = kind.halted()
+    patch = kind.suspend_patch()
     assert (patch.subresource, patch.body) == ("", {"spec": {"runPolicy": {"suspend": True}}})
 
 
 @pytest.mark.parametrize("kind", [MPIJobV1(), MPIJobV2()])
 def test_mpi_job_is_resized_and_resumed_by_its_spec(kind: JobKind) -> None:
     workers = {"mpiReplicaSpecs": {"Worker": {"replicas": 3}}}
-    assert kind.resized(mpi(), 3).body == {"spec": workers}
-    assert kind.resumed(mpi(), SPEC, 3).body == {"spec": {"runPolicy": {"suspend": False}, **workers}}
+    assert kind.resize_patch(mpi(), 3).body == {"spec": workers}
+    assert kind.resume_patch(mpi(), SPEC, 3).body == {"spec": {"runPolicy": {"suspend": False}, **workers}}
     assert kind.can_resize(mpi(), 64)
 
 
 def test_torch_job_is_resized_by_its_scale_with_the_master_counted() -> None:
-    patch = PyTorchJobV1().resized(torch(), 3)
+    patch = PyTorchJobV1().resize_patch(torch(), 3)
     assert (patch.subresource, patch.body) == ("scale", {"spec": {"replicas": 3}})
-    assert PyTorchJobV1().resized(torch(masters=1), 3).body == {"spec": {"replicas": 2}}
-    assert PyTorchJobV1().resized(torch(masters=1), 1).body == {"spec": {"replicas": 0}}
+    assert PyTorchJobV1().resize_patch(torch(masters=1), 3).body == {"spec": {"replicas": 2}}
+    assert PyTorchJobV1().resize_patch(torch(masters=1), 1).body == {"spec": {"replicas": 0}}
 
 
 def test_torch_job_is_resumed_with_size_and_bounds_in_one_patch() -> None:
-    body = PyTorchJobV1().resumed(torch(masters=1, elastic=(2, 3)), SPEC, 4).body
+    body = PyTorchJobV1().resume_patch(torch(masters=1, elastic=(2, 3)), SPEC, 4).body
     assert body == {
         "spec": {
             "runPolicy": {"suspend": False},
@@ -75,13 +80,13 @@ def test_torch_job_is_resumed_with_size_and_bounds_in_one_patch() -> None:
 
 def test_torch_job_of_a_master_alone_is_resumed_without_a_size() -> None:
     rigid = JobSpec(job_id="digits")
-    assert PyTorchJobV1().resumed(torch(masters=1, workers=0), rigid, 1).body == {
+    assert PyTorchJobV1().resume_patch(torch(masters=1, workers=0), rigid, 1).body == {
         "spec": {"runPolicy": {"suspend": False}}
     }
 
 
 def test_torch_job_that_became_elastic_gets_its_policy_at_the_next_start() -> None:
-    body = PyTorchJobV1().resumed(torch(), SPEC, 2).body
+    body = PyTorchJobV1().resume_patch(torch(), SPEC, 2).body
     assert body["spec"]["elasticPolicy"] == {
         "minReplicas": 1,
         "maxReplicas": 4,

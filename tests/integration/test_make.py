@@ -1,0 +1,43 @@
+"""What `make test` and `make check` run: every test, and none twice."""
+
+import shlex
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+WAIT_S = 60
+
+
+def runs_of_pytest(target: str) -> Sequence[Sequence[str]]:
+    """Return the arguments of each pytest that a target of the Makefile runs."""
+    shown = subprocess.run(
+        ["make", "--dry-run", "--no-print-directory", target],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=True,
+    )
+    words = [shlex.split(line) for line in shown.stdout.splitlines() if " -m pytest" in line]
+    return [line[line.index("pytest") + 1 :] for line in words]
+
+
+def test_make_test_and_make_check_run_every_test_and_none_twice() -> None:
+    (quick,), (slow, kubernetes) = runs_of_pytest("test"), runs_of_pytest("check")
+    # The same folders, and of their tests those that have a marker and those that have not.
+    assert [*slow[:-1], f"not {slow[-1]}"] == quick
+    assert slow[-2:] == ["-m", "slow"]
+    # The folders that both leave out are all that the third runs, without a choice.
+    assert {f"--ignore={folder}" for folder in kubernetes} == {word for word in slow if word.startswith("--ignore")}
+    assert all((ROOT / folder).is_dir() for folder in kubernetes)
+    # Beside those they only say how many processes share the work.
+    rest = [word for word in slow[:-2] if not word.startswith("--ignore")]
+    assert rest[::2] == ["-n", "--dist"]
+    assert len(rest) == 4
+
+
+def test_ci_run_runs_make_test_and_make_check() -> None:
+    lines = (ROOT / ".ci" / "run").read_text().splitlines()
+    steps = [line.partition(" step ")[2] for line in lines if " step make " in line]
+    assert steps == ["make setup", "make lint", "make type", "make test", "make check"]

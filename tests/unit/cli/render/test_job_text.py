@@ -1,0 +1,46 @@
+"""Claims about what is said of one job."""
+
+from datetime import timedelta
+
+from tests.wire import NOW, a_wire_job, ago
+from voda.cli.render.job_text import forecast, ordinal, state, summary, waited_s
+from voda.domain.job import Phase
+
+
+def test_forecast_of_a_waiting_job_tells_its_place_its_start_and_its_end() -> None:
+    job = a_wire_job(position=2, starts_at=NOW + timedelta(minutes=3), finishes_at=NOW + timedelta(hours=1))
+    assert forecast(job, NOW) == (
+        "waits: 2nd in the queue; expected to start in 3m (14:08) and to finish in 1h (15:05),"
+        " if no more jobs are submitted"
+    )
+
+
+def test_forecast_when_none_was_made_says_so() -> None:
+    assert forecast(a_wire_job(on=("n1",)), NOW) == "no forecast yet"
+    assert forecast(a_wire_job(phase=Phase.COMPLETED, finished_at=ago(1)), NOW) == ""
+
+
+def test_state_tells_more_than_the_phase() -> None:
+    assert state(a_wire_job(is_preempted=True)) == "Preempted"
+    assert state(a_wire_job(on=("n1",), is_canceling=True)) == "Canceling"
+    assert state(a_wire_job(phase=Phase.CANCELED, is_canceling=True, finished_at=NOW)) == "Canceled"
+
+
+def test_waiting_time_goes_on_while_there_are_no_workers() -> None:
+    assert waited_s(a_wire_job(waiting_s=5.0, counted_at=ago(60)), NOW) == 65.0
+    assert waited_s(a_wire_job(on=("n1",), waiting_s=5.0, counted_at=ago(60)), NOW) == 5.0
+
+
+def test_summary_is_one_line_with_what_a_follower_wants() -> None:
+    job = a_wire_job(on=("n1", "n1"), epochs=20, epochs_done=3, metrics={"accuracy": 0.93})
+    assert summary(job, NOW) == "digits: Running, replicas 2/1/4, epochs 3/20 15%, accuracy 0.93"
+    ended = a_wire_job(
+        phase=Phase.FAILED, finished_at=ago(1), running_s=60.0, waiting_s=60.0, reason="exit code 1", is_preempted=False
+    )
+    assert summary(ended, NOW) == "digits: Failed after 2m, exit code 1"
+
+
+def test_ordinals() -> None:
+    assert [ordinal(number) for number in (1, 2, 3, 4, 11, 12, 13, 21, 102, 111)] == [
+        "1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th",
+    ]  # fmt: skip

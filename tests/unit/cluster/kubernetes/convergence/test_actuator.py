@@ -1,0 +1,342 @@
+"""How single jobs are made what is wanted of them, on a cluster in memory and on virtual time."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.kube.acting import MPIJOBS_V1, Stage
+from tests.kube.memory_api import Wire
+from tests.virtual_time import now_s, virtually
+from voda.cluster.kubernetes.convergence.steps import DesiredHalt, DesiredRun, DesiredStop
+from voda.domain.errors import ClusterUnavailable
+from voda.events.types import ActionFailed, JobRegistered
+
+OBJECT = "/apis/kubeflow.org/v2beta1/namespaces/ns/mpijobs/a"
+WORKER = "/api/v1/namespaces/ns/pods/a-worker-0"
+
+
+def in_no_time(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Run a test on virtual time."""
+
+    @wraps(test)
+    def run() -> None:
+        virtually(test())
+
+    return run
+
+
+def is_suspended(stage: Stage, job_id: str = "a") -> bool:
+    found = stage.job(job_id)
+    assert found is not None
+    return bool(found["spec"]["runPolicy"]["suspend"])
+
+
+def replicas(stage: Stage) -> int:
+    found = stage.job("a")
+    assert found is not None
+    return int(found["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"])
+
+
+def with_a_failed_worker(wire: Wire | None = None) -> Stage:
+    stage = Stage(wire)
+    stage.add_job("a")
+    stage.add_node("n1")
+    stage.add_worker("a", 0, node="n1", phase="Failed")
+    return stage
+
+
+def attempts(stage: Stage) -> list[int]:
+    return [fact.attempt for fact in stage.told if isinstance(fact, ActionFailed)]
+
+
+@in_no_time
+async def test_job_when_wanted_by_several_at_once_is_converged_by_one_of_them() -> None:
+    stage = Stage(Wire(longest_s=1.0))
+    stage.add_job("a", suspend=True)
+    stage.add_node("n1")
+    async with asyncio.TaskGroup() as group:
+        for size in (1, 2, 3):
+            group.create_task(stage.actuator.set_desired("a", DesiredRun(("n1",) * size)))
+            group.create_task(stage.actuator.converge(["a"]))
+    assert stage.wire.most_at_once == 1
+    assert replicas(stage) == 3
+
+
+@in_no_time
+async def test_wish_when_another_is_being_fulfilled_is_fulfilled_next() -> None:
+    stage = Stage(Wire(longest_s=1.0))
+    stage.add_job("a", suspend=True)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(stage.actuator.set_desired("a", DesiredRun(("n1",))))
+        await asyncio.sleep(0.01)
+        await stage.actuator.set_desired("a", DesiredHalt())
+    assert is_suspended(stage)
+    assert [method for method, path in stage.wire.asked if path == OBJECT] == ["PATCH", "PATCH"]
+
+
+@in_no_time
+async def test_failure_when_it_repeats_is_told_once_per_attempt_after_growing_pauses() -> None:
+    stage = Stage()
+    stage.add_job("a")
+    stage.actuator.desired["a"] = DesiredHalt()
+    stage.wire.is_down = True
+    times: list[float] = []
+    while len(times) < 10:
+        before = len(attempts(stage))
+        await stage.actuator.converge(["a"])
+        times += [now_s()] * (len(attempts(stage)) - before)
+        await asyncio.sleep(0.1)
+    assert attempts(stage) == list(range(1, 11))
+    pauses = [later - sooner for sooner, later in pairwise(times)]
+    # Each is tried a moment after it is due, and for that long at most.
+    assert pauses == pytest.approx([0.5, 1, 2, 4, 8, 16, 32, 60, 60], abs=0.61)
+
+
+@in_no_time
+async def test_failure_when_it_is_over_is_forgotten() -> None:
+    stage = Stage()
+    stage.add_job("a")
+    stage.actuator.desired["a"] = DesiredHalt()
+    stage.wire.is_down = True
+    await stage.actuator.converge(["a"])
+    stage.wire.is_down = False
+    await asyncio.sleep(0.6)
+    await stage.actuator.converge(stage.actuator.due())
+    assert is_suspended(stage)
+    assert not stage.actuator.due()
+    assert attempts(stage) == [1]
+
+
+@in_no_time
+async def test_job_when_another_fails_does_not_wait_for_it() -> None:
+    stage = Stage()
+    stage.add_job("a")
+    stage.add_job("b")
+    stage.actuator.desired = {"a": DesiredHalt(), "b": DesiredHalt()}
+    stage.remove_job("a")
+    stage.wire.is_down = True
+    await stage.actuator.converge(["a"])
+    stage.wire.is_down = False
+    await stage.actuator.converge(["a", "b"])
+    assert is_suspended(stage, "b")
+
+
+@in_no_time
+async def test_server_when_it_asks_for_patience_is_left_alone_for_as_long() -> None:
+    stage = Stage(Wire(throttles=1.0, asks_for_s=20))
+    stage.add_job("a")
+    stage.actuator.desired["a"] = DesiredHalt()
+    await stage.actuator.converge(["a"])
+    stage.wire.throttles = 0.0
+    await asyncio.sleep(19.5)
+    await stage.actuator.converge(["a"])
+    assert not stage.wire.asked
+    await asyncio.sleep(1.0)
+    await stage.actuator.converge(["a"])
+    assert is_suspended(stage)
+
+
+@in_no_time
+async def test_wish_when_the_server_is_away_is_an_error_and_is_kept() -> None:
+    stage = Stage()
+    stage.add_job("a")
+    stage.wire.is_down = True
+    with pytest.raises(ClusterUnavailable, match="nobody answers"):
+        await stage.actuator.set_desired("a", DesiredHalt())
+    stage.wire.is_down = False
+    await stage.actuator.converge(["a"])
+    assert is_suspended(stage)
+
+
+@in_no_time
+async def test_wishes_when_leadership_ends_are_forgotten() -> None:
+    stage = Stage()
+    stage.add_job("a")
+    stage.actuator.desired["a"] = DesiredHalt()
+    stage.wire.is_down = True
+    await stage.actuator.converge(["a"])
+    stage.actuator.stand_down()
+    stage.wire.is_down = False
+    await asyncio.sleep(100)
+    await stage.actuator.converge(["a", *stage.actuator.due(), *stage.actuator.unsettled()])
+    assert not is_suspended(stage)
+
+
+@in_no_time
+async def test_failed_worker_when_deleted_is_counted_on_its_object_before() -> None:
+    stage = with_a_failed_worker()
+    await stage.actuator.set_desired("a", DesiredRun(("n1",)))
+    assert stage.wire.asked == [("PATCH", OBJECT), ("DELETE", WORKER)]
+    assert _noted(stage) == "1"
+    assert stage.pods() == {}
+
+
+@in_no_time
+async def test_failed_worker_when_its_pod_is_still_known_after_its_deletion_is_counted_once() -> None:
+    stage = with_a_failed_worker()
+    await stage.actuator.set_desired("a", DesiredRun(("n1",)))
+    # The object's watch may be faster than that of the pods.
+    await stage.actuator.converge(["a"])
+    assert stage.pods() == {}
+    assert _noted(stage) == "1"
+
+
+@in_no_time
+async def test_failed_worker_when_counted_by_a_leader_that_died_before_its_deletion_is_counted_once() -> None:
+    stage = with_a_failed_worker()
+    stage.wire.is_down_for = "DELETE"
+    stage.actuator.desired["a"] = DesiredRun(("n1",))
+    await stage.actuator.converge(["a"])
+    assert (_noted(stage), stage.pods()) == ("1", {"a-worker-0": "n1"})
+    stage.actuator.stand_down()
+    stage.wire.is_down_for = ""
+    stage.watch()
+    await stage.actuator.set_desired("a", DesiredRun(("n1",)))
+    assert (_noted(stage), stage.pods()) == ("1", {})
+
+
+@in_no_time
+async def test_failed_worker_when_its_successor_fails_too_is_counted_twice() -> None:
+    stage = Stage()
+    stage.add_job("a")
+    stage.add_node("n1")
+    for times in (1, 2):
+        stage.add_worker("a", 0, node="n1", phase="Failed")
+        await stage.actuator.set_desired("a", DesiredRun(("n1",)))
+        stage.watch()
+        assert _noted(stage) == str(times)
+
+
+@in_no_time
+async def test_worker_when_drained_is_deleted_and_not_counted() -> None:
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    await _is_deleted_and_not_counted(conditions=[condition])
+
+
+@in_no_time
+async def test_failed_worker_when_its_object_changed_meanwhile_is_counted_once_nevertheless() -> None:
+    stage = with_a_failed_worker()
+    stage.change_job("a", {"metadata": {"labels": {"team": "vision"}}})
+    await stage.actuator.set_desired("a", DesiredRun(("n1",)))
+    assert stage.pods() == {"a-worker-0": "n1"}
+    stage.watch()
+    await stage.actuator.converge(["a"])
+    assert _noted(stage) == "1"
+    assert stage.pods() == {}
+    assert attempts(stage) == []
+
+
+@in_no_time
+async def test_job_when_it_changed_during_a_step_that_met_a_conflict_is_looked_at_again() -> None:
+    stage = with_a_failed_worker(Wire(longest_s=1.0))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(stage.actuator.set_desired("a", DesiredRun(("n1",))))
+        await asyncio.sleep(0)
+        # The server takes this before the step that is on its way, and the watch is faster than that one's answer.
+        stage.change_job("a", {"metadata": {"labels": {"team": "vision"}}})
+        stage.watch()
+        await stage.actuator.converge(["a"])
+    assert stage.pods() == {}
+    assert _noted(stage) == "1"
+
+
+@in_no_time
+async def test_worker_when_evicted_is_deleted_and_not_counted() -> None:
+    await _is_deleted_and_not_counted(reason="Evicted")
+
+
+async def _is_deleted_and_not_counted(**status: object) -> None:
+    stage = Stage()
+    stage.add_job("a")
+    stage.add_node("n1")
+    stage.add_worker("a", 0, node="n1")
+    stage.set_status("a-worker-0", phase="Failed", **status)
+    stage.watch()
+    await stage.actuator.set_desired("a", DesiredRun(("n1",)))
+    assert stage.wire.asked == [("DELETE", WORKER)]
+    assert _noted(stage) is None
+
+
+@in_no_time
+async def test_worker_when_a_successor_has_its_name_already_is_not_taken_for_it() -> None:
+    stage = Stage()
+    stage.add_job("a")
+    stage.add_node("n1")
+    stage.add_node("n2")
+    stage.add_worker("a", 0, node="n1", phase="Running")
+    stage.remove_pod("a-worker-0")
+    news = stage._news
+    stage._news = []
+    stage.add_worker("a", 0)
+    stage._news = [*news, *stage._news]
+    # voda knows the former one only, which is on the wrong node.
+    before = stage.pods()
+    await stage.actuator.set_desired("a", DesiredRun(("n2",)))
+    assert stage.pods().keys() == before.keys()
+
+
+@in_no_time
+async def test_object_when_it_is_to_be_made_anew_is_deleted_once_the_log_knows() -> None:
+    stage = Stage(resource=MPIJOBS_V1)
+    stage.add_job("a")
+    failed = {"type": "Failed", "status": "True", "reason": "MPIJobEvicted"}
+    stage.change_job("a", {"status": {"conditions": [failed]}}, "status")
+    stage.watch()
+    await stage.actuator.set_desired("a", DesiredRun(("n1",)))
+    await stage.actuator.converge(["a"])
+    assert stage.told == [JobRegistered(job_id="a", uid="")]
+    assert stage.job("a") is not None
+    stage.jobs["a"] = replace(stage.jobs["a"], uid="")
+    await stage.actuator.converge(["a"])
+    assert stage.job("a") is None
+
+
+@in_no_time
+async def test_object_when_the_job_was_canceled_is_deleted_but_none_that_took_its_name() -> None:
+    stage = Stage()
+    stage.add_job("a")
+    stage.remove_job("a")
+    stage._news.clear()
+    spec: dict[str, Any] = {"runPolicy": {}, "mpiReplicaSpecs": {}}
+    stage.server.answer(
+        "POST", "/apis/kubeflow.org/v2beta1/namespaces/ns/mpijobs", {}, {"metadata": {"name": "a"}, "spec": spec}
+    )
+    await stage.actuator.set_desired("a", DesiredStop(is_unwanted=True))
+    assert stage.job("a") is not None
+    stage.add_job("b")
+    await stage.actuator.set_desired("b", DesiredStop(is_unwanted=True))
+    assert stage.job("b") is None
+
+
+@in_no_time
+async def test_worker_when_its_node_is_gone_is_deleted_without_grace() -> None:
+    stage = Stage()
+    stage.add_job("a", suspend=False)
+    stage.add_node("n1")
+    stage.add_worker("a", 0, node="n1", phase="Running")
+    stage.server.answer("DELETE", "/api/v1/nodes/n1", {}, {})
+    stage.watch()
+    await stage.actuator.set_desired("a", DesiredRun(("n2",)))
+    assert stage.pods() == {}
+
+
+@in_no_time
+async def test_wish_for_the_end_of_a_job_when_nothing_of_it_is_left_is_dropped() -> None:
+    stage = Stage()
+    stage.add_job("a", suspend=True)
+    await stage.actuator.set_desired("a", DesiredStop(is_unwanted=True))
+    stage.watch()
+    await stage.actuator.converge(["a"])
+    assert stage.actuator.desired == {}
+
+
+def _noted(stage: Stage) -> str | None:
+    found = stage.job("a")
+    assert found is not None
+    notes: dict[str, str] = found["metadata"].get("annotations", {})
+    return notes.get("voda.dev/worker-failures")

@@ -1,0 +1,315 @@
+"""What is to be done next about a job, by what is wanted of it and what there is."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import a_spec
+from voda.cluster.kubernetes.convergence.steps import (
+    FORCE_AFTER_S,
+    BindPods,
+    DeleteObject,
+    DeletePods,
+    Desired,
+    DesiredHalt,
+    DesiredRun,
+    DesiredStop,
+    PatchObject,
+    Situation,
+    Step,
+    Unregister,
+    steps,
+)
+from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
+from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
+from voda.cluster.kubernetes.resources.objects import JobObject, Pod
+from voda.cluster.kubernetes.state.job_objects import KubeJob
+
+NOW = 1_000_000.0
+"""1970-01-12T13:46:40Z."""
+TOLD_TO_GO = "1970-01-12T13:46:30Z"
+V2, V1, TORCH = MPIJobV2(), MPIJobV1(), PyTorchJobV1()
+
+
+def an_object(*, replicas: int = 2, suspend: bool = False, **fields: Any) -> JobObject:
+    spec = {"runPolicy": {"suspend": suspend}, "mpiReplicaSpecs": {"Launcher": {}, "Worker": {"replicas": replicas}}}
+    given = fields.pop("metadata", {})
+    annotations = {"voda.dev/job-id": "a", **given.pop("annotations", {})}
+    metadata = {"name": "a", "namespace": "ns", "uid": "u1", "annotations": annotations, **given}
+    return msgspec.convert({"metadata": metadata, "spec": spec, **fields}, JobObject)
+
+
+def a_worker(index: int, node: str = "", phase: str = "Running", **fields: Any) -> Pod:
+    metadata = {"name": f"a-worker-{index}", "namespace": "ns", "uid": f"p{index}", **fields.pop("metadata", {})}
+    labels = {"training.kubeflow.org/job-name": "a", "training.kubeflow.org/job-role": "worker"}
+    raw = {
+        "metadata": {**metadata, "labels": labels},
+        "spec": {"nodeName": node, "schedulerName": "voda"},
+        "status": {"phase": phase if node else "Pending", **fields},
+    }
+    return msgspec.convert(raw, Pod)
+
+
+def going(index: int, node: str) -> Pod:
+    return a_worker(index, node, metadata={"deletionTimestamp": TOLD_TO_GO})
+
+
+def todo(
+    desired: Desired,
+    job: JobObject | None = None,
+    workers: Sequence[Pod] = (),
+    *,
+    kind: Any = V2,
+    dead: Mapping[str, bool] | None = None,
+    **fields: Any,
+) -> list[Step]:
+    pods = {pod.metadata.key: pod for pod in workers}
+    at = Situation(
+        job_id="a",
+        uid=fields.get("uid", "u1"),
+        spec=a_spec("a", max_replicas=8),
+        kube_job=KubeJob(kind, job) if job is not None else None,
+        workers=pods,
+        indices={key: int(key.rpartition("-")[2]) for key in pods},
+        logged_workers=fields.get("logged_workers", {}),
+        pods={**pods, **{pod.metadata.key: pod for pod in fields.get("others", ())}},
+        dead_nodes=dead or {},
+        now=fields.get("now", NOW),
+    )
+    return list(steps(desired, at))
+
+
+def body(step: Step) -> Any:
+    assert isinstance(step, PatchObject)
+    return step.patch.body
+
+
+def test_run_when_suspended_without_pods_resumes_with_the_size_in_one_patch() -> None:
+    [step] = todo(DesiredRun(("n1", "n2", "n3")), an_object(suspend=True))
+    assert body(step)["spec"]["runPolicy"]["suspend"] is False
+    assert body(step)["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] == 3
+
+
+def test_run_when_pods_of_before_still_leave_waits_for_them() -> None:
+    assert todo(DesiredRun(("n1",)), an_object(suspend=True), [going(0, "n9")]) == []
+
+
+def test_run_when_pods_were_made_before_the_object_was_taken_in_halts_it_until_they_are_gone() -> None:
+    owner = [{"uid": "u1", "kind": "MPIJob", "name": "a", "controller": True}]
+    before = msgspec.structs.replace(
+        (made := a_worker(0, "n1", metadata={"ownerReferences": owner})),
+        spec=msgspec.structs.replace(made.spec, scheduler_name="default-scheduler"),
+    )
+    [step] = todo(DesiredRun(("n1",)), an_object(replicas=1), others=[before])
+    assert body(step) == {"spec": {"runPolicy": {"suspend": True}}}
+    assert todo(DesiredRun(("n1",)), an_object(replicas=1, suspend=True), others=[before]) == []
+
+
+def test_run_when_not_made_ready_yet_waits() -> None:
+    assert todo(DesiredRun(("n1",)), an_object(suspend=True, metadata={"annotations": {"voda.dev/job-id": ""}})) == []
+
+
+def test_run_when_suspended_clears_what_the_operator_left_of_before() -> None:
+    done = an_object(suspend=True, status={"conditions": [{"type": "Suspended", "status": "True"}]})
+    over = a_worker(0, "n1", "Failed")
+    assert todo(DesiredRun(("n1",)), done, [over]) == [DeletePods(("ns/a-worker-0",), "left over")]
+
+
+def test_run_when_some_worker_has_no_pod_yet_binds_none() -> None:
+    assert todo(DesiredRun(("n1", "n2")), an_object(), [a_worker(0)]) == []
+
+
+def test_run_when_all_workers_have_pods_binds_them_together() -> None:
+    assert todo(DesiredRun(("n1", "n2")), an_object(), [a_worker(0), a_worker(1)]) == [
+        BindPods({"ns/a-worker-0": "n1", "ns/a-worker-1": "n2"})
+    ]
+
+
+def test_run_when_a_crash_came_between_two_bindings_binds_the_rest() -> None:
+    assert todo(DesiredRun(("n1", "n2")), an_object(), [a_worker(0, "n1"), a_worker(1)]) == [
+        BindPods({"ns/a-worker-1": "n2"})
+    ]
+
+
+def test_run_when_the_size_differs_resizes_and_asks_nothing_of_pods_beyond() -> None:
+    [step] = todo(DesiredRun(("n1",)), an_object(replicas=2), [a_worker(0, "n1"), a_worker(1, "n2")])
+    assert body(step)["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] == 1
+
+
+def test_run_when_a_worker_is_elsewhere_deletes_that_pod_alone() -> None:
+    assert todo(DesiredRun(("n1", "n2")), an_object(), [a_worker(0, "n1"), a_worker(1, "n9")]) == [
+        DeletePods(("ns/a-worker-1",), "misplaced")
+    ]
+
+
+def test_run_when_a_moved_worker_still_leaves_waits_for_its_name() -> None:
+    assert todo(DesiredRun(("n1", "n2")), an_object(), [a_worker(0, "n1"), going(1, "n9")]) == []
+
+
+def test_run_when_a_worker_failed_clears_it_away_so_that_its_successor_can_come() -> None:
+    failed = a_worker(1, "n2", "Failed")
+    assert todo(DesiredRun(("n1", "n2")), an_object(), [a_worker(0, "n1"), failed]) == [
+        DeletePods(("ns/a-worker-1",), "ended")
+    ]
+
+
+def test_run_when_a_worker_failed_keeps_its_pod_until_the_log_knows_why() -> None:
+    here = [a_worker(0, "n1"), a_worker(1, "n2", "Failed")]
+    assert todo(DesiredRun(("n1", "n2")), an_object(), here, logged_workers={0: "n1", 1: "n2"}) == []
+    assert todo(DesiredRun(("n1", "n2")), an_object(), here, logged_workers={0: "n1"}) != []
+    # Another one of before: of this one it was never said that it came.
+    assert todo(DesiredRun(("n1", "n2")), an_object(), here, logged_workers={0: "n1", 1: "n3"}) != []
+
+
+def test_run_when_settled_does_nothing() -> None:
+    assert todo(DesiredRun(("n1", "n2")), an_object(), [a_worker(0, "n1"), a_worker(1, "n2")]) == []
+
+
+def test_run_when_the_object_has_ended_or_is_gone_does_nothing() -> None:
+    done = an_object(suspend=True, status={"conditions": [{"type": "Succeeded", "status": "True"}]})
+    assert todo(DesiredRun(("n1",)), done) == []
+    assert todo(DesiredRun(("n1",)), None) == []
+    assert todo(DesiredRun(("n1",)), an_object(suspend=True, metadata={"deletionTimestamp": TOLD_TO_GO})) == []
+
+
+def test_run_when_workers_failed_more_often_than_allowed_does_nothing() -> None:
+    tired = an_object(metadata={"annotations": {"voda.dev/worker-failures": "7"}})
+    assert todo(DesiredRun(("n1",)), tired, [a_worker(0, "n1", "Failed")]) == []
+
+
+def test_run_when_the_operator_gave_up_for_a_lost_worker_makes_the_object_anew() -> None:
+    gave_up = an_object(
+        status={"conditions": [{"type": "Failed", "status": "True", "reason": "MPIJobEvicted"}], "completionTime": "x"}
+    )
+    lost = a_worker(1, "n2", "Failed", reason="Evicted")
+    assert todo(DesiredRun(("n1", "n2")), gave_up, [a_worker(0, "n1"), lost], kind=V1) == [Unregister()]
+    assert todo(DesiredRun(("n1", "n2")), gave_up, [a_worker(0, "n1"), lost], kind=V1, uid="") == [DeleteObject()]
+
+
+def test_halt_when_running_suspends_and_leaves_the_size_alone() -> None:
+    [step] = todo(DesiredHalt(), an_object(), [a_worker(0, "n1")])
+    assert body(step) == {"spec": {"runPolicy": {"suspend": True}}}
+
+
+def test_halt_when_suspended_waits_for_the_operator_then_clears_what_it_left() -> None:
+    asked = an_object(suspend=True)
+    done = an_object(suspend=True, status={"conditions": [{"type": "Suspended", "status": "True"}]})
+    assert todo(DesiredHalt(), asked, [a_worker(2, "n1")]) == []
+    assert todo(DesiredHalt(), done, [a_worker(2, "n1")]) == [DeletePods(("ns/a-worker-2",), "left over")]
+    assert todo(DesiredHalt(), done, [going(2, "n1")]) == []
+
+
+def test_launcher_on_a_node_that_is_gone_is_given_up_unless_it_has_ended() -> None:
+    def given_up(**fields: Any) -> list[Step]:
+        metadata = {"name": "a-launcher", "namespace": "ns", "uid": "l", **fields}
+        raw = {"metadata": metadata, "spec": {"nodeName": "gone"}, "status": {"phase": fields["phase"]}}
+        at = Situation(
+            job_id="a",
+            uid="u1",
+            spec=a_spec("a", max_replicas=8),
+            kube_job=KubeJob(V2, an_object(suspend=True)),
+            workers={},
+            indices={},
+            logged_workers={},
+            pods={"ns/a-launcher": msgspec.convert(raw, Pod)},
+            dead_nodes={"gone": True},
+            now=NOW,
+        )
+        return [step for step in steps(DesiredRun(("n1",)), at) if isinstance(step, DeletePods)]
+
+    assert given_up(phase="Running") == [DeletePods(("ns/a-launcher",), "lost", is_forced=True)]
+    assert given_up(phase="Failed", deletionTimestamp=TOLD_TO_GO)
+    assert given_up(phase="Succeeded") == []
+
+
+def test_stop_when_canceled_deletes_the_object() -> None:
+    assert todo(DesiredStop(is_unwanted=True), an_object(), [a_worker(0, "n1")]) == [DeleteObject()]
+
+
+def test_stop_when_finished_leaves_the_pods_that_have_ended_to_their_operator() -> None:
+    done = an_object(status={"conditions": [{"type": "Succeeded", "status": "True"}]})
+    pods = [a_worker(0, "n1", "Succeeded"), a_worker(1, "n1"), a_worker(2, "n1", "Failed")]
+    assert todo(DesiredStop(is_unwanted=False), done, pods) == [DeletePods(("ns/a-worker-1",), "left over")]
+
+
+def test_stop_when_workers_failed_too_often_suspends_or_the_operator_would_make_them_again() -> None:
+    failing = an_object(metadata={"annotations": {"voda.dev/worker-failures": "99"}})
+    [step] = todo(DesiredStop(is_unwanted=False), failing, [a_worker(0, "n1")])
+    assert body(step) == {"spec": {"runPolicy": {"suspend": True}}}
+
+
+def test_stop_when_finished_keeps_the_object_and_frees_its_gpus() -> None:
+    done = an_object(status={"conditions": [{"type": "Succeeded", "status": "True"}]})
+    expected = [DeletePods(("ns/a-worker-0",), "left over")]
+    assert todo(DesiredStop(is_unwanted=False), done, [a_worker(0, "n1")]) == expected
+    assert todo(DesiredStop(is_unwanted=True), done, [a_worker(0, "n1")]) == expected
+
+
+def test_stop_when_the_log_calls_it_failed_suspends_what_still_runs() -> None:
+    [step] = todo(DesiredStop(is_unwanted=False), an_object(), [a_worker(0, "n1")])
+    assert body(step) == {"spec": {"runPolicy": {"suspend": True}}}
+
+
+def test_pod_when_its_node_is_gone_is_deleted_by_force_at_once() -> None:
+    pods = [a_worker(0, "n1"), a_worker(1, "gone")]
+    first = todo(DesiredRun(("n1", "n2")), an_object(), pods, dead={"gone": True})[0]
+    assert first == DeletePods(("ns/a-worker-1",), "lost", is_forced=True)
+
+
+def test_pod_when_its_node_is_silent_is_forced_only_after_its_grace() -> None:
+    pods = [going(0, "silent")]
+    wanted = DesiredRun(("n1",))
+    assert todo(wanted, an_object(replicas=1), pods, dead={"silent": False}) == []
+    late = todo(wanted, an_object(replicas=1), pods, dead={"silent": False}, now=NOW + FORCE_AFTER_S)
+    assert late == [DeletePods(("ns/a-worker-0",), "lost", is_forced=True)]
+
+
+def test_torch_job_when_its_bounds_were_fixed_at_the_start_is_halted_to_pass_them() -> None:
+    raw = {
+        "metadata": {"name": "a", "namespace": "ns", "uid": "u1", "annotations": {"voda.dev/job-id": "a"}},
+        "spec": {
+            "elasticPolicy": {"minReplicas": 1, "maxReplicas": 2},
+            "pytorchReplicaSpecs": {"Worker": {"replicas": 2}},
+        },
+    }
+    job = msgspec.convert(raw, JobObject)
+    [step] = todo(DesiredRun(("n1",) * 4), job, [a_worker(0, "n1")], kind=TORCH)
+    assert body(step) == {"spec": {"runPolicy": {"suspend": True}}}
+
+
+PHASES = st.sampled_from(["Pending", "Running", "Failed", "Succeeded"])
+
+
+@given(
+    sizes=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    pods=st.dictionaries(st.integers(0, 5), st.tuples(st.sampled_from(["", "n0", "n1", "n2"]), PHASES, st.booleans())),
+    suspend=st.booleans(),
+)
+def test_steps_whatever_there_is_bind_only_whole_jobs_to_their_planned_nodes(
+    sizes: tuple[int, int], pods: dict[int, tuple[str, str, bool]], suspend: bool
+) -> None:
+    planned = tuple(f"n{index}" for index in range(sizes[0]))
+    workers = [
+        a_worker(index, node, phase, metadata={"deletionTimestamp": TOLD_TO_GO} if leaves else {})
+        for index, (node, phase, leaves) in pods.items()
+    ]
+    found = todo(DesiredRun(planned), an_object(replicas=sizes[1], suspend=suspend), workers)
+    bound = {key: node for step in found if isinstance(step, BindPods) for key, node in step.nodes.items()}
+    assert all(planned[int(key.rpartition("-")[2])] == node for key, node in bound.items())
+    if bound:
+        there = {
+            int(pod.metadata.name.rpartition("-")[2]) for pod in workers if not pod.is_leaving or pod.spec.node_name
+        }
+        assert set(range(sizes[0])) <= there
+
+
+def test_running_job_when_some_nodes_are_not_said_yet_moves_what_is_misplaced_and_binds_none() -> None:
+    workers = [a_worker(0), a_worker(1, "n1"), a_worker(2, "n3", "Failed")]
+    assert todo(DesiredRun(("", "n2", "")), an_object(replicas=3), workers) == [
+        DeletePods(("ns/a-worker-1",), "misplaced")
+    ]
+    workers = [a_worker(0), a_worker(1), a_worker(2, "n3")]
+    assert todo(DesiredRun(("", "n2", "n3")), an_object(replicas=3), workers) == []

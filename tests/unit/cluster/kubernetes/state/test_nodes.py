@@ -1,0 +1,115 @@
+"""Nodes become pools by one rule, and change only by what matters to a plan."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.kube.trimmed import a_node_object
+from voda.cluster.kubernetes.state.nodes import MOST_GPUS, PoolRule, as_node, pool_name, pool_of, why_closed
+from voda.domain.node import Node
+from voda.manifests import names
+
+RULE = PoolRule()
+CPUS = PoolRule(resource="cpu", default_pool="cpus")
+
+
+def seen(rule: PoolRule = RULE, *, foreign_milli: int = 0, **fields: Any) -> Node:
+    node = as_node(a_node_object(**fields), rule, foreign_milli=foreign_milli)
+    assert node is not None
+    return node
+
+
+def test_node_with_the_label_is_of_its_pool_with_its_allocatable_gpus() -> None:
+    expected = {"kubernetes.io/hostname": "gpu-1", "vodascheduler/accelerator": "a100"}
+    labels = expected | {"beta.kubernetes.io/os": "linux", "feature.node.kubernetes.io/cpu-hardware": "x" * 63}
+    assert seen(labels=labels) == Node(name="gpu-1", pool="a100", gpus=8, labels=expected)
+
+
+def test_node_without_gpus_is_of_the_pool_its_label_names() -> None:
+    assert seen(allocatable={"cpu": "4"}).gpus == 0
+
+
+@pytest.mark.parametrize(("default_pool", "pool"), [("", None), ("any", "any")])
+def test_node_without_the_label_is_of_the_default_pool(default_pool: str, pool: str | None) -> None:
+    assert pool_of(a_node_object(labels={}), PoolRule(default_pool=default_pool)) == pool
+
+
+def test_node_without_label_and_gpus_is_none_of_ours() -> None:
+    plain = a_node_object(labels={}, allocatable={"cpu": "4", "nvidia.com/gpu": "0"})
+    assert as_node(plain, PoolRule(default_pool="any")) is None
+
+
+def test_node_with_another_label_and_resource_is_found_by_a_rule_of_them() -> None:
+    rule = PoolRule(label="amd.com/gpu.product", resource="amd.com/gpu")
+    node = seen(rule, labels={"amd.com/gpu.product": "AMD_Instinct_MI300X"}, allocatable={"amd.com/gpu": "8"})
+    assert (node.pool, node.gpus) == ("AMD_Instinct_MI300X", 8)
+
+
+@pytest.mark.parametrize(
+    ("value", "pool"),
+    [("NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-SXM4-80GB"), ("1.5", "1-5"), ("Tesla_V100", "Tesla_V100"), ("", None)],
+)
+def test_pool_name_of_a_label_keeps_all_but_dots(value: str, pool: str | None) -> None:
+    assert pool_name(value) == pool
+
+
+@given(st.from_regex(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", fullmatch=True))
+def test_pool_name_of_any_legal_label_is_one_that_manifests_may_name(value: str) -> None:
+    pool = pool_name(value)
+    assert pool is not None
+    assert names.pool(pool, "pool") == pool
+
+
+@pytest.mark.parametrize("value", ["..", "a b", "x" * 64, "a\n", "../../etc", "é"])
+def test_pool_name_of_what_is_no_label_is_none(value: str) -> None:
+    assert pool_name(value) is None
+
+
+@pytest.mark.parametrize("ready", ["False", "Unknown"])
+def test_node_that_is_not_ready_has_nothing_to_hand_out(ready: str) -> None:
+    node = seen(ready=ready)
+    assert (node.is_ready, node.gpus, node.usable_gpus) == (False, 8, 0)
+
+
+def test_node_that_never_reported_is_not_ready() -> None:
+    bare = msgspec.structs.replace(a_node_object(), status=type(a_node_object().status)())
+    node = as_node(bare, RULE)
+    assert node is not None
+    assert not node.is_ready
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"is_cordoned": True}, "cordoned"),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, "being deleted"),
+        ({"taints": [{"key": "spot", "effect": "NoExecute"}]}, "tainted spot:NoExecute"),
+        ({"taints": [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}]}, "tainted dedicated:NoSchedule"),
+        ({"taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]}, ""),
+        ({"taints": [{"key": "slow", "effect": "PreferNoSchedule"}]}, ""),
+    ],
+)
+def test_node_that_is_closed_leaves_the_usable_gpus_and_says_why(fields: dict[str, Any], why: str) -> None:
+    assert why_closed(a_node_object(**fields), RULE) == why
+    assert seen(**fields).is_schedulable == (not why)
+
+
+@pytest.mark.parametrize(
+    ("foreign_milli", "foreign", "usable"), [(0, 0, 7), (910, 0, 7), (911, 1, 6), (7910, 7, 0), (20_000, 7, 0)]
+)
+def test_cpus_of_a_node_are_the_whole_ones_left_beside_others(foreign_milli: int, foreign: int, usable: int) -> None:
+    node = seen(CPUS, allocatable={"cpu": "7910m"}, labels={}, foreign_milli=foreign_milli)
+    assert (node.pool, node.gpus, node.foreign_gpus, node.usable_gpus) == ("cpus", 7, foreign, usable)
+
+
+@pytest.mark.parametrize(("offered", "gpus"), [("1e30", MOST_GPUS), ("-5", 0), ("many", 0)])
+def test_gpus_of_a_broken_kubelet_stay_within_reason(offered: str, gpus: int) -> None:
+    assert seen(allocatable={"nvidia.com/gpu": offered}).gpus == gpus
+
+
+def test_node_after_a_heartbeat_is_the_same() -> None:
+    heartbeat = a_node_object(annotations={"beat": "2"}, resourceVersion="9", generation=4)
+    assert as_node(heartbeat, RULE) == as_node(a_node_object(), RULE)

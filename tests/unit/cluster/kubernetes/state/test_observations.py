@@ -1,0 +1,141 @@
+"""What is told of a job's object that goes, a wish to cancel or its end; and of workers that outlive their job."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from tests.builders import a_job
+from tests.kube.trimmed import a_node_object
+from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
+from voda.cluster.kubernetes.resources.objects import JobObject, Pod
+from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.state.job_objects import KubeJob
+from voda.cluster.kubernetes.state.nodes import PoolRule
+from voda.cluster.kubernetes.state.observations import Observations
+from voda.cluster.port import Notice
+from voda.domain.job import Job, Phase
+from voda.events.types import ExitCause, JobCancelRequested, JobCompleted, WorkerExited
+
+TORCH = PyTorchJobV1()
+SUCCEEDED: dict[str, Any] = {
+    "conditions": [{"type": "Succeeded", "status": "True"}],
+    "completionTime": "2026-01-01T00:00:00Z",
+}
+
+
+class Told:
+    """Notices of a cluster with one live job, `a`, whose object has the uid u1."""
+
+    def __init__(self, job: Job | None = None) -> None:
+        live = job or a_job("a", name="a", namespace="ns", uid="u1")
+        self.live, self.past = {"a": live}, dict[str, Job]()
+        self.inventory = Inventory(PoolRule(), self.live.get, self.past.get)
+        self.inventory.put_node("n1", a_node_object("n1"))
+        self.observations = Observations(self.inventory)
+
+    def see(self, job: JobObject) -> None:
+        self.inventory.put_object(job.metadata.uid, TORCH, job)
+
+    def lose(self, job: JobObject) -> None:
+        self.observations.object_gone(KubeJob(TORCH, job))
+        self.inventory.put_object(job.metadata.uid, TORCH, None)
+
+    def end(self, phase: Phase, workers: Mapping[int, str]) -> None:
+        """Have the log know the end of the job, and workers that outlive it."""
+        self.past["a"] = replace(self.live.pop("a"), phase=phase, workers=workers)
+
+    def run(self, *indices: int, phase: str = "Running") -> None:
+        for index in indices:
+            pod = a_worker(index, phase)
+            self.inventory.put_pod(pod.metadata.key, pod)
+
+    def look(self) -> Sequence[Notice]:
+        return tuple(fact for _, fact in self.observations.job_facts("a", {}))
+
+
+def an_object(uid: str = "u1", **status: Any) -> JobObject:
+    metadata = {"name": "a", "namespace": "ns", "uid": uid, "annotations": {"voda.dev/job-id": "a"}}
+    return msgspec.convert({"metadata": metadata, "status": status}, JobObject)
+
+
+def a_worker(index: int, phase: str) -> Pod:
+    metadata = {
+        "name": f"a-worker-{index}",
+        "namespace": "ns",
+        "uid": f"pod-{index}",
+        "labels": {"training.kubeflow.org/job-name": "a"},
+        "annotations": {"voda.dev/job-id": "a"},
+    }
+    spec = {"nodeName": "n1", "schedulerName": "voda", "containers": [{"name": "pytorch"}]}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"phase": phase}}, Pod)
+
+
+def test_object_that_is_deleted_while_its_job_goes_on_cancels_it() -> None:
+    told = Told()
+    told.see(an_object())
+    told.look()
+    told.lose(an_object())
+    assert told.look() == (JobCancelRequested(job_id="a", reason="its MPIJob was deleted"),)
+
+
+def test_object_that_is_deleted_before_anybody_looked_at_its_end_tells_the_end() -> None:
+    told = Told()
+    told.see(an_object())
+    told.look()
+    told.see(an_object(**SUCCEEDED))
+    told.lose(an_object(**SUCCEEDED))
+    assert told.look() == (JobCompleted(job_id="a"),)
+    assert told.look() == ()
+
+
+def test_object_that_is_deleted_after_its_end_was_told_tells_nothing_more() -> None:
+    told = Told()
+    told.see(an_object(**SUCCEEDED))
+    assert told.look() == (JobCompleted(job_id="a"),)
+    told.lose(an_object(**SUCCEEDED))
+    assert told.look() == ()
+
+
+def test_end_that_an_object_told_before_this_replica_leads_is_known_when_it_begins() -> None:
+    told = Told()
+    told.see(an_object(**SUCCEEDED))
+    told.lose(an_object(**SUCCEEDED))
+    told.observations.begin([a_job("a", name="a", namespace="ns", uid="u1")])
+    assert told.observations.ends == {"a": JobCompleted(job_id="a")}
+
+
+def test_end_of_another_object_that_says_it_is_the_jobs_is_not_the_jobs() -> None:
+    told = Told()
+    told.see(an_object())
+    told.look()
+    told.lose(an_object("u2", **SUCCEEDED))
+    assert told.look() == ()
+
+
+@pytest.mark.parametrize(
+    ("phase", "cause"), [(Phase.COMPLETED, "finished"), (Phase.FAILED, "failed"), (Phase.CANCELED, "stopped")]
+)
+def test_workers_that_outlive_their_job_are_told_when_they_go(phase: Phase, cause: ExitCause) -> None:
+    told = Told()
+    told.see(an_object())
+    told.run(0, 1)
+    told.look()
+    told.end(phase, {0: "n1", 1: "n1"})
+    assert told.look() == ()
+    told.inventory.put_pod("ns/a-worker-1", None)
+    assert told.look() == (WorkerExited(job_id="a", workers=(1,), cause=cause),)
+    told.inventory.put_pod("ns/a-worker-0", None)
+    assert told.look() == (WorkerExited(job_id="a", workers=(0,), cause=cause),)
+    assert told.look() == ()
+
+
+def test_workers_that_went_after_their_jobs_end_while_nobody_led_are_left_to_the_relist() -> None:
+    told = Told()
+    told.run(1)
+    told.end(Phase.COMPLETED, {0: "n1", 1: "n1"})
+    told.observations.begin([])
+    told.inventory.put_pod("ns/a-worker-1", None)
+    assert told.look() == (WorkerExited(job_id="a", workers=(1,), cause="finished"),)

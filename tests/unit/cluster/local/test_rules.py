@@ -1,0 +1,258 @@
+"""The pure rules of the local cluster: devices, host lists, torch's variables, and what an end means."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from tests.local_jobs import a_torch_job, an_mpi_job
+from voda.cluster.local import mpi, torch
+from voda.cluster.local.devices import Device, Slots, cpu_slots
+from voda.cluster.local.exit_policy import ExitDecision, decide_exit, pause_s, put_off_restart
+from voda.cluster.local.processes.folder import JobFolder
+from voda.cluster.local.processes.record import Exit, LocalJobRecord
+from voda.cluster.local.run_spec import RunSpec, run_spec_of
+from voda.domain.errors import ActionRefused
+from voda.domain.job import JobSpec
+from voda.kinds.pytorchjob import RdzvConf, TorchElasticPolicy
+from voda.manifests.programs import Program
+
+GPUS = tuple(Device(name=str(index)) for index in range(8))
+_FAILED = Exit(run=1, code=3)
+_DONE = Exit(run=1)
+
+
+def test_devices_when_several_are_needed_per_worker_are_neighbours() -> None:
+    slots = Slots(GPUS)
+    taken = slots.take("a", [0, 1], 2, barred=["1"], node="n1")
+    assert taken == {0: ("0", "2"), 1: ("3", "4")}
+    assert slots.held() == {"0", "2", "3", "4"}
+
+
+def test_devices_when_too_few_are_free_are_all_left() -> None:
+    slots = Slots(GPUS)
+    slots.take("a", range(3), 2, barred=(), node="n1")
+    with pytest.raises(ActionRefused, match="job b: needs 4 more GPUs on node n1, 2 free"):
+        slots.take("b", [0, 1], 2, barred=(), node="n1")
+    assert len(slots.held()) == 6
+
+
+def test_devices_when_released_are_taken_again() -> None:
+    slots = Slots(cpu_slots(2))
+    taken = slots.take("a", [0, 1], 1, barred=(), node="n1")
+    slots.release("a", 0, taken[0])
+    assert slots.take("b", [0], 1, barred=(), node="n1") == {0: taken[0]}
+    assert slots.visible(taken[0]) == ()
+
+
+def test_hosts_when_v2beta1_are_full_names_sorted_as_the_operator_sorts_pods() -> None:
+    job = an_mpi_job("digits", "", processes=2, max_replicas=16)
+    hostfile, discovery = mpi.hosts(job, range(11), "remote")
+    assert hostfile.splitlines()[1] == "digits-worker-1.digits.default.svc slots=2"
+    shown = discovery.splitlines()
+    assert shown[0] == "#!/bin/sh"
+    assert shown[2:4] == [f"echo digits-worker-{index}.digits.default.svc" for index in (1, 10)]
+
+
+def test_hosts_when_v1_are_pods_with_slots() -> None:
+    job = an_mpi_job("digits", "", is_mpi_v2=False, processes=2)
+    assert mpi.hosts(job, [0], "remote") == ("digits-worker-0 slots=2\n", "#!/bin/sh\necho digits-worker-0:2\n")
+
+
+def test_hosts_when_there_are_no_hostnames_are_one_line_of_this_machine() -> None:
+    job = an_mpi_job("digits", "", processes=2)
+    assert mpi.hosts(job, [0, 2], "rank") == ("localhost slots=4\n", "#!/bin/sh\necho localhost:4\n")
+    assert mpi.hosts(job, [], "rank") == ("", "#!/bin/sh\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/etc/mpi/discover_hosts.sh", "/j/mpi/discover_hosts.sh"),
+        ("--hostfile=/etc/mpi/hostfile", "--hostfile=/j/mpi/hostfile"),
+        ("ls /etc/mpi; ls /etc/mpi", "ls /j/mpi; ls /j/mpi"),
+        ("/etc/mpirun.conf", "/etc/mpirun.conf"),
+    ],
+)
+def test_mount_path_when_in_a_word_leads_to_the_jobs_folder(text: str, expected: str) -> None:
+    assert mpi.mounted(text, Path("/j/mpi")) == expected
+
+
+def test_hostname_when_the_name_is_long_stays_within_the_kernels_limit() -> None:
+    assert mpi.hostname("a" * 128, 12).endswith("a-worker-12")
+    assert len(mpi.hostname("a" * 128, 12)) == 63
+
+
+def test_torch_when_elastic_meets_at_the_first_agent_with_restarts_to_spare() -> None:
+    job = a_torch_job("t", "", elastic=TorchElasticPolicy(min_replicas=1, max_replicas=4, max_restarts=3))
+    first, second = (torch.environment(job, index, size=2, port=4711) for index in (0, 1))
+    assert first["PET_RDZV_ENDPOINT"] == second["PET_RDZV_ENDPOINT"] == "127.0.0.1:4711"
+    assert first["PET_NNODES"] == "1:4"
+    assert int(first["PET_MAX_RESTARTS"]) == 3 + torch.SPARE_RESTARTS
+    assert "is_host=1" in first["PET_RDZV_CONF"].split(",")
+    assert "is_host=0" in second["PET_RDZV_CONF"].split(",")
+
+
+def test_torch_when_the_job_is_narrower_than_its_policy_may_grow_within_the_policy() -> None:
+    policy = TorchElasticPolicy(min_replicas=1, max_replicas=4)
+    job = a_torch_job("t", "", elastic=policy, min_replicas=2, max_replicas=2)
+    assert torch.environment(job, 0, size=2, port=4711)["PET_NNODES"] == "1:4"
+
+
+def test_torch_when_the_manifest_says_how_long_to_wait_is_obeyed() -> None:
+    elastic = TorchElasticPolicy(min_replicas=1, max_replicas=4, rdzv_conf=(RdzvConf("last_call_timeout", "60"),))
+    env = torch.environment(a_torch_job("t", "", elastic=elastic), 0, size=2, port=4711)
+    assert "last_call_timeout=60" in env["PET_RDZV_CONF"].split(",")
+
+
+def test_torch_when_there_is_a_master_tells_ranks() -> None:
+    job = _with_master()
+    env = torch.environment(job, 1, size=3, port=4711)
+    assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("127.0.0.1", "4711")
+    assert (env["WORLD_SIZE"], env["RANK"]) == ("3", "1")
+    assert [job.replica_of(index) for index in range(3)] == ["master-0", "worker-0", "worker-1"]
+
+
+@pytest.mark.parametrize(("processes", "expected"), [(None, "2"), (4, "4")])
+def test_torch_when_asked_for_auto_starts_one_process_per_gpu_of_the_replica(
+    processes: int | None, expected: str
+) -> None:
+    job = a_torch_job("t", "", processes=processes, gpus_per_replica=2)
+    assert torch.environment(job, 0, size=1, port=1)["PET_NPROC_PER_NODE"] == expected
+
+
+def test_end_when_the_launcher_succeeds_completes_the_job() -> None:
+    assert _decided(an_mpi_job("a", ""), "launcher", _DONE).outcome == "completed"
+
+
+def test_end_when_one_of_several_agents_succeeds_completes_only_an_elastic_job() -> None:
+    elastic = a_torch_job("a", "", elastic=TorchElasticPolicy(min_replicas=1, max_replicas=4))
+    rigid = a_torch_job("a", "", min_replicas=4)
+    assert _decided(elastic, "worker-1", _DONE).outcome == "completed"
+    assert _decided(rigid, "worker-1", _DONE) == ExitDecision(outcome="done", worker=1)
+    assert _decided(rigid, "worker-1", _DONE, done={0}).outcome == "completed"
+
+
+def test_end_when_a_worker_is_still_to_come_waits_for_it() -> None:
+    assert _decided(a_torch_job("a", ""), "worker-1", _DONE, done={0}, size=3).outcome == "done"
+
+
+def test_end_when_a_master_is_there_is_decided_by_it() -> None:
+    assert _decided(_with_master(), "worker-0", _DONE) == ExitDecision(outcome="done", worker=1)
+    assert _decided(_with_master(), "worker-0", _DONE, done={0}).outcome == "done"
+    assert _decided(_with_master(), "master-0", _DONE).outcome == "completed"
+
+
+def test_end_when_the_job_or_the_worker_ends_anyway_is_ignored() -> None:
+    job = a_torch_job("a", "")
+    for fields in ({"ended": "completed"}, {"state": "halting"}, {"leaving": {1}}, {"devices": {0: ("0",)}}):
+        assert _decided(job, "worker-1", _FAILED, **fields).outcome == "ignored"
+
+
+def test_end_when_others_told_the_program_is_an_eviction_even_if_it_ended_well() -> None:
+    told = Exit(run=1, was_told=True)
+    assert _decided(a_torch_job("a", ""), "worker-1", told) == ExitDecision(outcome="evicted", worker=1)
+    assert _decided(an_mpi_job("a", ""), "launcher", told) == ExitDecision(outcome="evicted")
+
+
+@pytest.mark.parametrize(("until", "outcome"), [(99.0, "failed"), (105.0, "ignored"), (111.0, "failed")])
+def test_end_when_a_worker_was_killed_under_the_launcher_is_ignored_for_ten_seconds(until: float, outcome: str) -> None:
+    job = an_mpi_job("a", "", policy={"backoff_limit": 0})
+    assert _decided(job, "launcher", _FAILED, forgiven_until=until).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("policy", "ended", "failures", "outcome"),
+    [
+        ("OnFailure", _FAILED, 0, "restart"),
+        ("OnFailure", _FAILED, 6, "failed"),
+        ("Never", _FAILED, 0, "failed"),
+        ("ExitCode", _FAILED, 0, "failed"),
+        ("ExitCode", Exit(run=1, code=-1, signal=9), 0, "restart"),
+        ("OnFailure", Exit(run=1, code=127, problem="command x: not found"), 0, "failed"),
+        ("OnFailure", Exit(run=1, code=127), 0, "restart"),
+    ],
+)
+def test_end_when_a_replica_fails_is_judged_by_its_restart_policy(
+    policy: str, ended: Exit, failures: int, outcome: str
+) -> None:
+    job = a_torch_job("a", "", policy={"restart_policy": {"worker": policy}})
+    assert _decided(job, "worker-0", ended, failures=failures).outcome == outcome
+
+
+def test_end_when_the_launcher_of_a_v2_job_must_never_restart_is_tried_again_like_a_kubernetes_job() -> None:
+    policy = {"restart_policy": {"launcher": "Never"}}
+    newer, older = an_mpi_job("a", "", policy=policy), an_mpi_job("a", "", policy=policy, is_mpi_v2=False)
+    assert _decided(newer, "launcher", _FAILED).outcome == "restart"
+    assert _decided(older, "launcher", _FAILED).outcome == "failed"
+
+
+def test_pause_when_failures_go_on_doubles_up_to_five_minutes() -> None:
+    assert [pause_s(failures) for failures in (1, 2, 3, 9, 10, 1000)] == [1, 2, 4, 256, 300, 300]
+
+
+def test_failures_when_replicas_fail_together_count_once() -> None:
+    record = LocalJobRecord(job_id="a", pool="default")
+    put_off_restart(record, 100.0, is_failure=True)
+    put_off_restart(record, 100.5, is_failure=True)
+    assert (record.failures, record.not_before) == (1, 101.0)
+    put_off_restart(record, 101.0, is_failure=True)
+    assert record.failures == 2
+
+
+def test_record_when_written_has_the_names_that_older_and_newer_vodas_read() -> None:
+    old = {
+        "job_id": "a", "pool": "default", "state": "running", "kind": "torch", "grace_s": 5.0, "gpus_per_replica": 2,
+        "size": 2, "devices": {"0": ["0", "1"]}, "leaving": [0], "runs": {"worker-0": 2}, "judged": {"worker-0": 1},
+        "done": [0], "port": 4711, "failures": 1, "cuts": 2, "not_before": 1.0, "forgiven_until": 2.0,
+        "resumed_at": 3.0, "ended": "failed", "reason": "r", "succeeded_at": 4.0, "boot_id": "b",
+    }  # fmt: skip
+    record = msgspec.json.decode(json.dumps(old), type=LocalJobRecord)
+    assert record.evictions == 2
+    assert json.loads(msgspec.json.encode(record)) == old
+
+
+@pytest.mark.parametrize("job_id", ["..", "a/b", "", "-a", "A", "a" * 129, "a\n"])
+def test_folder_when_the_id_is_no_name_is_refused(job_id: str) -> None:
+    with pytest.raises(ActionRefused, match="cannot be the name of a folder"):
+        JobFolder(Path("/jobs"), job_id)
+
+
+def test_run_spec_when_read_from_a_manifest_has_its_programs() -> None:
+    container = {"name": "l", "command": ["mpirun"], "args": ["-np", "$(NP)", "train"]}
+    template = {"spec": {"containers": [container], "terminationGracePeriodSeconds": 7}}
+    manifest = {
+        "apiVersion": "kubeflow.org/v2beta1",
+        "kind": "MPIJob",
+        "metadata": {"name": "a"},
+        "spec": {
+            "slotsPerWorker": 2,
+            "mpiReplicaSpecs": {
+                "Launcher": {"replicas": 1, "template": template},
+                "Worker": {"replicas": 2, "template": template},
+            },
+        },
+    }
+    job = run_spec_of(JobSpec(job_id="a", manifest=manifest))
+    assert (job.kind, job.is_mpi_v2, job.slots_per_worker, job.grace_s) == ("mpi", True, 2, 7.0)
+    assert job.programs["launcher"].argv == ("mpirun", "-np", "$(NP)", "train")
+    assert job.policy.backoff_limit == 6
+
+
+def test_run_spec_when_there_is_no_manifest_or_command_is_refused() -> None:
+    with pytest.raises(ActionRefused, match="without a manifest"):
+        run_spec_of(JobSpec(job_id="a"))
+
+
+def _with_master() -> RunSpec:
+    job = a_torch_job("t", "", min_replicas=3)
+    return replace(job, programs={**job.programs, "master": Program(role="master", argv=("true",))})
+
+
+def _decided(job: RunSpec, replica: str, end: Exit, **fields: Any) -> ExitDecision:
+    """Decide about an end at instant 100 in a running job of two workers, unless the record says otherwise."""
+    running = {"state": "running", "size": 2, "devices": {0: ("0",), 1: ("1",)}, **fields}
+    return decide_exit(job, LocalJobRecord(job_id="a", pool="default", **running), replica, end, now=100.0)

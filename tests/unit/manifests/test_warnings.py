@@ -1,0 +1,151 @@
+"""What is not honoured is named, and nothing else is."""
+
+from typing import Any
+
+import pytest
+
+from tests.manifests import a_torch_job, an_mpi_job
+from voda.domain.errors import InvalidField
+from voda.manifests.local_warnings import local_warnings, refuse_unrunnable
+from voda.manifests.parse import parse
+
+_LAUNCHER = "spec.mpiReplicaSpecs.Launcher.template.spec"
+_WORKER = "spec.mpiReplicaSpecs.Worker.template.spec"
+
+
+def unread(manifest: dict[str, Any]) -> list[str]:
+    return [warning.field for warning in parse(manifest).warnings]
+
+
+def unmet(manifest: dict[str, Any]) -> list[str]:
+    return [warning.field for warning in local_warnings(parse(manifest))]
+
+
+def without_images(manifest: dict[str, Any]) -> dict[str, Any]:
+    for specs in ("mpiReplicaSpecs", "pytorchReplicaSpecs"):
+        for role in manifest["spec"].get(specs, {}).values():
+            for container in role["template"]["spec"]["containers"]:
+                container.pop("image", None)
+    return manifest
+
+
+def test_images_when_named_are_told_for_each_role() -> None:
+    assert unmet(an_mpi_job()) == [f"{_LAUNCHER}.containers[0].image", f"{_WORKER}.containers[0].image"]
+    assert unmet(without_images(an_mpi_job())) == []
+
+
+@pytest.mark.parametrize(
+    ("pod", "field"),
+    [
+        ({"volumes": [{"name": "x", "emptyDir": {}}]}, "volumes"),
+        ({"initContainers": [{"name": "x"}]}, "initContainers"),
+        ({"affinity": {"nodeAffinity": {}}}, "affinity"),
+        ({"tolerations": [{"key": "x"}]}, "tolerations"),
+        ({"nodeSelector": {"disk": "ssd", "vodascheduler/accelerator": "v100"}}, "nodeSelector[disk]"),
+        ({"securityContext": {"runAsUser": 0}}, "securityContext"),
+        ({"imagePullSecrets": [{"name": "x"}]}, "imagePullSecrets"),
+        ({"serviceAccountName": "x"}, "serviceAccountName"),
+    ],
+)
+def test_pod_fields_when_a_machine_has_no_such_thing_are_told(pod: dict[str, Any], field: str) -> None:
+    manifest = without_images(an_mpi_job())
+    manifest["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"] |= pod
+    assert unmet(manifest) == [f"{_WORKER}.{field}"]
+
+
+@pytest.mark.parametrize(
+    ("container", "fields"),
+    [
+        ({"volumeMounts": [{"name": "x"}]}, ["volumeMounts"]),
+        ({"envFrom": [{"secretRef": {"name": "x"}}]}, ["envFrom"]),
+        ({"ports": [{"containerPort": 1}], "livenessProbe": {"exec": {}}}, ["ports", "livenessProbe"]),
+        ({"securityContext": {"privileged": True}}, ["securityContext"]),
+        ({"resources": {"limits": {"cpu": 2, "nvidia.com/gpu": 0}}}, ["resources.limits[cpu]"]),
+        ({"resources": {"requests": {"memory": "2Gi"}}}, ["resources.requests[memory]"]),
+        ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {}}}]}, ["env[0].valueFrom"]),
+        ({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]}, []),
+        ({"volumeMounts": [], "ports": None, "securityContext": {}}, []),
+    ],
+)
+def test_container_fields_when_a_process_has_no_such_thing_are_told(
+    container: dict[str, Any], fields: list[str]
+) -> None:
+    manifest = without_images(an_mpi_job(launcher=container))
+    assert unmet(manifest) == [f"{_LAUNCHER}.containers[0].{field}" for field in fields]
+
+
+def test_sidecars_when_there_are_some_are_told_as_wholes() -> None:
+    manifest = without_images(a_torch_job())
+    pod = manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    pod["containers"].insert(0, {"name": "logs", "image": "x"})
+    assert unmet(manifest) == ["spec.pytorchReplicaSpecs.Worker.template.spec.containers[0]"]
+
+
+@pytest.mark.parametrize(
+    ("command", "is_told"), [(["/usr/sbin/sshd", "-De"], False), (["sleep", "365d"], False), (["train"], True)]
+)
+def test_worker_command_when_it_only_waits_for_the_launcher_is_not_told(command: list[str], is_told: bool) -> None:
+    manifest = without_images(an_mpi_job(worker={"command": command}))
+    assert unmet(manifest) == ([f"{_WORKER}.containers[0].command"] if is_told else [])
+
+
+def test_spec_fields_when_a_machine_has_no_such_thing_are_told() -> None:
+    policy = {"suspend": True, "schedulingPolicy": {"queue": "x"}, "cleanPodPolicy": "All"}
+    manifest = without_images(an_mpi_job(spec={"runPolicy": policy, "runLauncherAsWorker": True}))
+    assert unmet(manifest) == ["spec.runLauncherAsWorker", "spec.runPolicy.suspend", "spec.runPolicy.schedulingPolicy"]
+
+
+def test_ways_to_meet_when_a_machine_has_its_own_are_told() -> None:
+    assert unmet(without_images(an_mpi_job(spec={"mpiImplementation": "OpenMPI"}))) == []
+    assert unmet(without_images(an_mpi_job(spec={"mpiImplementation": "Intel"}))) == ["spec.mpiImplementation"]
+    torch = a_torch_job(spec={"elasticPolicy": {"standalone": True, "rdzvBackend": "c10d"}})
+    assert unmet(without_images(torch)) == ["spec.elasticPolicy.standalone"]
+
+
+def test_priority_classes_when_named_are_told_on_any_cluster() -> None:
+    policy = {"schedulingPolicy": {"priorityClass": "high"}}
+    labels = {"kueue.x-k8s.io/priority-class": "high"}
+    manifest = an_mpi_job(spec={"runPolicy": policy}, metadata={"labels": labels})
+    manifest["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["priorityClassName"] = "high"
+    assert unread(manifest) == [
+        "metadata.labels[kueue.x-k8s.io/priority-class]",
+        "spec.runPolicy.schedulingPolicy.priorityClass",
+        f"{_LAUNCHER}.priorityClassName",
+    ]
+
+
+def test_annotation_when_mistyped_is_told_with_the_right_one() -> None:
+    (warning,) = parse(an_mpi_job(annotations={"voda.dev/min-replica": "1", "other/x": "y"})).warnings
+    assert warning.field == "metadata.annotations[voda.dev/min-replica]"
+    assert "did you mean voda.dev/min-replicas?" in warning.message
+
+
+def test_parts_of_gpus_and_a_launchers_gpus_when_limited_are_told() -> None:
+    worker = {"resources": {"limits": {"elasticgpu.io/gpu-core": 50}}}
+    launcher = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
+    assert unread(an_mpi_job(worker=worker, launcher=launcher)) == [
+        f"{_LAUNCHER}.containers[0].resources.limits[nvidia.com/gpu]",
+        f"{_WORKER}.containers[0].resources.limits[elasticgpu.io/gpu-core]",
+    ]
+
+
+def test_limits_when_they_lie_in_a_config_map_are_told() -> None:
+    env = [{"name": "MAX_NP", "valueFrom": {"configMapKeyRef": {"name": "x", "key": "y"}}}]
+    assert unread(an_mpi_job(launcher={"env": env})) == [f"{_LAUNCHER}.containers[0].env[0].valueFrom"]
+
+
+def test_torch_container_when_not_named_pytorch_is_told_and_the_first_is_taken() -> None:
+    manifest = a_torch_job(container={"name": "main"}, spec={"elasticPolicy": {"metrics": [{"type": "Resource"}]}})
+    assert unread(manifest) == [
+        "spec.pytorchReplicaSpecs.Worker.template.spec.containers",
+        "spec.elasticPolicy.metrics",
+    ]
+
+
+def test_command_when_left_to_the_image_cannot_run_here() -> None:
+    refuse_unrunnable(parse(an_mpi_job()))
+    with pytest.raises(InvalidField) as refusal:
+        refuse_unrunnable(parse(an_mpi_job(launcher={"command": None, "args": None})))
+    assert refusal.value.field == f"{_LAUNCHER}.containers[0].command"
+    with pytest.raises(InvalidField):
+        refuse_unrunnable(parse(a_torch_job(masters=1, container={"command": [], "args": []})))

@@ -1,0 +1,104 @@
+"""Prints the figures of the house: modules, lines, names that mean two things, crowded folders, the largest object.
+
+Reads the sources of voda/ as text and imports nothing, so that a broken module is counted all the same.
+"""
+
+import ast
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+MOST_MODULES = 15
+"""In one folder, `__init__` not counted."""
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The classes of the package, by module and name, and what each module imports."""
+
+    nodes: Mapping[tuple[str, str], ast.ClassDef]
+    imports: Mapping[str, Mapping[str, tuple[str, str]]]
+
+    def twice(self) -> dict[str, list[str]]:
+        """Return the modules of every class name that stands in more than one."""
+        modules = defaultdict(list)
+        for module, name in self.nodes:
+            modules[name].append(module)
+        return {name: sorted(places) for name, places in sorted(modules.items()) if len(places) > 1}
+
+    def methods(self, module: str, name: str) -> set[str]:
+        """Return the names of a class's methods, with those that it inherits from classes of the package."""
+        node = self.nodes.get((module, name))
+        if node is None:
+            return set()
+        own = {part.name for part in node.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)}
+        bases = (base.value if isinstance(base, ast.Subscript) else base for base in node.bases)
+        names = [base.id for base in bases if isinstance(base, ast.Name)]
+        places = (self.imports[module].get(base, (module, base)) for base in names)
+        return own.union(*(self.methods(*place) for place in places))
+
+    def largest(self) -> list[tuple[int, str]]:
+        """Return every class with its number of methods, largest first."""
+        counted = ((len(self.methods(module, name)), f"{module}.{name}") for module, name in self.nodes)
+        return sorted(counted, reverse=True)
+
+
+def sources() -> list[Path]:
+    """Return the modules of the package."""
+    return sorted((ROOT / "voda").rglob("*.py"))
+
+
+def lines() -> int:
+    """Return how many lines the package has."""
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in sources())
+
+
+def classes() -> Classes:
+    """Read all classes of the package."""
+    nodes, imports = {}, {}
+    for path in sources():
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        nodes.update({(module, node.name): node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)})
+        imports[module] = {name: place for node in ast.walk(tree) for name, place in _imported(node)}
+    return Classes(nodes, imports)
+
+
+def folders() -> dict[str, int]:
+    """Return how many modules every folder has."""
+    counts: dict[str, int] = defaultdict(int)
+    for path in sources():
+        counts[str(path.parent.relative_to(ROOT))] += path.name != "__init__.py"
+    return counts
+
+
+def _imported(node: ast.AST) -> Iterator[tuple[str, tuple[str, str]]]:
+    if isinstance(node, ast.ImportFrom) and node.module:
+        for alias in node.names:
+            yield alias.asname or alias.name, (node.module, alias.name)
+
+
+def main() -> None:
+    """Print one line per figure; with names, also what is behind it."""
+    found, detailed = classes(), "-v" in sys.argv[1:]
+    twice, crowded = found.twice(), {name: count for name, count in folders().items() if count > MOST_MODULES}
+    most, largest = found.largest()[0]
+    print(f"modules                        {len(sources())}")
+    print(f"lines                          {lines()}")
+    print(f"class names that occur twice   {len(twice)}")
+    print(f"folders of more than {MOST_MODULES} modules {len(crowded)}")
+    print(f"largest object, methods        {most} ({largest})")
+    if detailed:
+        for name, modules in twice.items():
+            print(f"  {name}: {', '.join(modules)}")
+        for name, count in sorted(crowded.items()):
+            print(f"  {name}: {count} modules")
+        for count, name in found.largest()[:15]:
+            print(f"  {name}: {count} methods")
+
+
+if __name__ == "__main__":
+    main()

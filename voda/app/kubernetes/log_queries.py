@@ -1,0 +1,87 @@
+"""What the cluster and the metrics ask of the log, answered from this replica's projections of it.
+
+Rule: each answer is computed when it is needed, in O(jobs or objects looked at).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from voda.application.read_model import ReadModel
+from voda.application.submit_job import adoption_id
+from voda.cluster.kubernetes.reporting.status_annotations import REFUSED
+from voda.cluster.kubernetes.resources import well_known
+from voda.cluster.kubernetes.resources.objects import JobObject
+from voda.cluster.kubernetes.state.job_annotations import foreign_manager, has_finished, is_managed
+from voda.cluster.kubernetes.state.job_objects import KubeJob
+from voda.domain.job import Job
+from voda.projections.job_registry import JobRegistry
+from voda.projections.live import Live
+
+
+class LoggedJobs:
+    """The jobs of the log (see JobLog).
+
+    Args:
+        view: of the log.
+        latest: given the view's state, returns that of the reader which is ahead.
+    """
+
+    def __init__(self, view: ReadModel, latest: Callable[[Live], Live]) -> None:
+        self._view = view
+        self._latest = latest
+
+    def live_job(self, job_id: str) -> Job | None:
+        """See JobLog."""
+        live = self._latest(self._view.live).cluster
+        pool = live.pool_of(job_id)
+        return live.jobs(pool).get(job_id) if pool is not None else None
+
+    def ended_job(self, job_id: str) -> Job | None:
+        """See JobLog."""
+        record = self._view.roster.job(job_id)
+        return record.job if record is not None and not record.is_live else None
+
+    def live_jobs(self) -> Iterable[Job]:
+        """See JobLog."""
+        return self.by_id().values()
+
+    def by_id(self) -> Mapping[str, Job]:
+        """Return the jobs that have not ended, by id."""
+        live = self._view.live.cluster
+        return {job_id: job for pool in live.pools() for job_id, job in live.jobs(pool).items()}
+
+    def job_pools(self) -> Iterable[str]:
+        """See JobLog."""
+        live = self._view.live.cluster
+        return [pool for pool in live.pools() if live.jobs(pool)]
+
+    def stall(self, job_id: str) -> str:
+        """See JobLog."""
+        record = self._view.roster.job(job_id)
+        return record.stall if record is not None else ""
+
+    def has_ended(self, job_id: str) -> bool:
+        """Say whether a job is live no more, or never was."""
+        return self.live_job(job_id) is None
+
+
+def unadopted(objects: Iterable[KubeJob], roster: JobRegistry) -> Mapping[str, int]:
+    """Return how many objects carry voda's label and are no jobs of its: waiting, or refused."""
+    counts = {"waiting": 0, "refused": 0}
+    for _, job in objects:
+        if _is_requested(job) and not _is_logged(job, roster):
+            is_refused = job.metadata.annotations.get(well_known.STATE) == REFUSED
+            counts["refused" if is_refused else "waiting"] += 1
+    return counts
+
+
+def _is_requested(job: JobObject) -> bool:
+    meta = job.metadata
+    return is_managed(meta) and meta.deletion_timestamp is None and not has_finished(job) and not foreign_manager(job)
+
+
+def _is_logged(job: JobObject, roster: JobRegistry) -> bool:
+    meta = job.metadata
+    if roster.submission(adoption_id(meta.uid)) is not None:
+        return True
+    record = roster.job(meta.annotations.get(well_known.JOB_ID, ""))
+    return record is not None and record.job.uid == meta.uid

@@ -1,0 +1,114 @@
+"""What is to be done about one job object, by what the log and the object show now.
+
+Adopt it, register it, make it ready, hold it back, restore its templates, or take over changed annotations.
+
+Rule: at most one duty of an object is returned at a time, the first that is not delayed: what fails again and again
+must not hide what comes after it.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from voda.application.backend import Backend
+from voda.application.registration.adoption import Adoption, is_at_rest
+from voda.application.registration.creation import Creation
+from voda.application.registration.spec_annotations import SpecAnnotations
+from voda.application.submit_job import adoption_id
+from voda.backoff import Backoff
+from voda.cluster.kubernetes.kinds.base import JobKind
+from voda.cluster.kubernetes.resources import well_known
+from voda.cluster.kubernetes.resources.objects import JobObject
+from voda.cluster.kubernetes.state.job_annotations import fingerprint, has_finished, is_managed, spec_text
+from voda.projections.records import JobRecord
+
+Work = Callable[[], Awaitable[object]]
+Duty = tuple[str, Work]
+"""The key under which failures delay it, and what to do."""
+_TOUCHED: Final = " touched"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectDuties:
+    """Finds duties, and remembers whose templates somebody else may have changed."""
+
+    backend: Backend
+    adoption: Adoption
+    creation: Creation
+    annotations: SpecAnnotations
+    backoff: Backoff
+    touched: dict[str, bool] = field(default_factory=dict)
+    """uid of an object whose spec somebody else may have changed -> whether the change was seen."""
+
+    def see_change(self, kind: JobKind, before: JobObject, now: JobObject) -> None:
+        """Note whether somebody else may have changed the spec of a job's object: what voda sets follows the plan."""
+        job_id = now.metadata.annotations.get(well_known.JOB_ID, "")
+        is_same = before.metadata.uid == now.metadata.uid and before.metadata.generation == now.metadata.generation
+        if is_same or not job_id or before.metadata.annotations.get(well_known.JOB_ID) != job_id:
+            return
+        record = self.backend.view.roster.job(job_id)
+        planned = len(record.planned) if record is not None else 0
+        if now.spec.run_policy.suspend:
+            is_touched = before.spec.run_policy.suspend or planned > 0
+        else:
+            size = kind.replicas(now)
+            is_unchanged = not before.spec.run_policy.suspend and kind.replicas(before) == size
+            is_touched = is_unchanged or size != planned
+        if is_touched:
+            self.touched[now.metadata.uid] = True
+
+    def duty(self, kind: JobKind, job: JobObject) -> Duty | None:
+        """Return what is to be done about an object; None: nothing."""
+        meta = job.metadata
+        if meta.deletion_timestamp is not None:
+            return None
+        carried, roster = meta.annotations.get(well_known.JOB_ID, ""), self.backend.view.roster
+        adopted = roster.submission(adoption_id(meta.uid))
+        record = roster.job(carried) if carried else None
+        if adopted is not None or (record is not None and record.job.uid == meta.uid):
+            own = roster.job(adopted or carried)
+            return self._of_own(kind, job, own) if own is not None else None
+        missing = self.creation.missing(carried) if record is not None else None
+        if missing is not None and self.creation.is_awaited(kind, job, missing):
+            return carried, partial(self.creation.register, missing.spec, meta.uid)
+        if not is_managed(meta) or has_finished(job):
+            return None
+        return fingerprint(job), partial(self.adoption.adopt, kind, job)
+
+    def is_about_touch(self, key: str) -> bool:
+        """Say whether a duty of that key checks templates."""
+        return key.endswith(_TOUCHED)
+
+    def _of_own(self, kind: JobKind, job: JobObject, record: JobRecord) -> Duty | None:
+        """Return what is to be done about the object of a job."""
+        meta, job_id = job.metadata, record.spec.job_id
+        if not record.is_live or record.is_canceling or record.job.uid != meta.uid:
+            return None
+        if meta.annotations.get(well_known.JOB_ID) != job_id:
+            return meta.uid, partial(self.adoption.prepare, kind, job, job_id)
+        return min(self._of_ready(kind, job, record), key=self._delay_of, default=None)
+
+    def _delay_of(self, duty: Duty) -> float:
+        due_at = self.backoff.due_at(duty[0])
+        return due_at if due_at > self.backend.clock.now() else 0.0
+
+    def _of_ready(self, kind: JobKind, job: JobObject, record: JobRecord) -> Iterator[Duty]:
+        """Yield all that is to be done about an object that was made ready."""
+        meta, job_id = job.metadata, record.spec.job_id
+        if meta.uid in self.touched:
+            yield f"{meta.uid}{_TOUCHED}", partial(self._refit, kind, job, job_id)
+        if is_at_rest(record) and not job.spec.run_policy.suspend and not has_finished(job):
+            yield f"{meta.uid} held", partial(self.adoption.hold, kind, job, job_id)
+        if self.annotations.differ(job, record):
+            yield f"{meta.uid} {spec_text(meta.annotations)}", partial(self.annotations.take, kind, job, record)
+
+    async def _refit(self, kind: JobKind, job: JobObject, job_id: str) -> None:
+        uid = job.metadata.uid
+        # Before the work: what changes during it is looked at again.
+        was_seen = self.touched.pop(uid, False)
+        try:
+            await self.adoption.refit(kind, job, job_id, was_seen=was_seen)
+        except BaseException:
+            self.touched[uid] = was_seen or self.touched.get(uid, False)
+            raise

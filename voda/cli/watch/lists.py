@@ -1,0 +1,236 @@
+"""The lists of jobs, nodes and pools: fetched page by page, and again whenever they change.
+
+Rules: a list of one page keeps the server's bytes, a longer one those of its items; a job that was listed and ended
+is listed once more as it ended.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+from msgspec import Raw, Struct
+from rich.text import Text
+
+from voda.api.schemas.jobs import JobView
+from voda.api.schemas.pools import NodeList, NodeView, PoolList, PoolView
+from voda.cli.http.client import Client, decode, resource_path
+from voda.cli.render.job_text import ENDED, has_ended
+from voda.cli.render.tables import jobs_table, nodes_table, pools_table
+from voda.cli.render.times import now
+from voda.domain.errors import InvalidInput
+
+_PAGE = 100
+JobFilters = Mapping[str, str | list[str]]
+
+
+class _RawPage(Struct):
+    """A page of jobs, not looked into."""
+
+    items: list[Raw]
+    total: int
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPage:
+    """JobPage that were asked for."""
+
+    items: Sequence[JobView]
+    raw: Sequence[bytes]
+    """Of each item."""
+    total: int
+    """That there are, on the server."""
+    body: bytes
+
+
+async def fetch_jobs(client: Client, filters: JobFilters, *, limit: int) -> JobPage:
+    """Return the jobs that match, at most `limit`; 0 = all."""
+    raw: list[bytes] = []
+    token: str | None = None
+    while True:
+        size = min(_PAGE, limit - len(raw)) if limit else _PAGE
+        query: dict[str, str | int | list[str]] = {**filters, "limit": size}
+        body = await client.get("/jobs", {**query, "continue": token} if token else query)
+        page = decode(body, _RawPage)
+        raw += [bytes(item) for item in page.items]
+        if not page.next or not page.items or len(raw) == limit:
+            is_whole = token is None
+            return _jobs(raw, page.total, body if is_whole else None)
+        token = page.next
+
+
+async def fetch_named_jobs(client: Client, names: Sequence[str]) -> JobPage:
+    """Return these jobs; an id, or a name for the latest job of that name."""
+    raw = [await client.get(resource_path("jobs", name)) for name in names]
+    return _jobs(raw, len(raw), raw[0] if len(raw) == 1 else None)
+
+
+async def fetch_nodes(client: Client, names: Sequence[str], pool: str = "") -> tuple[Sequence[NodeView], bytes]:
+    """Return all nodes, or these, and the server's bytes."""
+    if names:
+        body = await client.get(resource_path("nodes", _one(names, "node")))
+        return [decode(body, NodeView)], body
+    body = await client.get("/nodes", {"pool": pool} if pool else None)
+    return decode(body, NodeList).items, body
+
+
+async def fetch_pools(client: Client, names: Sequence[str]) -> tuple[Sequence[PoolView], bytes]:
+    """Return all pools, or this one, and the server's bytes."""
+    if names:
+        body = await client.get(resource_path("pools", _one(names, "pool")))
+        return [decode(body, PoolView)], body
+    body = await client.get("/pools")
+    return decode(body, PoolList).items, body
+
+
+def _one(names: Sequence[str], kind: str) -> str:
+    if len(names) > 1:
+        raise InvalidInput(f"one {kind} can be asked for at a time, or all of them; got {', '.join(names)}")
+    return names[0]
+
+
+def _jobs(raw: list[bytes], total: int, body: bytes | None) -> JobPage:
+    merged = b'{"items":[%s],"total":%d,"next":null}' % (b",".join(raw), total)
+    return JobPage(items=[decode(item, JobView) for item in raw], raw=raw, total=total, body=body or merged)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """One look at a list."""
+
+    names: Sequence[str]
+    raw: Sequence[bytes]
+    """JSON of each item."""
+    marks: Sequence[object]
+    """Of each item; it has changed where its mark has."""
+    body: bytes
+    lines: Callable[[bool, int | None], list[Text]]
+    """(wide, width) -> the table, heads first."""
+    note: str = ""
+    """What to tell beside the list."""
+    is_over: bool = False
+    """Whether nothing of it will change any more."""
+
+
+class ListSource(Protocol):
+    """A list."""
+
+    async def look(self, client: Client) -> Listing:
+        """Return what is there now."""
+        ...
+
+
+class JobSource:
+    """JobPage by name, or all that match.
+
+    Args:
+        names: ids or names; empty = all that match.
+        filters: of GET /jobs.
+        limit: most jobs; 0 = all.
+        live_first: list the live ones before those that ended.
+    """
+
+    def __init__(self, names: Sequence[str], filters: JobFilters, *, limit: int = 0, live_first: bool = False) -> None:
+        self._names = names
+        self._filters = filters
+        self._limit = limit
+        self._live_first = live_first
+        self._listed: dict[str, bytes] = {}
+        """Those of the last look, and how those that are gone from the list ended."""
+
+    async def look(self, client: Client) -> Listing:
+        """Return the jobs now."""
+        found = await self._jobs(client)
+        raw = {job.job_id: item for job, item in zip(found.items, found.raw, strict=True)}
+        ended = await self._gone(client, raw)
+        self._listed = {**raw, **ended}
+        items = [*found.items, *(msgspec.json.decode(item, type=JobView) for item in ended.values())]
+        more = found.total - len(found.items)
+        return Listing(
+            names=[job.job_id for job in items],
+            raw=list(self._listed.values()),
+            marks=[job.revision for job in items],
+            body=found.body,
+            lines=lambda wide, width: jobs_table(items, now(), wide=wide, width=width),
+            note=_note(items, self._filters, more),
+            is_over=bool(self._names) and all(map(has_ended, items)),
+        )
+
+    async def _jobs(self, client: Client) -> JobPage:
+        if self._names:
+            return await fetch_named_jobs(client, self._names)
+        if not self._live_first:
+            return await fetch_jobs(client, self._filters, limit=self._limit)
+        live = await fetch_jobs(client, {**self._filters, "phase": "live"}, limit=self._limit)
+        rest = self._limit - len(live.items)
+        if self._limit and not rest:
+            return live
+        past: JobFilters = {
+            "sort": "-submitted_at",
+            **self._filters,
+            "phase": [str(phase) for phase in sorted(ENDED)],
+        }
+        ended = await fetch_jobs(client, past, limit=rest if self._limit else 0)
+        return JobPage(
+            items=[*live.items, *ended.items],
+            raw=[*live.raw, *ended.raw],
+            total=live.total + ended.total,
+            body=live.body,
+        )
+
+    async def _gone(self, client: Client, listed: dict[str, bytes]) -> dict[str, bytes]:
+        """Return the jobs of the last look that are not listed any more, as they are now."""
+        missing = [job_id for job_id in self._listed if job_id not in listed]
+        known = {job_id: self._listed[job_id] for job_id in missing}
+        live = [job_id for job_id, item in known.items() if not has_ended(msgspec.json.decode(item, type=JobView))]
+        fresh = await fetch_named_jobs(client, live)
+        return {**known, **dict(zip(live, fresh.raw, strict=True))}
+
+
+class NodeSource:
+    """Nodes: all, those of a pool, or one."""
+
+    def __init__(self, names: Sequence[str], pool: str) -> None:
+        self._names = names
+        self._pool = pool
+
+    async def look(self, client: Client) -> Listing:
+        """Return the nodes now."""
+        items, body = await fetch_nodes(client, self._names, self._pool)
+        raw = [msgspec.json.encode(node) for node in items]
+        return Listing(
+            names=[node.name for node in items],
+            raw=raw,
+            marks=raw,
+            body=body,
+            lines=lambda wide, width: nodes_table(items, wide=wide, width=width),
+            note="" if items else "there is no node",
+        )
+
+
+class PoolSource:
+    """Pools: all, or one."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+
+    async def look(self, client: Client) -> Listing:
+        """Return the pools now."""
+        items, body = await fetch_pools(client, self._names)
+        raw = [msgspec.json.encode(pool) for pool in items]
+        return Listing(
+            names=[pool.name for pool in items],
+            raw=raw,
+            marks=[pool.revision for pool in items],
+            body=body,
+            lines=lambda wide, width: pools_table(items, wide=wide, width=width),
+        )
+
+
+def _note(items: Sequence[JobView], filters: JobFilters, more: int) -> str:
+    if more > 0:
+        return f"{more:,} more match; --limit 0 lists them all"
+    if items:
+        return ""
+    return "no live job; --all lists those that ended too" if filters.get("phase") == ["live"] else "no such job"

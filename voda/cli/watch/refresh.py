@@ -1,0 +1,196 @@
+"""Shows a list once, or again whenever it changes: the server's live events wake the view, and so does a timer.
+
+Rules: an event only says that something changed; the view then asks for the present state. A terminal redraws the
+list; elsewhere each change is one line, so that it can be piped.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol, Self, assert_never
+
+from rich.console import Group
+from rich.live import Live
+
+from voda.cli.http.client import Client, Params, ServerUnreachable
+from voda.cli.http.remote_log import last_position
+from voda.cli.http.sse import SseMessage, follow_stream
+from voda.cli.options import Output
+from voda.cli.render.stdout import console, note, print_bytes, print_names, print_yaml
+from voda.cli.watch.lists import Listing, ListSource
+from voda.domain.errors import StoreUnavailable
+
+SETTLE_S = 0.15
+"""Events come in bursts; one request after this pause covers all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeWait:
+    """Waits until something happens."""
+
+    every_s: float
+    _change: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __call__(self) -> None:
+        """Return once something has happened since the last call, or after `every_s`."""
+        try:
+            async with asyncio.timeout(self.every_s):
+                await self._change.wait()
+            await asyncio.sleep(SETTLE_S)
+        except TimeoutError:
+            pass
+        self._change.clear()
+
+    def wake(self) -> None:
+        """End the wait."""
+        self._change.set()
+
+
+@asynccontextmanager
+async def wake_on_change(
+    client: Client,
+    *,
+    every_s: float,
+    params: Params | None = None,
+    seen: Callable[[SseMessage], None] = lambda _: None,
+    lost: Callable[[str], None] = lambda _: None,
+) -> AsyncIterator[ChangeWait]:
+    """Yield an object that waits until something happens.
+
+    Args:
+        client: of the server.
+        every_s: longest wait.
+        params: filters, as of GET /events.
+        seen: called with every event.
+        lost: called with a sentence when the live connection breaks; the timer goes on.
+    """
+    position = await last_position(client)
+    wait = ChangeWait(every_s)
+
+    async def follow() -> None:
+        async for message in follow_stream(client, after=position, params=params, lost=lost):
+            seen(message)
+            wait.wake()
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(follow())
+        try:
+            yield wait
+        finally:
+            task.cancel()
+
+
+_EVERY_S = 5.0
+
+
+async def show(client: Client, source: ListSource, output: Output) -> None:
+    """Print the list."""
+    found = await source.look(client)
+    match output:
+        case Output.JSON:
+            print_bytes(found.body)
+        case Output.YAML:
+            print_yaml(found.body)
+        case Output.NAME:
+            print_names(found.names)
+        case Output.TABLE | Output.WIDE:
+            screen = console()
+            for line in found.lines(output is Output.WIDE, screen.width if screen.is_terminal else None):
+                screen.print(line, soft_wrap=True)
+        case _:
+            assert_never(output)
+    if found.note and (output in (Output.TABLE, Output.WIDE) or found.names):
+        note(found.note)
+
+
+async def watch(client: Client, source: ListSource, output: Output) -> None:
+    """Show the list until nothing in it can change any more, or for ever."""
+    is_table = output in (Output.TABLE, Output.WIDE)
+    with _RedrawnView(output) if is_table and console().is_terminal else _AppendedView(output) as shown:
+        async with wake_on_change(client, every_s=_EVERY_S, lost=shown.notify) as wait:
+            while True:
+                try:
+                    found = await source.look(client)
+                except (ServerUnreachable, StoreUnavailable) as error:
+                    shown.notify(str(error))
+                else:
+                    shown.show(found)
+                    if found.is_over:
+                        return
+                await wait()
+
+
+class _View(Protocol):
+    """Shows a watched list."""
+
+    def show(self, found: Listing) -> None: ...
+
+    def notify(self, sentence: str) -> None: ...
+
+
+class _RedrawnView:
+    """Redraws a table in place on a terminal."""
+
+    def __init__(self, output: Output) -> None:
+        self._is_wide = output is Output.WIDE
+        self._console = console()
+        self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        self._live.stop()
+
+    def show(self, found: Listing) -> None:
+        """Draw the list."""
+        lines = found.lines(self._is_wide, self._console.width)
+        room = self._console.height - 1
+        note = [found.note] if found.note and len(lines) < room else []
+        self._live.update(Group(*lines[:room], *note), refresh=True)
+
+    def notify(self, sentence: str) -> None:
+        """Print a sentence above the list."""
+        self._live.console.print(f"voda: {sentence}")
+
+
+class _AppendedView:
+    """Prints one line for each item that changed."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._marks: dict[str, object] = {}
+        self._has_heads = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        return None
+
+    def show(self, found: Listing) -> None:
+        """Print the items that are new or changed."""
+        marks = dict(zip(found.names, found.marks, strict=True))
+        changed = [index for index, name in enumerate(found.names) if self._marks.get(name) != marks[name]]
+        self._marks.update(marks)
+        print_line = self._printer(found)
+        for index in changed:
+            print_line(index)
+
+    def notify(self, sentence: str) -> None:
+        """Print a sentence on standard error."""
+        note(sentence)
+
+    def _printer(self, found: Listing) -> Callable[[int], None]:
+        if self._output is Output.JSON:
+            return lambda index: print_bytes(found.raw[index])
+        if self._output is Output.NAME:
+            return lambda index: print_names(found.names[index : index + 1])
+        heads, *lines = [line.plain for line in found.lines(self._output is Output.WIDE, None)]
+        if not self._has_heads:
+            print(heads, flush=True)
+            self._has_heads = True
+        return lambda index: print(lines[index], flush=True)

@@ -1,0 +1,166 @@
+"""What only the leader does with the cluster, while it leads.
+
+1. Publishes what changed in the inventory, as facts for the log.
+2. Converges the jobs that changed towards what is desired of them.
+3. Every few seconds: lifts old refusals, reports stalls, and looks again at jobs that wait for time to pass.
+
+Rule: changes within a moment are published together, exits before starts, so that no node is ever shown overfull.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from voda.cluster.kubernetes.binding.binder import Binder
+from voda.cluster.kubernetes.client.api import Api
+from voda.cluster.kubernetes.convergence.actuator import Actuator
+from voda.cluster.kubernetes.convergence.hostfile_refresh import HostfileRefresher
+from voda.cluster.kubernetes.convergence.stalls import StallWatch
+from voda.cluster.kubernetes.convergence.steps import DesiredHalt, DesiredStop
+from voda.cluster.kubernetes.setup import KubernetesSetup
+from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.state.observations import Observations
+from voda.cluster.port import Notice
+from voda.concurrency import log_unexpected
+from voda.domain.job import Phase
+from voda.events.types import WorkerStarted
+
+_BATCH_S: Final = 0.02
+"""What changes within this span is published together."""
+_TICK_S: Final = 1.0
+_SWEEP_S: Final = 5.0
+
+
+class LeaderLoop:
+    """Publishes changes and acts on them.
+
+    Args:
+        api: the server.
+        inventory: what there is; its dirty sets say what changed.
+        setup: see KubernetesSetup.
+        publish: takes (pool, fact for the log).
+    """
+
+    def __init__(
+        self, api: Api, inventory: Inventory, setup: KubernetesSetup, publish: Callable[[str, Notice], None]
+    ) -> None:
+        self._inventory = inventory
+        self._log = setup.log
+        self._publish = publish
+        clock, publish_job = setup.clock, self._publish_job
+        self._binder = Binder(inventory, api, clock, publish_job, telemetry=setup.telemetry)
+        self.actuator = Actuator(inventory, api, clock, self._binder, publish_job)
+        self.observations = Observations(inventory)
+        self._stalls = StallWatch(
+            inventory=inventory,
+            actuator=self.actuator,
+            binder=self._binder,
+            clock=clock,
+            recorded_stall=setup.log.stall,
+            publish=publish_job,
+        )
+        self._refresher = HostfileRefresher(inventory=inventory, api=api, clock=clock, telemetry=setup.telemetry)
+        self._wake = asyncio.Event()
+        self._is_leading = False
+
+    def begin(self) -> None:
+        """Take what there is as the beginning; to be called before any pool is led."""
+        inventory = self._inventory
+        self._is_leading = True
+        inventory.take_dirty()
+        self.observations.begin(self._log.live_jobs())
+        # Whatever was left half done, and objects of jobs that ended meanwhile.
+        inventory.dirty_jobs.update(inventory.jobs_with_objects())
+        inventory.dirty_jobs.update(inventory.jobs_with_workers())
+
+    def mark_job(self, job_id: str) -> None:
+        """Look at a job again: the log has changed about it."""
+        if self._is_leading:
+            self._inventory.dirty_jobs.add(job_id)
+            self._wake.set()
+
+    def wake(self) -> None:
+        """Look at the inventory's dirty sets; where this replica does not lead, clear them."""
+        if not self._is_leading:
+            self._inventory.take_dirty()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Publish and act until cancelled; then forget what was desired."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._follow())
+                group.create_task(self._sweep())
+                group.create_task(self._refresher.run())
+        finally:
+            self._is_leading = False
+            self.actuator.stand_down()
+
+    async def _follow(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            while True:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_TICK_S):
+                        await self._wake.wait()
+                await asyncio.sleep(_BATCH_S)
+                self._wake.clear()
+                jobs = self._publish_changes()
+                # Not waited for: a server that is slow about one job must not keep facts about others from the log.
+                if due := {*jobs, *self.actuator.due()}:
+                    group.create_task(self.actuator.converge(due))
+
+    def _publish_changes(self) -> set[str]:
+        """Publish what changed since the last call, and return the jobs concerned."""
+        facts: list[tuple[str, Notice]] = []
+        nodes, jobs = self._inventory.take_dirty()
+        for name in sorted(nodes):
+            with log_unexpected("observing a node", name):
+                facts += self.observations.node_facts(name)
+        for job_id in sorted(jobs):
+            with log_unexpected("observing a job", job_id):
+                facts += self.observations.job_facts(job_id, self.actuator.nodes(job_id))
+                self._refresher.see(job_id)
+                for node, reason in self.observations.refusals(job_id):
+                    self._binder.refuse(job_id, node, reason)
+                self._desire_end(job_id)
+        # Starts last: what one job left in the same moment another may have by now.
+        for pool, fact in sorted(facts, key=lambda each: isinstance(each[1], WorkerStarted)):
+            self._publish(pool, fact)
+        return jobs
+
+    def _desire_end(self, job_id: str) -> None:
+        """Desire the end of what is left of a job that has ended for the log, or that its operator has given up."""
+        desired = self.actuator.desired
+        if self._inventory.job(job_id) is not None:
+            if job_id not in desired and self._is_broken(job_id):
+                # Its workers may be as planned, so that no plan misses anything: once they go, it is started anew.
+                desired[job_id] = DesiredHalt()
+            return
+        if isinstance(desired.get(job_id), DesiredStop):
+            return
+        ended = self._log.ended_job(job_id)
+        if ended is None:
+            # The log never had it: the registrar looks at such objects.
+            desired.pop(job_id, None)
+        else:
+            desired[job_id] = DesiredStop(is_unwanted=ended.phase is Phase.CANCELED)
+
+    def _is_broken(self, job_id: str) -> bool:
+        job = self._inventory.object_of(job_id)
+        return job is not None and job.kind.is_broken(job.object, tuple(self._inventory.pods(job).values()))
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            jobs = list(self._log.live_jobs())
+            with log_unexpected("sweeping", "refusals"):
+                self._binder.lift({job.spec.job_id: tuple(job.refusals) for job in jobs if job.refusals})
+            with log_unexpected("sweeping", "stalls"):
+                self._stalls.look(job.spec.job_id for job in jobs)
+            self._inventory.dirty_jobs.update(self.actuator.unsettled())
+            self._wake.set()
+
+    def _publish_job(self, job_id: str, fact: Notice) -> None:
+        if (pool := self._inventory.pool(job_id)) is not None:
+            self._publish(pool, fact)

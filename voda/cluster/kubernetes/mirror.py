@@ -1,0 +1,211 @@
+"""Mirrors the cluster: asks which kinds of jobs it serves, and lists and watches nodes, pods and job objects.
+
+Every replica does this, so that a new leader knows at once what there is.
+
+Rule: a server that has just started knows no custom resources for a moment, and jobs must not be taken for deleted
+then: the mirror counts as synced only once every kind that jobs need is served, or has been missing for long.
+"""
+
+import asyncio
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from voda.cluster.kubernetes.client.api import Api
+from voda.cluster.kubernetes.client.reflector import Reflector
+from voda.cluster.kubernetes.kinds import served_kinds
+from voda.cluster.kubernetes.kinds.base import JobKind
+from voda.cluster.kubernetes.resources.objects import JobObject, NodeObject, Pod
+from voda.cluster.kubernetes.setup import KubernetesSetup
+from voda.cluster.kubernetes.state import paths
+from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.state.job_objects import KubeJob
+from voda.concurrency import log_unexpected
+from voda.domain.errors import ActionRefused, ClusterUnavailable
+from voda.domain.job import JobSpec
+
+_log = logging.getLogger(__name__)
+
+_TICK_S: Final = 1.0
+_DISCOVER_S: Final = 60.0
+"""An operator may be installed after voda was."""
+_ABSENT_AFTER_S: Final = 30.0
+"""After this long without a kind that jobs need, the mirror believes that the server does not serve it."""
+
+OnJobChange = Callable[[JobKind, JobObject | None, JobObject | None], None]
+"""(kind, object before, object now) -> nothing; None = was or is not there."""
+
+
+class ClusterMirror:
+    """Feeds an inventory.
+
+    Args:
+        api: the server.
+        inventory: takes in nodes and pods.
+        setup: see KubernetesSetup.
+        put_object: takes in job objects.
+        changed: called after every change.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        inventory: Inventory,
+        setup: KubernetesSetup,
+        *,
+        put_object: OnJobChange,
+        changed: Callable[[], None],
+    ) -> None:
+        self.api = api
+        self.kinds: dict[str, JobKind] = {}
+        """Name -> kind, of the job objects that are served."""
+        self._inventory = inventory
+        self._setup = setup
+        self._changed = changed
+        self._subscribers: list[OnJobChange] = [put_object]
+        self._reflectors: list[Reflector[Any]] = [
+            self._reflector(paths.NODES, NodeObject, partial(self._see, inventory.put_node)),
+            # All of them, and not only those of the namespaces of jobs: they hold what the nodes have.
+            self._reflector(paths.PODS, Pod, partial(self._see, inventory.put_pod)),
+        ]
+        self._followed: set[tuple[str, str]] = set()
+        """Kind and namespace of the job objects that are mirrored."""
+        self._has_begun = asyncio.Event()
+        """Set once it is known what is to be mirrored."""
+        self._discovered_at = math.inf
+        """When the server first said what it serves."""
+        self._is_undiscovered = False
+        """Whether the server did not say last time what it serves."""
+
+    async def run(self) -> None:
+        """Mirror the cluster until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self._reflectors:
+                group.create_task(reflector.run())
+            while True:
+                for reflector in await self._discover():
+                    group.create_task(reflector.run())
+                await asyncio.sleep(_DISCOVER_S if self._has_begun.is_set() else _TICK_S)
+
+    async def synced(self) -> None:
+        """Return once everything has been listed."""
+        await self._has_begun.wait()
+        for reflector in self._reflectors:
+            await reflector.synced()
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether everything has been listed."""
+        return self._has_begun.is_set() and all(reflector.is_synced for reflector in self._reflectors)
+
+    @property
+    def trouble(self) -> str:
+        """Why the mirror may be behind or lack something, one sentence; empty while all is well."""
+        troubles = (reflector.trouble for reflector in self._reflectors if reflector.trouble)
+        return next(troubles, served_kinds.trouble(self.kinds) if self._has_begun.is_set() else "")
+
+    def counts(self) -> Mapping[str, int]:
+        """Return how many objects are mirrored: collection -> count."""
+        counts = Counter[str]()
+        for reflector in self._reflectors:
+            counts[reflector.collection] += len(reflector.objects)
+        return counts
+
+    def subscribe(self, on_change: OnJobChange) -> None:
+        """Call `on_change` at every change of a job object."""
+        self._subscribers.append(on_change)
+
+    def jobs(self) -> Iterable[KubeJob]:
+        """Return all job objects."""
+        return list(self._inventory.objects.values())
+
+    def kind_of(self, spec: JobSpec) -> JobKind:
+        """Return the kind that runs such a job.
+
+        Raises:
+            ActionRefused: the cluster serves none.
+        """
+        if (kind := self.kinds.get(spec.kind)) is None:
+            raise ActionRefused(
+                f"job {spec.job_id}: this cluster serves no {spec.kind}: its operator is not installed"
+                f" (served: {', '.join(sorted(self.kinds)) or 'none'})"
+            )
+        return kind
+
+    def pods_of(self, job_id: str) -> Sequence[Pod]:
+        """Return the pods of a job's object, as far as they are there."""
+        job = self._inventory.object_of(job_id)
+        return tuple(self._inventory.pods(job).values()) if job is not None else ()
+
+    async def _discover(self) -> list[Reflector[Any]]:
+        """Return reflectors for the kinds that are served and were not before."""
+        try:
+            served = await _served(self.api)
+        except (ClusterUnavailable, ActionRefused) as error:
+            level = logging.DEBUG if self._is_undiscovered else logging.WARNING
+            _log.log(level, "cannot ask which jobs are served reason=%s", error)
+            self._is_undiscovered = True
+            return []
+        self._is_undiscovered = False
+        found: list[Reflector[Any]] = []
+        for name, kind in served.items():
+            known = self.kinds.setdefault(name, kind)
+            for namespace in self._namespaces():
+                if (name, namespace) not in self._followed:
+                    self._followed.add((name, namespace))
+                    see = partial(self._see_job, known)
+                    found.append(self._reflector(paths.collection(known, namespace), JobObject, see))
+        self._reflectors += found
+        if not self._has_begun.is_set() and self._is_complete():
+            if reason := served_kinds.trouble(self.kinds):
+                _log.warning("%s", reason)
+            self._has_begun.set()
+        return found
+
+    def _is_complete(self) -> bool:
+        """Say whether the server serves every kind that jobs need, or has lacked one for long."""
+        now = self._setup.clock.now()
+        self._discovered_at = min(self._discovered_at, now)
+        needed = {job.spec.kind for job in self._setup.log.live_jobs()}
+        return needed <= self.kinds.keys() or now - self._discovered_at >= _ABSENT_AFTER_S
+
+    def _namespaces(self) -> Sequence[str]:
+        """Return where job objects are followed: where the settings say, and where live jobs are."""
+        chosen = self._setup.namespaces
+        return sorted({*chosen, *(job.spec.namespace for job in self._setup.log.live_jobs())}) if chosen else [""]
+
+    def _reflector(self, path: str, of: type[Any], changed: Callable[[Any, Any], None]) -> Reflector[Any]:
+        setup = self._setup
+        return Reflector(
+            self.api, path, of, changed=changed, clock=setup.clock, relist_s=setup.relist_s, telemetry=setup.telemetry
+        )
+
+    def _see(self, put: Callable[[str, Any], None], before: Any, now: Any) -> None:
+        key = (before if now is None else now).metadata.key
+        with log_unexpected("mirroring", key):
+            put(key, now)
+        self._changed()
+
+    def _see_job(self, kind: JobKind, before: JobObject | None, now: JobObject | None) -> None:
+        changed = before if now is None else now
+        name = changed.metadata.key if changed is not None else ""
+        for on_change in self._subscribers:
+            with log_unexpected("mirroring", name):
+                on_change(kind, before, now)
+        self._changed()
+
+
+async def _served(api: Api) -> Mapping[str, JobKind]:
+    """Ask the server which kinds voda can run there; empty where no operator is installed.
+
+    Raises:
+        ClusterUnavailable: try again.
+    """
+    group: Mapping[str, Any] | None = await api.get(served_kinds.GROUP, dict)
+    resources: dict[str, Mapping[str, Any] | None] = {}
+    for path in served_kinds.version_paths(group):
+        resources[path] = await api.get(path, dict)
+    return served_kinds.served(resources)

@@ -1,0 +1,44 @@
+"""What the service gives a Kubernetes cluster: settings, and the jobs that the log has."""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from voda.clock import Clock
+from voda.cluster.kubernetes.state.nodes import PoolRule
+from voda.domain.job import Job
+from voda.metrics import NO_TELEMETRY, Telemetry
+
+
+class JobLog(Protocol):
+    """The jobs of the log, as its latest reader has them."""
+
+    def live_job(self, job_id: str) -> Job | None:
+        """Return a job that has not ended."""
+
+    def ended_job(self, job_id: str) -> Job | None:
+        """Return a job that has ended; None: the log never had it, or forgot it."""
+
+    def live_jobs(self) -> Iterable[Job]:
+        """Return all jobs that have not ended."""
+
+    def job_pools(self) -> Iterable[str]:
+        """Return the pools that have live jobs; called several times per submit, so it must not look at each job."""
+
+    def stall(self, job_id: str) -> str:
+        """Return what a live job waits for, as the log has it; empty: it goes on."""
+
+
+class KubernetesSetup(Struct, frozen=True, kw_only=True):
+    """What KubernetesPools needs to know."""
+
+    rule: PoolRule
+    clock: Clock
+    log: JobLog
+    namespaces: Sequence[str] = ()
+    """Where job objects are looked for; empty: everywhere."""
+    pools: Sequence[str] = ()
+    """Pools that exist even without nodes."""
+    relist_s: float = 600.0
+    telemetry: Telemetry = NO_TELEMETRY

@@ -1,0 +1,215 @@
+"""The devices that a job's workers hold, from the claim until the last process that could use them is gone.
+
+Rules: a grant is written before a worker is named to the launcher, and revoked before the worker is; a worker's
+devices are free, and its exit is reported, only once no process of it is left. When in doubt there is one: a lock
+shows the processes that came in by the shim or the agent, the mark in the environment those that they started, and
+CUDA_VISIBLE_DEVICES those that a launcher started by itself.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from voda.cluster.local import mpi, torch
+from voda.cluster.local.command import LAUNCHER, visible
+from voda.cluster.local.exit_policy import FORGIVEN_S
+from voda.cluster.local.job_replicas import JobReplicas
+from voda.cluster.local.job_state import TRY_AGAIN_S, JobState
+from voda.cluster.local.processes.process_table import is_locked, kill_marked, marked_processes
+from voda.cluster.local.run_spec import RunSpec
+from voda.domain.errors import ClusterUnavailable
+from voda.events.types import ExitCause, WorkerExited
+
+_SPARE_S: Final = 5.0
+"""On top of a job's grace: what an elastic launcher needs to notice that a worker leaves."""
+_DEVICES: Final = b"CUDA_VISIBLE_DEVICES="
+_log = logging.getLogger(__name__)
+
+
+class DeviceClaims:
+    """Which devices the workers of one job hold, and which of them have to give theirs back."""
+
+    def __init__(self, state: JobState, replicas: JobReplicas) -> None:
+        self._state = state
+        self._replicas = replicas
+        self._kill_at: dict[int, float] = {}
+        """Loop time at which a leaving worker of a launcher is killed."""
+        self._causes: dict[int, tuple[ExitCause, int | None]] = {}
+
+    def take(self, run_spec: RunSpec, new: Sequence[int], size: int) -> None:
+        """Take devices for new workers of a job of that size, record it and let their processes in; or change nothing.
+
+        Raises:
+            ActionRefused: there are too few.
+            ClusterUnavailable: the folder cannot be written.
+        """
+        context, record = self._state.context, self._state.record
+        per_worker = run_spec.spec.gpus_per_replica
+        devices = context.slots.take(record.job_id, new, per_worker, barred=context.barred, node=context.node)
+        before = record.state, record.size
+        try:
+            self._record(run_spec, devices, size)
+            self._write_files(run_spec)
+        except OSError as error:
+            for index, names in devices.items():
+                context.slots.release(record.job_id, index, names)
+                record.devices.pop(index, None)
+            record.state, record.size = before
+            self._withdraw(new)
+            raise ClusterUnavailable(f"job {record.job_id}: its folder cannot be written: {error}") from error
+
+    def terminate(self, workers: Iterable[int]) -> None:
+        """Let no more processes of these workers in, and tell those that run to end."""
+        record, leaving = self._state.record, set(workers)
+        record.leaving |= leaving
+        self._state.save()
+        names = self._state.replicas_of(leaving)
+        for name in names if record.wanted else (*names, LAUNCHER):
+            self._revoke(name)
+        for index in leaving:
+            self._kill_at.setdefault(index, _loop_time() + record.grace_s + _SPARE_S)
+        if record.kind == "torch":
+            self._replicas.stop(names)
+        elif record.wanted:
+            self.refresh_files()
+
+    def note_cause(self, workers: Iterable[int], cause: ExitCause, exit_code: int | None = None) -> None:
+        """Remember why these workers exit, for the report once they are gone."""
+        self._causes.update(dict.fromkeys(workers, (cause, exit_code)))
+
+    def note_node_loss(self) -> None:
+        """Remember that the workers exit with their machine, but for those whose cause is known."""
+        self._causes = {**dict.fromkeys(self._state.record.devices, ("node_lost", None)), **self._causes}
+
+    def refresh_files(self) -> None:
+        """Write the files that tell a launcher of its workers anew, now or a little later."""
+        if (run_spec := self._state.run_spec()) is None:
+            return
+        try:
+            self._write_files(run_spec)
+        except OSError as error:
+            _log.warning("job_id=%s its folder cannot be written: %s", self._state.record.job_id, error)
+            self._state.later(TRY_AGAIN_S, self.refresh_files)
+
+    def release_vacant(self) -> None:
+        """Free the devices of the leaving workers that have no process left, and report their exits."""
+        record, context = self._state.record, self._state.context
+        self._stop_late_shims()
+        by_cause: dict[tuple[ExitCause, int | None], list[int]] = {}
+        for index in self._vacant():
+            context.slots.release(record.job_id, index, record.devices.pop(index))
+            record.leaving.discard(index)
+            self._kill_at.pop(index, None)
+            by_cause.setdefault(self._causes.pop(index, (record.cause, None)), []).append(index)
+        if by_cause:
+            self._state.save()
+        for (cause, code), gone in by_cause.items():
+            context.tell(WorkerExited(job_id=record.job_id, workers=tuple(gone), cause=cause, exit_code=code))
+
+    def _record(self, run_spec: RunSpec, devices: Mapping[int, tuple[str, ...]], size: int) -> None:
+        context, folder, record = self._state.context, self._state.folder, self._state.record
+        folder.make()
+        if not record.devices:
+            record.port = torch.free_port() if run_spec.kind == "torch" else 0
+        if record.state != "running":
+            record.resumed_at = context.now()
+            record.done.clear()
+        record.kind, record.gpus_per_replica = run_spec.kind, run_spec.spec.gpus_per_replica
+        record.grace_s, record.boot_id = run_spec.grace_s, context.boot_id
+        record.devices |= devices
+        record.state, record.size = "running", size
+        folder.save(record)
+
+    def _withdraw(self, new: Sequence[int]) -> None:
+        """Undo what was written of a claim that failed half way."""
+        if self._state.folder.load() is not None:
+            for name in self._state.replicas_of(new):
+                self._revoke(name)
+            self._state.save()
+
+    def _write_files(self, run_spec: RunSpec) -> None:
+        """Write what a launcher and its workers need, as the record says; a PyTorchJob needs nothing.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        if run_spec.kind != "mpi":
+            return
+        context, folder, record = self._state.context, self._state.folder, self._state.record
+        mpi.write_agents(folder, run_spec.slots_per_worker)
+        for index in record.leaving:
+            folder.revoke(f"worker-{index}")
+        for index in record.wanted:
+            folder.grant(f"worker-{index}", 0, visible(context, record, [index]))
+        mpi.write_devices(folder, visible(context, record, record.wanted))
+        mpi.write_hosts(folder, run_spec, record.wanted, context.transport)
+
+    def _revoke(self, name: str) -> None:
+        try:
+            self._state.folder.revoke(name)
+        except OSError as error:
+            # It is told to end all the same, and a process that comes in later is killed with the rest.
+            _log.warning("job_id=%s replica=%s its grant stays: %s", self._state.record.job_id, name, error)
+
+    def _stop_late_shims(self) -> None:
+        """Tell the shims of leaving workers to end that were not known when their workers were terminated.
+
+        An earlier voda may have died in between, and a shim may come to its lock late.
+        """
+        if self._state.record.kind == "torch":
+            names = self._state.replicas_of(self._state.record.leaving)
+            for name in names:
+                self._replicas.inspect(name)
+            self._replicas.stop(names)
+
+    def _vacant(self) -> Sequence[int]:
+        """Return the leaving workers that have no process left; what outlived its shim is killed."""
+        record, home = self._state.record, self._state.folder.replicas
+        leaving = sorted(record.leaving)
+        if record.kind == "torch":
+            return [index for index in leaving if not any(map(self._is_at_work, self._state.replicas_of([index])))]
+        if record.state != "running" or record.ended:
+            is_launched = self._replicas.is_running(LAUNCHER) or is_locked(home / LAUNCHER / "lock")
+            return () if is_launched or kill_marked(home) else leaving
+        return [index for index in leaving if self._is_unused(index)]
+
+    def _is_at_work(self, name: str) -> bool:
+        home = self._state.folder.replicas / name
+        return self._replicas.is_running(name) or is_locked(home / "lock") or kill_marked(home) > 0
+
+    def _is_unused(self, index: int) -> bool:
+        """Return whether no process is in a worker of a launcher that runs on; when its time is up, they are killed."""
+        home = self._state.folder.replicas / f"worker-{index}"
+        if not _is_used(home, visible(self._state.context, self._state.record, [index])):
+            return True
+        if _loop_time() >= self._kill_at.get(index, 0.0):
+            self._forgive()
+            kill_marked(home)
+        return False
+
+    def _forgive(self) -> None:
+        """Record, before a worker is killed, that an exit of its launcher in the next seconds is no failure."""
+        record, until = self._state.record, self._state.context.now() + FORGIVEN_S
+        if until > record.forgiven_until + 1.0:
+            record.forgiven_until = until
+            self._state.save()
+
+
+def _is_used(home: Path, gpus: Iterable[str]) -> bool:
+    """Return whether any process is in the worker with this folder, or was given one of its GPUs."""
+    names, mark = {name.encode() for name in gpus}, f"VODA_REPLICA={home}".encode()
+    return is_locked(home / "lock") or any(
+        mark in entries or names & _gpus_in(entries)
+        for entries in (environment.split(b"\0") for _, environment in marked_processes(home.parent))
+    )
+
+
+def _gpus_in(entries: Collection[bytes]) -> set[bytes]:
+    named = next((entry for entry in entries if entry.startswith(_DEVICES)), _DEVICES)
+    return set(named.removeprefix(_DEVICES).split(b","))
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()

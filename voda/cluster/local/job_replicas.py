@@ -1,0 +1,143 @@
+"""The replicas of one job as processes: starts them, takes over those of an earlier voda, reports how they exit.
+
+Rules: a replica has one shim at a time, whichever voda started it; an exit is reported until the job has dealt with it.
+"""
+
+import errno
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+from voda.cluster.local.command import command_of
+from voda.cluster.local.context import Timer
+from voda.cluster.local.job_state import TRY_AGAIN_S, JobState
+from voda.cluster.local.processes.process_table import try_lock
+from voda.cluster.local.processes.record import Exit
+from voda.cluster.local.processes.replica import ReplicaProcess, ReplicaStateUnknown, find_replica, start_replica
+from voda.cluster.local.run_spec import RunSpec
+
+_LOOK_AGAIN_S: Final = 0.02
+_log = logging.getLogger(__name__)
+
+
+class JobReplicas:
+    """The running shims of one job.
+
+    Args:
+        state: of the job.
+        on_exit: called with a replica's name and exit.
+        settle: called after an exit, and when a start has to be tried again.
+    """
+
+    def __init__(self, state: JobState, *, on_exit: Callable[[str, Exit], None], settle: Callable[[], None]) -> None:
+        self._state = state
+        self._on_exit = on_exit
+        self._settle = settle
+        self._next_start = Timer(state.later, settle)
+        self._running: dict[str, ReplicaProcess] = {}
+        self._unknown: dict[str, int | None] = {}
+        """Replicas that are inspected again in a moment -> exit status of their shim, where it was our child."""
+
+    def __len__(self) -> int:
+        """Return how many run."""
+        return len(self._running)
+
+    def is_running(self, name: str) -> bool:
+        """Return whether a replica runs, as far as it is known."""
+        return name in self._running
+
+    def can_start(self, name: str) -> bool:
+        """Return whether a replica neither runs nor is about to be inspected again."""
+        return name not in self._running and name not in self._unknown
+
+    def start(self, name: str, run_spec: RunSpec) -> str:
+        """Start a replica, and return why its program can never be started: a sentence, empty where it can.
+
+        Raises:
+            OSError: the folder cannot be written, or the system refuses another process.
+        """
+        folder, record = self._state.folder, self._state.record
+        if (run := self._next_run(name)) is None:
+            # An earlier voda started a shim a moment ago, which will write itself down or exit. Or another process
+            # only checked the lock and has released it. Or the job has not dealt with the last exit.
+            self.inspect(name)
+            self._next_start.set(_LOOK_AGAIN_S)
+            return ""
+        try:
+            command = command_of(self._state.context, folder, run_spec, record, name)
+            self._watch(start_replica(folder, name, run, command))
+        except ValueError as error:
+            return f"{name} could not run: its command line or environment is not valid: {error}"
+        except OSError as error:
+            if error.errno != errno.E2BIG:
+                raise
+            return f"{name} could not run: its command line or environment is too long"
+        return ""
+
+    def inspect(self, name: str, status: int | None = None) -> None:
+        """Find out what became of a replica's newest run, now or a little later, and report its exit.
+
+        Args:
+            name: of the replica.
+            status: exit status of its shim, where it was our child.
+        """
+        record = self._state.record
+        if not self._state.is_open or name in self._running:
+            return
+        try:
+            replica = find_replica(self._state.folder, name, record.runs.get(name, 0), status)
+        except ReplicaStateUnknown:
+            if name not in self._unknown:
+                self._unknown[name] = status
+                self._state.later(_LOOK_AGAIN_S, lambda: self._inspect(name, self._unknown.pop(name, None)))
+            return
+        if isinstance(replica, ReplicaProcess):
+            self._watch(replica)
+        elif replica is not None and record.judged.get(name) != replica.run:
+            self._on_exit(name, replica)
+
+    def stop(self, names: Iterable[str] | None = None) -> None:
+        """Tell replicas to end, those that run; None: all."""
+        for name in tuple(self._running if names is None else names):
+            if name in self._running:
+                self._running[name].stop()
+
+    def close(self) -> None:
+        """Stop watching; the processes go on."""
+        for replica in self._running.values():
+            replica.close()
+        self._running.clear()
+
+    def _next_run(self, name: str) -> int | None:
+        """Return the number of a replica's next run, recorded and granted; None while the last one is not over."""
+        record, folder = self._state.record, self._state.folder
+        home = folder.replicas / name
+        home.mkdir(exist_ok=True)
+        # Held until the former run's grant is gone: a shim of it that comes this late finds the lock or no grant.
+        with try_lock(home / "lock") as is_ours:
+            last = record.runs.get(name, 0)
+            if not is_ours or (record.judged.get(name) != last and folder.exit(name, last) is not None):
+                return None
+            run = record.runs[name] = max(last, folder.last_run(name)) + 1
+            folder.grant(name, run, ())
+            folder.save(record)
+        return run
+
+    def _watch(self, replica: ReplicaProcess) -> None:
+        self._running[replica.name] = replica
+        replica.watch(self._on_end)
+
+    def _on_end(self, replica: ReplicaProcess, status: int | None) -> None:
+        self._running.pop(replica.name, None)
+        self._inspect(replica.name, status)
+
+    def _inspect(self, name: str, status: int | None) -> None:
+        """Inspect a replica, again and again while its folder cannot be read, and let the job go on from there."""
+        try:
+            self.inspect(name, status)
+        except OSError as error:
+            _log.warning("job_id=%s replica=%s cannot be looked at: %s", self._state.record.job_id, name, error)
+            self._state.later(TRY_AGAIN_S, partial(self._inspect, name, status))
+            return
+        self._settle()

@@ -1,0 +1,180 @@
+"""What a kind of job is to voda: a class; and a manifest of that kind, as far as voda reads it: an instance.
+
+Rule: whatever differs between kinds is asked of the class or of the instance; no other code compares names of kinds.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Final, Literal
+
+from msgspec import Struct
+
+from voda.domain.errors import InvalidField
+from voda.domain.job import JobSpec
+from voda.kinds.pod_template import ContainerTemplate, JobMetadata, RoleTemplate, RunPolicyFields
+
+OPERATORS: Final = ("kubeflow.org/mpi-operator", "kubeflow.org/training-operator")
+"""Values of managedBy that leave a job to its own operator."""
+
+
+class FieldWarning(Struct, frozen=True, kw_only=True):
+    """A field of a manifest that a cluster ignores or changes; the user is always told."""
+
+    field: str
+    """Path, e.g. spec.mpiReplicaSpecs.Worker.template.spec.containers[0].image."""
+    message: str
+
+
+class ConvertedManifest(Struct, frozen=True):
+    """A manifest in another version of its kind."""
+
+    manifest: Mapping[str, Any]
+    warnings: tuple[FieldWarning, ...] = ()
+
+
+class OwnBounds(Struct, frozen=True):
+    """Bounds that a kind has fields of its own for, with the paths of those fields."""
+
+    min_replicas: int
+    min_path: str
+    max_replicas: int
+    max_path: str
+
+
+class KindSpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """The part of `spec` that all kinds share."""
+
+    run_policy: RunPolicyFields | None = None
+
+
+class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
+    """A manifest of one kind; the class is the kind."""
+
+    name: ClassVar[str]
+    """As the field `kind` has it."""
+    plural: ClassVar[str]
+    """As the API server's paths have it."""
+    versions: ClassVar[tuple[str, ...]]
+    """apiVersions; the first one is preferred where a cluster serves several."""
+    replica_specs: ClassVar[str]
+    """Field of `spec` that holds the roles."""
+    role_names: ClassVar[tuple[str, ...]]
+    placed_roles: ClassVar[tuple[str, ...]]
+    """Roles whose pods are replicas: voda counts and places them. The first role has replica 0, the last is resized."""
+    has_anchor: ClassVar[bool] = False
+    """Whether all workers begin anew when worker 0 does, so that it is not moved without need."""
+    container_name: ClassVar[str] = ""
+    """Name by which the operator finds the container that trains; empty: any name will do."""
+    local_launch: ClassVar[Literal["mpi", "torch"] | None] = None
+    """How one machine starts the replicas: by a launcher, or each as a torch agent. None: it cannot."""
+    local_roles: ClassVar[tuple[str, ...]] = ()
+    """Roles whose programs run on one machine."""
+    processes_field: ClassVar[str] = "spec"
+    """Field that says how many processes one replica starts."""
+
+    api_version: str
+    kind: str
+    metadata: JobMetadata
+    spec: KindSpec
+
+    @property
+    @abstractmethod
+    def roles(self) -> dict[str, RoleTemplate]:
+        """Return the roles that the manifest has, in the order of role_names."""
+
+    @property
+    def resized_role(self) -> str:
+        """The role whose number of pods voda changes, or the only placed role that there is."""
+        return next((role for role in reversed(self.placed_roles) if role in self.roles), self.placed_roles[-1])
+
+    @property
+    def size_path(self) -> str:
+        """Path of what says how many replicas there are."""
+        roles = self.placed_roles
+        return f"{self.path(roles[0])}.replicas" if len(roles) == 1 else f"spec.{self.replica_specs}"
+
+    @property
+    def main_container_name(self) -> str:
+        """Name of the container that trains; empty: the first one does."""
+        return self.container_name
+
+    @property
+    def processes(self) -> int | None:
+        """Processes that one replica starts; None: one for each of its GPUs."""
+        return 1
+
+    @property
+    def restart_policies(self) -> tuple[str, ...]:
+        """The values that restartPolicy of a role may have."""
+        return ("Always", "OnFailure", "Never", "ExitCode")
+
+    @property
+    def always_retries(self) -> bool:
+        """Whether a failure is tried again whatever restartPolicy says, up to backoffLimit."""
+        return False
+
+    def path(self, role: str) -> str:
+        """Return the path of a role."""
+        return f"spec.{self.replica_specs}.{role}"
+
+    def main_container(self, role: str) -> tuple[int, ContainerTemplate]:
+        """Return the container of a role that trains, and its index."""
+        containers = self.roles[role].template.spec.containers
+        name = self.main_container_name
+        return next(((index, each) for index, each in enumerate(containers) if each.name == name), (0, containers[0]))
+
+    def replica_count(self) -> int:
+        """Return how many replicas the manifest asks for."""
+        counts = [role.replicas for name, role in self.roles.items() if name in self.placed_roles]
+        return sum(1 if count is None else count for count in counts)
+
+    def default_restart_policy(self, role: str) -> str:
+        """Return the operator's restartPolicy of a role that names none."""
+        return "Never"
+
+    def own_bounds(self) -> OwnBounds | None:
+        """Return the bounds that the kind's own fields set; None without such fields."""
+        return None
+
+    def check(self) -> None:
+        """Raise InvalidField on the first of the kind's own fields that cannot be used."""
+
+    def warnings(self, spec: Mapping[str, Any]) -> Iterator[FieldWarning]:
+        """Yield the kind's own fields that voda ignores on every cluster.
+
+        Args:
+            spec: of the manifest, as the user wrote it.
+        """
+        yield from ()
+
+    def local_warnings(self, spec: Mapping[str, Any]) -> Iterator[FieldWarning]:
+        """Yield the kind's own fields that one machine ignores; see `warnings`."""
+        yield from ()
+
+    def kubernetes_warnings(self, converted: Mapping[str, Any], job: JobSpec) -> Iterator[FieldWarning]:
+        """Yield what voda changes of the kind's own fields on Kubernetes.
+
+        Args:
+            converted: the manifest in the version that the cluster serves.
+            job: what the manifest asks for.
+        """
+        yield from ()
+
+    @classmethod
+    def in_version(cls, manifest: Mapping[str, Any], api_version: str) -> ConvertedManifest:
+        """Return an accepted manifest in another version of this kind; the manifest itself stays as it is.
+
+        Raises:
+            InvalidField: the kind has no such version.
+        """
+        if manifest["apiVersion"] != api_version:
+            raise InvalidField("apiVersion", f"apiVersion: expected {api_version}, got {manifest['apiVersion']}")
+        return ConvertedManifest(manifest)
+
+
+def field_warnings(value: object, path: str, messages: Mapping[str, str]) -> Iterator[FieldWarning]:
+    """Yield a warning for each field of a mapping that is not empty and has a message."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            if item and name in messages:
+                yield FieldWarning(field=f"{path}.{name}", message=messages[name])

@@ -1,0 +1,97 @@
+"""The typed parts of a manifest that all kinds of jobs share: metadata, roles, pod templates, containers.
+
+Rule: a field that voda reads has a type, and a value of another type is refused with its path; voda leaves every other
+field alone.
+"""
+
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+
+Quantity = int | float | str
+MOST_GPUS: Final = 1_024
+"""Of one replica."""
+DEFAULT_BACKOFF_LIMIT: Final = 6
+"""Of a Kubernetes Job. Jobs of kubeflow.org/v1 have no limit of their own; voda does not restart them for ever."""
+
+
+class FieldRef(Struct, frozen=True, rename="camel"):
+    """A field of the pod that a variable's value comes from."""
+
+    field_path: str = ""
+
+
+class ValueFrom(Struct, frozen=True, rename="camel"):
+    """Where a variable's value comes from; voda reads fieldRef only."""
+
+    field_ref: FieldRef | None = None
+
+
+class EnvVar(Struct, frozen=True, rename="camel"):
+    """One variable."""
+
+    name: str
+    value: str | None = None
+    value_from: ValueFrom | None = None
+
+
+class ContainerResources(Struct, frozen=True):
+    """Resources that a container may use."""
+
+    limits: dict[str, Quantity] | None = None
+    requests: dict[str, Quantity] | None = None
+
+
+class ContainerTemplate(Struct, frozen=True, rename="camel"):
+    """One container."""
+
+    name: str = ""
+    image: str | None = None
+    command: tuple[str, ...] | None = None
+    args: tuple[str, ...] | None = None
+    env: tuple[EnvVar, ...] | None = None
+    working_dir: str | None = None
+    resources: ContainerResources | None = None
+
+
+class PodTemplateSpec(Struct, frozen=True, rename="camel"):
+    """The spec of a role's pods."""
+
+    containers: Annotated[tuple[ContainerTemplate, ...], Meta(min_length=1)]
+    node_selector: dict[str, str] | None = None
+    termination_grace_period_seconds: int | None = None
+    priority_class_name: str | None = None
+
+
+class PodTemplate(Struct, frozen=True):
+    """A role's pod template."""
+
+    spec: PodTemplateSpec
+
+
+class RoleTemplate(Struct, frozen=True, rename="camel"):
+    """One role of a job: its pods, and how many there are."""
+
+    template: PodTemplate
+    replicas: int | None = None
+    restart_policy: str | None = None
+
+
+class JobMetadata(Struct, frozen=True, rename="camel"):
+    """Names, labels and annotations."""
+
+    name: str | None = None
+    generate_name: str | None = None
+    namespace: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class RunPolicyFields(Struct, frozen=True, rename="camel"):
+    """runPolicy."""
+
+    backoff_limit: int | None = None
+    active_deadline_seconds: int | None = None
+    ttl_seconds_after_finished: int | None = None
+    clean_pod_policy: str | None = None
+    suspend: bool | None = None

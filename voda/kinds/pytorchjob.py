@@ -1,0 +1,171 @@
+"""PyTorchJob of training-operator: torch agents that meet at the first replica, a Master or worker 0.
+
+Rule: a Master is replica 0 and trains like the workers.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from voda.domain.errors import InvalidField
+from voda.domain.job import JobSpec
+from voda.kinds.base import FieldWarning, JobManifest, KindSpec, OwnBounds, field_warnings
+from voda.kinds.pod_template import MOST_GPUS, RoleTemplate
+from voda.kinds.validation import BIGGEST, refuse_other, refuse_outside, refuse_several
+
+_IGNORED: Final = {"metrics": "there is no autoscaler by metrics: voda's policy decides on the size"}
+_NOT_LOCAL: Final = {"standalone": "not read: the agents of all replicas meet at one port of this machine"}
+
+
+class RdzvConf(Struct, frozen=True):
+    """One setting of the rendezvous."""
+
+    key: str = ""
+    value: str = ""
+
+
+class TorchElasticPolicy(Struct, frozen=True, rename="camel"):
+    """elasticPolicy."""
+
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+    rdzv_backend: str | None = None
+    """c10d, etcd or etcd-v2; None: c10d."""
+    rdzv_host: str | None = None
+    """None: the first worker."""
+    rdzv_port: int | None = None
+    rdzv_id: str | None = None
+    rdzv_conf: tuple[RdzvConf, ...] | None = None
+    standalone: bool | None = None
+    max_restarts: int | None = None
+    """TorchElastic counts resizes against it too."""
+    n_proc_per_node: int | None = None
+
+
+class TorchReplicas(Struct, frozen=True, rename="pascal"):
+    """pytorchReplicaSpecs."""
+
+    master: RoleTemplate | None = None
+    worker: RoleTemplate | None = None
+
+
+class TorchSpec(KindSpec, frozen=True, rename="camel", kw_only=True):
+    """spec of a PyTorchJob."""
+
+    pytorch_replica_specs: TorchReplicas
+    nproc_per_node: str | int | None = None
+    elastic_policy: TorchElasticPolicy | None = None
+
+
+class PyTorchJob(JobManifest, frozen=True, rename="camel", kw_only=True):
+    """A PyTorchJob."""
+
+    name: ClassVar[str] = "PyTorchJob"
+    plural: ClassVar[str] = "pytorchjobs"
+    versions: ClassVar[tuple[str, ...]] = ("kubeflow.org/v1",)
+    replica_specs: ClassVar[str] = "pytorchReplicaSpecs"
+    role_names: ClassVar[tuple[str, ...]] = ("Master", "Worker")
+    placed_roles: ClassVar[tuple[str, ...]] = ("Master", "Worker")
+    has_anchor: ClassVar[bool] = True
+    container_name: ClassVar[str] = "pytorch"
+    local_launch: ClassVar[Literal["mpi", "torch"] | None] = "torch"
+    local_roles: ClassVar[tuple[str, ...]] = ("Master", "Worker")
+    processes_field: ClassVar[str] = "spec.nprocPerNode"
+
+    spec: TorchSpec
+
+    @property
+    def roles(self) -> dict[str, RoleTemplate]:
+        """Return the Master and the workers, as far as the manifest has them."""
+        specs = self.spec.pytorch_replica_specs
+        found = {"Master": specs.master, "Worker": specs.worker}
+        return {name: role for name, role in found.items() if role is not None}
+
+    @property
+    def processes(self) -> int | None:
+        """Processes that one agent starts; None (auto, cpu or gpu): one for each of its GPUs."""
+        processes = self._nproc_per_node()
+        return int(processes) if processes.isdecimal() else None
+
+    def default_restart_policy(self, role: str) -> str:
+        """Return the operator's restartPolicy of a role that names none."""
+        return "OnFailure"
+
+    def own_bounds(self) -> OwnBounds | None:
+        """Return the bounds that elasticPolicy sets; None where it sets none."""
+        elastic = self.spec.elastic_policy
+        if elastic is None or (elastic.min_replicas is None and elastic.max_replicas is None):
+            return None
+        least, most = elastic_bounds(elastic.min_replicas, elastic.max_replicas, 1)
+        return OwnBounds(
+            min_replicas=least,
+            min_path=f"spec.elasticPolicy.{'maxReplicas' if elastic.min_replicas is None else 'minReplicas'}",
+            max_replicas=most,
+            max_path=f"spec.elasticPolicy.{'minReplicas' if elastic.max_replicas is None else 'maxReplicas'}",
+        )
+
+    def elastic_policy(self) -> TorchElasticPolicy | None:
+        """Return elasticPolicy with both bounds, as the operator completes it; None without elasticPolicy."""
+        elastic = self.spec.elastic_policy
+        if elastic is None:
+            return None
+        least, most = elastic_bounds(elastic.min_replicas, elastic.max_replicas, self.replica_count())
+        return replace(elastic, min_replicas=least, max_replicas=most)
+
+    def check(self) -> None:
+        """Raise InvalidField on the first of a PyTorchJob's own fields that cannot be used."""
+        if not self.roles:
+            field = self.path("Worker")
+            raise InvalidField(field, f"{field} is missing: a PyTorchJob needs a Worker or a Master")
+        refuse_several(self.path("Master"), self.roles.get("Master"))
+        processes = self._nproc_per_node()
+        is_count = processes.isascii() and processes.isdecimal() and len(processes) < 6
+        if processes not in ("auto", "cpu", "gpu") and not (is_count and 1 <= int(processes) <= MOST_GPUS):
+            raise InvalidField(
+                "spec.nprocPerNode",
+                f"spec.nprocPerNode: expected auto, cpu, gpu or 1 to {MOST_GPUS}, got {processes[:60]!r}",
+            )
+        if (elastic := self.spec.elastic_policy) is not None:
+            refuse_other("spec.elasticPolicy.rdzvBackend", elastic.rdzv_backend, ("c10d", "etcd", "etcd-v2"))
+            refuse_outside("spec.elasticPolicy.rdzvPort", elastic.rdzv_port, 1, 65_535)
+            refuse_outside("spec.elasticPolicy.maxRestarts", elastic.max_restarts, 0, BIGGEST)
+
+    def warnings(self, spec: Mapping[str, Any]) -> Iterator[FieldWarning]:
+        """Yield the fields of a PyTorchJob that voda ignores on every cluster."""
+        yield from field_warnings(spec.get("elasticPolicy"), "spec.elasticPolicy", _IGNORED)
+
+    def local_warnings(self, spec: Mapping[str, Any]) -> Iterator[FieldWarning]:
+        """Yield the fields of a PyTorchJob that one machine ignores."""
+        yield from field_warnings(spec.get("elasticPolicy"), "spec.elasticPolicy", _NOT_LOCAL)
+
+    def kubernetes_warnings(self, converted: Mapping[str, Any], job: JobSpec) -> Iterator[FieldWarning]:
+        """Yield what voda changes of an elastic PyTorchJob's elasticPolicy."""
+        elastic = self.spec.elastic_policy
+        if not job.is_elastic:
+            return
+        if elastic is None:
+            sizes = f"{job.min_replicas} to {job.max_replicas} replicas"
+            message = f"added, for {sizes}: without it no agent would hear of a resize"
+            yield FieldWarning(field="spec.elasticPolicy", message=message)
+            return
+        if elastic.max_restarts is None:
+            message = "set to 100: torch takes a peer that leaves for a failure"
+            yield FieldWarning(field="spec.elasticPolicy.maxRestarts", message=message)
+        if "Master" in self.roles and elastic.rdzv_host is None and elastic.rdzv_backend in (None, "c10d"):
+            message = "set to the Master: the first worker, where agents meet by default, may not be there"
+            yield FieldWarning(field="spec.elasticPolicy.rdzvHost", message=message)
+
+    def _nproc_per_node(self) -> str:
+        """Return the processes each agent starts: auto, cpu, gpu or a number."""
+        elastic = self.spec.elastic_policy
+        deprecated = elastic.n_proc_per_node if elastic is not None else None
+        return str(self.spec.nproc_per_node or deprecated or "auto")
+
+
+def elastic_bounds(least: int | None, most: int | None, replicas: int) -> tuple[int, int]:
+    """Return least and most replicas of an elasticPolicy: a missing one is as the other, or else `replicas`."""
+    if least is None:
+        least = replicas if most is None else most
+    return least, least if most is None else most

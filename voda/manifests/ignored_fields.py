@@ -1,0 +1,76 @@
+"""Fields of a manifest that voda ignores wherever the job runs.
+
+Rule: the user gets a warning with the path of every field that has no effect; none is dropped silently.
+"""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from voda.kinds.base import FieldWarning, JobManifest
+from voda.manifests.replica_bounds import VARIABLES
+from voda.manifests.resources import is_gpu_count, is_gpu_share
+from voda.manifests.variables import known_value
+
+_OURS = "voda.dev/"
+ANNOTATIONS = tuple(
+    f"{_OURS}{name}" for name in ("min-replicas", "max-replicas", "epochs", "pool", "priority", "queue", "working-dir")
+)
+# Written by voda itself onto objects in a cluster, from where a manifest may have been copied.
+_WRITTEN_BY_VODA = frozenset(
+    f"{_OURS}{name}"
+    for name in ("job-id", "state", "explanation", "estimated-finish", "worker-failures", "wishes-taken")
+)
+_NO_PRIORITY_CLASS = "priority classes are not read: set the annotation voda.dev/priority to a number"
+
+
+def ignored_fields(job: JobManifest, manifest: Mapping[str, Any]) -> Iterator[FieldWarning]:
+    """Yield the fields that voda ignores on every cluster."""
+    yield from _unknown_annotations(job)
+    yield from _priority_classes(job, manifest["spec"])
+    for role in job.roles:
+        yield from _of_container(job, role)
+    yield from job.warnings(manifest["spec"])
+
+
+def _unknown_annotations(job: JobManifest) -> Iterator[FieldWarning]:
+    for name in job.metadata.annotations or ():
+        if name.startswith(_OURS) and name not in ANNOTATIONS and name not in _WRITTEN_BY_VODA:
+            close = difflib.get_close_matches(name, ANNOTATIONS, 1)
+            advice = f"did you mean {close[0]}?" if close else f"voda reads {', '.join(ANNOTATIONS)}"
+            yield FieldWarning(field=f"metadata.annotations[{name[:80]}]", message=f"unknown annotation: {advice}")
+
+
+def _priority_classes(job: JobManifest, spec: Mapping[str, Any]) -> Iterator[FieldWarning]:
+    if "kueue.x-k8s.io/priority-class" in (job.metadata.labels or {}):
+        yield FieldWarning(field="metadata.labels[kueue.x-k8s.io/priority-class]", message=_NO_PRIORITY_CLASS)
+    scheduling = (spec.get("runPolicy") or {}).get("schedulingPolicy")
+    if isinstance(scheduling, Mapping) and scheduling.get("priorityClass"):
+        yield FieldWarning(field="spec.runPolicy.schedulingPolicy.priorityClass", message=_NO_PRIORITY_CLASS)
+    for name, role in job.roles.items():
+        if role.template.spec.priority_class_name:
+            field = f"{job.path(name)}.template.spec.priorityClassName"
+            yield FieldWarning(field=field, message=_NO_PRIORITY_CLASS)
+
+
+def _of_container(job: JobManifest, role: str) -> Iterator[FieldWarning]:
+    index, container = job.main_container(role)
+    path = f"{job.path(role)}.template.spec.containers"
+    expected = job.main_container_name
+    if expected and container.name != expected:
+        yield FieldWarning(field=path, message=f"no container is named {expected[:60]!r}: voda takes the first one")
+    for place, variable in enumerate(container.env or ()):
+        if variable.name in VARIABLES and known_value(variable, "") is None:
+            yield FieldWarning(
+                field=f"{path}[{index}].env[{place}].valueFrom",
+                message=f"{variable.name} is not read from elsewhere: give its value, or the voda.dev annotation",
+            )
+    limits = (container.resources.limits if container.resources is not None else None) or {}
+    for resource in limits:
+        field = f"{path}[{index}].resources.limits[{resource[:80]}]"
+        if is_gpu_share(resource):
+            message = "parts of a GPU are not handed out: each replica gets whole GPUs"
+            yield FieldWarning(field=field, message=message)
+        elif is_gpu_count(resource) and role not in job.placed_roles:
+            message = f"a {role.lower()}'s GPUs are not counted: voda gives GPUs to workers"
+            yield FieldWarning(field=field, message=message)

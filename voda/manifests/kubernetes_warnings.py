@@ -1,0 +1,177 @@
+"""What voda changes of a manifest on Kubernetes, where the job is an object of its operator.
+
+Rule: nearly everything works there (images, volumes, service accounts). The user is warned of what voda changes so
+that it can place and suspend the job, and of what only kube-scheduler could do; a template is refused where the API
+server would make no pod of it.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from voda.domain.errors import InvalidField
+from voda.kinds.base import OPERATORS, FieldWarning, JobManifest, field_warnings
+from voda.kinds.pod_template import ContainerTemplate
+from voda.kinds.registry import KINDS
+from voda.manifests.conversion import type_error
+from voda.manifests.parse import ParsedManifest
+from voda.manifests.resources import is_gpu_count
+
+_KUEUE: Final = "kueue.x-k8s.io/queue-name"
+_LEAST_TTL_S: Final = 300
+_BY_PLACER: Final = "not considered: voda's placement decides which nodes the replicas share"
+_OF_METADATA: Final = {
+    "finalizers": "left out: the object would outlive its deletion",
+    "ownerReferences": "left out: the object belongs to the job alone",
+}
+_OF_RUN_POLICY: Final = {
+    "schedulingPolicy": "not needed: voda binds all workers of a start together",
+    "activeDeadlineSeconds": "counts from the latest start: a preempted job has all of it again",
+}
+_OF_PODS: Final = {
+    "nodeName": "left out: voda places the replicas; name nodes by nodeSelector",
+    "topologySpreadConstraints": _BY_PLACER,
+    "resourceClaims": "not allocated: kube-scheduler, which would do it, does not place these pods",
+}
+_OF_AFFINITY: Final = {"podAffinity": _BY_PLACER, "podAntiAffinity": _BY_PLACER}
+
+
+class _TemplateMetadata(Struct):
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _TemplateSpec(Struct, rename="camel"):
+    scheduler_name: str | None = None
+    node_name: str | None = None
+    tolerations: list[dict[str, str | int]] | None = None
+
+
+class _ChangedTemplate(Struct):
+    """The parts of a pod template that voda adds to, and so has to understand."""
+
+    spec: _TemplateSpec
+    metadata: _TemplateMetadata | None = None
+
+
+def kubernetes_warnings(
+    parsed: ParsedManifest, served: Mapping[str, str], gpu_resource: str
+) -> tuple[FieldWarning, ...]:
+    """Return what a cluster changes or ignores of a manifest, besides the warnings of `parse`.
+
+    Args:
+        parsed: the manifest.
+        served: kind -> the apiVersion that the cluster serves.
+        gpu_resource: that its pools count, such as nvidia.com/gpu.
+
+    Raises:
+        InvalidField: the cluster does not run the kind, or no pod could be made of a template.
+    """
+    job, raw = parsed.job, parsed.raw
+    if job.kind not in served:
+        runs = " and ".join(sorted(served)) or f"neither {' nor '.join(f'{name}s' for name in KINDS)}"
+        raise InvalidField("kind", f"kind: {job.kind} has no operator in this cluster, which runs {runs}")
+    _refuse_impossible_pods(job, raw)
+    converted = job.in_version(raw, served[job.kind])
+    return (
+        *_metadata(raw["metadata"]),
+        *converted.warnings,
+        *_run_policy(raw["spec"].get("runPolicy") or {}, is_v1=served[job.kind].endswith("/v1")),
+        *job.kubernetes_warnings(converted.manifest, parsed.spec),
+        *_placed_pods(job, raw),
+        *_uncounted_gpus(parsed, gpu_resource),
+    )
+
+
+def refuse_elsewhere(parsed: ParsedManifest, namespaces: Collection[str]) -> None:
+    """Raise InvalidField where the job's namespace is none of those where voda looks for jobs; empty: any."""
+    namespace = parsed.spec.namespace
+    if namespaces and namespace not in namespaces:
+        expected = f"expected a namespace where voda looks for jobs ({', '.join(sorted(namespaces))})"
+        raise InvalidField("metadata.namespace", f"metadata.namespace: {expected}, got {namespace!r}")
+
+
+def _refuse_impossible_pods(job: JobManifest, raw: Mapping[str, Any]) -> None:
+    """Raise InvalidField on the first template of which the API server would make no pod."""
+    for name, role in job.roles.items():
+        path = f"{job.path(name)}.template"
+        _refuse_wrong_types(raw["spec"][job.replica_specs][name]["template"], path)
+        containers = role.template.spec.containers
+        for index, container in enumerate(containers):
+            _refuse_impossible_container(container, f"{path}.spec.containers[{index}]")
+        expected = job.container_name
+        if expected and all(each.name != expected for each in containers):
+            field, got = f"{path}.spec.containers[0].name", containers[0].name[:60]
+            raise InvalidField(field, f"{field}: the operator expects a container named {expected}, got {got!r}")
+
+
+def _refuse_wrong_types(template: Mapping[str, Any], path: str) -> None:
+    try:
+        msgspec.convert(template, _ChangedTemplate)
+    except msgspec.ValidationError as error:
+        wrong = type_error(template, str(error))
+        raise InvalidField(f"{path}.{wrong.field}", f"{path}.{wrong}") from None
+
+
+def _refuse_impossible_container(container: ContainerTemplate, path: str) -> None:
+    for name, value in (("name", container.name), ("image", container.image)):
+        if not value:
+            raise InvalidField(f"{path}.{name}", f"{path}.{name} is missing: Kubernetes makes no pod without it")
+    limits = (container.resources.limits if container.resources else None) or {}
+    requests = (container.resources.requests if container.resources else None) or {}
+    for resource, amount in requests.items():
+        if is_gpu_count(resource) and str(limits.get(resource)) != str(amount):
+            field = f"{path}.resources.limits[{resource[:80]}]"
+            expected = f"{str(amount)[:20]}, as in requests"
+            raise InvalidField(field, f"{field}: expected {expected}: only limits can ask for a GPU")
+
+
+def _metadata(metadata: Mapping[str, Any]) -> Iterator[FieldWarning]:
+    yield from field_warnings(metadata, "metadata", _OF_METADATA)
+    if (metadata.get("labels") or {}).get(_KUEUE):
+        message = "left out of the object: voda runs the job, so Kueue must not; it stays the name of the job's queue"
+        yield FieldWarning(field=f"metadata.labels[{_KUEUE}]", message=message)
+
+
+def _run_policy(policy: Mapping[str, Any], *, is_v1: bool) -> Iterator[FieldWarning]:
+    yield from field_warnings(policy, "spec.runPolicy", _OF_RUN_POLICY)
+    if policy.get("managedBy") not in (None, "", *OPERATORS):
+        yield FieldWarning(field="spec.runPolicy.managedBy", message="left out: voda runs the job itself")
+    ttl_s = policy.get("ttlSecondsAfterFinished")
+    if is_v1 and ttl_s is not None and ttl_s < _LEAST_TTL_S:
+        message = f"with less than {_LEAST_TTL_S}, the object may be gone before voda sees how the job ended"
+        yield FieldWarning(field="spec.runPolicy.ttlSecondsAfterFinished", message=message)
+
+
+def _placed_pods(job: JobManifest, raw: Mapping[str, Any]) -> Iterator[FieldWarning]:
+    """Yield what voda, which binds replicas itself, changes or ignores of their templates."""
+    for role in job.roles:
+        if role not in job.placed_roles:
+            continue
+        pod, path = raw["spec"][job.replica_specs][role]["template"]["spec"], f"{job.path(role)}.template.spec"
+        if pod.get("schedulerName") not in (None, "", "voda", "default-scheduler"):
+            yield FieldWarning(field=f"{path}.schedulerName", message="not used: voda places the replicas itself")
+        yield from field_warnings(pod, path, _OF_PODS)
+        yield from field_warnings(pod.get("affinity"), f"{path}.affinity", _OF_AFFINITY)
+        yield from _late_volumes(pod.get("volumes"), path)
+
+
+def _late_volumes(volumes: object, path: str) -> Iterator[FieldWarning]:
+    for index, volume in enumerate(volumes if isinstance(volumes, list) else ()):
+        if isinstance(volume, Mapping) and volume.get("ephemeral"):
+            message = "its storage class must bind at once: WaitForFirstConsumer waits for kube-scheduler"
+            yield FieldWarning(field=f"{path}.volumes[{index}].ephemeral", message=message)
+
+
+def _uncounted_gpus(parsed: ParsedManifest, resource: str) -> Iterator[FieldWarning]:
+    job = parsed.job
+    role = job.resized_role
+    containers = [each.resources for each in job.roles[role].template.spec.containers if each.resources is not None]
+    if not any(resource in {**(each.limits or {}), **(each.requests or {})} for each in containers):
+        gpus = parsed.spec.gpus_per_replica
+        yield FieldWarning(
+            field=f"{job.path(role)}.template.spec.containers[0].resources.limits",
+            message=f"asks for no {resource}: voda counts {gpus} for each replica, but its pods are given none",
+        )

@@ -1,0 +1,138 @@
+"""What one machine ignores of a manifest: there are no images, mounts or pods.
+
+Rule: exact paths and one sentence each; only fields that the manifest really has are named.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from voda.domain.errors import InvalidField
+from voda.kinds.base import FieldWarning, JobManifest, field_warnings
+from voda.kinds.pod_template import ContainerTemplate
+from voda.kinds.registry import KINDS
+from voda.manifests.parse import ACCELERATOR, ParsedManifest
+from voda.manifests.resources import is_gpu_count, is_gpu_share
+from voda.manifests.variables import known_value
+
+_ONE_MACHINE = "does not apply: every process runs on this machine"
+_NO_IMAGES = "not used: there are no images here"
+_NO_API = "not used: there is no Kubernetes API here"
+_NO_MOUNTS = "not mounted: programs see the files of this machine"
+_NO_PROBES = "not probed: a process counts as healthy while it runs"
+_OWN_NETWORK = "not applied: processes use the network of this machine"
+_OWN_USER = "not applied: processes run as the user who runs voda"
+_OF_PODS = {
+    "initContainers": "not run: prepare on this machine what they would prepare",
+    "volumes": _NO_MOUNTS,
+    "affinity": _ONE_MACHINE,
+    "tolerations": _ONE_MACHINE,
+    "topologySpreadConstraints": _ONE_MACHINE,
+    "nodeName": _ONE_MACHINE,
+    "schedulerName": _ONE_MACHINE,
+    "schedulingGates": _ONE_MACHINE,
+    "runtimeClassName": _NO_IMAGES,
+    "imagePullSecrets": _NO_IMAGES,
+    "serviceAccountName": _NO_API,
+    "serviceAccount": _NO_API,
+    "securityContext": _OWN_USER,
+    "hostAliases": _OWN_NETWORK,
+    "dnsPolicy": _OWN_NETWORK,
+    "dnsConfig": _OWN_NETWORK,
+    "resourceClaims": "not claimed: voda hands out whole GPUs",
+}
+_OF_CONTAINERS = {
+    "image": "not used: the command runs with what is installed on this machine",
+    "volumeMounts": _NO_MOUNTS,
+    "volumeDevices": _NO_MOUNTS,
+    "envFrom": "not read: give the variables under env",
+    "ports": _OWN_NETWORK,
+    "securityContext": _OWN_USER,
+    "livenessProbe": _NO_PROBES,
+    "readinessProbe": _NO_PROBES,
+    "startupProbe": _NO_PROBES,
+    "lifecycle": "not run: a process gets SIGTERM when it has to stop",
+}
+_OF_RUN_POLICY = {
+    "suspend": "not honoured: voda's policy decides when the job runs",
+    "schedulingPolicy": "not read: all workers of a plan start together",
+    "ttlSecondsAfterFinished": "not read: what has ended stays in the log",
+    "managedBy": "not honoured: voda runs the job itself",
+}
+# What workers run only to be reached by the launcher.
+_IDLE_COMMANDS = ("sshd", "sleep")
+
+
+def refuse_unrunnable(parsed: ParsedManifest) -> None:
+    """Raise InvalidField where one machine cannot run the kind, or a role that runs here names no command."""
+    job = parsed.job
+    if job.local_launch is None:
+        runs = " and ".join(f"{kind.name}s" for kind in KINDS.values() if kind.local_launch is not None)
+        raise InvalidField("kind", f"kind: {job.kind} runs on Kubernetes only; one machine runs {runs}")
+    for role in job.roles:
+        index, container = job.main_container(role)
+        if role in job.local_roles and not (container.command or container.args):
+            field = f"{job.path(role)}.template.spec.containers[{index}].command"
+            raise InvalidField(field, f"{field} is missing: the image's own command cannot be known on this machine")
+
+
+def local_warnings(parsed: ParsedManifest) -> Iterator[FieldWarning]:
+    """Yield the fields of an accepted manifest that plain processes ignore, besides the warnings of `parse`."""
+    job, spec = parsed.job, parsed.raw["spec"]
+    yield from job.local_warnings(spec)
+    yield from field_warnings(spec.get("runPolicy"), "spec.runPolicy", _OF_RUN_POLICY)
+    for role in job.roles:
+        pod, path = spec[job.replica_specs][role]["template"]["spec"], f"{job.path(role)}.template.spec"
+        yield from field_warnings(pod, path, _OF_PODS)
+        yield from _node_selector(pod, path)
+        yield from _containers(job, role, pod["containers"], path)
+
+
+def _node_selector(pod: Mapping[str, Any], path: str) -> Iterator[FieldWarning]:
+    for name in pod.get("nodeSelector") or ():
+        if name != ACCELERATOR:
+            yield FieldWarning(field=f"{path}.nodeSelector[{name[:80]}]", message=_ONE_MACHINE)
+
+
+def _containers(
+    job: JobManifest, role: str, containers: Sequence[Mapping[str, Any]], path: str
+) -> Iterator[FieldWarning]:
+    main, container = job.main_container(role)
+    for index, raw in enumerate(containers):
+        field = f"{path}.containers[{index}]"
+        if index != main:
+            yield FieldWarning(field=field, message="not run: only the container of a pod that trains runs here")
+            continue
+        yield from field_warnings(raw, field, _OF_CONTAINERS)
+        yield from _resources(container, field)
+        if role in job.local_roles:
+            yield from _variables(container, field)
+        else:
+            yield from _idle_worker(container, field)
+
+
+def _resources(container: ContainerTemplate, path: str) -> Iterator[FieldWarning]:
+    resources = container.resources
+    if resources is None:
+        return
+    for kind, amounts in (("limits", resources.limits), ("requests", resources.requests)):
+        for name in amounts or ():
+            if not is_gpu_count(name) and not is_gpu_share(name):
+                message = "not enforced: only GPUs (or slots) are counted on this machine"
+                yield FieldWarning(field=f"{path}.resources.{kind}[{name[:80]}]", message=message)
+
+
+def _variables(container: ContainerTemplate, path: str) -> Iterator[FieldWarning]:
+    for index, variable in enumerate(container.env or ()):
+        if known_value(variable, "") is None:
+            message = f"not read: {variable.name[:60]} is not set, give its value"
+            yield FieldWarning(field=f"{path}.env[{index}].valueFrom", message=message)
+
+
+def _idle_worker(container: ContainerTemplate, path: str) -> Iterator[FieldWarning]:
+    line = " ".join((*(container.command or ()), *(container.args or ())))
+    if line and not any(idle in line for idle in _IDLE_COMMANDS):
+        message = "not run: on one machine the launcher starts the workers' processes"
+        yield FieldWarning(field=f"{path}.{'command' if container.command else 'args'}", message=message)
+    if container.env:
+        message = "not set: the workers' processes inherit the launcher's variables on this machine"
+        yield FieldWarning(field=f"{path}.env", message=message)

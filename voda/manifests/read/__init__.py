@@ -1,1 +1,0 @@
-"""From a manifest's text to typed parts: YAML and JSON, limits, validation."""

@@ -1,0 +1,38 @@
+"""Bounds on the size of a manifest, in JSON and in YAML.
+
+Rule: far above any manifest that a person writes, far below one that would slow others down.
+"""
+
+from voda.domain.errors import InvalidInput
+
+MOST_BYTES = 1_048_576
+"""Of a manifest's text; Kubernetes takes no more either."""
+MOST_DEPTH = 64
+MOST_VALUES = 20_000
+"""Values in a YAML text, those that aliases repeat counted each time."""
+BIGGEST_INT = 2**63 - 1
+SMALLEST_INT = -(2**63)
+
+
+def refuse_odd_values(value: object) -> None:
+    """Raise InvalidInput on a NUL or half a character in any text, and on nesting beyond MOST_DEPTH."""
+    pending = [(value, 1)]
+    while pending:
+        current, depth = pending.pop()
+        if depth > MOST_DEPTH + 1:
+            raise InvalidInput(f"the manifest is nested deeper than {MOST_DEPTH} levels")
+        if isinstance(current, str):
+            refuse_odd_text(current)
+        elif isinstance(current, dict):
+            pending.extend((key, depth) for key in current)
+            pending.extend((item, depth + 1) for item in current.values())
+        elif isinstance(current, list):
+            pending.extend((item, depth + 1) for item in current)
+
+
+def refuse_odd_text(text: str) -> None:
+    """Raise InvalidInput on a NUL or half a surrogate pair."""
+    if "\0" in text:
+        raise InvalidInput(f"the manifest holds a NUL character in {text[:60]!r}: expected text only")
+    if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
+        raise InvalidInput(f"the manifest holds half a character in {text[:60]!r}: expected valid Unicode")

@@ -1,0 +1,121 @@
+"""The columns by which runs are compared, in the terminal and on the page alike."""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from msgspec import Struct
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from voda.simulator.fairness import UNFAIR_ABOVE
+from voda.simulator.metrics import RunResult
+from voda.simulator.report.run_summary import RunOutcome, about, labels, warnings
+from voda.simulator.report.units import count, instant_span, number, percent, span
+
+
+class RunColumn(Struct, frozen=True):
+    """One figure of a run."""
+
+    head: str
+    """Two short lines."""
+    value: Callable[[RunResult], float]
+    text: Callable[[float], str]
+    meaning: str
+    """One line for whoever asks."""
+    better: Literal["low", "high"] | None = "low"
+    """None = neither is."""
+
+
+TIMES: Sequence[RunColumn] = (
+    RunColumn("avg\nJCT", lambda r: r.avg_jct_s, span, "mean job completion time: submission to end"),
+    RunColumn("median\nJCT", lambda r: r.p50_jct_s, span, "half of the jobs took no longer"),
+    RunColumn("p90\nJCT", lambda r: r.p90_jct_s, span, "nine of ten jobs took no longer"),
+    RunColumn("p99\nJCT", lambda r: r.p99_jct_s, span, "99 of 100 jobs took no longer"),
+    RunColumn("make-\nspan", lambda r: r.makespan_s, span, "first submission to last end"),
+    RunColumn("avg\nqueueing", lambda r: r.avg_queueing_s, span, "mean time without GPUs, preemptions included"),
+)
+COSTS: Sequence[RunColumn] = (
+    RunColumn(
+        "restarts\nper job",
+        lambda r: r.restarts_per_job,
+        number,
+        "starts, resizes and migrations after the first start",
+    ),
+    RunColumn("moves\nper job", lambda r: r.migrations_per_job, number, "migrations of workers to other nodes"),
+    RunColumn("jobs\nspanning", lambda r: r.spanning_jobs, count, "jobs that were ever spread over several nodes"),
+    RunColumn("GPU\nhours", lambda r: r.gpu_hours, number, "GPU time held by jobs, working or not"),
+    RunColumn("util-\nisation", lambda r: r.utilisation, percent, "GPU time held / GPU time there was", "high"),
+)
+FAIRNESS: Sequence[RunColumn] = (
+    RunColumn(
+        "unfair\njobs",
+        lambda r: r.unfair_share,
+        percent,
+        f"jobs with ρ > {UNFAIR_ABOVE}; ρ = JCT / time the job needs alone on its fair share of the GPUs",
+    ),
+    RunColumn("worst\nρ", lambda r: r.worst_rho, number, "largest ρ of any job: finish-time fairness after Themis"),
+    RunColumn("p95\ndecision", lambda r: r.decision_p95_s, instant_span, "computing time of a decision", None),
+    RunColumn("wall\ntime", lambda r: r.wall_s, instant_span, "computing time of the whole simulation", None),
+)
+ALL: Sequence[RunColumn] = (*TIMES, *COSTS, *FAIRNESS)
+
+
+def best(column: RunColumn, results: Sequence[RunResult]) -> str | None:
+    """Return the text of the best figure, None where no figure is better than another."""
+    texts = {column.text(column.value(result)) for result in results}
+    if column.better is None or len(texts) < 2:
+        return None
+    values = [column.value(result) for result in results]
+    return column.text(min(values) if column.better == "low" else max(values))
+
+
+_LAYOUTS: Sequence[Sequence[Sequence[RunColumn]]] = (
+    (ALL,),
+    (TIMES, (*COSTS, *FAIRNESS)),
+    (TIMES, COSTS, FAIRNESS),
+    (TIMES[:3], TIMES[3:], COSTS, FAIRNESS),
+)
+"""From one wide table to four narrow ones."""
+
+
+def comparison_table(runs: Sequence[RunOutcome], width: int) -> RenderableType:
+    """Return the comparison for a terminal of `width` columns, >= 80; the best figures are green and bold.
+
+    Args:
+        runs: of one workload, at least one.
+        width: columns of the terminal; the columns are split over up to four tables until they fit.
+    """
+    measure = Console(width=10_000).measure
+    for layout in _LAYOUTS:
+        tables = [_table(runs, columns) for columns in layout]
+        if all(measure(table).maximum <= width for table in tables):
+            break
+    tables[0].title = Text(_title(runs), style="bold")
+    tables[0].title_justify = "left"
+    notes = [Text(note, style="yellow") for note in warnings(runs)]
+    return Group(*tables, *notes)
+
+
+def _table(runs: Sequence[RunOutcome], columns: Sequence[RunColumn]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("\npolicy", no_wrap=True)
+    for column in columns:
+        table.add_column(column.head, justify="right", no_wrap=True)
+    results = [run.result for run in runs]
+    champions = [best(column, results) for column in columns]
+    for label, result in zip(labels(runs), results, strict=True):
+        texts = [column.text(column.value(result)) for column in columns]
+        cells = [
+            Text(text, style="bold green" if text == champion else "")
+            for text, champion in zip(texts, champions, strict=True)
+        ]
+        # A name in brackets is a name, not rich's markup.
+        table.add_row(Text(label), *cells)
+    return table
+
+
+def _title(runs: Sequence[RunOutcome]) -> str:
+    placers = ", ".join(dict.fromkeys(run.result.placer for run in runs))
+    return f"{runs[0].result.workload}: {about(runs)}, placer {placers}"
