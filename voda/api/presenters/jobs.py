@@ -2,7 +2,7 @@
 
 from voda.api.presenters.conversion import instant
 from voda.api.schemas.jobs import ForecastView, JobView, ProgressView, ReportList, ReportView, WorkerView
-from voda.projections.job_record import JobRecord, ProgressReport
+from voda.projections.job_record import JobRecord, RecordedReport
 from voda.simulator.whatif.forecast import ExpectedTimes
 
 _NO_FORECAST = ForecastView()
@@ -74,7 +74,7 @@ def _forecast(record: JobRecord, forecast: ExpectedTimes, made_at: float | None)
     )
 
 
-def _report(report: ProgressReport) -> ReportView:
+def _report(report: RecordedReport) -> ReportView:
     return ReportView(
         epochs_done=report.epochs_done,
         reported_at=instant(report.at),

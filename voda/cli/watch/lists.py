@@ -33,7 +33,7 @@ class _RawPage(Struct):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobPage:
+class FetchedJobs:
     """JobPage that were asked for."""
 
     items: Sequence[JobView]
@@ -44,7 +44,7 @@ class JobPage:
     body: bytes
 
 
-async def fetch_jobs(client: Client, filters: JobFilters, *, limit: int) -> JobPage:
+async def fetch_jobs(client: Client, filters: JobFilters, *, limit: int) -> FetchedJobs:
     """Return the jobs that match, at most `limit`; 0 = all."""
     raw: list[bytes] = []
     token: str | None = None
@@ -60,7 +60,7 @@ async def fetch_jobs(client: Client, filters: JobFilters, *, limit: int) -> JobP
         token = page.next
 
 
-async def fetch_named_jobs(client: Client, names: Sequence[str]) -> JobPage:
+async def fetch_named_jobs(client: Client, names: Sequence[str]) -> FetchedJobs:
     """Return these jobs; an id, or a name for the latest job of that name."""
     raw = [await client.get(resource_path("jobs", name)) for name in names]
     return _jobs(raw, len(raw), raw[0] if len(raw) == 1 else None)
@@ -90,9 +90,9 @@ def _one(names: Sequence[str], kind: str) -> str:
     return names[0]
 
 
-def _jobs(raw: list[bytes], total: int, body: bytes | None) -> JobPage:
+def _jobs(raw: list[bytes], total: int, body: bytes | None) -> FetchedJobs:
     merged = b'{"items":[%s],"total":%d,"next":null}' % (b",".join(raw), total)
-    return JobPage(items=[decode(item, JobView) for item in raw], raw=raw, total=total, body=body or merged)
+    return FetchedJobs(items=[decode(item, JobView) for item in raw], raw=raw, total=total, body=body or merged)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +157,7 @@ class JobSource:
             is_over=bool(self._names) and all(map(has_ended, items)),
         )
 
-    async def _jobs(self, client: Client) -> JobPage:
+    async def _jobs(self, client: Client) -> FetchedJobs:
         if self._names:
             return await fetch_named_jobs(client, self._names)
         if not self._live_first:
@@ -172,7 +172,7 @@ class JobSource:
             "phase": [str(phase) for phase in sorted(ENDED)],
         }
         ended = await fetch_jobs(client, past, limit=rest if self._limit else 0)
-        return JobPage(
+        return FetchedJobs(
             items=[*live.items, *ended.items],
             raw=[*live.raw, *ended.raw],
             total=live.total + ended.total,
