@@ -97,7 +97,7 @@ class Voda:
         clock = self.service.clock
         data = PolicyChanged(pool=pool, **fields)
         fact = Fact(data=data, event_id=clock.new_id(), recorded_at=clock.now(), actor="test")
-        await self.service.view.reached(await self.service.store.append(data.stream, ANY_VERSION, [fact]))
+        await self.service.view.wait_for(await self.service.store.append(data.stream, ANY_VERSION, [fact]))
 
     async def events(self) -> Sequence[Event]:
         """Return the whole log."""

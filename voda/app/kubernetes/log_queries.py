@@ -5,7 +5,7 @@ Rule: each answer is computed when it is needed, in O(jobs or objects looked at)
 
 from collections.abc import Callable, Iterable, Mapping
 
-from voda.application.read_model import View
+from voda.application.read_model import ReadModel
 from voda.application.submit_job import adoption_id
 from voda.cluster.kubernetes.reporting.status_annotations import REFUSED
 from voda.cluster.kubernetes.resources import well_known
@@ -25,7 +25,7 @@ class LoggedJobs:
         latest: given the view's state, returns that of the reader which is ahead.
     """
 
-    def __init__(self, view: View, latest: Callable[[Live], Live]) -> None:
+    def __init__(self, view: ReadModel, latest: Callable[[Live], Live]) -> None:
         self._view = view
         self._latest = latest
 

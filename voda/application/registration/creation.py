@@ -151,4 +151,4 @@ class Creation:
     async def _record(self, data: AnyFact, event_id: str) -> None:
         backend = self.backend
         fact = Fact(data=data, event_id=event_id, recorded_at=backend.clock.now(), actor=ACTOR)
-        await backend.view.reached(await backend.store.append(data.stream, ANY_VERSION, [fact]))
+        await backend.view.wait_for(await backend.store.append(data.stream, ANY_VERSION, [fact]))

@@ -6,13 +6,12 @@ what its predecessor had no time for. What was sent already is sent under the sa
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Final
 
-from voda.application.read_model import View
+from voda.application.read_model import ReadModel
 from voda.application.registration.ports import JobObjects
 from voda.application.status.annotator import Annotator
-from voda.application.status.announcer import RECENT_S, Announcer, Outcome
+from voda.application.status.announcer import RECENT_S, Announcer
 from voda.clock import Clock
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.reporting.event_messages import EventMessages, JobMessage
@@ -23,6 +22,7 @@ from voda.domain.errors import ActionRefused, VodaError
 from voda.events.envelope import Event
 from voda.events.types import PlanAdopted
 from voda.log.store import EventStore
+from voda.metrics import NO_TELEMETRY, Telemetry
 
 _log = logging.getLogger(__name__)
 
@@ -40,26 +40,26 @@ class StatusReporter:
         store: the log, to report what happened just before this process began; None: that is not reported.
         per_s: patches a second, and Events a second.
         settled_s: time after a plan within which an observed size may be one that voda set for the plan before.
-        announced: called with what became of each announcement.
+        telemetry: counts what became of each announcement.
     """
 
     def __init__(  # noqa: PLR0913 - its ports
         self,
         *,
         objects: JobObjects,
-        view: View,
+        view: ReadModel,
         clock: Clock,
         store: EventStore | None = None,
         per_s: float = 20.0,
         settled_s: float = 5.0,
-        announced: Callable[[Outcome], None] | None = None,
+        telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self._mirror = objects
         self._view = view
         self._clock = clock
         self._store = store
         self._settled_s = settled_s
-        self._announcer = Announcer(objects.api, clock, per_s=per_s, announced=announced)
+        self._announcer = Announcer(objects.api, clock, per_s=per_s, telemetry=telemetry)
         self._annotator = Annotator(objects, view, clock, per_s=per_s)
         self._messages: EventMessages | None = None
         self._planned_at: dict[str, float] = {}

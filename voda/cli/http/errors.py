@@ -5,7 +5,7 @@ Rule: the server's sentence is passed on unchanged, and so is whether a retry ma
 
 import msgspec
 
-from voda.api.schemas import Problem
+from voda.api.schemas.service import Problem
 from voda.domain.errors import (
     AlreadyExists,
     InvalidField,

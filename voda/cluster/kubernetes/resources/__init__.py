@@ -1,1 +1,1 @@
-"""Kubernetes objects as trimmed records (objects, interning), quantity, pod_requests, well_known names, observer."""
+"""Kubernetes objects as trimmed records (objects, interning), quantity, pod_requests, well_known names."""

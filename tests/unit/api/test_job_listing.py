@@ -3,8 +3,8 @@
 import pytest
 
 from tests.builders import Log, a_spec
-from voda.api.job_listing import JobsQuery, Listing
-from voda.application.read_model import View
+from voda.api.job_listing import JobListing, JobsQuery
+from voda.application.read_model import ReadModel
 from voda.domain.errors import InvalidField
 from voda.events.types import AnyFact, JobCompleted, JobSubmitted, WorkerStarted
 from voda.log.memory import MemoryStore
@@ -15,9 +15,9 @@ class Scene:
     """A view that forgets all but one ended job, and the log it follows."""
 
     def __init__(self) -> None:
-        self.view = View(MemoryStore())
+        self.view = ReadModel(MemoryStore())
         self.view.roster = JobRegistry(most_ended=1)
-        self.listing = Listing(self.view)
+        self.listing = JobListing(self.view)
         self._log = Log()
 
     def happens(self, *facts: AnyFact) -> None:

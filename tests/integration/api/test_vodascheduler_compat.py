@@ -8,8 +8,9 @@ import yaml
 from tests.builders import a_spec
 from tests.integration.api.test_plans import pass_time
 from tests.service import a_manifest, a_service
-from voda.api.schemas import Problem, Settings
-from voda.auth.tokens import Access
+from voda.api.schemas.pools import SettingsView
+from voda.api.schemas.service import Problem
+from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.domain.job import Phase
 from voda.events.types import JobCompleted, JobSubmitted, WorkerExited, WorkerStarted
@@ -121,7 +122,7 @@ async def test_algorithm_when_set_by_the_ancestors_name_then_is_the_policy(algor
     async with a_service() as service:
         answer = await service.ask("PUT", "/algorithm", body=algorithm)
         assert (answer.status, answer.body.decode()) == (200, f"Scheduler: default\nScheduling Algorithm: {policy}\n")
-        assert (await service.ask("GET", "/api/v1/pools/default/settings")).as_a(Settings).policy == policy
+        assert (await service.ask("GET", "/api/v1/pools/default/settings")).as_a(SettingsView).policy == policy
 
 
 async def test_algorithm_when_unknown_then_is_refused_with_those_there_are() -> None:
@@ -137,11 +138,11 @@ async def test_ratelimit_when_set_then_is_the_pools() -> None:
         assert (answer.status, answer.body) == (200, told)
         for body in ("-1", "soon", "nan", "1e9", "", "86401"):
             assert (await service.ask("PUT", "/ratelimit", body=body)).status == 422, body
-        assert (await service.ask("GET", "/api/v1/pools/default/settings")).as_a(Settings).ratelimit_s == 12.0
+        assert (await service.ask("GET", "/api/v1/pools/default/settings")).as_a(SettingsView).ratelimit_s == 12.0
 
 
 async def test_ancestor_when_asked_without_the_right_then_is_refused(tmp_path: Path) -> None:
-    access = Access.open(tmp_path, VirtualClock(0.0))
+    access = Authenticator.open(tmp_path, VirtualClock(0.0))
     ann, eve = access.add("ann", "user"), access.add("eve", "viewer")
     async with a_service(access=access) as service:
         assert (await service.ask("GET", "/training")).status == 401
