@@ -48,7 +48,7 @@ _CHOICES: Final[Mapping[tuple[str, str], Iterable[str]]] = {
     ("SettingsChange", "placer"): PLACERS,
 }
 """Fields whose values are found by file."""
-_WITH_PARAMETERS: Final = ("Settings", "SettingsChange")
+_WITH_PARAMETERS: Final = ("SettingsView", "SettingsChange")
 """Records whose field `parameters` has those of every policy."""
 _REF: Final = "#/components/schemas/{name}"
 _COMPONENTS: Final[Mapping[str, str]] = {
@@ -248,7 +248,12 @@ def _complete(components: Mapping[str, Json]) -> None:
 
 def _parameters_of_policies() -> Json:
     properties = {
-        policy: {"type": "object", "description": POLICIES[policy].title, "properties": dict(parameters)}
+        policy: {
+            "type": "object",
+            "description": POLICIES[policy].title,
+            "properties": dict(parameters),
+            "additionalProperties": False,
+        }
         for policy, parameters in parameter_schemas().items()
     }
     return {"properties": properties, "additionalProperties": False}

@@ -126,3 +126,10 @@ async def test_page_when_opened_then_may_run_its_own_script_and_needs_nothing_fr
     assert not re.findall(
         rb"(?:src|href)=\"(?!/openapi\.json)[^\"]*\"|https?://|[ :]url\(|@import|innerHTML", answer.body
     )
+
+
+async def test_document_has_the_parameters_of_policies_where_settings_are_shown_and_changed() -> None:
+    async with a_service() as service:
+        schemas = (await document(service))["components"]["schemas"]
+    for name in ("Settings", "SettingsChange"):
+        assert "demote_gpu_s" in schemas[name]["properties"]["parameters"]["properties"]["tiresias"]["properties"]

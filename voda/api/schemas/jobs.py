@@ -51,8 +51,7 @@ class JobView(View, frozen=True, kw_only=True):
     user: str
     pool: str
     kind: str
-    priority: int
-    """Jobs of higher priority go first, whatever the policy."""
+    priority: Annotated[int, Meta(description="Jobs of higher priority go first, whatever the policy.")]
     phase: Phase
     is_preempted: Annotated[bool, Meta(description="Whether it ran before and waits again.")]
     is_canceling: bool

@@ -36,8 +36,10 @@ class SettingsView(View, frozen=True, kw_only=True):
     policy: str
     placer: str
     ratelimit_s: float
-    parameters: Mapping[str, Mapping[str, ParameterValue]]
-    """Of the policies that have some: policy -> parameter -> value in force."""
+    parameters: Annotated[
+        Mapping[str, Mapping[str, ParameterValue]],
+        Meta(description="Of the policies that have some: policy -> parameter -> value in force."),
+    ]
     resize_cost_s: float
     span_penalty: float
     heeds_resize_cost: bool
