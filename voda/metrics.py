@@ -134,9 +134,9 @@ ACTION_DURATION: Final = Histogram(
     "action_duration_seconds", "Until the cluster took or refused an action.", ("pool", "action")
 )
 DRIFT_HEALED: Final = Counter(
-    "reconcile_drift", "Facts that a relist found missing in the log, and recorded.", ("pool",)
+    "reconcile_drift", "Facts that a resync found missing in the log and recorded.", ("pool",)
 )
-LAST_DRIFT: Final = Gauge("reconcile_drift_facts", "Facts that the last relist healed.", ("pool",))
+LAST_DRIFT: Final = Gauge("reconcile_drift_facts", "Facts that the last resync recorded.", ("pool",))
 
 EVENTS: Final = Counter("events", "Events of the log, by type.", ("type",))
 FACTS_APPENDED: Final = Counter("appended_facts", "Facts appended to the log by this process.")
@@ -169,10 +169,10 @@ KUBERNETES_REQUEST_DURATION: Final = Histogram(
     buckets=_REQUESTS_S,
 )
 MIRROR_DRIFT: Final = Counter(
-    "mirror_drift", "Objects that a watch missed and a periodic relist healed.", ("collection",), scope="kubernetes"
+    "mirror_drift", "Objects that a watch missed and a periodic resync corrected.", ("collection",), scope="kubernetes"
 )
 LAST_MIRROR_DRIFT: Final = Gauge(
-    "mirror_drift_objects", "Objects that the last relist healed.", ("collection",), scope="kubernetes"
+    "mirror_drift_objects", "Objects that the last resync corrected.", ("collection",), scope="kubernetes"
 )
 PODS_BOUND: Final = Counter("pods_bound", "Worker pods given their nodes.", scope="kubernetes")
 BIND_DURATION: Final = Histogram(

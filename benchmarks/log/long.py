@@ -67,8 +67,8 @@ async def taken_over(kept: str, store: DurableStore) -> None:
 
 async def _leave_snapshots(store: DurableStore, position: int) -> None:
     view = ReadModel(store)
-    await catch_up(store, [view.live, view.roster], after=0, until=position)
-    for projection in (view.live, view.roster):
+    await catch_up(store, [view.live, view.job_registry], after=0, until=position)
+    for projection in (view.live, view.job_registry):
         await take_snapshots(store, [projection], position)
 
 

@@ -164,13 +164,13 @@ class Registry:
 
     def record(self, job_id: str) -> JobRecord:
         """Return a job."""
-        record = self.backend.view.roster.job(job_id)
+        record = self.backend.view.job_registry.job(job_id)
         assert record is not None, f"there is no job {job_id}"
         return record
 
     def uid(self, job_id: str) -> str:
         """Return the uid of a job's object; empty while there is no such job."""
-        record = self.backend.view.roster.job(job_id)
+        record = self.backend.view.job_registry.job(job_id)
         return record.job.uid if record is not None else ""
 
     async def note(self, name: str, note: str, kind: str = "MPIJob") -> str | None:

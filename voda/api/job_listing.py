@@ -130,7 +130,7 @@ class JobListing:
 
     def _all(self) -> Sequence[JobRecord]:
         if self._at != self._view.position:
-            self._at, self._records = self._view.position, list(self._view.roster.jobs().values())
+            self._at, self._records = self._view.position, list(self._view.job_registry.jobs().values())
         return self._records
 
 

@@ -41,7 +41,7 @@ class Snapshots:
         if position == self._taken:
             return
         try:
-            await take_snapshots(self._store, (view.live, view.roster), position)
+            await take_snapshots(self._store, (view.live, view.job_registry), position)
         except VodaError as error:
             _log.warning("snapshot not taken position=%d reason=%s", position, error)
         else:

@@ -24,14 +24,14 @@ def job_of(backend: Backend, name_or_id: str) -> JobRecord:
     Raises:
         NotFound: there is none, or only the log knows it.
     """
-    roster = backend.view.roster
-    if (record := roster.find(name_or_id)) is not None:
+    job_registry = backend.view.job_registry
+    if (record := job_registry.find(name_or_id)) is not None:
         return record
-    if roster.is_known(name_or_id):
+    if job_registry.is_known(name_or_id):
         raise NotFound(
             f"job {name_or_id} ended so long ago that only the log knows of it: GET /api/v1/events?job={name_or_id}"
         )
-    raise _unknown(name_or_id, roster)
+    raise _unknown(name_or_id, job_registry)
 
 
 async def spec_of(backend: Backend, name_or_id: str) -> JobSpec:
@@ -40,18 +40,18 @@ async def spec_of(backend: Backend, name_or_id: str) -> JobSpec:
     Raises:
         NotFound: there is none.
     """
-    roster = backend.view.roster
-    if (record := roster.find(name_or_id)) is not None:
+    job_registry = backend.view.job_registry
+    if (record := job_registry.find(name_or_id)) is not None:
         return record.spec
-    if roster.is_known(name_or_id):
+    if job_registry.is_known(name_or_id):
         return (await submission_of(backend.store, name_or_id, backend.view.position)).spec
-    raise _unknown(name_or_id, roster)
+    raise _unknown(name_or_id, job_registry)
 
 
-def _unknown(named: str, roster: JobRegistry) -> NotFound:
-    if elsewhere := roster.ids_named(named):
+def _unknown(named: str, job_registry: JobRegistry) -> NotFound:
+    if elsewhere := job_registry.ids_named(named):
         ids = " or ".join(map(repr, sorted(elsewhere)[:_SUGGESTED]))
         return NotFound(f"job {named[:80]!r} is not known in namespace default: did you mean {ids}?")
-    close = get_close_matches(named[:80], list(roster.jobs())[-_COMPARED:], n=1)
+    close = get_close_matches(named[:80], list(job_registry.jobs())[-_COMPARED:], n=1)
     hint = f"did you mean {close[0]!r}?" if close else "`voda get --all` or GET /api/v1/jobs lists all jobs"
     return NotFound(f"job {named[:80]!r} is not known: {hint}")

@@ -24,7 +24,7 @@ class ReadModel:
 
     def __init__(self, store: EventStore) -> None:
         self.live = Live()
-        self.roster = JobRegistry()
+        self.job_registry = JobRegistry()
         self.forecasts: Mapping[str, ExpectedTimes] = {}
         """job id -> forecast; replaced as a whole."""
         self.forecast_at: float | None = None
@@ -48,7 +48,7 @@ class ReadModel:
     async def open(self) -> None:
         """Load the newest snapshots and fold the log to its end."""
         with _uncollected():
-            projections: tuple[Foldable, ...] = (self.live, self.roster)
+            projections: tuple[Foldable, ...] = (self.live, self.job_registry)
             reached = [await restore(self._store, projection) for projection in projections]
             self.kept_at, level = min(reached), max(reached)
             for projection, after in zip(projections, reached, strict=True):
@@ -59,7 +59,7 @@ class ReadModel:
         """Follow the log for ever."""
         async for event in self._store.tail(self.position):
             self.live.apply(event)
-            self.roster.apply(event)
+            self.job_registry.apply(event)
             for seen in self._seen:
                 seen(event)
             self._wake()

@@ -47,7 +47,7 @@ class JobSubmitter:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._roster = backend.view.roster
+        self._job_registry = backend.view.job_registry
         self._under_way: dict[str, asyncio.Event] = {}
         """Event id -> set when the request that has it ends, well or not."""
         self._coming: Counter[str] = Counter()
@@ -78,7 +78,7 @@ class JobSubmitter:
             return SubmitOutcome(record, False, warnings)
         event_id = _event_id(caller.user, key) if key else self._backend.clock.new_id()
         await self._none_under_way(event_id)
-        if key and (job_id := self._roster.submission(event_id)) is not None:
+        if key and (job_id := self._job_registry.submission(event_id)) is not None:
             return SubmitOutcome(await self._earlier_job(job_id, spec, key), False, warnings)
         with self._exclusive(event_id, caller):
             return SubmitOutcome(await self._record(spec, event_id), True, warnings)
@@ -112,8 +112,8 @@ class JobSubmitter:
         spec, warnings = self._parse_and_check(manifest, caller)
         event_id = adoption_id(uid)
         await self._none_under_way(event_id)
-        if (job_id := self._roster.submission(event_id)) is not None:
-            if (record := self._roster.job(job_id)) is None:
+        if (job_id := self._job_registry.submission(event_id)) is not None:
+            if (record := self._job_registry.job(job_id)) is None:
                 raise AlreadyExists(f"object {uid} was that of job {job_id}, which ended long ago")
             return SubmitOutcome(record, False, warnings)
         with self._exclusive(event_id, caller):
@@ -149,16 +149,16 @@ class JobSubmitter:
                 await view.wait_for(await store.position())
                 continue
             await view.wait_for(position)
-            job_id = self._roster.submission(event_id)
+            job_id = self._job_registry.submission(event_id)
             assert job_id is not None, "a submission that was appended and read back is known"
-            record = self._roster.job(job_id)
+            record = self._job_registry.job(job_id)
             assert record is not None, "a job that has just begun is not forgotten"
             return record
         raise AlreadyExists(f"job {spec.name}: {_MOST_TRIES} ids in a row were taken by others; submit it again")
 
     async def _earlier_job(self, job_id: str, spec: JobSpec, key: str) -> JobRecord:
         """Return the job that was submitted with the key, if its manifest was the same."""
-        record = self._roster.job(job_id)
+        record = self._job_registry.job(job_id)
         if record is None:
             raise AlreadyExists(
                 f"Idempotency-Key {key!r} was used for job {job_id}, which ended long ago: use a new one"
@@ -189,7 +189,7 @@ class JobSubmitter:
     def _identified(self, spec: JobSpec, *, may_share_name: bool = False) -> JobSpec:
         """Return the spec with an id that no job has had."""
         namespace, name = spec.namespace, spec.name
-        if not may_share_name and (live := self._roster.live_named(namespace, name)) is not None:
+        if not may_share_name and (live := self._job_registry.live_named(namespace, name)) is not None:
             raise AlreadyExists(
                 f"job {live} has the name {name!r} and is live: delete it or wait for its end, or choose another name"
             )
@@ -198,7 +198,7 @@ class JobSubmitter:
 
     def _free(self, base: str) -> str:
         """Return the base, else the base with a number, that no job has had; O(log n) lookups."""
-        is_known = self._roster.is_known
+        is_known = self._job_registry.is_known
         if not is_known(base):
             return base
         free = 2
@@ -218,7 +218,7 @@ class JobSubmitter:
 
     def _refuse_too_many(self, caller: Caller) -> None:
         most = self._backend.limits.jobs_per_user
-        live = self._roster.live_count(caller.user) + self._coming[caller.user]
+        live = self._job_registry.live_count(caller.user) + self._coming[caller.user]
         if caller.role != "admin" and live >= most:
             raise TooManyJobs(
                 f"user {caller.user} has {live} live jobs, and {most} is the most: wait until some have ended"

@@ -50,16 +50,16 @@ class _Change(Struct, frozen=True, kw_only=True):
 
 
 class JobCounters:
-    """Feeds telemetry from the events that the roster has folded.
+    """Feeds telemetry from the events that the job_registry has folded.
 
     Args:
         telemetry: is fed.
-        roster: at the event that is shown.
+        job_registry: at the event that is shown.
     """
 
-    def __init__(self, telemetry: Telemetry, roster: JobRegistry) -> None:
+    def __init__(self, telemetry: Telemetry, job_registry: JobRegistry) -> None:
         self._telemetry = telemetry
-        self._roster = roster
+        self._job_registry = job_registry
         self._changed_at = 0.0
         self._changes: dict[str, _Change] = {}
         """Of that instant, by job; to be counted."""
@@ -69,7 +69,7 @@ class JobCounters:
                 has_started=record.job.first_started_at is not None,
                 migrations=record.migrations,
             )
-            for record in roster.jobs().values()
+            for record in job_registry.jobs().values()
             if record.is_live
         }
 
@@ -90,7 +90,7 @@ class JobCounters:
             case JobCompleted(job_id=job_id) | JobFailed(job_id=job_id) | JobCanceled(job_id=job_id):
                 self._see_end(job_id)
             case JobCancelRequested(job_id=job_id):
-                if (record := self._roster.job(job_id)) is not None:
+                if (record := self._job_registry.job(job_id)) is not None:
                     self._telemetry.count(metrics.CANCELS_REQUESTED, record.spec.pool)
             case JobQueueLevelChanged(pool=pool):
                 self._telemetry.count(metrics.QUEUE_MOVES, pool)
@@ -148,7 +148,7 @@ class JobCounters:
             self._telemetry.observe(metrics.RESIZE_DURATION, span_s, pool, direction)
 
     def _see_workers(self, fact: WorkerStarted | WorkerExited) -> None:
-        record, seen = self._roster.job(fact.job_id), self._jobs.get(fact.job_id)
+        record, seen = self._job_registry.job(fact.job_id), self._jobs.get(fact.job_id)
         if record is None:
             return
         pool = record.spec.pool
@@ -192,7 +192,7 @@ class JobCounters:
                 seen.decided_at, seen.cause = now, fact.cause
 
     def _see_end(self, job_id: str) -> None:
-        record = self._roster.job(job_id)
+        record = self._job_registry.job(job_id)
         if self._jobs.pop(job_id, None) is None or record is None or record.finished_at is None:
             return
         labels = record.spec.pool, str(record.phase)

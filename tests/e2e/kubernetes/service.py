@@ -47,7 +47,7 @@ class Voda:
 
     def phase(self, job_id: str) -> str:
         """Return how a job stands, also when it has ended."""
-        record = self.service.view.roster.job(job_id)
+        record = self.service.view.job_registry.job(job_id)
         return str(record.phase) if record is not None else ""
 
     async def until_runs(self, name: str, workers: int) -> None:

@@ -154,7 +154,7 @@ async def test_view_when_opened_from_snapshots_is_as_from_the_whole_log() -> Non
     await opened.open()
     for event in await store.read(0, 100):
         whole.live.apply(event)
-        whole.roster.apply(event)
-    assert await store.latest_snapshot(opened.roster.FORMAT) is not None
+        whole.job_registry.apply(event)
+    assert await store.latest_snapshot(opened.job_registry.FORMAT) is not None
     assert opened.live.state_hash() == whole.live.state_hash()
-    assert opened.roster.dump() == whole.roster.dump()
+    assert opened.job_registry.dump() == whole.job_registry.dump()

@@ -16,7 +16,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.view = ReadModel(MemoryStore())
-        self.view.roster = JobRegistry(most_ended=1)
+        self.view.job_registry = JobRegistry(most_ended=1)
         self.listing = JobListing(self.view)
         self._log = Log()
 
@@ -25,7 +25,7 @@ class Scene:
         for fact in facts:
             event = self._log.add(fact, at=0.0)
             self.view.live.apply(event)
-            self.view.roster.apply(event)
+            self.view.job_registry.apply(event)
 
     def submits(self, *names: str, priority: int = 0) -> None:
         """Fold submissions."""
@@ -44,7 +44,7 @@ def test_page_when_the_last_job_shown_was_forgotten_goes_on_behind_it() -> None:
     names, following = scene.page()
     assert names == ["a", "b"]
     scene.happens(JobCompleted(job_id="b"), JobCompleted(job_id="a"))
-    assert scene.view.roster.job("b") is None
+    assert scene.view.job_registry.job("b") is None
     assert scene.page(following) == (["c", "d"], None)
 
 

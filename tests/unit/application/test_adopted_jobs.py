@@ -32,7 +32,7 @@ async def test_adoption_of_the_same_object_again_leads_to_the_same_job() -> None
         submits = JobSubmitter(backend)
         adopted = await asyncio.gather(*(submits.adopt(an_mpi_job(), ANN, uid="u1") for _ in range(5)))
         bob = await submits.adopt(an_mpi_job(), Caller(user="bob", role="user"), uid="u1")
-        assert len(backend.view.roster.jobs()) == 1
+        assert len(backend.view.job_registry.jobs()) == 1
     assert [one.is_new for one in (*adopted, bob)] == [True, False, False, False, False, False]
 
 

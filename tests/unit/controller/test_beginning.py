@@ -110,7 +110,7 @@ async def test_archived_log_is_led_from_what_was_kept_of_it(tmp_path: Path, is_s
             await store.read(0, 1)
         again = ReadModel(store)
         await again.open()
-        assert again.roster.dump() == view.roster.dump()
+        assert again.job_registry.dump() == view.job_registry.dump()
         assert await last_recorded_at(store) == 0.0
         controller = a_controller(store, again.live if is_shared else None)
         await controller.lead("me")

@@ -20,12 +20,12 @@ class Told:
     """A log whose every event the trail sees."""
 
     def __init__(self) -> None:
-        self.log, self.roster, self.telemetry = Log(), JobRegistry(), PrometheusTelemetry()
-        self.trail = JobCounters(self.telemetry, self.roster)
+        self.log, self.job_registry, self.telemetry = Log(), JobRegistry(), PrometheusTelemetry()
+        self.trail = JobCounters(self.telemetry, self.job_registry)
 
     def add(self, fact: AnyFact, at: float) -> None:
         event = self.log.add(fact, at=at)
-        self.roster.apply(event)
+        self.job_registry.apply(event)
         self.trail.see(event)
 
     def submit(self, at: float = 0) -> None:
@@ -151,7 +151,7 @@ def test_canceled_job_is_neither_preempted_nor_interrupted() -> None:
 
 def test_trail_that_begins_late_knows_the_sizes_of_running_jobs() -> None:
     told = a_running_job()
-    later = JobCounters(told.telemetry, told.roster)
+    later = JobCounters(told.telemetry, told.job_registry)
     told.trail = later
     told.plan(30, 3)
     told.start(31, 2)

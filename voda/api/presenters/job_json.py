@@ -72,6 +72,6 @@ class JobJsonCache:
         return b'{"job":%b,"is_dry_run":%b,"warnings":%b}' % (job, _encode(is_dry_run), _encode(tuple(warnings)))
 
     def _forget(self) -> None:
-        jobs = self._view.roster.jobs()
+        jobs = self._view.job_registry.jobs()
         if len(self._cache) > len(jobs) + _SPARE:
             self._cache = {job_id: rendered for job_id, rendered in self._cache.items() if job_id in jobs}

@@ -130,7 +130,7 @@ class PoolRoutes(Routes):
 
     def _without_ended(self, plan: Plan) -> Plan:
         """Return the plan without reasons of jobs that had ended by then: they were not in force any more."""
-        jobs = self.backend.view.roster.jobs()
+        jobs = self.backend.view.job_registry.jobs()
 
         def had_ended(job_id: str) -> bool:
             record = jobs.get(job_id)

@@ -33,7 +33,7 @@ class ServiceRoutes(Routes):
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
-        self._counters = JobCounters(backend.telemetry, backend.view.roster)
+        self._counters = JobCounters(backend.telemetry, backend.view.job_registry)
         self._gauges = StateGauges(backend)
         self._registry = CollectorRegistry()
         self._registry.register(self._gauges)

@@ -80,7 +80,7 @@ class CompatRoutes(Routes):
     async def delete_training(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Cancel a job."""
         named = text_of(await raw_body(request, self.backend.limits))
-        if (record := self.backend.view.roster.find(named)) is None:
+        if (record := self.backend.view.job_registry.find(named)) is None:
             raise NotFound(f"job {named[:80]!r} is not known: GET /training lists the jobs there are")
         require_owner(record.spec, caller, what="delete it")
         await cancel(self.backend, record, caller)
@@ -100,7 +100,7 @@ class CompatRoutes(Routes):
         if pool:
             known_pool(self.backend, pool)
         rows = []
-        for number, record in enumerate(tuple(self.backend.view.roster.jobs().values()), 1):
+        for number, record in enumerate(tuple(self.backend.view.job_registry.jobs().values()), 1):
             if pool in ("", record.spec.pool):
                 rows.append(row(record, now))
             if number % _ROWS_AT_ONCE == 0:

@@ -102,7 +102,9 @@ class KubernetesService:
         epochs = LeaderEpochs(self.store, clock, self._cluster_uid)
         self.leadership = Leadership(self.lease, epochs, context.identity, timings=timings, telemetry=telemetry)
         telemetry.read(lambda: leadership_gauges(self.leadership))
-        telemetry.read(lambda: kubernetes_gauges(self.mirror.counts(), unadopted(self.mirror.jobs(), self.view.roster)))
+        telemetry.read(
+            lambda: kubernetes_gauges(self.mirror.counts(), unadopted(self.mirror.jobs(), self.view.job_registry))
+        )
         self.backend = self._backend()
         self.reporter = StatusReporter(
             objects=self.mirror, view=self.view, clock=clock, store=self.store, telemetry=telemetry

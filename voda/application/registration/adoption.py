@@ -109,8 +109,8 @@ class Adoption:
 
     def _refuse_namesake(self, kind: JobKind, meta: ObjectMeta) -> None:
         """Raise where a live job of another kind has the object's name: the pods of both would be named alike."""
-        roster = self.backend.view.roster
-        record = roster.job(roster.live_named(meta.namespace, meta.name) or "")
+        job_registry = self.backend.view.job_registry
+        record = job_registry.job(job_registry.live_named(meta.namespace, meta.name) or "")
         if record is not None and record.spec.kind != kind.name:
             raise AlreadyExists(
                 f"job {record.spec.job_id} is a {record.spec.kind} of the name {meta.name!r} and is live: the pods of"
@@ -126,7 +126,7 @@ class Adoption:
         backend = self.backend
         # Before voda resumes an object, the log says that its job shall run.
         await backend.view.wait_for(await backend.store.position())
-        record = backend.view.roster.job(job_id)
+        record = backend.view.job_registry.job(job_id)
         if record is not None and is_at_rest(record):
             known = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}
             await self._patched(kind, job.metadata, kind.suspend_patch().body, known)

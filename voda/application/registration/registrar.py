@@ -122,7 +122,7 @@ class Registrar:
     def _name_is_free(self, gone: JobObject) -> None:
         """Let a job that waited for the name of an object have one at once."""
         meta = gone.metadata
-        job_id = self._backend.view.roster.live_named(meta.namespace, meta.name)
+        job_id = self._backend.view.job_registry.live_named(meta.namespace, meta.name)
         if job_id is not None and self._creation.missing(job_id) is not None:
             self._backoff.reset(job_id)
             self._jobs[job_id] = None

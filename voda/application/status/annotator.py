@@ -160,9 +160,9 @@ class Annotator:
 
     def _record(self, job: JobObject) -> JobRecord | None:
         """Return the job that the object is of; None where the log ties it to none."""
-        meta, roster = job.metadata, self._view.roster
-        job_id = meta.annotations.get(well_known.JOB_ID) or roster.submission(adoption_id(meta.uid)) or ""
-        record = roster.job(job_id)
+        meta, job_registry = job.metadata, self._view.job_registry
+        job_id = meta.annotations.get(well_known.JOB_ID) or job_registry.submission(adoption_id(meta.uid)) or ""
+        record = job_registry.job(job_id)
         return record if record is not None and record.job.uid == meta.uid else None
 
     def _note(self, trouble: str) -> None:

@@ -35,7 +35,7 @@ class StatusReporter:
 
     Args:
         objects: the cluster's job objects.
-        view: its roster has each event folded before `see` gets it.
+        view: its job_registry has each event folded before `see` gets it.
         clock: of ages and rates.
         store: the log, to report what happened just before this process began; None: that is not reported.
         per_s: patches a second, and Events a second.
@@ -77,8 +77,8 @@ class StatusReporter:
         if isinstance(event.data, PlanAdopted):
             self._planned_at |= dict.fromkeys((*event.data.placed, *event.data.released), event.recorded_at)
         self._announce_all(self._messages, event)
-        for job_id in self._view.roster.changed_jobs:
-            record = self._view.roster.job(job_id)
+        for job_id in self._view.job_registry.changed_jobs:
+            record = self._view.job_registry.job(job_id)
             if record is not None and record.job.uid:
                 self._annotator.mark(record.job.uid)
             if record is None or not record.is_live:
@@ -100,8 +100,8 @@ class StatusReporter:
             group.create_task(self._annotator.run())
 
     def _begin(self) -> EventMessages:
-        messages = EventMessages(self._view.roster.job)
-        messages.begin([record for record in self._view.roster.jobs().values() if record.is_live])
+        messages = EventMessages(self._view.job_registry.job)
+        messages.begin([record for record in self._view.job_registry.jobs().values() if record.is_live])
         return messages
 
     async def _catch_up(self) -> None:
@@ -115,7 +115,7 @@ class StatusReporter:
         except VodaError as error:
             _log.warning("what happened before is not reported reason=%s", error)
             return
-        messages, since = EventMessages(self._view.roster.job), self._clock.now() - RECENT_S
+        messages, since = EventMessages(self._view.job_registry.job), self._clock.now() - RECENT_S
         for event in events:
             if event.position <= end and event.recorded_at >= since:
                 self._announce_all(messages, event)
@@ -135,7 +135,7 @@ class StatusReporter:
 
     def _subject(self, message: JobMessage) -> Subject | None:
         """Return the job's object; None where it has none."""
-        record = self._view.roster.job(message.job_id)
+        record = self._view.job_registry.job(message.job_id)
         if record is None or not record.job.uid:
             return None
         spec = record.spec
@@ -156,7 +156,9 @@ class StatusReporter:
         if before.spec.run_policy.suspend or now.spec.run_policy.suspend:
             return
         had, has = kind.replicas(before), kind.replicas(now)
-        record = self._view.roster.job(now.metadata.annotations.get(well_known.JOB_ID, "")) if had != has else None
+        record = (
+            self._view.job_registry.job(now.metadata.annotations.get(well_known.JOB_ID, "")) if had != has else None
+        )
         if record is None or not record.is_live or record.is_canceling or record.job.uid != now.metadata.uid:
             return
         planned, at = len(record.planned), self._clock.now()
