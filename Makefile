@@ -10,6 +10,8 @@ FROM ?= 0
 # Of the torture: chance, how often disks suffer, for how long processes do (empty: until enough were killed), and
 # which stores' (empty: all).
 SEED ?= 1
+# Of the mutants: how many.
+SAMPLE ?= 500
 ROUNDS ?= 200
 SECONDS =
 STORES =
@@ -23,7 +25,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo compare test check slow dst torture torture-disks e2e lint type bench bench-kube bench-log fidelity
-.PHONY: format lock house clean
+.PHONY: format lock house mutants clean
 
 help: ## Print this text.
 	@echo "voda: a control plane for elastic deep-learning training"
@@ -121,6 +123,9 @@ lock: setup ## Resolve the dependencies again (UPGRADE=--upgrade for newer ones)
 
 LOCKED = --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
   --custom-compile-command "make lock" $(UPGRADE)
+
+mutants: setup ## Change the pure core in SAMPLE places, one at a time, and see whether the tests find it.
+	$(BIN)/python tools/mutants.py --sample $(SAMPLE) --jobs $(WORKERS)
 
 house: ## Print the figures of the code: modules, lines, names, folders, the largest object.
 	@$(PYTHON) tools/house.py -v

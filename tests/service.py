@@ -17,9 +17,9 @@ from yarl import URL
 
 from voda.api.listener import serving
 from voda.api.server import application
-from voda.application.backend import Backend, Limits
-from voda.application.read_model import View
-from voda.auth.tokens import Access
+from voda.application.backend import Backend, CallerLimits
+from voda.application.read_model import ReadModel
+from voda.auth.tokens import Authenticator
 from voda.clock import Clock, VirtualClock
 from voda.domain.gpus import Gpus
 from voda.domain.node import Node
@@ -27,6 +27,7 @@ from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, NodeJoined
 from voda.log.memory import MemoryStore
 from voda.log.store import EventStore
+from voda.telemetry.prometheus import PrometheusTelemetry
 
 T = TypeVar("T")
 START = 1_700_000_000.0
@@ -84,7 +85,7 @@ class Service:
             data=fact, event_id=event_id or backend.clock.new_id(), recorded_at=backend.clock.now(), actor=actor
         )
         position = await backend.store.append(fact.stream, ANY_VERSION, [sealed])
-        await backend.view.reached(position)
+        await backend.view.wait_for(position)
         return position
 
 
@@ -93,7 +94,7 @@ async def a_backend(
     store: EventStore | None = None,
     *,
     nodes: Mapping[str, int] | None = None,
-    access: Access | None = None,
+    access: Authenticator | None = None,
     clock: Clock | None = None,
     **fields: Any,
 ) -> AsyncIterator[Backend]:
@@ -107,17 +108,23 @@ async def a_backend(
         fields: of the Backend.
     """
     store, clock = store or MemoryStore(), clock or VirtualClock(START, prefix="id-")
-    view = View(store)
+    view = ReadModel(store)
     await view.open()
+    telemetry = PrometheusTelemetry()
+    shown = {"telemetry": telemetry, "exposition": telemetry.exposition}
     following = asyncio.get_running_loop().create_task(view.run())
     backend = Backend(
-        store=store, clock=clock, view=view, access=access or Access.none(), **{"pools": ("default",), **fields}
+        store=store,
+        clock=clock,
+        view=view,
+        access=access or Authenticator.none(),
+        **{"pools": ("default",), **shown, **fields},
     )
     if await store.position() == 0:
         for name, gpus in ({"n1": 4} if nodes is None else nodes).items():
             joined = NodeJoined(node=Node(name=name, gpus=Gpus(gpus)))
             fact = Fact(data=joined, event_id=clock.new_id(), recorded_at=clock.now(), actor="test")
-            await view.reached(await store.append(joined.stream, ANY_VERSION, [fact]))
+            await view.wait_for(await store.append(joined.stream, ANY_VERSION, [fact]))
     try:
         yield backend
     finally:
@@ -128,10 +135,10 @@ async def a_backend(
 
 @asynccontextmanager
 async def a_service(
-    store: EventStore | None = None, *, limits: Limits | None = None, **fields: Any
+    store: EventStore | None = None, *, limits: CallerLimits | None = None, **fields: Any
 ) -> AsyncIterator[Service]:
     """Yield a backend that answers on a socket; the fields are those of `a_backend`."""
-    limits = limits or Limits()
+    limits = limits or CallerLimits()
     async with (
         a_backend(store, limits=limits, **fields) as backend,
         serving(application(backend), "127.0.0.1", 0, limits=limits) as url,

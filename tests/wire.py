@@ -7,7 +7,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from voda.api.presenters.pools import settings_of
-from voda.api.schemas import Forecast, Job, Node, Pool, Progress, Settings, Worker
+from voda.api.schemas.jobs import ForecastView, JobView, ProgressView, WorkerView
+from voda.api.schemas.pools import NodeView, PoolView, SettingsView
 from voda.domain import state
 from voda.domain.job import Phase
 
@@ -19,17 +20,17 @@ def ago(seconds: float) -> datetime:
     return NOW - timedelta(seconds=seconds)
 
 
-def a_wire_job(job_id: str = "digits", *, on: tuple[str, ...] = (), **fields: Any) -> Job:
+def a_wire_job(job_id: str = "digits", *, on: tuple[str, ...] = (), **fields: Any) -> JobView:
     """Return a job as the API shows it; running on these nodes, or waiting for two minutes."""
     phase = Phase.RUNNING if on else Phase.WAITING
-    progress = Progress(
+    progress = ProgressView(
         epochs_done=fields.pop("epochs_done", 0.0),
         epochs=fields.pop("epochs", 0),
         epoch_s=fields.pop("epoch_s", None),
         metrics=fields.pop("metrics", {}),
         reported_at=fields.pop("reported_at", None),
     )
-    forecast = Forecast(
+    forecast = ForecastView(
         position=fields.pop("position", None),
         starts_at=fields.pop("starts_at", None),
         finishes_at=fields.pop("finishes_at", None),
@@ -51,7 +52,7 @@ def a_wire_job(job_id: str = "digits", *, on: tuple[str, ...] = (), **fields: An
         "replicas": len(on),
         "planned_replicas": len(on),
         "reason": "",
-        "workers": tuple(Worker(index=index, node=node) for index, node in enumerate(on)),
+        "workers": tuple(WorkerView(index=index, node=node) for index, node in enumerate(on)),
         "submitted_at": ago(120),
         "started_at": ago(90) if on else None,
         "finished_at": None,
@@ -64,13 +65,13 @@ def a_wire_job(job_id: str = "digits", *, on: tuple[str, ...] = (), **fields: An
         "failures": 0,
         "revision": "1",
     }
-    return Job(job_id=job_id, progress=progress, forecast=forecast, **{**defaults, **fields})
+    return JobView(job_id=job_id, progress=progress, forecast=forecast, **{**defaults, **fields})
 
 
-def a_wire_node(name: str = "n1", *, jobs: Mapping[str, int] | None = None, gpus: int = 4, **fields: Any) -> Node:
+def a_wire_node(name: str = "n1", *, jobs: Mapping[str, int] | None = None, gpus: int = 4, **fields: Any) -> NodeView:
     """Return a node as the API shows it."""
     used, foreign = sum((jobs or {}).values()), fields.pop("foreign_gpus", 0)
-    return Node(
+    return NodeView(
         name=name,
         gpus=gpus,
         foreign_gpus=foreign,
@@ -81,12 +82,12 @@ def a_wire_node(name: str = "n1", *, jobs: Mapping[str, int] | None = None, gpus
     )
 
 
-def wire_settings(**fields: Any) -> Settings:
+def wire_settings(**fields: Any) -> SettingsView:
     """Return the settings of a pool as the API shows them."""
     return replace(settings_of(state.Settings()), **fields)
 
 
-def a_wire_pool(name: str = "default", **fields: Any) -> Pool:
+def a_wire_pool(name: str = "default", **fields: Any) -> PoolView:
     """Return a pool as the API shows it."""
     figures = {"nodes": 1, "gpus": 4, "used_gpus": 3, "waiting": 1, "running": 2, "plan": 12, "revision": "1"}
-    return Pool(name=name, **{**figures, "settings": wire_settings(), **fields})
+    return PoolView(name=name, **{**figures, "settings": wire_settings(), **fields})

@@ -24,10 +24,10 @@ from voda.cluster.kubernetes.binding.binder import Binder
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import NodeObject, Pod
-from voda.cluster.kubernetes.resources.observer import Unobserved
 from voda.cluster.kubernetes.state import paths
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.nodes import PoolRule
+from voda.metrics import NO_TELEMETRY
 
 TITLE = "binding worker pods"
 _ROUNDS = 10
@@ -50,7 +50,7 @@ async def run(options: Options) -> Sequence[Row]:
             jobs = [f"job-{number}" for number in range(2 * rounds * _JOBS)]
             await in_parallel([partial(_add_workers, client, job_id) for job_id in jobs])
             inventory = await _inventory(api)
-            binder = Binder(inventory, api, SystemClock(), lambda job_id, fact: None, observer=Unobserved())
+            binder = Binder(inventory, api, SystemClock(), lambda job_id, fact: None, telemetry=NO_TELEMETRY)
             shares = Shares(plane, [], rest="the binder, the bare loop, in one process")
             rates = await _rates(plane, inventory, binder, jobs)
             await _refuse_unbound(api)

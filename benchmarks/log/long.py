@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from voda.application.read_model import View
+from voda.application.read_model import ReadModel
 from voda.controller.follower import catch_up, take_snapshots
 from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
@@ -66,9 +66,9 @@ async def taken_over(kept: str, store: DurableStore) -> None:
 
 
 async def _leave_snapshots(store: DurableStore, position: int) -> None:
-    view = View(store)
-    await catch_up(store, [view.live, view.roster], after=0, until=position)
-    for projection in (view.live, view.roster):
+    view = ReadModel(store)
+    await catch_up(store, [view.live, view.job_registry], after=0, until=position)
+    for projection in (view.live, view.job_registry):
         await take_snapshots(store, [projection], position)
 
 

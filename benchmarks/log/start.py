@@ -19,8 +19,8 @@ from benchmarks.log.long import POOLS, TAIL, kept_log, taken_over
 from benchmarks.log.options import Options
 from benchmarks.log.stores import STORES, place
 from benchmarks.table import Row
-from voda.app.runtime import last_at
-from voda.application.read_model import View
+from voda.app.runtime import last_recorded_at
+from voda.application.read_model import ReadModel
 from voda.clock import SystemClock
 from voda.controller.controller import Controller
 from voda.log.factory import open_store
@@ -112,8 +112,8 @@ async def _start(location: str) -> None:
     laps = [perf_counter()]
     store = await open_store(location)
     laps.append(perf_counter())
-    clock = SystemClock(not_before=await last_at(store))
-    view = View(store)
+    clock = SystemClock(not_before=await last_recorded_at(store))
+    view = ReadModel(store)
     await view.open()
     laps.append(perf_counter())
     for pool in POOLS:

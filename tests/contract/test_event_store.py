@@ -34,7 +34,7 @@ async def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
     """One log, to be opened as often as a test needs."""
     make: OpenLog
     if request.param == "timed":
-        timed = InstrumentedStore(ArchiveBackedStore(MemoryStore()), lambda *_: None)
+        timed = InstrumentedStore(ArchiveBackedStore(MemoryStore()))
         make = lambda: asyncio.sleep(0, timed)  # noqa: E731
     else:
         make = await opener(request.param, request, tmp_path)

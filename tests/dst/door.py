@@ -12,8 +12,8 @@ from aiohttp import web
 
 from tests.dst.loop import SeededLoop
 from tests.service import Answer
-from voda.api.connections import Connection
-from voda.application.backend import Limits
+from voda.api.connections import TimedConnection
+from voda.application.backend import CallerLimits
 
 _HEAD_END: Final = b"\r\n\r\n"
 
@@ -80,7 +80,7 @@ class Door:
         limits: of the application.
     """
 
-    def __init__(self, loop: SeededLoop, runner: web.AppRunner, limits: Limits) -> None:
+    def __init__(self, loop: SeededLoop, runner: web.AppRunner, limits: CallerLimits) -> None:
         self._loop = loop
         self._runner = runner
         self._limits = limits
@@ -95,7 +95,7 @@ class Door:
             answered: is given what was said once the connection is closed.
         """
         assert self._runner.server is not None, "set up before"
-        line, connection = _Line(answered), Connection(self._runner.server, self._loop, self._limits)
+        line, connection = _Line(answered), TimedConnection(self._runner.server, self._loop, self._limits)
         line.set_protocol(connection)
         self._calls += 1
         number = self._calls

@@ -14,17 +14,17 @@ from tests.dst.lease import LeaseConnection
 from tests.dst.log import LogConnection
 from tests.dst.loop import SeededLoop
 from tests.dst.sight import ClusterConnection
-from voda.api.origin_check import LISTENS_AT
+from voda.api.origin_check import LISTEN_HOST
 from voda.api.server import application
 from voda.app.election import ElectionTimeouts
-from voda.app.initial_settings import Beginning, Wish, settle
+from voda.app.initial_settings import FirstSettings, RequestedSettings, record_settings
 from voda.app.kubernetes.log_liveness import LogLiveness
 from voda.app.leadership import Leadership
-from voda.app.pool_loop_factory import AT_ONCE, pool_loop
+from voda.app.pool_loop_factory import CONCURRENCY, pool_loop
 from voda.app.snapshots import Snapshots
-from voda.application.backend import Backend, Limits
-from voda.application.read_model import View
-from voda.auth.tokens import Access
+from voda.application.backend import Backend, CallerLimits
+from voda.application.read_model import ReadModel
+from voda.auth.tokens import Authenticator
 from voda.clock import Clock
 from voda.controller.leader_epochs import LeaderEpochs
 from voda.controller.pool_loop import PoolLoop
@@ -33,7 +33,7 @@ from voda.domain.job import JobSpec
 from voda.events.envelope import Event
 from voda.log.instrumented_store import InstrumentedStore
 from voda.log.store import EventStore
-from voda.telemetry.instruments import Metrics
+from voda.telemetry.prometheus import PrometheusTelemetry
 
 _SNAPSHOT_S: Final = 1_200.0
 """Far more often than in the product, so that restarts find one."""
@@ -50,16 +50,16 @@ class Service:
         lease: LeaseConnection,
         clusters: Mapping[str, Callable[[Callable[[str], JobSpec | None]], ClusterConnection]],
         clock: Clock,
-        metrics: Metrics,
+        telemetry: PrometheusTelemetry,
         terms: ElectionTimeouts,
     ) -> None:
         self.me = me
         self.log = log
         self.lease = lease
         self.clock = clock
-        self.store: EventStore = InstrumentedStore(log, self._appended)
+        self.store: EventStore = InstrumentedStore(log, appended=lambda outcome: self.reach.appended(outcome))
         self.reach = LogLiveness(self.store, tolerance_s=terms.renew_deadline_s)
-        self.view = View(self.store)
+        self.view = ReadModel(self.store)
         self.clusters = {pool: connect(self.spec) for pool, connect in clusters.items()}
         self.loops: Mapping[str, PoolLoop] = {
             pool: pool_loop(
@@ -67,22 +67,23 @@ class Service:
                 cluster,
                 store=self.store,
                 clock=clock,
-                metrics=metrics,
-                at_once=AT_ONCE,
+                telemetry=telemetry,
+                at_once=CONCURRENCY,
                 folded=self.view.live,
             )
             for pool, cluster in self.clusters.items()
         }
         self.leadership = Leadership(lease, LeaderEpochs(self.store, clock), me, timings=terms)
-        self.limits = Limits()
+        self.limits = CallerLimits()
         self.backend = Backend(
             store=self.store,
             clock=clock,
             view=self.view,
-            access=Access.none(),
+            access=Authenticator.none(),
             pools=tuple(self.clusters),
             limits=self.limits,
-            metrics=metrics,
+            telemetry=telemetry,
+            exposition=telemetry.exposition,
         )
         self.door: Door | None = None
 
@@ -112,9 +113,9 @@ class Service:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SeededLoop), "the world's"
         await self.view.open()
-        self.view.each(self._see)
+        self.view.subscribe(self._see)
         app = application(self.backend)
-        app[LISTENS_AT] = "127.0.0.1"
+        app[LISTEN_HOST] = "127.0.0.1"
         runner = web.AppRunner(app, shutdown_timeout=5.0)
         await runner.setup()
         try:
@@ -140,7 +141,7 @@ class Service:
     async def _lead(self, epoch: int) -> None:
         """Decide and act until cancelled, or until the log is out of reach; as the service on Kubernetes does."""
         try:
-            await self.view.reached(await self.store.position())
+            await self.view.wait_for(await self.store.position())
         except (StoreUnavailable, StoreNotWritable):
             return
         async with asyncio.TaskGroup() as group:
@@ -159,8 +160,10 @@ class Service:
         while True:
             try:
                 live = self.view.live.cluster
-                position = await settle(self.store, self.clock, live, pool, Wish(), Beginning(), actor="serve")
-                await self.view.reached(position)
+                position = await record_settings(
+                    self.store, self.clock, live, pool, RequestedSettings(), FirstSettings(), actor="serve"
+                )
+                await self.view.wait_for(position)
             except (TransientError, StoreNotWritable):
                 await asyncio.sleep(1.0)
             else:
@@ -170,6 +173,3 @@ class Service:
     def _see(self, event: Event) -> None:
         for loop in self.loops.values():
             loop.see(event)
-
-    def _appended(self, outcome: str, _facts: int, _seconds: float) -> None:
-        self.reach.appended(outcome)

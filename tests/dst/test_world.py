@@ -157,7 +157,7 @@ def test_replica_that_ends_by_itself_is_a_breach() -> None:
         await asyncio.sleep(60.0)
         service = world.replicas[0].service
         assert service is not None
-        service.view.each(lambda event: [].pop())
+        service.view.subscribe(lambda event: [].pop())
         await submit(world, "job-0")
 
     outcome = simulate(a_setup(), load)

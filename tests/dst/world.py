@@ -34,7 +34,7 @@ from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events.envelope import Event
-from voda.telemetry.instruments import Metrics
+from voda.telemetry.prometheus import PrometheusTelemetry
 
 __all__ = ["Answer", "Outcome", "Setup", "Unanswered", "Watch", "World", "simulate"]
 
@@ -119,8 +119,8 @@ class World:
         self._terms = self.chance.of("terms").choice(_TERMS)
         self.cluster = TrueCluster(_nodes(setup.pools), self)
         self.agents = Agents(self)
-        metrics = Metrics()
-        self.replicas: Sequence[Replica] = [self._replica(f"r{number}", metrics) for number in range(setup.replicas)]
+        telemetry = PrometheusTelemetry()
+        self.replicas: Sequence[Replica] = [self._replica(f"r{number}", telemetry) for number in range(setup.replicas)]
 
     @property
     def pools(self) -> Sequence[str]:
@@ -239,13 +239,15 @@ class World:
 
     # ---- what it is built of
 
-    def _replica(self, name: str, metrics: Metrics) -> Replica:
+    def _replica(self, name: str, telemetry: PrometheusTelemetry) -> Replica:
         def build(life: str, trouble: Trouble, clock: ReplicaClock) -> Service:
-            return self._service(life, name, trouble, clock, metrics)
+            return self._service(life, name, trouble, clock, telemetry)
 
         return Replica(name, self.loop, build=build, chance=self.chance.of(name), note=self.note, failed=self.breach)
 
-    def _service(self, life: str, name: str, trouble: Trouble, clock: ReplicaClock, metrics: Metrics) -> Service:
+    def _service(
+        self, life: str, name: str, trouble: Trouble, clock: ReplicaClock, telemetry: PrometheusTelemetry
+    ) -> Service:
         chance = self.chance.of(f"wires {name}")
 
         def connect(pool: str) -> Callable[[Callable[[str], JobSpec | None]], ClusterConnection]:
@@ -266,7 +268,7 @@ class World:
             lease=LeaseConnection(self.lease, self.loop, chance, trouble),
             clusters={pool: connect(pool) for pool in self.pools},
             clock=clock,
-            metrics=metrics,
+            telemetry=telemetry,
             terms=self._terms,
         )
 

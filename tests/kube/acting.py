@@ -20,11 +20,11 @@ from voda.cluster.kubernetes.convergence.hostfile_refresh import HostfileRefresh
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.resources.objects import JobObject, NodeObject, Pod
-from voda.cluster.kubernetes.resources.observer import Unobserved
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.cluster.port import Notice
 from voda.domain.job import Job
+from voda.metrics import NO_TELEMETRY
 
 NAMESPACE = "ns"
 
@@ -46,9 +46,9 @@ class Stage:
         self.clock = CountingClock("id")
         self.inventory = Inventory(PoolRule(), self.jobs.get)
         api = MemoryApi(self.server, self.wire)
-        self.binder = Binder(self.inventory, api, self.clock, self._tell, observer=Unobserved())
+        self.binder = Binder(self.inventory, api, self.clock, self._tell, telemetry=NO_TELEMETRY)
         self.actuator = Actuator(self.inventory, api, self.clock, self.binder, self._tell)
-        self.refresher = HostfileRefresher(inventory=self.inventory, api=api, clock=self.clock, observer=Unobserved())
+        self.refresher = HostfileRefresher(inventory=self.inventory, api=api, clock=self.clock, telemetry=NO_TELEMETRY)
         self._resource = resource
         self._kind: JobKind = MPIJobV2() if resource == MPIJOBS else MPIJobV1()
         self._news: list[Change] = []

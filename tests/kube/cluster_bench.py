@@ -60,17 +60,17 @@ class FoldedJobs(KnownJobs):
 
     def __init__(self) -> None:
         super().__init__()
-        self._folded, self._roster = Live(), JobRegistry()
+        self._folded, self._job_registry = Live(), JobRegistry()
 
     def apply(self, event: Event) -> None:
         """Fold an event."""
         self._folded.apply(event)
-        self._roster.apply(event)
+        self._job_registry.apply(event)
         self.live = dict(self._folded.cluster.jobs(POOL))
 
     def ended_job(self, job_id: str) -> Job | None:
         """See JobLog."""
-        record = self._roster.job(job_id)
+        record = self._job_registry.job(job_id)
         return record.job if record is not None and not record.is_live else None
 
 

@@ -28,7 +28,7 @@ from voda.clock import SystemClock
 from voda.cluster.kubernetes.resources.well_known import JOB_ID, SCHEDULER
 from voda.domain.rng import rng_at
 from voda.log.memory import MemoryStore
-from voda.telemetry.kubernetes import KubernetesMetrics
+from voda.telemetry.prometheus import PrometheusTelemetry
 
 START_S: Final = 1_700_000_000.0
 POOL: Final = "v100"
@@ -166,7 +166,7 @@ class Replica:
             store=world.store,
             api=MemoryApi(world.server, wire),
             clock=CountingClock(name),
-            metrics=KubernetesMetrics(),
+            telemetry=PrometheusTelemetry(),
         )
         self._task: asyncio.Task[None] | None = None
 
@@ -199,7 +199,7 @@ class Replica:
     async def _run(self) -> None:
         service = self.service
         await service.view.open()
-        service.view.each(service.see)
+        service.view.subscribe(service.see)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(service.view.run())
             tasks.create_task(service.mirror.run())

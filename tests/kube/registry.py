@@ -16,12 +16,12 @@ from tests.kube.client import Object
 from tests.kube.world import World
 from tests.service import a_backend
 from tests.waiting import until_it_is
-from voda.api.schemas import Who
 from voda.application.backend import Backend
 from voda.application.registration.adoption import TemplateValues
 from voda.application.registration.registrar import Registrar
 from voda.application.status.status_reporter import StatusReporter
-from voda.application.submit_job import Submits
+from voda.application.submit_job import JobSubmitter
+from voda.auth.callers import Caller
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.reflector import Reflector
@@ -128,7 +128,7 @@ class Registry:
     objects: MirroredJobs
     api: Mortal
     registrar: Registrar
-    submits: Submits
+    submits: JobSubmitter
     reporter: StatusReporter
     announced: list[Announcement] = field(default_factory=list)
 
@@ -149,13 +149,13 @@ class Registry:
 
     async def submit(self, manifest: Object, user: str = "ann") -> JobRecord:
         """Submit a job to the API."""
-        return (await self.submits.submit(manifest, Who(user=user, role="user"))).record
+        return (await self.submits.submit(manifest, Caller(user=user, role="user"))).record
 
     async def happens(self, data: AnyFact) -> None:
         """Record a fact."""
         backend = self.backend
         fact = Fact(data=data, event_id=backend.clock.new_id(), recorded_at=backend.clock.now(), actor="test")
-        await backend.view.reached(await backend.store.append(data.stream, ANY_VERSION, [fact]))
+        await backend.view.wait_for(await backend.store.append(data.stream, ANY_VERSION, [fact]))
 
     async def events(self, *types: str) -> list[Event]:
         """Return the events of the log, of some types where given."""
@@ -164,13 +164,13 @@ class Registry:
 
     def record(self, job_id: str) -> JobRecord:
         """Return a job."""
-        record = self.backend.view.roster.job(job_id)
+        record = self.backend.view.job_registry.job(job_id)
         assert record is not None, f"there is no job {job_id}"
         return record
 
     def uid(self, job_id: str) -> str:
         """Return the uid of a job's object; empty while there is no such job."""
-        record = self.backend.view.roster.job(job_id)
+        record = self.backend.view.job_registry.job(job_id)
         return record.job.uid if record is not None else ""
 
     async def note(self, name: str, note: str, kind: str = "MPIJob") -> str | None:
@@ -216,7 +216,7 @@ async def a_registry(
     announced: list[Announcement] = []
     clock = SystemClock()
     async with a_backend(cast("MemoryStore", log), nodes={}, clock=clock, pools=tuple(pools), **fields) as backend:
-        submits = Submits(backend)
+        submits = JobSubmitter(backend)
         reporter = StatusReporter(objects=objects, view=backend.view, clock=clock, store=backend.store, settled_s=0.0)
         registrar = Registrar(
             objects=objects,
@@ -225,8 +225,8 @@ async def a_registry(
             values=TemplateValues(site=Site(), environment=environment),
             announce=reporter.announce if announces else announced.append,
         )
-        backend.view.each(registrar.see)
-        backend.view.each(reporter.see)
+        backend.view.subscribe(registrar.see)
+        backend.view.subscribe(reporter.see)
         following = [asyncio.create_task(mirror.run()) for mirror in objects.mirrors.values()]
         try:
             for mirror in objects.mirrors.values():

@@ -16,8 +16,8 @@ from tests.kube.operators.base import JOB_NAME
 from tests.kube.operators.status import has_condition
 from tests.kube.world import is_launcher, is_leaving
 from tests.virtual_time import now_s
-from voda.api.schemas import Who
-from voda.application.submit_job import Submits
+from voda.application.submit_job import JobSubmitter
+from voda.auth.callers import Caller
 from voda.domain.errors import VodaError
 from voda.domain.job import Job
 from voda.domain.rng import rng_at
@@ -140,7 +140,7 @@ class Upheaval:
             self._note(f"submit to the API {name} {job['kind']} {job['metadata']['annotations']}")
             backend = self._leader.service.backend
             try:
-                await Submits(backend).submit(job, Who(user="ann", role="user"))
+                await JobSubmitter(backend).submit(job, Caller(user="ann", role="user"))
             except VodaError as error:
                 # A replica that has only just begun takes no jobs.
                 self._note(f"refused: {error}")
@@ -376,7 +376,7 @@ class Upheaval:
     def _may_be_over(self, name: str) -> bool:
         """Say whether a job may have ended; one that ended before voda had a look at it is none of its jobs."""
         found = self._object(name)
-        is_unknown = self._leader.service.view.roster.job(f"{self.world.namespace}_{name}") is None
+        is_unknown = self._leader.service.view.job_registry.job(f"{self.world.namespace}_{name}") is None
         return bool(self._ended[name]) or (
             is_unknown and found is not None and has_condition(found.get("status", {}), "Failed")
         )
@@ -385,9 +385,9 @@ class Upheaval:
         """Fail if something was seen that must never be."""
         assert not self.world.breaches.found, self.world.breaches.found[0]
         self._leader.check()
-        roster = self._leader.service.view.roster
+        job_registry = self._leader.service.view.job_registry
         for name, may_end in self._ended.items():
-            record = roster.job(f"{self.world.namespace}_{name}")
+            record = job_registry.job(f"{self.world.namespace}_{name}")
             assert record is None or record.is_live or record.phase in may_end, f"{name} ended: {record}"
 
     async def _until(self, holds: Callable[[], Awaitable[bool]]) -> None:

@@ -17,7 +17,7 @@ from tests.ports import free_port
 from tests.torture.client import Settings
 from tests.torture.replica import Replica
 from voda import config
-from voda.auth.tokens import Access
+from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
 
 _COMMAND_S = 300.0
@@ -60,7 +60,7 @@ def replicas(count: int, folder: Path, log: str) -> Sequence[Replica]:
     """
     home = folder / "home"
     home.chmod(0o700)
-    Access.open(home, SystemClock())
+    Authenticator.open(home, SystemClock())
     made = []
     for number in range(1, count + 1):
         port = free_port()
@@ -81,7 +81,7 @@ class Clients:
 
     def __init__(self, folder: Path, urls: Sequence[str], *, seed: int) -> None:
         self._folder = folder
-        access = Access.open(folder / "home", SystemClock())
+        access = Authenticator.open(folder / "home", SystemClock())
         tokens = {name: access.add(name, "user") for name in (f"user-{number}" for number in range(_USERS))}
         self._processes = []
         for number in range(_CLIENT_PROCESSES):

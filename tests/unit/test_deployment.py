@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from packaging.requirements import Requirement
 
 from tests.service import a_backend
-from voda.api.routes import health
+from voda.api.routes.service import ServiceRoutes
 from voda.app.kubernetes.options import KubernetesOptions
 from voda.app.kubernetes.settings_file import read_options
 
@@ -135,7 +135,7 @@ def test_container_keeps_the_restricted_pod_security_standard(container: dict[st
 
 async def test_probes_ask_for_paths_that_there_are() -> None:
     async with a_backend() as backend:
-        paths = {operation.path for operation in health.routes(backend) if not operation.roles}
+        paths = {operation.path for operation in ServiceRoutes(backend).operations() if not operation.roles}
     (voda, _) = containers()
     probes = [voda[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")]
     assert {probe["path"] for probe in probes} <= paths

@@ -9,9 +9,10 @@ from typing import Any
 import yaml
 
 from tests.service import a_backend
-from tests.unit.api.metrics.test_leadership import Candidate
-from voda.telemetry.gauges import Gauges
-from voda.telemetry.kubernetes import GaugeSources, KubernetesMetrics
+from tests.unit.telemetry.test_gauges import Candidate
+from voda.telemetry.gauges import StateGauges, leadership_gauges
+from voda.telemetry.kubernetes import kubernetes_gauges
+from voda.telemetry.prometheus import PrometheusTelemetry
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = json.loads((ROOT / "deploy/grafana/voda.json").read_text("utf-8"))
@@ -25,14 +26,13 @@ SUFFIXES = ("_bucket", "_sum", "_count")
 
 async def families() -> dict[str, tuple[str, frozenset[str]]]:
     """Return name as queried -> type and labels, of all metrics of our own."""
-    metrics = KubernetesMetrics()
-    one = {"x": 1}
-    metrics.show(GaugeSources(mirrored=lambda: one, unadopted=lambda: one))
-    metrics.leadership.show(Candidate(is_leading=True, epoch=1))
-    async with a_backend(metrics=metrics) as backend:
-        own = [*backend.metrics.registry.collect(), *Gauges(backend).collect()]
+    telemetry = PrometheusTelemetry("election", "kubernetes")
+    telemetry.read(lambda: leadership_gauges(Candidate(is_leading=True, epoch=1)))
+    async with a_backend(telemetry=telemetry) as backend:
+        telemetry.read(lambda: kubernetes_gauges({"pods": 1}, {"waiting": 1}))
+        own = [*telemetry.registry.collect(), *StateGauges(backend).collect()]
         known = {}
-        collectors = backend.metrics.registry._collector_to_names
+        collectors = telemetry.registry._collector_to_names
         labels = {getattr(one, "_name", ""): frozenset(getattr(one, "_labelnames", ())) for one in collectors}
         for family in own:
             if not family.name.startswith("voda_"):

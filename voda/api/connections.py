@@ -1,8 +1,8 @@
-"""Connections that cost us no more than they may: whoever sends or takes too slowly is cut off.
+"""Limits connections: how many there are, and how slowly a caller may send a request or take an answer.
 
-Rules: there are only so many at a time; the head of a request arrives within a time limit, counted from its first
-byte or from the connection's beginning; an answer, a stream too, is taken at a pace that lets the writer go on within
-that limit. (Bodies have their limit where they are read.)
+Rules: the head of a request arrives within a time limit, counted from its first byte or from the connection's
+beginning; the caller takes an answer, also a stream, fast enough for the writer to go on within that limit. (A body
+has its limit where it is read.)
 """
 
 import asyncio
@@ -13,33 +13,33 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from aiohttp.web_protocol import RequestHandler
 
-from voda.api.problems import told
-from voda.application.backend import Limits
+from voda.api.problems import problem_response
+from voda.application.backend import CallerLimits
 
 _log = logging.getLogger(__name__)
 
 _HEAD_BYTES: Final = 16_384
-"""Of the longest line of a request's head."""
+"""Longest line of a request's head."""
 _HEADERS: Final = 100
-_LOOKS: Final = 10
-"""Per limit."""
+_CHECKS: Final = 10
+"""Checks per time limit."""
 _PROBLEM: Final = (
-    b'{"title":"Service Unavailable","status":503,"detail":"as many callers are connected as this server takes: try'
-    b' again in a moment, or let idle connections go"}'
+    b'{"title":"Service Unavailable","status":503,"detail":"too many callers are connected to this server: try'
+    b' again in a moment, or close idle connections"}'
 )
 _TOO_MANY: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n"
     b"Retry-After: 1\r\nConnection: close\r\n\r\n%b" % (len(_PROBLEM), _PROBLEM)
 )
-"""Said before the request is read."""
+"""Sent before the request is read."""
 
 
-class Connection(RequestHandler):
-    """One connection that keeps the time."""
+class TimedConnection(RequestHandler):
+    """One connection that knows for how long the other side has kept it waiting."""
 
     __slots__ = ("_asking_since", "_is_busy", "_most", "_stuck_since")
 
-    def __init__(self, server: web.Server, loop: asyncio.AbstractEventLoop, limits: Limits) -> None:
+    def __init__(self, server: web.Server, loop: asyncio.AbstractEventLoop, limits: CallerLimits) -> None:
         super().__init__(
             server,
             loop=loop,
@@ -48,7 +48,7 @@ class Connection(RequestHandler):
             max_line_size=_HEAD_BYTES,
             max_field_size=_HEAD_BYTES,
             max_headers=_HEADERS,
-            # A small body that unpacks to a huge one is refused, not unpacked.
+            # A small body may unpack to a huge one, so compressed bodies are refused.
             auto_decompress=False,
             access_log=None,  # type: ignore[arg-type]  # none, which the signature forgets
             logger=_log,
@@ -56,16 +56,16 @@ class Connection(RequestHandler):
         self._most = limits.connections
         self._is_busy = False
         self._asking_since: float | None = None
-        """Instant from which the head of a request is awaited; None while none is."""
+        """When waiting for a request's head began; None while no head is due."""
         self._stuck_since: float | None = None
-        """Instant from which the other side takes nothing; None while it does."""
+        """When the other side stopped taking bytes; None while it takes them."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
         self._asking_since = self._loop.time()
         super().connection_made(transport)
         if self._manager is not None and len(self._manager.connections) > self._most:
-            # Who comes again and again fills no log.
+            # DEBUG, so that a caller who keeps connecting does not fill the log.
             _log.debug("too many connections peer=%s most=%d", self.peername, self._most)
             assert self.transport is not None, "it was just made"
             self.transport.write(_TOO_MANY)
@@ -88,17 +88,17 @@ class Connection(RequestHandler):
         super().resume_writing()
 
     def begin(self) -> None:
-        """Take note that a request's head is here."""
+        """Mark that a request's head has arrived."""
         self._is_busy, self._asking_since = True, None
 
     def end(self) -> None:
-        """Take note that a request is answered."""
+        """Mark that a request is answered."""
         self._is_busy = False
 
     def cut_off_if_slow(self, limit_s: float) -> None:
-        """Close the connection if the other side took too long."""
+        """Close the connection if the other side takes too long."""
         waits = [since for since in (self._asking_since, self._stuck_since) if since is not None]
-        # Not by the transport's class: uvloop's are none of asyncio's.
+        # No check by the transport's class: uvloop has classes of its own.
         if waits and self._loop.time() - min(waits) > limit_s and self.transport is not None:
             _log.info("cut off peer=%s waited_s=%.0f", self.peername, self._loop.time() - min(waits))
             self.transport.abort()
@@ -110,19 +110,19 @@ class Connection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what cannot be read as HTTP; whoever sends it fills no log."""
+        """Answer bytes that are no HTTP; logged at DEBUG, so that a caller cannot fill the log."""
         _log.debug("unreadable peer=%s status=%d", self.peername, status)
         first = (message or "the request cannot be read as HTTP").strip().splitlines()[0][:200]
-        response = told(status, first if status < 500 else "something went wrong in here")
+        response = problem_response(status, first if status < 500 else "something went wrong inside voda")
         response.force_close()
         return response
 
 
 @web.middleware
-async def in_progress(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Tell the connection that a request is here; the outermost middleware."""
+async def mark_busy(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Tell the connection when a request begins and ends; a middleware."""
     connection = request.protocol
-    if not isinstance(connection, Connection):
+    if not isinstance(connection, TimedConnection):
         return await handler(request)
     connection.begin()
     try:
@@ -131,23 +131,23 @@ async def in_progress(request: web.Request, handler: Handler) -> web.StreamRespo
         connection.end()
 
 
-class Sweeper:
-    """Looks at all connections again and again."""
+class SlowConnectionReaper:
+    """Closes slow connections, checking all of them again and again."""
 
-    def __init__(self, server: web.Server, loop: asyncio.AbstractEventLoop, limits: Limits) -> None:
+    def __init__(self, server: web.Server, loop: asyncio.AbstractEventLoop, limits: CallerLimits) -> None:
         self._server = server
         self._loop = loop
         self._limit_s = limits.request_s
         self._next: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """Look now and from now on."""
+        """Check all connections now, and again after a while."""
         for connection in self._server.connections:
-            if isinstance(connection, Connection):
+            if isinstance(connection, TimedConnection):
                 connection.cut_off_if_slow(self._limit_s)
-        self._next = self._loop.call_later(self._limit_s / _LOOKS, self.begin)
+        self._next = self._loop.call_later(self._limit_s / _CHECKS, self.begin)
 
     def end(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         if self._next is not None:
             self._next.cancel()

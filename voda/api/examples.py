@@ -1,4 +1,4 @@
-"""Bodies to begin with, shown by /openapi.json and /docs; tests submit them."""
+"""Examples of request bodies, shown by /openapi.json and /docs; tests submit them."""
 
 from typing import Any, Final
 

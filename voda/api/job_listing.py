@@ -1,11 +1,12 @@
-"""Lists of jobs: filtered, sorted, in pages.
+"""Lists jobs: filters them, sorts them and cuts a page.
 
-Rule: a continue token names the last job that was shown and not how many were, so that jobs which come and go
-meanwhile make nobody see one twice or miss one.
+Rule: a continue token names the last job of a page, not a number of jobs, so that no reader misses a job or sees it
+twice when others come and go meanwhile.
 """
 
 import base64
 import binascii
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from operator import attrgetter
@@ -14,11 +15,11 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from voda.application.read_model import View
+from voda.application.read_model import ReadModel
 from voda.domain.errors import InvalidField
 from voda.projections.job_record import JobRecord
 
-MOST: Final = 500
+MAX_PAGE: Final = 500
 """Jobs of a page."""
 Key = Callable[[JobRecord], Any]
 Sort = Literal[
@@ -35,8 +36,8 @@ Sort = Literal[
 ]
 
 
-class Which(StrEnum):
-    """Phases to ask for."""
+class PhaseFilter(StrEnum):
+    """The phases that a caller can filter by."""
 
     SUBMITTED = "Submitted"
     WAITING = "Waiting"
@@ -48,11 +49,11 @@ class Which(StrEnum):
 
 
 class JobsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"after": "continue"}):
-    """Which jobs, and how many."""
+    """Which jobs, in which order, and how many."""
 
     pool: Annotated[tuple[str, ...], Meta(description="Jobs of these pools.")] = ()
     phase: Annotated[
-        tuple[Which, ...], Meta(description="Jobs in these phases; `live` stands for all that have not ended.")
+        tuple[PhaseFilter, ...], Meta(description="Jobs in these phases; `live` stands for all that have not ended.")
     ] = ()
     user: Annotated[str, Meta(description="Jobs of this user.")] = ""
     namespace: Annotated[str, Meta(description="Jobs of this namespace.")] = ""
@@ -60,11 +61,11 @@ class JobsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, r
     sort: Annotated[Sort, Meta(description="Ascending, or with `-` descending; equal ones by submission.")] = (
         "submitted_at"
     )
-    limit: Annotated[int, Meta(ge=1, le=MOST, description="Most jobs of the page.")] = 100
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE, description="Most jobs of the page.")] = 100
     after: Annotated[str, Meta(max_length=1_000, description="`next` of the page before.")] = ""
 
 
-class Slice(Struct, frozen=True):
+class JobPage(Struct, frozen=True):
     """One page."""
 
     records: Sequence[JobRecord]
@@ -75,16 +76,16 @@ class Slice(Struct, frozen=True):
 
 
 class _Token(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The last job of a page: what it was sorted by, and the position of its submission."""
+    """The last job of a page: its sort key, and the position of its submission."""
 
     sort: str
     key: str | int
     submitted_position: int
 
 
-_PHASES: Final = {phase.value: number for number, phase in enumerate(Which)}
+_PHASES: Final = {phase.value: number for number, phase in enumerate(PhaseFilter)}
 _KEYS: Final[dict[str, Key]] = {
-    # The submission's position, of which no two jobs have the same.
+    # The position of the submission: unique to each job.
     "submitted_at": attrgetter("submitted_position"),
     "priority": attrgetter("spec.priority"),
     "name": lambda record: record.spec.name or record.spec.job_id,
@@ -93,33 +94,33 @@ _KEYS: Final[dict[str, Key]] = {
 }
 
 
-class Listing:
-    """Pages of the jobs that the view shows."""
+class JobListing:
+    """Makes pages of the jobs in a view."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: ReadModel) -> None:
         self._view = view
         self._at = -1
         self._records: Sequence[JobRecord] = ()
-        """All, as submitted, at position `_at`."""
+        """All jobs in the order of submission, at position `_at`."""
 
-    def page(self, query: JobsQuery) -> Slice:
-        """Return the page that was asked for.
+    def page(self, query: JobsQuery) -> JobPage:
+        """Return the page of a query.
 
         Raises:
-            InvalidField: the continue token is none of ours, or of another order.
+            InvalidField: the continue token is not from this API, or belongs to another order.
         """
         matching = self._matching(query)
         is_descending, by = query.sort.startswith("-"), query.sort.removeprefix("-")
         key = _KEYS[by]
         if by != "submitted_at":
-            # Stable, so that equal ones stay in the order of submission, also where the order is descending.
+            # A stable sort keeps equal jobs in the order of submission, also in a descending order.
             matching = sorted(matching, key=key, reverse=is_descending)
         elif is_descending:
             matching = matching[::-1]
-        begin = _behind(_read(query), matching, key, is_descending) if query.after else 0
+        begin = _behind(_decode_token(query), matching, key, is_descending) if query.after else 0
         shown = matching[begin : begin + query.limit]
         has_more = begin + query.limit < len(matching)
-        return Slice(shown, len(matching), _written(query.sort, key, shown[-1]) if has_more else None)
+        return JobPage(shown, len(matching), _encode_token(query.sort, key, shown[-1]) if has_more else None)
 
     def _matching(self, query: JobsQuery) -> Sequence[JobRecord]:
         records = self._all()
@@ -129,19 +130,19 @@ class Listing:
 
     def _all(self) -> Sequence[JobRecord]:
         if self._at != self._view.position:
-            self._at, self._records = self._view.position, list(self._view.roster.jobs().values())
+            self._at, self._records = self._view.position, list(self._view.job_registry.jobs().values())
         return self._records
 
 
 def _filters(query: JobsQuery) -> Iterable[Callable[[JobRecord], bool]]:
-    """Yield what each job must fulfil, the most telling first."""
+    """Yield the filters of a query, the most selective first."""
     if query.name:
         yield lambda record: (record.spec.name or record.spec.job_id) == query.name
     if query.user:
         yield lambda record: record.spec.user == query.user
     if query.phase:
         phases = {phase.value for phase in query.phase}
-        takes_live = Which.LIVE in query.phase
+        takes_live = PhaseFilter.LIVE in query.phase
         yield lambda record: record.phase.value in phases or (takes_live and record.is_live)
     if query.pool:
         yield lambda record: record.spec.pool in query.pool
@@ -150,7 +151,7 @@ def _filters(query: JobsQuery) -> Iterable[Callable[[JobRecord], bool]]:
 
 
 def _behind(token: _Token, records: Sequence[JobRecord], key: Key, is_descending: bool) -> int:
-    """Return the index of the first record that comes after the token's, which may be gone."""
+    """Return the index of the first record after the token's, which may be gone."""
 
     def is_behind(record: JobRecord) -> bool:
         own = key(record)
@@ -160,22 +161,15 @@ def _behind(token: _Token, records: Sequence[JobRecord], key: Key, is_descending
             return record.submitted_position > token.submitted_position
         return bool((own < token.key) if is_descending else (own > token.key))
 
-    low, high = 0, len(records)
-    while low < high:
-        middle = (low + high) // 2
-        if is_behind(records[middle]):
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    return bisect_left(records, True, key=is_behind)
 
 
-def _written(sort: str, key: Key, last: JobRecord) -> str:
+def _encode_token(sort: str, key: Key, last: JobRecord) -> str:
     token = msgspec.json.encode(_Token(sort, key(last), last.submitted_position))
     return base64.urlsafe_b64encode(token).decode().rstrip("=")
 
 
-def _read(query: JobsQuery) -> _Token:
+def _decode_token(query: JobsQuery) -> _Token:
     text = query.after
     try:
         content = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

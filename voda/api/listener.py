@@ -14,9 +14,9 @@ from typing import Final
 
 from aiohttp import web
 
-from voda.api.connections import Connection, Sweeper
-from voda.api.origin_check import LISTENS_AT
-from voda.application.backend import Limits
+from voda.api.connections import SlowConnectionReaper, TimedConnection
+from voda.api.origin_check import LISTEN_HOST
+from voda.application.backend import CallerLimits
 from voda.domain.errors import AlreadyExists, InvalidInput
 
 _BACKLOG: Final = 1_024
@@ -33,7 +33,7 @@ async def serving(
     port: int,
     *,
     tls: tuple[Path, Path] | None = None,
-    limits: Limits | None = None,
+    limits: CallerLimits | None = None,
 ) -> AsyncIterator[str]:
     """Answer requests for the length of the block, and yield the address to ask.
 
@@ -48,16 +48,16 @@ async def serving(
         AlreadyExists: somebody else listens there.
         InvalidInput: there is no such address, or the certificate cannot be used.
     """
-    limits, loop = limits or Limits(), asyncio.get_running_loop()
+    limits, loop = limits or CallerLimits(), asyncio.get_running_loop()
     context = _context(*tls) if tls else None
-    app[LISTENS_AT] = host
+    app[LISTEN_HOST] = host
     runner = web.AppRunner(app, shutdown_timeout=_ENDING_S)
     await runner.setup()
     server = runner.server
     assert server is not None, "made by setup"
-    sweeper = Sweeper(server, loop, limits)
+    sweeper = SlowConnectionReaper(server, loop, limits)
     try:
-        listener = await _listen(lambda: Connection(server, loop, limits), host, port, context)
+        listener = await _listen(lambda: TimedConnection(server, loop, limits), host, port, context)
         sweeper.begin()
         try:
             yield _url(host, listener, is_secure=context is not None)
@@ -69,7 +69,7 @@ async def serving(
 
 
 async def _listen(
-    connection: Callable[[], Connection], host: str, port: int, context: ssl.SSLContext | None
+    connection: Callable[[], TimedConnection], host: str, port: int, context: ssl.SSLContext | None
 ) -> asyncio.Server:
     try:
         return await asyncio.get_running_loop().create_server(

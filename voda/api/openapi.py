@@ -1,28 +1,22 @@
-"""The OpenAPI 3.1 document, made from the operations and the records they name.
+"""Makes the OpenAPI 3.1 document from the operations and the types of their bodies and answers.
 
-Rule: nothing is written down twice: bounds come from the records' `Meta`, descriptions from their docstrings.
+Rule: nothing is written twice: bounds and the descriptions of fields come from the types' `Meta`.
 """
 
-import ast
-import inspect
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
-from functools import cache
 from http import HTTPStatus
-from itertools import pairwise
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
 from voda import __version__
 from voda.api.examples import EXAMPLES
-from voda.api.operation import OPEN, PROBLEM, Answer, Body, Operation
-from voda.api.problems import HEADERS, MEANINGS
-from voda.api.read_your_writes import AFTER, AFTER_MEANS, asks_for_level
-from voda.api.schemas import Problem
+from voda.api.operation import PROBLEM, PUBLIC, Operation, RequestBody, Response
+from voda.api.problems import STATUS_HEADERS, STATUS_MEANINGS
+from voda.api.read_your_writes import AFTER, AFTER_DESCRIPTION, takes_position
+from voda.api.schemas.service import Problem
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.policies.toolkit.parameters import parameter_schemas
@@ -54,18 +48,28 @@ _CHOICES: Final[Mapping[tuple[str, str], Iterable[str]]] = {
     ("SettingsChange", "placer"): PLACERS,
 }
 """Fields whose values are found by file."""
-_WITH_PARAMETERS: Final = ("Settings", "SettingsChange")
+_WITH_PARAMETERS: Final = ("SettingsView", "SettingsChange")
 """Records whose field `parameters` has those of every policy."""
 _REF: Final = "#/components/schemas/{name}"
+_COMPONENTS: Final[Mapping[str, str]] = {
+    "Caller": "Who",
+    "EndedJobView": "Story",
+    "JobChange": "Change",
+    "ProgressReport": "Report",
+    "ReportView": "Reported",
+    "ServiceView": "Page",
+    "WarningView": "Warned",
+}
+"""Record -> its name in the document, which generated clients know; of all others it is that without `View`."""
 
 
-def document(operations: Iterable[Operation]) -> Json:
+def document(operations: Sequence[Operation]) -> Json:
     """Return the OpenAPI document of the operations."""
-    operations = list(operations)
     records = _records(operations)
     schemas, components = msgspec.json.schema_components(records, ref_template=_REF)
     schema_of = dict(zip(records, schemas, strict=True))
-    _describe(components, records)
+    _complete(components)
+    components = {_component(name): {**schema, "title": _component(name)} for name, schema in components.items()}
     paths: dict[str, Json] = {}
     for operation in operations:
         path = _PARAMETER.sub(lambda match: f"{{{match['name']}}}", operation.path)
@@ -81,12 +85,26 @@ def document(operations: Iterable[Operation]) -> Json:
         },
         "servers": [{"url": "/"}],
         "tags": [{"name": tag, "description": _TAGS[tag]} for tag in used],
-        "paths": paths,
+        "paths": _with_component_names(paths),
         "components": {
-            "schemas": components,
+            "schemas": _with_component_names(components),
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def _component(record: str) -> str:
+    return _COMPONENTS.get(record) or record.removesuffix("View")
+
+
+def _with_component_names(value: Any) -> Any:
+    """Return a part of the document with every reference to a record by its component's name."""
+    if isinstance(value, dict):
+        return {
+            key: _REF.format(name=_component(item.rpartition("/")[2])) if key == "$ref" else _with_component_names(item)
+            for key, item in value.items()
+        }
+    return [_with_component_names(item) for item in value] if isinstance(value, list) else value
 
 
 def _records(operations: Sequence[Operation]) -> list[Any]:
@@ -105,9 +123,9 @@ def _operation(operation: Operation, schema_of: Mapping[Any, Json]) -> Json:
         "tags": [operation.tag] if operation.tag else [],
         "parameters": _parameters(operation),
         "responses": _responses(operation, schema_of),
-        "security": [] if operation.roles == OPEN else [{"bearer": []}],
+        "security": [] if operation.roles == PUBLIC else [{"bearer": []}],
     }
-    roles = "" if operation.roles == OPEN else f"For: {', '.join(sorted(operation.roles))}."
+    roles = "" if operation.roles == PUBLIC else f"For: {', '.join(sorted(operation.roles))}."
     if description := "\n\n".join(part for part in (operation.description, roles) if part):
         shown["description"] = description
     if operation.body is not None:
@@ -119,9 +137,9 @@ def _parameters(operation: Operation) -> list[Json]:
     found = [_in_path(match, operation.path_parameters) for match in _PARAMETER.finditer(operation.path)]
     if operation.query is not None:
         found += _in_query(operation.query)
-    if asks_for_level(operation):
+    if takes_position(operation):
         position: Json = {"type": "integer", "minimum": 0}
-        found.append({"name": AFTER, "in": "query", "description": AFTER_MEANS, "schema": position})
+        found.append({"name": AFTER, "in": "query", "description": AFTER_DESCRIPTION, "schema": position})
     for name, description in operation.headers.items():
         found.append({"name": name, "in": "header", "description": description, "schema": {"type": "string"}})
     return found
@@ -140,7 +158,7 @@ def _in_query(query: type[Struct]) -> list[Json]:
     own = components.pop(query.__name__)
     found = []
     for name, schema in own["properties"].items():
-        schema = _not_null(_inlined(schema, components))
+        schema = _not_null(_inline_refs(schema, components))
         shown = {"name": name, "in": "query", "required": name in own.get("required", ())}
         if description := schema.pop("description", ""):
             shown["description"] = description
@@ -148,14 +166,14 @@ def _in_query(query: type[Struct]) -> list[Json]:
     return found
 
 
-def _inlined(schema: Any, components: Mapping[str, Json]) -> Any:
+def _inline_refs(schema: Any, components: Mapping[str, Json]) -> Any:
     """Return the schema with what it refers to in its place."""
     if isinstance(schema, dict):
         if (ref := schema.get("$ref")) is not None:
             rest = {key: value for key, value in schema.items() if key != "$ref"}
-            return {**_inlined(components[ref.rpartition("/")[2]], components), **rest}
-        return {key: _inlined(value, components) for key, value in schema.items()}
-    return [_inlined(item, components) for item in schema] if isinstance(schema, list) else schema
+            return {**_inline_refs(components[ref.rpartition("/")[2]], components), **rest}
+        return {key: _inline_refs(value, components) for key, value in schema.items()}
+    return [_inline_refs(item, components) for item in schema] if isinstance(schema, list) else schema
 
 
 def _not_null(schema: Json) -> Json:
@@ -167,7 +185,7 @@ def _not_null(schema: Json) -> Json:
     return {**kinds[0], **rest} if len(kinds) == 1 else {**rest, "anyOf": kinds}
 
 
-def _body(name: str, body: Body, schema_of: Mapping[Any, Json]) -> Json:
+def _body(name: str, body: RequestBody, schema_of: Mapping[Any, Json]) -> Json:
     content = {}
     for media_type in body.media_types:
         content[media_type] = {"schema": _content(body.of, media_type, schema_of)}
@@ -188,22 +206,22 @@ def _responses(operation: Operation, schema_of: Mapping[Any, Json]) -> Json:
             shown["headers"] = {**shown.get("headers", {}), **headers}
         if answer.media_type:
             shown.setdefault("content", {})[answer.media_type] = _media(answer, schema_of)
-    for status in sorted({*operation.problems, *(() if operation.roles == OPEN else _ALWAYS)}):
+    for status in sorted({*operation.problems, *(() if operation.roles == PUBLIC else _ALWAYS)}):
         found[str(status)] = _problem(status, schema_of)
     return found
 
 
 def _problem(status: int, schema_of: Mapping[Any, Json]) -> Json:
     shown: Json = {
-        "description": MEANINGS.get(status, _phrase(status)),
+        "description": STATUS_MEANINGS.get(status, _phrase(status)),
         "content": {PROBLEM: {"schema": schema_of[Problem]}},
     }
-    if sent := HEADERS.get(status):
+    if sent := STATUS_HEADERS.get(status):
         shown["headers"] = {name: {"schema": {"type": "string"}, "example": example} for name, example in sent.items()}
     return shown
 
 
-def _media(answer: Answer, schema_of: Mapping[Any, Json]) -> Json:
+def _media(answer: Response, schema_of: Mapping[Any, Json]) -> Json:
     return {"schema": _content(answer.of, answer.media_type, schema_of)}
 
 
@@ -218,21 +236,8 @@ def _phrase(status: int) -> str:
     return HTTPStatus(status).phrase
 
 
-def _describe(components: Mapping[str, Json], records: Iterable[Any]) -> None:
-    """Add what msgspec leaves out: the words below a field in its class, which strings are times, what is known."""
-    modules = {record.__module__ for record in records if isinstance(record, type)}
-    classes = {name: kind for module in modules for name, kind in vars(sys.modules[module]).items()}
-    for name, schema in components.items():
-        kind, properties = classes.get(name), schema.get("properties", {})
-        if not (isinstance(kind, type) and issubclass(kind, Struct)):
-            continue
-        for field, words in _words(kind).items():
-            properties[field].setdefault("description", words)
-        for told in msgspec.structs.fields(kind):
-            if datetime in (told.type, *get_args(told.type)):
-                for shape in (properties[told.name], *properties[told.name].get("anyOf", ())):
-                    if shape.get("type") == "string":
-                        shape["format"] = "date-time"
+def _complete(components: Mapping[str, Json]) -> None:
+    """Add what the types do not say: the policies and placers that there are, and the policies' parameters."""
     for name in _WITH_PARAMETERS:
         if name in components:
             components[name]["properties"]["parameters"].update(_parameters_of_policies())
@@ -243,23 +248,12 @@ def _describe(components: Mapping[str, Json], records: Iterable[Any]) -> None:
 
 def _parameters_of_policies() -> Json:
     properties = {
-        policy: {"type": "object", "description": POLICIES[policy].title, "properties": dict(parameters)}
+        policy: {
+            "type": "object",
+            "description": POLICIES[policy].title,
+            "properties": dict(parameters),
+            "additionalProperties": False,
+        }
         for policy, parameters in parameter_schemas().items()
     }
     return {"properties": properties, "additionalProperties": False}
-
-
-@cache
-def _words(kind: type) -> Mapping[str, str]:
-    """Return field -> the string below it in the source of its class."""
-    try:
-        (tree,) = ast.parse(inspect.getsource(kind)).body
-    except (OSError, TypeError, SyntaxError):
-        return {}
-    body = tree.body if isinstance(tree, ast.ClassDef) else []
-    found = {}
-    for node, below in pairwise(body):
-        match node, below:
-            case ast.AnnAssign(target=ast.Name(id=field)), ast.Expr(value=ast.Constant(value=str(words))):
-                found[field] = inspect.cleandoc(words)
-    return found

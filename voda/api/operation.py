@@ -1,53 +1,63 @@
-"""What the API can do, one record per method and path: the router and the OpenAPI document are made from these.
+"""What the API can do: each operation is declared on the method that handles it.
 
-Rule: what a record does not say is refused: a role, a parameter of the query, a type of body.
+    class ThingRoutes(Routes):
+        @Operation("GET", "/api/v1/things/{thing}", tag="Things", answers=[Response(of=ThingView)])
+        async def get_thing(self, request: web.Request, caller: Caller) -> web.StreamResponse:
+            'Get one thing.'
+
+The router, the check of roles and the OpenAPI document are made from these: the method's name is the operationId
+(getThing), the first line of its docstring the summary.
+
+Rule: what an operation does not declare is refused: a role, a parameter of the query, a type of body.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, TypeVar
 
 from aiohttp import web
 from msgspec import Struct
 
-from voda.api.schemas import Who
+from voda.application.backend import Backend
+from voda.auth.callers import Caller, CallerRole
 
-Handler = Callable[[web.Request, Who], Awaitable[web.StreamResponse]]
-Role = Literal["admin", "user", "viewer", "job"]
-Roles = frozenset[Role]
+Handler = Callable[[web.Request, Caller], Awaitable[web.StreamResponse]]
+Method = TypeVar("Method", bound=Callable[..., Awaitable[web.StreamResponse]])
+Roles = frozenset[CallerRole]
 
-OPEN: Final[Roles] = frozenset()
-"""Anybody, without a token: the handler gets `NOBODY`."""
+PUBLIC: Final[Roles] = frozenset()
+"""Anybody, without a token: the handler gets `ANONYMOUS`."""
 READERS: Final[Roles] = frozenset({"admin", "user", "viewer"})
 WRITERS: Final[Roles] = frozenset({"admin", "user"})
 ADMINS: Final[Roles] = frozenset({"admin"})
-NOBODY: Final = Who(user="", role="viewer")
+ANONYMOUS: Final = Caller(user="", role="viewer")
 
 JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
 YAML: Final = "application/yaml"
 PROBLEM: Final = "application/problem+json"
 TEXT: Final = "text/plain"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Body:
-    """What is sent along."""
+class RequestBody:
+    """The body of a request."""
 
     of: type | None
-    """A record of voda.api.schemas; None: any object (a manifest) or text."""
+    """Type of the record; None: any object (a manifest) or text."""
     media_types: Sequence[str] = (JSON,)
     description: str = ""
     is_required: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """One way in which it ends well."""
+class Response:
+    """One way in which an operation succeeds."""
 
     status: int = 200
     of: type | None = None
-    """A record of voda.api.schemas; None: no body, or one without a schema (text, a manifest)."""
+    """Type of the record; None: no body, or one without a schema (text, a manifest)."""
     media_type: str = JSON
     """Empty: no body."""
     description: str = ""
@@ -55,18 +65,17 @@ class Answer:
     """name -> description."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+async def _unhandled(_request: web.Request, _caller: Caller) -> web.StreamResponse:
+    raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
 class Operation:
     """One method on one path."""
 
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
     """As aiohttp's router takes it: /api/v1/jobs/{job_id}."""
-    handler: Handler
-    name: str
-    """Unique: the operationId."""
-    summary: str
-    """One line."""
     description: str = ""
     tag: str = ""
     """Group in the document: Jobs, Nodes, Pools, Events, Service, Ancestor."""
@@ -77,14 +86,44 @@ class Operation:
     path_parameters: Mapping[str, str] = field(default_factory=dict)
     """name -> description."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Headers of the request that it heeds: name -> description."""
-    body: Body | None = None
-    answers: Sequence[Answer] = (Answer(),)
+    """Headers of the request that matter: name -> description."""
+    body: RequestBody | None = None
+    answers: Sequence[Response] = (Response(),)
     problems: Sequence[int] = ()
     """Statuses of its problems, beside 401, 403 and 422, which every operation with a token may have."""
+    name: str = ""
+    summary: str = ""
+    handler: Handler = _unhandled
+
+    def __call__(self, handler: Method) -> Method:
+        """Declare the operation on the method that handles it."""
+        first, *others = handler.__name__.split("_")
+        summary = (handler.__doc__ or "").partition("\n")[0].rstrip(".")
+        declared = replace(self, name=first + "".join(map(str.title, others)), summary=summary)
+        setattr(handler, _DECLARED, declared)
+        return handler
 
 
-OPERATIONS: Final = web.AppKey("OPERATIONS", Sequence[Operation])
+_DECLARED: Final = "operation"
+
+
+class Routes:
+    """The operations of one resource; made once for each application.
+
+    Args:
+        backend: what they work with.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+
+    def operations(self) -> Sequence[Operation]:
+        """Return the operations that are declared on methods, in their order."""
+        methods = ((name, getattr(method, _DECLARED, None)) for name, method in vars(type(self)).items())
+        return [replace(declared, handler=getattr(self, name)) for name, declared in methods if declared is not None]
+
+
+OPERATIONS: Final[web.AppKey[Sequence[Operation]]] = web.AppKey("OPERATIONS")
 """Of all modules, in the application."""
-ENDING: Final = web.AppKey("ENDING", asyncio.Event)
+SHUTTING_DOWN: Final = web.AppKey("SHUTTING_DOWN", asyncio.Event)
 """Set when the server shuts down: streams end then."""

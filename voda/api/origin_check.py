@@ -1,7 +1,7 @@
-"""Pages from elsewhere, open in a browser that can reach us: without tokens nothing else would stop them.
+"""Guards a service without tokens against web pages of other sites (CSRF and DNS rebinding).
 
-Rule: a service without tokens heeds a browser only for pages of its own, under a name that nobody else can claim. A
-page whose name was made to point here (DNS rebinding) counts as our own to the browser, and shows by its Host alone.
+Rule: a service without tokens answers a browser only for pages of its own, under a name that nobody else can claim. To
+a browser, a page whose name was made to point here (DNS rebinding) is of the same origin: only its Host shows it.
 """
 
 from ipaddress import ip_address
@@ -12,34 +12,34 @@ from aiohttp import hdrs, web
 
 from voda.domain.errors import NotAllowed
 
-LISTENS_AT: Final = web.AppKey("LISTENS_AT", str)
-"""Name or address that the server was told to listen at."""
+LISTEN_HOST: Final = web.AppKey("LISTENS_AT", str)
+"""Name or address at which the server listens."""
 _NOTHING: Final = urlsplit("")
 
 
-def refuse_foreign_page(request: web.Request) -> None:
-    """Refuse what a page from elsewhere makes a browser ask.
+def refuse_foreign_origin(request: web.Request) -> None:
+    """Refuse a request that a page of another site may have made a browser send.
 
     Raises:
-        NotAllowed: it may be such a page.
+        NotAllowed: it may be of such a page.
     """
-    # Only what is no browser says nothing of the host.
+    # Every browser sends a Host.
     host = request.headers.get(hdrs.HOST)
-    if host is not None and not _is_ours(_split(f"//{host}").hostname or "", request.app.get(LISTENS_AT, "")):
+    if host is not None and not _is_ours(_split(f"//{host}").hostname or "", request.app.get(LISTEN_HOST, "")):
         raise NotAllowed(
-            f"this service runs without tokens, and then is not to be asked as {host[:200]!r}, a name that others could"
+            f"this service runs without tokens, so it does not answer under the name {host[:200]!r}, which others could"
             " claim: use its address, or a name without dots; or start it with tokens"
         )
     origin = request.headers.get(hdrs.ORIGIN)
     if origin is not None and _split(origin).netloc != host:
         raise NotAllowed(
-            f"a web page of {origin[:200]!r} may not do this: this service runs without tokens, and then answers its"
-            " own pages alone"
+            f"a web page of {origin[:200]!r} may not do this: this service runs without tokens, so it answers only its"
+            " own pages"
         )
 
 
 def _is_ours(name: str, listens_at: str) -> bool:
-    """Return whether nobody on the internet can make the name stand for this machine."""
+    """Return whether nobody on the internet can make the name point to this machine."""
     try:
         ip_address(name)
     except ValueError:

@@ -1,6 +1,7 @@
-"""What goes wrong between a caller and the API, and how it is told: application/problem+json (RFC 9457).
+"""Turns errors into answers: application/problem+json (RFC 9457).
 
-Rule: whoever asked learns what, which, expected, got and what to do next; nobody learns what is inside.
+Rule: the caller learns what is wrong, in which thing, what was expected, what came, and what to do next; nothing of the
+server's inside is shown.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from voda.api.schemas import Problem
+from voda.api.schemas.service import Problem
 from voda.domain.errors import (
     ActionRefused,
     AlreadyExists,
@@ -23,37 +24,25 @@ from voda.domain.errors import (
     NotAllowed,
     NotFound,
     PermanentError,
+    PreconditionFailed,
     StoreNotWritable,
+    TooManyJobs,
     TransientError,
+    Unauthorized,
     VersionConflict,
     VodaError,
+    WrongState,
 )
 
 _log = logging.getLogger(__name__)
 
 
-class Unauthorized(PermanentError):
-    """The caller showed no token, or one that is unknown."""
-
-
-class PreconditionFailed(PermanentError):
-    """The resource is not what the caller believed it to be (If-Match)."""
-
-
-class WrongState(PermanentError):
-    """The resource is in a state in which this cannot be done, such as a job that has ended."""
-
-
-class TooManyJobs(PermanentError):
-    """The user has as many live jobs as one may have."""
-
-
 class UnreadableBody(PermanentError):
-    """The body of a request cannot be read as what it says it is."""
+    """The body of a request is not of the format that it claims."""
 
 
 class WrongMediaType(PermanentError):
-    """The body of a request is of a type that is not read here."""
+    """The body of a request is of a type that the server does not read."""
 
 
 _STATUSES: Final[Mapping[type[VodaError], HTTPStatus]] = {
@@ -74,7 +63,7 @@ _STATUSES: Final[Mapping[type[VodaError], HTTPStatus]] = {
     StoreNotWritable: HTTPStatus.INSUFFICIENT_STORAGE,
     VodaError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
-MEANINGS: Final[Mapping[int, str]] = {
+STATUS_MEANINGS: Final[Mapping[int, str]] = {
     HTTPStatus.BAD_REQUEST: "The body cannot be read; the detail tells where.",
     HTTPStatus.UNAUTHORIZED: "No token, or one that is unknown or was revoked.",
     HTTPStatus.FORBIDDEN: "Not allowed with this token.",
@@ -89,8 +78,8 @@ MEANINGS: Final[Mapping[int, str]] = {
     HTTPStatus.SERVICE_UNAVAILABLE: "The log does not answer at this moment: try again, with the same Idempotency-Key.",
     HTTPStatus.INSUFFICIENT_STORAGE: "The log cannot be written: the disk is full.",
 }
-"""For whoever reads the document."""
-HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
+"""Descriptions in the OpenAPI document."""
+STATUS_HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
     HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": 'Bearer realm="voda"'},
     HTTPStatus.TOO_MANY_REQUESTS: {"Retry-After": "30"},
     HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": "1"},
@@ -107,10 +96,10 @@ _SENTENCES: Final[Mapping[int, str]] = {
 
 
 def problems(new_id: Callable[[], str]) -> Middleware:
-    """Return the middleware that answers with a problem whatever was raised.
+    """Return the middleware that answers every error with a problem.
 
     Args:
-        new_id: makes the id under which an error of our own is logged, and which the caller is told.
+        new_id: makes the id under which an unexpected error is logged; the answer names it.
     """
 
     @web.middleware
@@ -123,40 +112,42 @@ def problems(new_id: Callable[[], str]) -> Middleware:
             raise
         except Exception as error:
             _break_off_if_begun(request, error)
-            return answer_of(request, error, new_id)
+            return response_of(request, error, new_id)
 
     return middleware
 
 
-def answer_of(request: web.BaseRequest, error: Exception, new_id: Callable[[], str]) -> web.Response:
-    """Return the problem that an error is told as; what is no fault of the caller is logged."""
+def response_of(request: web.BaseRequest, error: Exception, new_id: Callable[[], str]) -> web.Response:
+    """Return the problem of an error; an error that is not the caller's fault is logged."""
     status = status_of(error)
     if not isinstance(error, VodaError):
-        known_as = new_id()
-        _log.error("failed id=%s method=%s path=%r", known_as, request.method, request.path, exc_info=error)
-        return told(status, f"something went wrong in here; whoever runs this service finds it logged as {known_as}")
+        error_id = new_id()
+        _log.error("failed id=%s method=%s path=%r", error_id, request.method, request.path, exc_info=error)
+        return problem_response(status, f"something went wrong inside voda; its log has the error as {error_id}")
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         _log.warning("refused method=%s path=%r status=%d reason=%s", request.method, request.path, status, error)
-    return told(status, str(error), field=error.field if isinstance(error, InvalidField) else "")
+    return problem_response(status, str(error), field=error.field if isinstance(error, InvalidField) else "")
 
 
 def status_of(error: Exception) -> int:
-    """Return the status that an error is told with."""
+    """Return the HTTP status of an error."""
     for kind in type(error).__mro__:
         if (status := _STATUSES.get(kind)) is not None:
             return status
     return HTTPStatus.INTERNAL_SERVER_ERROR
 
 
-def told(status: int, detail: str, *, field: str = "", headers: Mapping[str, str] | None = None) -> web.Response:
-    """Return a problem as an answer."""
+def problem_response(
+    status: int, detail: str, *, field: str = "", headers: Mapping[str, str] | None = None
+) -> web.Response:
+    """Return a problem as a response."""
     problem = Problem(title=HTTPStatus(status).phrase, status=status, detail=_plain(detail), field=_plain(field))
-    content_type = {"Content-Type": "application/problem+json", **HEADERS.get(status, {}), **(headers or {})}
+    content_type = {"Content-Type": "application/problem+json", **STATUS_HEADERS.get(status, {}), **(headers or {})}
     return web.Response(body=msgspec.json.encode(problem), status=status, headers=content_type)
 
 
 def _of_http(request: web.Request, error: web.HTTPException) -> web.Response:
-    """Return the problem for what aiohttp raises itself, such as an unknown path."""
+    """Return the problem of an error that aiohttp raises itself, such as an unknown path."""
     headers = {name: error.headers[name] for name in _KEPT_HEADERS if name in error.headers}
     if error.status < HTTPStatus.BAD_REQUEST:
         return web.Response(status=error.status, headers=headers)
@@ -166,19 +157,22 @@ def _of_http(request: web.Request, error: web.HTTPException) -> web.Response:
     detail = sentence.replace("{method}", request.method).replace("{allowed}", allowed).replace("{path}", path)
     if isinstance(error, web.HTTPRequestEntityTooLarge):
         detail = f"{detail}: {error.text}" if error.text else detail
-    response = told(error.status, detail, headers=headers)
+    response = problem_response(error.status, detail, headers=headers)
     if error.status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_ENTITY_TOO_LARGE):
-        # What is still on its way is not worth waiting for.
+        # The rest of the request is not worth waiting for.
         response.force_close()
     return response
 
 
 def _break_off_if_begun(request: web.Request, error: Exception) -> None:
-    """Close the connection if a part of the answer is out already: it can only be cut short, not taken back."""
+    """Close the connection if a part of the answer was sent already: it cannot be taken back."""
     if request.writer.output_size == 0:
         return
     _log.warning(
-        "broke off method=%s path=%r reason=%s", request.method, request.path, f"{type(error).__name__}: {error}"
+        "answer broken off method=%s path=%r reason=%s",
+        request.method,
+        request.path,
+        f"{type(error).__name__}: {error}",
     )
     if request.transport is not None:
         request.transport.abort()
@@ -186,5 +180,5 @@ def _break_off_if_begun(request: web.Request, error: Exception) -> None:
 
 
 def _plain(text: str) -> str:
-    """Return the text without half characters, which JSON cannot carry."""
+    """Return the text without lone surrogates, which JSON cannot carry."""
     return text.encode("utf-8", "replace").decode()

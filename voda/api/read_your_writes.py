@@ -1,6 +1,7 @@
-"""Read your writes, whichever replica answers: an answer tells how far the log was read, a request can ask for that.
+"""Lets callers read their own writes, whichever replica answers: an answer carries the position of the log that it
+shows, and a request can ask for that position.
 
-Rule: one that asks for more than was read by then waits for it; none is answered with less.
+Rule: a request for a later position waits until the log is read that far; none is answered from an earlier state.
 """
 
 from typing import Final
@@ -8,49 +9,49 @@ from typing import Final
 from aiohttp import web
 from msgspec.structs import fields
 
-from voda.api.operation import OPEN, Operation
+from voda.api.operation import PUBLIC, Operation
 from voda.application.backend import Backend
 from voda.domain.errors import InvalidField
 
 POSITION: Final = "Voda-Position"
-"""Header of an answer: the position of the log that it shows, or was written to it."""
+"""Header of an answer: the position of the log that it shows, or that it wrote."""
 AFTER: Final = "after"
-AFTER_MEANS: Final = (
+AFTER_DESCRIPTION: Final = (
     "Answer only once the log was read up to this position, such as the Voda-Position of an earlier answer, whichever"
     " replica gave it."
 )
 
 
-def asks_for_level(operation: Operation) -> bool:
-    """Say whether a position can be asked for; what follows the log has that for a parameter of its own."""
+def takes_position(operation: Operation) -> bool:
+    """Return whether requests may ask for a position; an operation with `after` in its own query reads it itself."""
     names = {field.encode_name for field in fields(operation.query)} if operation.query is not None else set()
-    return operation.roles is not OPEN and AFTER not in names
+    return operation.roles is not PUBLIC and AFTER not in names
 
 
-async def levelled(request: web.Request, backend: Backend) -> web.Request:
-    """Wait until the log is read as far as the request asks, and return it without that.
+async def wait_for_position(request: web.Request, backend: Backend) -> web.Request:
+    """Wait until the log is read as far as the request asks, and return the request without that parameter.
 
     Raises:
-        InvalidField: it asks for what is no position of this log.
-        StoreUnavailable: it was not read so far in time.
+        InvalidField: it is not a position of this log.
+        StoreUnavailable: the log is not read so far in time.
     """
     if AFTER not in request.query:
         return request
-    asked = request.query.getall(AFTER)
-    if len(asked) > 1 or not asked[0].isascii() or not asked[0].isdecimal() or len(asked[0]) > 18:
-        raise InvalidField(AFTER, f"after: expected one position of the log, got {', '.join(asked)[:80]!r}")
-    after = int(asked[0])
+    positions = request.query.getall(AFTER)
+    if len(positions) > 1 or not positions[0].isascii() or not positions[0].isdecimal() or len(positions[0]) > 18:
+        raise InvalidField(AFTER, f"after: expected one position of the log, got {', '.join(positions)[:80]!r}")
+    after = int(positions[0])
     if after > backend.view.position:
-        refuse_beyond(after, await backend.store.position())
-        await backend.view.reached(after)
+        refuse_future_position(after, await backend.store.position())
+        await backend.view.wait_for(after)
     return request.clone(rel_url=request.rel_url.without_query_params(AFTER))
 
 
-def refuse_beyond(after: int, end: int) -> None:
-    """Refuse a position that the log, which ends at `end`, has not reached.
+def refuse_future_position(after: int, end: int) -> None:
+    """Refuse a position behind the end of the log.
 
     Raises:
-        InvalidField: as said.
+        InvalidField: it is.
     """
     if after > end:
         raise InvalidField(
@@ -58,7 +59,7 @@ def refuse_beyond(after: int, end: int) -> None:
         )
 
 
-def tell(response: web.StreamResponse, position: int) -> None:
-    """Have an answer tell how far the log was read; one that is sent already is a stream, and tells by itself."""
+def set_position(response: web.StreamResponse, position: int) -> None:
+    """Set the position in an answer's headers; a stream, which is sent already, carries positions itself."""
     if not response.prepared:
         response.headers[POSITION] = str(position)

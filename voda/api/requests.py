@@ -1,6 +1,6 @@
-"""What a request holds, read with limits, and how records become answers.
+"""Reads queries, bodies and preconditions of requests within limits, and makes responses from records.
 
-Rule: what is sent is checked before it is used; whatever is wrong with it is told with the field's path.
+Rule: everything is checked before it is used; an error names the path of the field that is wrong.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from voda.api.operation import JSON, YAML
 from voda.api.problems import UnreadableBody, WrongMediaType
-from voda.application.backend import Limits
+from voda.application.backend import CallerLimits
 from voda.domain.errors import InvalidField, InvalidInput
 from voda.manifests.text import read
 
@@ -23,26 +23,26 @@ _encode: Final = msgspec.json.Encoder().encode
 _AT: Final = re.compile(r" - at `(?P<path>[^`]*)`$")
 _MANIFESTS: Final = (YAML, JSON, "application/x-yaml", "text/yaml", "text/x-yaml", "text/plain")
 _WORDS: Final = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false", "null": "null"}
-"""What msgspec calls by Python's names."""
+"""Python's name of a type in an error of msgspec -> ours."""
 _BIG_BYTES: Final = 20_000
-"""A manifest larger than this is read in a thread: YAML takes its time, and others wait."""
+"""A larger manifest is read in a thread, because YAML takes its time and others would wait."""
 _LISTS: Final[dict[type[Struct], frozenset[str]]] = {}
-"""query -> its parameters that may be given more than once."""
+"""query -> parameters that may be given more than once."""
 
 
-def answered(value: object, *, status: int = 200, etag: str = "") -> web.Response:
+def json_response(value: object, *, status: int = 200, etag: str = "") -> web.Response:
     """Return a record as JSON.
 
     Args:
-        value: of voda.api.schemas.
-        status: of the answer.
-        etag: without its quotes; empty = none.
+        value: a record.
+        status: of the response.
+        etag: without quotes; empty = none.
     """
-    return as_json(_encode(value), status=status, etag=etag)
+    return encoded_response(_encode(value), status=status, etag=etag)
 
 
-def as_json(body: bytes, *, status: int = 200, etag: str = "") -> web.Response:
-    """Return bytes that are JSON already."""
+def encoded_response(body: bytes, *, status: int = 200, etag: str = "") -> web.Response:
+    """Return bytes that are JSON as a response."""
     headers = {"Content-Type": JSON}
     if etag:
         headers["ETag"] = f'"{etag}"'
@@ -50,7 +50,7 @@ def as_json(body: bytes, *, status: int = 200, etag: str = "") -> web.Response:
 
 
 def query_of(request: web.Request, query: type[S]) -> S:
-    """Return the parameters of the query, which all have defaults.
+    """Return the parameters of the query; all have defaults.
 
     Raises:
         InvalidField: one is unknown, given twice, or wrong.
@@ -73,16 +73,16 @@ def query_of(request: web.Request, query: type[S]) -> S:
         raise _wrong(error, "the query", query) from error
 
 
-async def raw_body(request: web.Request, limits: Limits) -> bytes:
+async def raw_body(request: web.Request, limits: CallerLimits) -> bytes:
     """Return the body as sent.
 
     Raises:
-        HTTPRequestEntityTooLarge: it is larger than the server takes.
+        HTTPRequestEntityTooLarge: the body is larger than the server takes.
         HTTPRequestTimeout: it does not arrive in time.
         WrongMediaType: it is compressed.
     """
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise WrongMediaType("a compressed body is not read here: send it as it is, without Content-Encoding")
+        raise WrongMediaType("this server reads no compressed body: send it without Content-Encoding")
     if request.content.is_eof():
         return await request.read()
     try:
@@ -92,13 +92,13 @@ async def raw_body(request: web.Request, limits: Limits) -> bytes:
         raise web.HTTPRequestTimeout from error
 
 
-async def body_of(request: web.Request, record: type[S], limits: Limits) -> S:
+async def body_of(request: web.Request, record: type[S], limits: CallerLimits) -> S:
     """Return the JSON body as a record.
 
     Raises:
         UnreadableBody: it is not JSON.
         InvalidField: a field is unknown or wrong.
-        WrongMediaType: it says that it is something else.
+        WrongMediaType: its Content-Type is another.
     """
     refuse_other_types(request, (JSON, "application/merge-patch+json"))
     content = await raw_body(request, limits)
@@ -110,12 +110,12 @@ async def body_of(request: web.Request, record: type[S], limits: Limits) -> S:
         raise UnreadableBody(f"the body is not JSON: {error}") from error
 
 
-async def manifest_of(request: web.Request, limits: Limits) -> dict[str, Any]:
-    """Return the body as a manifest: YAML or JSON, whichever it is.
+async def manifest_of(request: web.Request, limits: CallerLimits) -> dict[str, Any]:
+    """Return the body as a manifest, YAML or JSON.
 
     Raises:
-        UnreadableBody: it is neither, or no mapping.
-        WrongMediaType: it says that it is something else.
+        UnreadableBody: it is neither, or not a mapping.
+        WrongMediaType: its Content-Type is another.
     """
     refuse_other_types(request, _MANIFESTS)
     body = await raw_body(request, limits)
@@ -128,12 +128,12 @@ async def manifest_of(request: web.Request, limits: Limits) -> dict[str, Any]:
 
 
 def refuse_other_types(request: web.Request, expected: Iterable[str]) -> None:
-    """Refuse a body that says to be of none of the expected types; one that says nothing is taken.
+    """Refuse a body of another type than the expected ones; a body without a type is accepted.
 
     Raises:
-        WrongMediaType: as said.
+        WrongMediaType: its Content-Type is another.
     """
-    # What curl says of --data-binary where nobody told it otherwise.
+    # curl sends these types for --data-binary unless another is given.
     if "Content-Type" in request.headers and request.content_type not in (
         *expected,
         "application/x-www-form-urlencoded",
@@ -145,21 +145,21 @@ def refuse_other_types(request: web.Request, expected: Iterable[str]) -> None:
 
 
 def is_unchanged(request: web.Request, etag: str) -> bool:
-    """Return whether the caller has the resource as it is (If-None-Match); `etag` without its quotes."""
-    # The weak comparison of RFC 9110: a proxy that compresses the body may have weakened the tag.
+    """Return whether the caller has the current resource (If-None-Match); `etag` without quotes."""
+    # RFC 9110's weak comparison: a proxy that compresses the body may have weakened the tag.
     known = _tags(request, "If-None-Match")
     return "*" in known or any(tag.removeprefix("W/").strip('"') == etag for tag in known)
 
 
 def is_expected(request: web.Request, etag: str) -> bool:
-    """Return whether the resource is as the caller believes it to be (If-Match), or the caller does not care."""
-    # The strong comparison: who has a weak tag has not seen just this.
+    """Return whether the caller has seen the current resource (If-Match), or does not care."""
+    # RFC 9110's strong comparison: a caller with a weak tag has not seen exactly this.
     believed = _tags(request, "If-Match")
     return not believed or "*" in believed or any(tag.strip('"') == etag for tag in believed)
 
 
 def _tags(request: web.Request, header: str) -> Sequence[str]:
-    """Return the tags of a header, which may be given several times; none of ours holds a comma."""
+    """Return the tags of a header, which may occur several times; no tag of this API holds a comma."""
     return [tag.strip() for line in request.headers.getall(header, ()) for tag in line.split(",")]
 
 
@@ -171,7 +171,7 @@ def _lists(query: type[Struct]) -> Iterable[str]:
 
 
 def _kind_of(field: msgspec.structs.FieldInfo) -> msgspec.inspect.Type:
-    """Return the type of a field without what is said about it."""
+    """Return the type of a field without its annotations."""
     kind = msgspec.inspect.type_info(field.type)
     while isinstance(kind, msgspec.inspect.Metadata):
         kind = kind.type
@@ -179,7 +179,7 @@ def _kind_of(field: msgspec.structs.FieldInfo) -> msgspec.inspect.Type:
 
 
 def _wrong(error: msgspec.ValidationError, where: str, record: type[Struct]) -> InvalidField:
-    """Return the error with the field's path as a user writes it."""
+    """Return an error that names the field's path as a user writes it."""
     text = str(error)
     at = _AT.search(text)
     path = at["path"].removeprefix("$").removeprefix(".") if at else ""
@@ -188,7 +188,7 @@ def _wrong(error: msgspec.ValidationError, where: str, record: type[Struct]) -> 
         path = f"{path}.{unknown[1]}".removeprefix(".")
         known = [] if "." in path else [field.encode_name for field in msgspec.structs.fields(record)]
         expected = f", expected one of {', '.join(known)}" if known else ""
-        return InvalidField(path[:200], f"{where} has {path[:200]!r}, which is unknown here{expected}")
+        return InvalidField(path[:200], f"{where} has {path[:200]!r}, which is unknown{expected}")
     expected = _choices(record, path) if message.startswith("Invalid enum value") else ""
     for name, word in _WORDS.items():
         message = message.replace(f"`{name}`", word)
@@ -196,7 +196,7 @@ def _wrong(error: msgspec.ValidationError, where: str, record: type[Struct]) -> 
 
 
 def _choices(record: type[Struct], path: str) -> str:
-    """Return what a field may be, where those are words; empty otherwise."""
+    """Return the values of a field that is an enumeration; empty for others."""
     name = path.partition("[")[0]
     for field in msgspec.structs.fields(record):
         if field.encode_name == name:

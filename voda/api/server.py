@@ -1,39 +1,44 @@
-"""The application: the operations of all modules behind one check of tokens and roles.
+"""Makes the web application: the operations of all routes behind one check of tokens and roles.
 
-Rule: no handler runs for a caller whose role its operation does not name.
+Rule: a handler runs only for callers whose role its operation names.
 """
 
 import asyncio
 import importlib
 import pkgutil
 from collections.abc import Sequence
+from types import ModuleType
+from typing import Final
 
 from aiohttp import hdrs, web
-from aiohttp.typedefs import Handler
+from aiohttp.typedefs import Handler, Middleware
 
 from voda.api import routes
-from voda.api.connections import in_progress
-from voda.api.operation import ENDING, NOBODY, OPEN, OPERATIONS, Operation
-from voda.api.origin_check import refuse_foreign_page
-from voda.api.problems import Unauthorized, problems
-from voda.api.read_your_writes import asks_for_level, levelled, tell
+from voda.api.connections import mark_busy
+from voda.api.operation import ANONYMOUS, OPERATIONS, PUBLIC, SHUTTING_DOWN, Operation, Routes
+from voda.api.origin_check import refuse_foreign_origin
+from voda.api.problems import problems
+from voda.api.read_your_writes import set_position, takes_position, wait_for_position
 from voda.application.backend import Backend
-from voda.domain.errors import InvalidField, NotAllowed
-from voda.telemetry.http_middleware import metered
+from voda.clock import stopwatch
+from voda.domain.errors import InvalidField, NotAllowed, Unauthorized
+from voda.metrics import HTTP_DURATION, HTTP_IN_PROGRESS, HTTP_REQUESTS, Telemetry
+
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 
 
 def application(backend: Backend) -> web.Application:
-    """Return the web application of all modules in voda.api.routes."""
-    middlewares = (metered(backend.metrics), in_progress, problems(backend.clock.new_id))
+    """Return the web application with the operations of all modules in voda.api.routes."""
+    middlewares = (measured(backend.telemetry), mark_busy, problems(backend.clock.new_id))
     app = web.Application(middlewares=middlewares, client_max_size=backend.limits.body_bytes)
     app[OPERATIONS] = operations(backend)
-    app[ENDING] = asyncio.Event()
+    app[SHUTTING_DOWN] = asyncio.Event()
     app.on_shutdown.append(_end_streams)
     for operation in app[OPERATIONS]:
-        handler = _guarded(operation, backend)
+        handler = _with_checks(operation, backend)
         app.router.add_route(operation.method, operation.path, handler)
         if operation.method == "GET":
-            # The same without its body, as RFC 9110 has it; proxies and watchdogs ask so.
+            # RFC 9110: the same without its body; proxies and watchdogs use it.
             app.router.add_route("HEAD", operation.path, handler)
     return app
 
@@ -48,51 +53,93 @@ def operations(backend: Backend) -> Sequence[Operation]:
     for module in sorted(pkgutil.iter_modules(routes.__path__), key=lambda module: module.name):
         if module.name.startswith("_"):
             continue
-        for operation in importlib.import_module(f"{routes.__name__}.{module.name}").routes(backend):
-            if found.setdefault(operation.name, operation) is not operation:
-                raise ValueError(f"two operations are called {operation.name}")
+        for resource in _resources(importlib.import_module(f"{routes.__name__}.{module.name}")):
+            for operation in resource(backend).operations():
+                if found.setdefault(operation.name, operation) is not operation:
+                    raise ValueError(f"two operations are called {operation.name}")
     return tuple(found.values())
 
 
-def _guarded(operation: Operation, backend: Backend) -> Handler:
-    """Return the operation as a handler for the router."""
+def _resources(module: ModuleType) -> Sequence[type[Routes]]:
+    """Return the resources that a module declares."""
+    kinds = (value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Routes))
+    return [kind for kind in kinds if kind.__module__ == module.__name__]
+
+
+def _with_checks(operation: Operation, backend: Backend) -> Handler:
+    """Return the operation's handler behind the checks that all operations share."""
     handler, roles, takes_no_query = operation.handler, operation.roles, operation.query is None
-    access, can_wait, is_read = backend.access, asks_for_level(operation), operation.method == "GET"
+    access, can_wait, is_read = backend.access, takes_position(operation), operation.method == "GET"
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        if roles is OPEN:
-            return await handler(request, NOBODY)
-        who = access.identify(_token(request))
-        if who.role not in roles:
+        if roles is PUBLIC:
+            return await handler(request, ANONYMOUS)
+        caller = access.identify(_token(request))
+        if caller.role not in roles:
             raise NotAllowed(
-                f"a {who.role}'s token does not allow this ({operation.summary.lower()}), expected one of"
+                f"a {caller.role}'s token does not allow this ({operation.summary.lower()}), expected one of"
                 f" {', '.join(sorted(roles))}"
             )
         if not access.has_tokens:
-            refuse_foreign_page(request)
+            refuse_foreign_origin(request)
         if can_wait and request.rel_url.raw_query_string:
-            request = await levelled(request, backend)
+            request = await wait_for_position(request, backend)
         if takes_no_query and request.rel_url.raw_query_string:
             name = next(iter(request.query), request.rel_url.raw_query_string)[:80]
             raise InvalidField(name, f"the query has {name!r}, but {operation.path} takes none")
         before = backend.view.position
-        response = await handler(request, who)
-        # What is read may have been put together from a state that was left behind since.
-        tell(response, before if is_read else backend.view.position)
+        response = await handler(request, caller)
+        # A read may show the state before it began to wait for something.
+        set_position(response, before if is_read else backend.view.position)
         return response
 
     return handle
 
 
 def _token(request: web.Request) -> str | None:
-    """Return the token that the request shows."""
+    """Return the request's token; None where it has none."""
     if (shown := request.headers.get(hdrs.AUTHORIZATION)) is None:
         return None
     scheme, _, token = shown.partition(" ")
     if scheme.lower() != "bearer":
-        raise Unauthorized("the header Authorization is of another kind, expected `Authorization: Bearer TOKEN`")
+        raise Unauthorized("the header Authorization is not a bearer token, expected `Authorization: Bearer TOKEN`")
     return token.strip()
 
 
+def measured(telemetry: Telemetry) -> Middleware:
+    """Return the middleware that counts and times requests by route; the outermost, so that it sees every answer.
+
+    A request of a route or method that is not one of ours is counted under one name, so that no caller makes labels.
+    """
+    under_way = 0
+
+    @web.middleware
+    async def measure(request: web.Request, handler: Handler) -> web.StreamResponse:
+        nonlocal under_way
+        resource = request.match_info.route.resource
+        route = resource.canonical if resource is not None else "none"
+        labels = request.method if request.method in _METHODS else "other", route
+        status, is_stream, laps = "aborted", False, list[float]()
+        under_way += 1
+        telemetry.set(HTTP_IN_PROGRESS, under_way)
+        try:
+            with stopwatch(laps):
+                response = await handler(request)
+            status, is_stream = str(response.status), not isinstance(response, web.Response)
+            return response
+        except web.HTTPException as error:
+            status = str(error.status)
+            raise
+        finally:
+            under_way -= 1
+            telemetry.set(HTTP_IN_PROGRESS, under_way)
+            telemetry.count(HTTP_REQUESTS, *labels, status)
+            # A stream lasts as long as somebody reads it, which says nothing about voda.
+            if not is_stream:
+                telemetry.observe(HTTP_DURATION, laps[0], *labels)
+
+    return measure
+
+
 async def _end_streams(app: web.Application) -> None:
-    app[ENDING].set()
+    app[SHUTTING_DOWN].set()

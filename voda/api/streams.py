@@ -1,6 +1,8 @@
-"""Answers that go on: ended when the server ends or the reader is gone.
+"""Sends an answer that goes on until its work is done, the server shuts down, or the reader is gone.
 
-Rule: what a reader missed it can ask for again, so nobody is waited for; the connection cuts off who takes nothing.
+Rule: a reader can ask again for what it missed, so nothing waits for slow readers: their connections are closed (see
+voda.api.connections). aiohttp-sse does not serve here: it answers no HEAD, makes each frame once per reader, and its
+pings carry no position; and job logs are streams too, but no events.
 """
 
 import asyncio
@@ -9,37 +11,37 @@ from collections.abc import Callable, Coroutine, Mapping
 
 from aiohttp import hdrs, web
 
-from voda.api.operation import ENDING
-from voda.application.backend import Limits
+from voda.api.operation import SHUTTING_DOWN
+from voda.application.backend import CallerLimits
 from voda.domain.errors import VodaError
 
 _log = logging.getLogger(__name__)
 
 
-class Stream:
-    """One answer that goes on."""
+class StreamedResponse:
+    """One streamed answer."""
 
-    def __init__(self, request: web.Request, limits: Limits, headers: Mapping[str, str]) -> None:
+    def __init__(self, request: web.Request, limits: CallerLimits, headers: Mapping[str, str]) -> None:
         self._request = request
         self._limits = limits
         self._response = web.StreamResponse(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", **headers})
 
     async def write(self, data: bytes) -> None:
-        """Send more; waits while the reader is busy with what it has.
+        """Send data; waits while the reader's buffers are full.
 
         Raises:
-            ConnectionError: the reader is gone, or took nothing for so long that it was cut off (see Connection).
+            ConnectionError: the reader is gone, or was cut off because it took nothing for too long.
         """
         await self._response.write(data)
 
     async def run(self, work: Callable[[], Coroutine[object, object, None]]) -> web.StreamResponse:
-        """Answer with what `work` writes, until it is done, the server ends, or the reader is gone."""
+        """Send what `work` writes, until it is done, the server shuts down, or the reader is gone."""
         await self._response.prepare(self._request)
         if self._request.method == hdrs.METH_HEAD:
             return self._response
-        ending = self._request.app[ENDING]
+        ending = self._request.app[SHUTTING_DOWN]
         async with asyncio.TaskGroup() as group:
-            tasks = {group.create_task(self._guarded(work)), group.create_task(_flag(ending))}
+            tasks = {group.create_task(self._run_guarded(work)), group.create_task(_flag(ending))}
             while not self._is_gone:
                 done, _ = await asyncio.wait(
                     tasks, timeout=self._limits.heartbeat_s, return_when=asyncio.FIRST_COMPLETED
@@ -49,7 +51,7 @@ class Stream:
             for task in tasks:
                 task.cancel()
         if not self._is_gone:
-            await self._guarded(self._response.write_eof)
+            await self._run_guarded(self._response.write_eof)
         return self._response
 
     @property
@@ -57,14 +59,13 @@ class Stream:
         transport = self._request.transport
         return transport is None or transport.is_closing()
 
-    async def _guarded(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
+    async def _run_guarded(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
         try:
             await work()
         except ConnectionError:
-            # Whom it was for is not there any more.
             _log.debug("reader gone path=%r", self._request.path)
         except VodaError as error:
-            # The answer has begun, so it can only break off; the reader comes back and is told then.
+            # The answer has begun, so it can only break off; the reader sees the error when it comes back.
             _log.warning("stream broken off path=%r reason=%s", self._request.path, error)
 
 

@@ -1,7 +1,7 @@
-"""The process that forecasts: follows the log by itself, takes questions on its standard input, and answers on its
+"""The forecasting process: follows the log itself, reads questions from its standard input, and writes answers to its
 standard output.
 
-Rule: it only reads, and ends when its input does, so it never outlives who started it.
+Rule: it only reads the log, and ends when its input does, so it never outlives the process that started it.
 """
 
 import asyncio
@@ -25,32 +25,32 @@ from voda.projections.live import Live
 from voda.simulator.whatif.forecast import forecast
 
 HEADER: Final = struct.Struct(">Q")
-"""Before each message: its bytes."""
+"""Before each message: its length in bytes."""
 _NICENESS: Final = 10
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """What is to be forecast."""
+    """The pool and the instant to forecast from."""
 
     pool: str
     position: int
-    """Of the log; the state there is asked about."""
+    """Of the log; the forecast begins from the state there."""
     now: float
 
 
-def framed(message: bytes) -> bytes:
-    """Return a message as it travels."""
+def with_header(message: bytes) -> bytes:
+    """Return a message with its header."""
     return HEADER.pack(len(message)) + message
 
 
 async def serve(questions: BinaryIO, answers: BinaryIO) -> None:
-    """Answer until there are no more questions; the first message is the log's place, path or URL."""
-    place = _received(questions)
-    if place is None:
+    """Answer questions until the input ends; the first message is the path or URL of the log."""
+    location = _next_message(questions)
+    if location is None:
         return
-    store = await open_store(place.decode(), read_only=True)
+    store = await open_store(location.decode(), read_only=True)
     try:
-        # Who asked may be gone by the time of the answer: killed, it says no word.
+        # The reader may be killed before the answer.
         with suppress(BrokenPipeError):
             await _answer(store, questions, answers)
     finally:
@@ -58,21 +58,21 @@ async def serve(questions: BinaryIO, answers: BinaryIO) -> None:
 
 
 async def _answer(store: EventStore, questions: BinaryIO, answers: BinaryIO) -> None:
-    live = _Lean()
+    live = _LiveWithoutManifests()
     await restore(store, live)
-    while (message := _received(questions)) is not None:
+    while (message := _next_message(questions)) is not None:
         asked = msgspec.msgpack.decode(message, type=Question)
         await catch_up(store, [live], after=live.position, until=max(live.position, asked.position))
-        # A forecast uses up the state that it is given.
+        # A forecast changes the state that it gets, so it gets a copy.
         state = Live()
         state.load(live.dump())
         found = await forecast(state, asked.pool, asked.now)
-        answers.write(framed(msgspec.msgpack.encode(found)))
+        answers.write(with_header(msgspec.msgpack.encode(found)))
         answers.flush()
 
 
-class _Lean(Live):
-    """The live state without manifests, which are most of it and foretell nothing."""
+class _LiveWithoutManifests(Live):
+    """The live state without manifests, which are large and do not matter to a forecast."""
 
     def apply(self, event: Event) -> None:
         """See Live.apply."""
@@ -81,8 +81,8 @@ class _Lean(Live):
         super().apply(event)
 
 
-def _received(questions: BinaryIO) -> bytes | None:
-    """Wait for the next message; None when there are no more."""
+def _next_message(questions: BinaryIO) -> bytes | None:
+    """Return the next message; None at the end of the input."""
     header = questions.read(HEADER.size)
     if len(header) < HEADER.size:
         return None
@@ -94,5 +94,5 @@ if __name__ == "__main__":
     try:
         asyncio.run(serve(sys.stdin.buffer, sys.stdout.buffer))
     except VodaError as error:
-        # Such as a store that is away; who asked hears no answer, and asks again.
+        # Such as a store that does not answer; the forecaster sees the end of the output and tries again.
         sys.exit(f"voda: no forecast: {error}")

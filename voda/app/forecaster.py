@@ -1,7 +1,7 @@
-"""Keeps the forecasts fresh: has the live state simulated in a process of its own, whenever it changed or did not
-change when it should have.
+"""Keeps the forecasts fresh: lets a process of its own simulate the live state whenever that changed, or an expected
+change did not come.
 
-Rule: nobody waits for a forecast; one that cannot be made is absent, never wrong.
+Rule: nothing waits for a forecast; a forecast that cannot be made is absent, never wrong.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from voda.app.forecast_process import HEADER, Question, framed
-from voda.application.read_model import View
+from voda.app.forecast_process import HEADER, Question, with_header
+from voda.application.read_model import ReadModel
 from voda.clock import Clock, stopwatch
 from voda.events.envelope import Event
 from voda.simulator.whatif.forecast import ExpectedTimes
@@ -23,21 +23,21 @@ _log = logging.getLogger(__name__)
 
 _PAUSE_S: Final = 2.0
 _SHARE: Final = 0.2
-"""Most of one core that forecasting may take."""
+"""Largest share of one core that forecasting may take."""
 _LIMIT_S: Final = 60.0
 _RETRY_S: Final = 30.0
 _IDLE_S: Final = 10.0
 _MOST_JOBS: Final = 5_000
-"""Live ones of a pool; of more, none is forecast: the budget would be spent before the first of them starts."""
+"""Live jobs of a pool; with more, none is forecast: the budget would be spent before the first of them starts."""
 _LATE_S: Final = 30.0
-"""How late a job may be before it is forecast anew, though nothing happened."""
+"""How late an expected change may be before jobs are forecast anew."""
 _decode = msgspec.msgpack.Decoder(dict[str, ExpectedTimes]).decode
 
 
 class Forecaster:
     """Fills `View.forecasts`."""
 
-    def __init__(self, log: str, view: View, clock: Clock, pools: Sequence[str]) -> None:
+    def __init__(self, log: str, view: ReadModel, clock: Clock, pools: Sequence[str]) -> None:
         self._log = log
         self._view = view
         self._clock = clock
@@ -50,12 +50,12 @@ class Forecaster:
             self._is_due.set()
 
     async def run(self) -> None:
-        """Forecast for ever."""
+        """ExpectedTimes for ever."""
         self._is_due.set()
         while True:
-            # The process is started when there is something to forecast, and again when it came to grief.
-            await self._is_due_within(holds_s(self._view.forecasts, self._clock.now()))
-            if not self._worthwhile():
+            # The process starts when there is something to forecast, and again when it failed.
+            await self._is_due_within(seconds_until_stale(self._view.forecasts, self._clock.now()))
+            if not self._forecast_pools():
                 self._view.forecasts = {}
                 self._is_due.clear()
                 continue
@@ -63,13 +63,13 @@ class Forecaster:
                 async with _process(self._log) as process:
                     await self._serve(process)
             except (OSError, EOFError, TimeoutError, msgspec.MsgspecError) as error:
-                _log.warning("no forecast reason=%r", error)
+                _log.warning("no forecast made reason=%r", error)
                 self._view.forecasts = {}
                 await asyncio.sleep(_RETRY_S)
                 self._is_due.set()
 
     async def _serve(self, process: asyncio.subprocess.Process) -> None:
-        """Forecast whenever something changed, until nothing has for a while: an idle process is memory lost."""
+        """ExpectedTimes whenever something changed, until nothing has for a while: an idle process wastes memory."""
         while True:
             self._is_due.clear()
             laps: list[float] = []
@@ -79,7 +79,7 @@ class Forecaster:
             if not await self._is_due_within(_IDLE_S):
                 return
 
-    def _worthwhile(self) -> Sequence[str]:
+    def _forecast_pools(self) -> Sequence[str]:
         """Return the pools whose jobs can be forecast."""
         return [pool for pool in self._pools if 0 < len(self._view.live.cluster.jobs(pool)) <= _MOST_JOBS]
 
@@ -90,27 +90,27 @@ class Forecaster:
         return self._is_due.is_set()
 
     async def _forecast(self, process: asyncio.subprocess.Process) -> None:
-        now, found = self._clock.now(), dict[str, ExpectedTimes]()
-        for pool in self._worthwhile():
+        now, forecasts = self._clock.now(), dict[str, ExpectedTimes]()
+        for pool in self._forecast_pools():
             async with asyncio.timeout(_LIMIT_S):
-                found.update(await _asked(process, Question(pool=pool, position=self._view.position, now=now)))
-        self._view.forecasts, self._view.forecast_at = found, now
+                forecasts.update(await _answer(process, Question(pool=pool, position=self._view.position, now=now)))
+        self._view.forecasts, self._view.forecast_at = forecasts, now
 
 
-def holds_s(forecasts: Mapping[str, ExpectedTimes], now: float) -> float | None:
-    """Return the seconds until an instant is over that was forecast; None: none was.
+def seconds_until_stale(forecasts: Mapping[str, ExpectedTimes], now: float) -> float | None:
+    """Return the seconds until the first forecast instant is over; None: there is none.
 
-    A moment more than that, as what was expected may just be a little late.
+    Some more than that, because the expected change may be a little late.
     """
-    told = [at for one in forecasts.values() for at in (one.starts_at, one.finishes_at) if at is not None]
-    return max(0.0, min(told) - now) + _LATE_S if told else None
+    instants = [at for one in forecasts.values() for at in (one.starts_at, one.finishes_at) if at is not None]
+    return max(0.0, min(instants) - now) + _LATE_S if instants else None
 
 
-async def _asked(process: asyncio.subprocess.Process, question: Question) -> Mapping[str, ExpectedTimes]:
+async def _answer(process: asyncio.subprocess.Process, question: Question) -> Mapping[str, ExpectedTimes]:
     """Return the process's answer.
 
     Raises:
-        EOFError: it ended instead.
+        EOFError: the process ended instead.
     """
     assert process.stdout is not None
     await _send(process, msgspec.msgpack.encode(question))
@@ -120,14 +120,14 @@ async def _asked(process: asyncio.subprocess.Process, question: Question) -> Map
 
 async def _send(process: asyncio.subprocess.Process, message: bytes) -> None:
     assert process.stdin is not None
-    process.stdin.write(framed(message))
+    process.stdin.write(with_header(message))
     await process.stdin.drain()
 
 
 @asynccontextmanager
 async def _process(log: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run the process that forecasts for the length of the block."""
-    # A session of its own, so that Ctrl-C reaches us alone.
+    """Run the forecasting process for the length of the block."""
+    # In a session of its own, so that Ctrl-C does not reach it.
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "voda.app.forecast_process"),
@@ -136,7 +136,7 @@ async def _process(log: str) -> AsyncIterator[asyncio.subprocess.Process]:
         start_new_session=True,
     )
     try:
-        # Not by the command line, which everybody on the machine can read: a URL may hold a password.
+        # Not as an argument, which everybody on the machine can read: a URL may hold a password.
         await _send(process, log.encode())
         yield process
     finally:

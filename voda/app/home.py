@@ -18,7 +18,7 @@ from voda.domain.errors import AlreadyExists, InvalidInput, StoreNotWritable
 from voda.fsync import sync
 
 
-class Server(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ServerFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A running server, as the command line finds it."""
 
     url: str
@@ -97,7 +97,7 @@ class Home:
         finally:
             os.umask(before)
 
-    def publish(self, server: Server) -> None:
+    def publish(self, server: ServerFile) -> None:
         """Write down where the server is, atomically, because others read it at any time."""
         # A draft of its own: replicas publish at the same time, and none must move another's away.
         draft = self._server.with_suffix(f".{os.getpid()}")
@@ -107,7 +107,7 @@ class Home:
     def is_served(self) -> bool:
         """Return whether the published server's process lives."""
         try:
-            os.kill(msgspec.json.decode(self._server.read_bytes(), type=Server).pid, 0)
+            os.kill(msgspec.json.decode(self._server.read_bytes(), type=ServerFile).pid, 0)
         except (OSError, msgspec.MsgspecError):
             return False
         return True
@@ -115,7 +115,7 @@ class Home:
     def withdraw(self, pid: int) -> None:
         """Remove the published server if it is of this process."""
         with suppress(OSError, msgspec.MsgspecError):
-            if msgspec.json.decode(self._server.read_bytes(), type=Server).pid == pid:
+            if msgspec.json.decode(self._server.read_bytes(), type=ServerFile).pid == pid:
                 self._server.unlink(missing_ok=True)
 
     def identity(self, new: Callable[[], str]) -> str:

@@ -1,6 +1,6 @@
-"""Settings that a pool begins with, and those that whoever started voda asked for.
+"""Records the settings of a new pool, and those that the operator gave at the start.
 
-Rule: what the log says already is not written again; a start without options changes nothing.
+Rule: a setting that the log has already is not recorded again; a start without options changes nothing.
 """
 
 from collections.abc import Iterator
@@ -18,31 +18,36 @@ from voda.policies import POLICIES
 from voda.projections.live_cluster import LiveCluster
 
 
-class Wish(Struct, frozen=True, kw_only=True):
-    """Settings of one pool that were asked for at the start; None = as the log has them."""
+class RequestedSettings(Struct, frozen=True, kw_only=True):
+    """Settings of a pool that the operator gave at the start; None = as the log has them."""
 
     policy: str | None = None
     placer: str | None = None
     ratelimit_s: float | None = None
 
 
-class Beginning(Struct, frozen=True, kw_only=True):
-    """Settings of a pool that the log has never heard of; None = the log's defaults."""
+class FirstSettings(Struct, frozen=True, kw_only=True):
+    """Settings of a pool that the log does not know; None = the defaults."""
 
     resize_cost_s: float | None = None
     ratelimit_s: float | None = None
 
 
-ON_ONE_MACHINE: Final = Beginning(resize_cost_s=5.0, ratelimit_s=5.0)
-"""Processes of one machine restart in seconds, where pods take a minute; assumed until it is measured. For the same
-reason a plan may follow the last one sooner.
-"""
+ON_ONE_MACHINE: Final = FirstSettings(resize_cost_s=5.0, ratelimit_s=5.0)
+"""On one machine processes restart in seconds, pods in a minute; assumed until measured. So plans may follow sooner."""
 
 
-async def settle(  # noqa: PLR0913 - where, for whom, and what
-    store: EventStore, clock: Clock, live: LiveCluster, pool: str, wish: Wish, beginning: Beginning, *, actor: str
+async def record_settings(  # noqa: PLR0913 - where, for whom, and what
+    store: EventStore,
+    clock: Clock,
+    live: LiveCluster,
+    pool: str,
+    wish: RequestedSettings,
+    beginning: FirstSettings,
+    *,
+    actor: str,
 ) -> int:
-    """Record the settings that `pool` does not have yet, and return the log's position.
+    """Record the settings that the pool does not have yet, and return the log's position.
 
     Raises:
         InvalidInput: there is no such policy or placer.
@@ -57,7 +62,7 @@ async def settle(  # noqa: PLR0913 - where, for whom, and what
 
 
 def _changes(
-    live: LiveCluster, pool: str, wish: Wish, beginning: Beginning
+    live: LiveCluster, pool: str, wish: RequestedSettings, beginning: FirstSettings
 ) -> Iterator[PolicyChanged | RatelimitChanged]:
     is_new = pool not in live.pools()
     now = Settings() if is_new else live.settings(pool)

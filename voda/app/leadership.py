@@ -14,7 +14,7 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -44,6 +44,7 @@ from voda.domain.errors import (
     VodaError,
 )
 from voda.domain.lease import Lease, LeaseStore
+from voda.metrics import LEASE_RENEWALS_FAILED, NO_TELEMETRY, Telemetry
 
 _log = logging.getLogger(__name__)
 
@@ -57,14 +58,6 @@ _PAUSE_S: Final = 0.1
 """Before another call at once: whatever the server answers, it is not called without pause."""
 
 
-class LeadershipObserver(Protocol):
-    """Measures a leadership."""
-
-    def renewed(self, *, succeeded: bool) -> None:
-        """Note an attempt to renew the Lease."""
-        ...
-
-
 class Leadership:
     """One candidate.
 
@@ -73,7 +66,7 @@ class Leadership:
         epochs: of the log.
         me: identity of this very process, never used by another one.
         timings: the same for all candidates.
-        observer: measures.
+        telemetry: counts the renewals that fail.
     """
 
     def __init__(
@@ -83,7 +76,7 @@ class Leadership:
         me: str,
         *,
         timings: ElectionTimeouts | None = None,
-        observer: LeadershipObserver | None = None,
+        telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self.me = me
         self.trouble = ""
@@ -91,7 +84,7 @@ class Leadership:
         self._keeper = lease
         self._epochs = epochs
         self._timings = timings or ElectionTimeouts()
-        self._observer = observer
+        self._telemetry = telemetry
         self._wake = asyncio.Event()
         self._lease_view = ObservedLease()
         self._term: Term | None = None
@@ -226,8 +219,8 @@ class Leadership:
         succeeded = await self._call(lambda: self._keeper.renew(lease), within_s=min(_REQUEST_S, left_s))
         if succeeded:
             self._term = replace(term, renewed_at=began)
-        if self._observer is not None:
-            self._observer.renewed(succeeded=succeeded)
+        else:
+            self._telemetry.count(LEASE_RENEWALS_FAILED)
 
     async def _call(self, request: Callable[[], Awaitable[Lease | None]], *, within_s: float = _REQUEST_S) -> bool:
         """Call the server and learn from its answer; return whether the call succeeded."""

@@ -8,7 +8,7 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from voda.app.options import Options
+from voda.app.options import MachineOptions
 from voda.clock import Clock
 from voda.cluster.local import gpus
 from voda.cluster.local.cluster import LocalCluster
@@ -26,7 +26,7 @@ Specs = Callable[[str, str], JobSpec | None]
 class Machine:
     """The devices of this machine, divided into pools."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: MachineOptions) -> None:
         self._options = options
         self._nvml = gpus.open_driver()
         found = gpus.find_gpus(self._nvml, visible=options.environment.get("CUDA_VISIBLE_DEVICES"))
@@ -37,7 +37,7 @@ class Machine:
             )
         self.pools: Mapping[str, Sequence[Device]] = self._divided(found)
 
-    def described(self) -> Sequence[str]:
+    def description(self) -> Sequence[str]:
         """Return one line per pool."""
         return [f"pool {pool}: {_counted(devices)}" for pool, devices in self.pools.items()]
 

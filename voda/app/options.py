@@ -1,6 +1,6 @@
-"""What `voda up` can be told.
+"""The options of `voda up`, and the check that they do not contradict each other.
 
-Rule: values only, refused here in one sentence where they contradict each other.
+Rule: values only; the first contradiction is refused in one sentence.
 """
 
 from collections.abc import Mapping
@@ -14,40 +14,40 @@ from voda.domain.errors import InvalidInput
 DEFAULT_PORT = 8470
 
 
-class Options(Struct, frozen=True, kw_only=True):
-    """How the service is run."""
+class MachineOptions(Struct, frozen=True, kw_only=True):
+    """How the service runs on one machine."""
 
     home: Path
     environment: Mapping[str, str]
-    """Of the processes it starts; their own variables are laid over it."""
+    """Of the processes that it starts; their own variables are laid over it."""
     log: str = ""
     """Path or URL of the log; by default voda.db in `home`."""
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     """0 = any that is free."""
     api_url: str = ""
-    """Where jobs report to; empty: to the very process that started them."""
+    """Where jobs report; empty: to the process that started them."""
     slots: int | None = None
     """CPU slots where there is no GPU; by default one per core."""
     pool: str = "default"
     policy: str | None = None
     placer: str | None = None
     ratelimit_s: float | None = None
-    """Settings that are changed at the start; None = as the log has them."""
+    """Settings to change at the start; None = as the log has them."""
     has_tokens: bool = True
     is_open_on_purpose: bool = False
-    """Whether listening beyond this machine without tokens was asked for in so many words."""
+    """Whether the operator explicitly allows listening beyond this machine without tokens."""
     tls: tuple[Path, Path] | None = None
     """Certificate and key, PEM."""
     metrics_folder: Path | None = None
     """Of CSV files that jobs write."""
     jobs_per_user: int = 1_000
     halts_on_exit: bool = False
-    """Whether the jobs are halted when the service is told to end; otherwise they train on and are taken over later."""
+    """Whether jobs are halted when the service ends; otherwise they train on, and the next start takes them over."""
 
 
-def refuse_contradictions(options: Options) -> None:
-    """Raise where the options cannot be meant.
+def refuse_contradictions(options: MachineOptions) -> None:
+    """Refuse options that contradict each other or are out of bounds.
 
     Raises:
         InvalidInput: one sentence, naming the option.

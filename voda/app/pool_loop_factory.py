@@ -1,7 +1,4 @@
-"""Builds the loop of one pool: controller, reconciler and watcher over one log and one cluster.
-
-Rule: only wiring; the same for every cluster.
-"""
+"""Builds the loop of one pool, the same for every cluster: controller, reconciler and watcher over a log."""
 
 from typing import Final
 
@@ -11,17 +8,17 @@ from voda.controller.controller import Controller
 from voda.controller.instrumented import timed_placers, timed_policies
 from voda.controller.pool_loop import PoolLoop
 from voda.log.store import EventStore
+from voda.metrics import Telemetry
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.projections.live import Live
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
-from voda.telemetry.instruments import Metrics
 
-AT_ONCE: Final = 16
-"""Jobs whose actions a cluster that is far away is asked for at a time."""
+CONCURRENCY: Final = 16
+"""Jobs of a remote cluster whose actions are under way at a time."""
 _JITTER: Final = 0.25
-"""Share by which jobs that failed together are tried again apart."""
+"""Share by which retries of jobs that failed together are spread."""
 
 
 def pool_loop(  # noqa: PLR0913 - its ports
@@ -30,7 +27,7 @@ def pool_loop(  # noqa: PLR0913 - its ports
     *,
     store: EventStore,
     clock: Clock,
-    metrics: Metrics,
+    telemetry: Telemetry,
     at_once: int = 1,
     folded: Live | None = None,
 ) -> PoolLoop:
@@ -41,11 +38,11 @@ def pool_loop(  # noqa: PLR0913 - its ports
         cluster: of the pool.
         store: the log.
         clock: of the service.
-        metrics: of the service.
+        telemetry: of the service.
         at_once: jobs whose actions are under way at a time.
         folded: see Controller.
     """
-    watcher, meter = pool_watcher(pool, store, clock), metrics.watch(pool)
+    watcher = pool_watcher(pool, store, clock)
     return PoolLoop(
         clock=clock,
         cluster=cluster,
@@ -53,24 +50,24 @@ def pool_loop(  # noqa: PLR0913 - its ports
             pool=pool,
             store=store,
             clock=clock,
-            policies=timed_policies(POLICIES.choose, meter.allocated),
-            placers=timed_placers(PLACERS.choose, meter.placed),
-            observer=meter,
+            policies=timed_policies(POLICIES.choose, telemetry, pool),
+            placers=timed_placers(PLACERS.choose, telemetry, pool),
+            telemetry=telemetry,
             initial=folded,
         ),
         reconciler=WorkerReconciler(
             cluster=cluster,
             watcher=watcher,
             clock=clock,
-            applied=meter.applied,
+            telemetry=telemetry,
             concurrency=at_once,
             jitter=_JITTER,
         ),
         watcher=watcher,
-        on_resync=meter.healed,
+        telemetry=telemetry,
     )
 
 
 def pool_watcher(pool: str, store: EventStore, clock: Clock) -> Watcher:
-    """Return what writes down the facts of a pool's cluster."""
+    """Return the watcher that records the observations of a pool's cluster."""
     return Watcher(store=store, clock=clock, actor=f"cluster/{pool}")

@@ -1,4 +1,4 @@
-"""The service on one machine: builds the adapters, lets everything run together, and takes it down in order.
+"""The service on one machine: builds the adapters, runs everything together, and ends it in order.
 
 Rules: nothing is decided here; what is built here is only wired. Whatever acts on the machine or decides is in
 `Service.lead`; the rest does in any number of processes.
@@ -14,18 +14,18 @@ from voda import __version__, config
 from voda.api.listener import serving
 from voda.api.server import application
 from voda.app.forecaster import Forecaster
-from voda.app.home import Home, Server
-from voda.app.initial_settings import ON_ONE_MACHINE, Wish, settle
+from voda.app.home import Home, ServerFile
+from voda.app.initial_settings import ON_ONE_MACHINE, RequestedSettings, record_settings
 from voda.app.leadership import Leadership
 from voda.app.machine import Machine
-from voda.app.options import Options, refuse_contradictions
+from voda.app.options import MachineOptions, refuse_contradictions
 from voda.app.pool_loop_factory import pool_loop, pool_watcher
-from voda.app.runtime import ended, last_at, spare_the_collector
+from voda.app.runtime import cancel_and_wait, last_recorded_at, tune_garbage_collector
 from voda.app.snapshots import Snapshots
-from voda.application.backend import Backend, Limits
+from voda.application.backend import Backend, CallerLimits
 from voda.application.halt_all import halt_all
-from voda.application.read_model import View
-from voda.auth.tokens import Access
+from voda.application.read_model import ReadModel
+from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.outputs import LocalOutputs
@@ -42,30 +42,30 @@ from voda.manifests.local_warnings import local_warnings, refuse_unrunnable
 from voda.manifests.parse import ParsedManifest
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
-from voda.telemetry.instruments import Metrics
+from voda.telemetry.prometheus import PrometheusTelemetry
 
 _log = logging.getLogger(__name__)
 
 
-class Service:
-    """What a running voda is made of."""
+class MachineService:
+    """One process of voda on this machine."""
 
-    def __init__(self, options: Options, home: Home, store: DurableStore, clock: SystemClock) -> None:
+    def __init__(self, options: MachineOptions, home: Home, store: DurableStore, clock: SystemClock) -> None:
         self.url = ""
         self.options = options
         self.home = home
         self.leadership: Leadership | None = None
-        """Of a replica; None where it is alone."""
+        """Of a replica; None where the process is alone."""
         self.durable = store
-        self.metrics = Metrics()
-        self.store: EventStore = InstrumentedStore(ArchiveBackedStore(store, config.archive()), self.metrics.appended)
+        self.telemetry = PrometheusTelemetry()
+        self.store: EventStore = InstrumentedStore(ArchiveBackedStore(store, config.archive()), self.telemetry)
         self.clock = clock
-        self.view = View(self.store)
-        self.access = Access.open(home.folder, clock) if options.has_tokens else Access.none()
+        self.view = ReadModel(self.store)
+        self.access = Authenticator.open(home.folder, clock) if options.has_tokens else Authenticator.none()
         self.machine = Machine(options)
         self.pools = tuple(self.machine.pools)
         self.loops: Sequence[PoolLoop] = ()
-        """Of the pools, while they are led."""
+        """Of the pools, while this process leads them."""
 
     def trouble(self) -> str:
         """Return why the service is not ready, one sentence; empty when it is."""
@@ -76,19 +76,19 @@ class Service:
                 return loop.trouble or "starting: the log is being read"
         return "" if self.loops else "starting: the log is being read"
 
-    def described(self) -> Sequence[str]:
+    def description(self) -> Sequence[str]:
         """Return what a user wants to know at the start, line by line."""
-        told = [
-            *self.machine.described(),
+        lines = [
+            *self.machine.description(),
             f"log {(self.options.log and display_name(self.options.log)) or self.home.log}",
         ]
         if self.leadership is not None:
-            told.append(f"replica {self.leadership.me}, one of those that share {self.home.folder}")
+            lines.append(f"replica {self.leadership.me}, one of those that share {self.home.folder}")
         if self.access.has_tokens:
-            told.append(f"token {self.home.folder / 'admin.token'} (the command line finds it by itself)")
+            lines.append(f"token {self.home.folder / 'admin.token'} (the command line finds it by itself)")
         else:
-            told.append("no tokens: whoever reaches the port may do anything")
-        return told
+            lines.append("no tokens: whoever reaches the port may do anything")
+        return lines
 
     def live_jobs(self) -> Mapping[str, Job]:
         """Return the jobs that have not ended, by id."""
@@ -104,8 +104,8 @@ class Service:
         return None
 
     def environment(self, spec: JobSpec) -> Mapping[str, str]:
-        """Return what the processes of a job are told of us."""
-        # So that jobs report over TLS with a certificate of the user's own making; a manifest may name another.
+        """Return the variables by which a job's processes find this service."""
+        # Jobs report over TLS even with a self-made certificate; a manifest may name another.
         trusted = {"VODA_CA": str(self.options.tls[0].absolute())} if self.options.tls else {}
         return {
             **trusted,
@@ -116,7 +116,7 @@ class Service:
         }
 
     def backend(self) -> Backend:
-        """Return what the API works with."""
+        """Return the ports of the use cases and the API."""
         return Backend(
             store=self.store,
             clock=self.clock,
@@ -126,26 +126,27 @@ class Service:
             outputs=LocalOutputs(self.home.jobs.absolute()),
             warnings=_warnings,
             not_ready=self.trouble,
-            limits=Limits(jobs_per_user=self.options.jobs_per_user),
-            metrics=self.metrics,
+            limits=CallerLimits(jobs_per_user=self.options.jobs_per_user),
+            telemetry=self.telemetry,
+            exposition=self.telemetry.exposition,
         )
 
     def see(self, event: Event) -> None:
-        """Take note of an event that was appended by anybody."""
+        """Hand an event of the log to the loops."""
         for loop in self.loops:
             loop.see(event)
 
     def publish(self) -> None:
-        """Let the command line find this process."""
+        """Write down where the command line finds this process."""
         tls = self.options.tls
         certificate = str(tls[0].absolute()) if tls else ""
-        self.home.publish(Server(url=self.url, pid=os.getpid(), version=__version__, certificate=certificate))
+        self.home.publish(ServerFile(url=self.url, pid=os.getpid(), version=__version__, certificate=certificate))
 
     async def lead(self, leader: str, epoch: int | None = None) -> None:
-        """Decide, and act on this machine, until cancelled; in one process at a time, and settled before.
+        """Decide, and act on this machine, until cancelled; in one process at a time, after `settle`.
 
         Args:
-            leader: who leads.
+            leader: identity of the leader.
             epoch: to lead in; None = the next one of each pool.
 
         Raises:
@@ -153,15 +154,17 @@ class Service:
         """
         clusters = self.machine.clusters(self.clock, self.spec, self.environment)
         self.loops = [
-            pool_loop(pool, cluster, store=self.store, clock=self.clock, metrics=self.metrics, folded=self.view.live)
+            pool_loop(
+                pool, cluster, store=self.store, clock=self.clock, telemetry=self.telemetry, folded=self.view.live
+            )
             for pool, cluster in clusters.items()
         ]
         snapshots = Snapshots(self.store, self.view)
         async with AsyncExitStack() as stack:
-            stack.callback(self._follow)
+            stack.callback(self._drop_loops)
             stack.push_async_callback(snapshots.take)
             for cluster in clusters.values():
-                # What the log has by now is in the view: a cluster forgets jobs that the log does not know.
+                # The view has read the log by now: a cluster forgets jobs that the log does not know.
                 await cluster.open()
                 stack.push_async_callback(cluster.close)
             if self.options.halts_on_exit:
@@ -170,18 +173,18 @@ class Service:
             await self._work(clusters.values(), snapshots, leader, epoch)
 
     async def settle(self) -> None:
-        """Record the settings that were asked for and the log does not have.
+        """Record the settings that the options ask for and the log does not have.
 
         Raises:
             InvalidInput: there is no such policy or placer.
         """
-        await self.view.reached(await self.store.position())
-        asked = self.options
-        wish = Wish(policy=asked.policy, placer=asked.placer, ratelimit_s=asked.ratelimit_s)
+        await self.view.wait_for(await self.store.position())
+        options = self.options
+        wish = RequestedSettings(policy=options.policy, placer=options.placer, ratelimit_s=options.ratelimit_s)
         for pool in self.pools:
             live = self.view.live.cluster
-            position = await settle(self.store, self.clock, live, pool, wish, ON_ONE_MACHINE, actor="up")
-            await self.view.reached(position)
+            position = await record_settings(self.store, self.clock, live, pool, wish, ON_ONE_MACHINE, actor="up")
+            await self.view.wait_for(position)
 
     async def _work(
         self, clusters: Iterable[LocalCluster], snapshots: Snapshots, leader: str, epoch: int | None
@@ -197,17 +200,17 @@ class Service:
                 folder = self.options.metrics_folder
                 group.create_task(ProgressCollector(folder, watcher=watcher, jobs=self.live_jobs).run())
 
-    def _follow(self) -> None:
+    def _drop_loops(self) -> None:
         self.loops = ()
 
 
 @asynccontextmanager
-async def running(options: Options) -> AsyncIterator[Service]:
+async def running(options: MachineOptions) -> AsyncIterator[MachineService]:
     """Run the service for the length of the block, alone on its folder.
 
     Raises:
         AlreadyExists: another one works on the folder.
-        InvalidInput: an option cannot be meant, or names what is not there.
+        InvalidInput: an option is wrong, or names something that does not exist.
         VodaError: the log cannot be used; see open_store.
     """
     refuse_contradictions(options)
@@ -222,30 +225,30 @@ async def running(options: Options) -> AsyncIterator[Service]:
                 yield service
             finally:
                 home.withdraw(os.getpid())
-                # The API goes on until then: programs that are halted report how far they got.
-                await ended(leading)
+                # The API answers until then: halted programs report how far they got.
+                await cancel_and_wait(leading)
 
 
 @asynccontextmanager
-async def serving_from(options: Options, home: Home) -> AsyncIterator[tuple[Service, asyncio.TaskGroup]]:
-    """Serve the API and follow the log for the length of the block; the group is for what else shall run."""
+async def serving_from(options: MachineOptions, home: Home) -> AsyncIterator[tuple[MachineService, asyncio.TaskGroup]]:
+    """Serve the API and follow the log for the length of the block; the group takes further tasks."""
     async with AsyncExitStack() as stack:
         home.bind(display_name(options.log or home.log.name))
-        # Manifests may hold secrets, and the folder may have been there before, open to others.
+        # Manifests may hold secrets, and an existing folder may be open to others.
         with home.private_files():
             store = await open_store(options.log or home.log)
         stack.push_async_callback(store.close)
-        service = Service(options, home, store, SystemClock(not_before=await last_at(store)))
+        service = MachineService(options, home, store, SystemClock(not_before=await last_recorded_at(store)))
         await service.view.open()
         group = await stack.enter_async_context(asyncio.TaskGroup())
         forecaster = Forecaster(str(options.log or home.log), service.view, service.clock, service.pools)
         for see in (service.see, forecaster.see):
-            service.view.each(see)
+            service.view.subscribe(see)
         app = application(service.backend())
         service.url = await stack.enter_async_context(serving(app, options.host, options.port, tls=options.tls))
         tasks = [group.create_task(work) for work in (service.view.run(), forecaster.run())]
         stack.callback(lambda: [task.cancel() for task in tasks])
-        spare_the_collector()
+        tune_garbage_collector()
         yield service, group
 
 

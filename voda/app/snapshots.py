@@ -1,13 +1,13 @@
-"""Snapshots of what is folded from the log, so that a start costs the tail and not the whole log.
+"""Takes snapshots of the folded state, so that a start reads the tail of the log and not the whole.
 
-Rule: a snapshot is a convenience; whoever finds none, or an old one, reads more of the log.
+Rule: a snapshot is a convenience; a start without one, or with an old one, reads more of the log.
 """
 
 import asyncio
 import logging
 from typing import Final
 
-from voda.application.read_model import View
+from voda.application.read_model import ReadModel
 from voda.controller.follower import take_snapshots
 from voda.domain.errors import VodaError
 from voda.log.store import EventStore
@@ -15,17 +15,17 @@ from voda.log.store import EventStore
 _log = logging.getLogger(__name__)
 
 _EVERY_EVENTS: Final = 50_000
-"""Reading that many takes a start some seconds; writing the state down holds everybody up for a moment."""
+"""A start reads so many in some seconds; writing a snapshot makes all tasks wait for a moment."""
 _LOOK_S: Final = 20.0
 
 
 class Snapshots:
     """Takes a snapshot now and then, and one at the end."""
 
-    def __init__(self, store: EventStore, view: View) -> None:
+    def __init__(self, store: EventStore, view: ReadModel) -> None:
         self._store = store
         self._view = view
-        # What was folded since then was folded at this start already, and must not be at every later one.
+        # Events since then were folded at this start; without a new snapshot every later start folds them again.
         self._taken = view.kept_at
 
     async def run(self) -> None:
@@ -36,14 +36,14 @@ class Snapshots:
                 await self.take()
 
     async def take(self) -> None:
-        """Take one now, unless nothing happened since the last."""
+        """Take a snapshot now, unless nothing happened since the last."""
         view, position = self._view, self._view.position
         if position == self._taken:
             return
         try:
-            await take_snapshots(self._store, (view.live, view.roster), position)
+            await take_snapshots(self._store, (view.live, view.job_registry), position)
         except VodaError as error:
-            _log.warning("no snapshot position=%d reason=%s", position, error)
+            _log.warning("snapshot not taken position=%d reason=%s", position, error)
         else:
             self._taken = view.kept_at = position
             _log.info("snapshot position=%d", self._taken)

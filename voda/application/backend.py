@@ -1,37 +1,39 @@
-"""What the API is given to work with; built by the composition root, or by a test from memory adapters.
+"""The ports that use cases and routes work with; the composition root makes them, or a test from memory adapters.
 
-Rule: routes reach the world through this record alone.
+Rule: use cases and routes reach the outside world through this record alone.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from voda.application.read_model import View
-from voda.auth.tokens import Access
+from voda.application.read_model import ReadModel
+from voda.auth.tokens import Authenticator
 from voda.clock import Clock
 from voda.cluster.port import Outputs
+from voda.events.envelope import ANY_VERSION, Fact
+from voda.events.types import AnyFact
 from voda.kinds.base import FieldWarning
 from voda.log.store import EventStore
 from voda.manifests.parse import ACCELERATOR, ParsedManifest
 from voda.manifests.size_limits import MOST_BYTES
-from voda.telemetry.instruments import Metrics
+from voda.metrics import NO_TELEMETRY, Telemetry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What one caller may ask for."""
+class CallerLimits:
+    """How much one caller may ask for."""
 
     body_bytes: int = MOST_BYTES
     jobs_per_user: int = 1_000
-    """Live ones; admins may have more."""
+    """Live jobs; admins may have more."""
     request_s: float = 30.0
-    """Longest time for a request to arrive in full, and for an answer that is not a stream to be taken."""
+    """Longest time for a request to arrive in full, and for the caller to take an answer that is not a stream."""
     connections: int = 500
-    """At a time, of all callers: each costs a file, of which a process often may have 1,024, and jobs need some too."""
+    """Of all callers at a time: each costs a file, a process often may open 1,024, and jobs need some too."""
     idle_s: float = 60.0
-    """A connection that asks nothing is closed after this."""
+    """An idle connection is closed after this."""
     heartbeat_s: float = 15.0
-    """A stream that has nothing to say says so this often, so that both sides learn when the other is gone."""
+    """An idle stream sends a sign of life this often, so that both sides notice when the other is gone."""
 
 
 def no_warnings(_parsed: ParsedManifest) -> Sequence[FieldWarning]:
@@ -41,22 +43,45 @@ def no_warnings(_parsed: ParsedManifest) -> Sequence[FieldWarning]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """The ports behind the API."""
+    """The ports."""
 
     store: EventStore
     clock: Clock
-    view: View
-    access: Access
+    view: ReadModel
+    access: Authenticator
     pools: Sequence[str]
-    """To which jobs can be submitted; the first is the default."""
+    """Pools that take jobs; the first is the default."""
     pool_label: str = ACCELERATOR
-    """Of nodes: a job that selects its nodes by it goes to the pool of that name."""
+    """Label of nodes: a job that selects nodes by it goes to the pool of that name."""
     outputs: Outputs | None = None
     """The output of jobs; None: the cluster keeps no output."""
     warnings: Callable[[ParsedManifest], Sequence[FieldWarning]] = no_warnings
-    """The fields of a manifest that the cluster ignores or changes; raises InvalidField on what it cannot run."""
+    """Returns the fields of a manifest that the cluster ignores or changes; raises InvalidField where it cannot run."""
     not_ready: Callable[[], str] = str
-    """Why the service is not ready, one sentence; empty when it is."""
-    limits: Limits = Limits()
-    metrics: Metrics = field(default_factory=Metrics)
-    """What is counted and timed; the composition root has the ports feed it, too."""
+    """Returns why the service is not ready, one sentence; empty when it is."""
+    limits: CallerLimits = CallerLimits()
+    telemetry: Telemetry = NO_TELEMETRY
+    exposition: Callable[[], bytes] = bytes
+    """Returns what telemetry took, as Prometheus reads it."""
+
+    async def record(self, *facts: AnyFact, actor: str, version: int = ANY_VERSION, event_id: str = "") -> int:
+        """Append facts of one stream, and return the position once the view has folded them.
+
+        Args:
+            facts: at least one.
+            actor: recorded with them.
+            version: that the stream must have.
+            event_id: of a single fact; empty = a new one.
+
+        Raises:
+            VersionConflict: the stream has another version.
+            StoreUnavailable: the log does not answer.
+            StoreNotWritable: the log cannot be written.
+        """
+        clock = self.clock
+        made = [
+            Fact(data=fact, event_id=event_id or clock.new_id(), recorded_at=clock.now(), actor=actor) for fact in facts
+        ]
+        position = await self.store.append(facts[0].stream, version, made)
+        await self.view.wait_for(position)
+        return position

@@ -1,64 +1,94 @@
-"""What is asked of a job that is there: new wishes, its end, its own reports.
+"""Changes a live job: its bounds, priority and epochs; cancels it; records the progress that it reports of itself.
 
-Rule: only what would take effect is recorded; a request that finds the job as it wants it changes nothing.
+Rules: only what would take effect is recorded: a change to what the job has already records nothing. A bound that
+this module checks with a sentence of its own is `extra_json_schema`, for the OpenAPI document alone.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import sha256
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
-from voda.api.problems import PreconditionFailed, WrongState
-from voda.api.schemas import Change, Report, Who
 from voda.application.backend import Backend
-from voda.domain.errors import InvalidField, VersionConflict
+from voda.auth.callers import Caller
+from voda.domain.errors import InvalidField, PreconditionFailed, VersionConflict, WrongState
 from voda.domain.job import MOST_REPLICAS, JobSpec
-from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.types import AnyFact, JobCancelRequested, JobChanged, JobProgressed
+from voda.events.envelope import ANY_VERSION
+from voda.events.types import JobCancelRequested, JobChanged, JobProgressed
 from voda.projections.job_record import JobRecord
 
 Figure = TypeVar("Figure", int, float)
-Expected = Callable[[str], bool]
-"""Told a revision, whether it is what the caller has seen."""
+IsExpected = Callable[[int], bool]
+"""revision -> whether the caller has seen the job as it is at that revision."""
 _MOST_FIGURE: Final = 1_000_000_000
 """Of a priority or of epochs."""
-_MOST_S: Final = 1e9
+_MOST_S: Final = 1_000_000_000
 _MOST_RATE: Final = 1e15
 _MOST_METRICS: Final = 100
 _MOST_LETTERS: Final = 200
 """Of a metric's name."""
 
+_Replicas = Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": MOST_REPLICAS})]
+_Workers = Annotated[int, Meta(extra_json_schema={"minimum": 0, "maximum": MOST_REPLICAS})]
+_Priority = Annotated[int, Meta(extra_json_schema={"minimum": -_MOST_FIGURE, "maximum": _MOST_FIGURE})]
+_Epochs = Annotated[int, Meta(extra_json_schema={"minimum": 0, "maximum": _MOST_FIGURE})]
+_EpochsDone = Annotated[float, Meta(extra_json_schema={"minimum": 0, "maximum": _MOST_FIGURE})]
+_Seconds = Annotated[float, Meta(extra_json_schema={"exclusiveMinimum": 0, "maximum": _MOST_S})]
+_Rate = Annotated[float, Meta(extra_json_schema={"exclusiveMinimum": 0, "maximum": _MOST_RATE})]
+
+
+class JobChange(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A change of a live job: a JSON merge patch; what is absent stays."""
+
+    min_replicas: _Replicas | UnsetType = UNSET
+    max_replicas: _Replicas | UnsetType = UNSET
+    requested_replicas: _Replicas | UnsetType = UNSET
+    priority: _Priority | UnsetType = UNSET
+    epochs: _Epochs | UnsetType = UNSET
+
+
+class ProgressReport(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A job's own report of an epoch or step; sent by voda.report."""
+
+    epoch: Annotated[_EpochsDone, Meta(description="Epochs done, the one just finished included.")]
+    workers: _Workers | None = None
+    epoch_time_s: _Seconds | None = None
+    step_time_s: _Seconds | None = None
+    samples_per_s: _Rate | None = None
+    metrics: Mapping[str, float] = {}
+    report_id: Annotated[str, Meta(description="Chosen by the job; the same report sent again is recorded once.")] = ""
+
 
 async def change(
-    backend: Backend, record: JobRecord, wishes: Change, who: Who, *, is_expected: Expected | None = None
+    backend: Backend, record: JobRecord, wanted: JobChange, caller: Caller, *, is_expected: IsExpected | None = None
 ) -> JobRecord:
-    """Record new wishes for a live job, and return it once they are seen.
+    """Record a change of a live job, and return the job once the change is folded.
 
     Args:
         backend: see Backend.
         record: the job.
-        wishes: what shall change.
-        who: wants it so.
-        is_expected: told the job's revision, whether the caller has seen that one; None = the caller does not care.
+        wanted: what shall change.
+        caller: of the request.
+        is_expected: whether the caller has seen the job's revision; None = the caller does not care.
 
     Raises:
         WrongState: the job has ended.
-        PreconditionFailed: it has changed since.
-        InvalidField: the wishes do not fit together.
+        PreconditionFailed: the job has changed since.
+        InvalidField: the new figures contradict each other.
     """
     job_id = record.spec.job_id
     version = await _version_if(is_expected, backend, record)
     _refuse_ended(record, "changed")
-    spec = changed(record.spec, wishes)
+    spec = changed_spec(record.spec, wanted)
     if spec == record.spec:
         return record
-    given = {name: value for name in wishes.__struct_fields__ if (value := getattr(wishes, name)) is not UNSET}
+    given = {name: value for name in wanted.__struct_fields__ if (value := getattr(wanted, name)) is not UNSET}
     fact = JobChanged(job_id=job_id, **given)
     try:
-        position = await _append(backend, fact, who.user, version=version)
+        position = await backend.record(fact, actor=caller.user, version=version)
     except VersionConflict as error:
         raise _changed_meanwhile(record) from error
     # An end that was recorded first leaves the change without effect.
@@ -67,103 +97,96 @@ async def change(
     return record
 
 
-def changed(spec: JobSpec, wishes: Change) -> JobSpec:
+def changed_spec(spec: JobSpec, wanted: JobChange) -> JobSpec:
     """Return the spec after the change.
 
     Raises:
         InvalidField: a figure is out of bounds.
     """
-    least = _within("min_replicas", _or(wishes.min_replicas, spec.min_replicas), 1, MOST_REPLICAS)
-    most = _within("max_replicas", _or(wishes.max_replicas, spec.max_replicas), 1, MOST_REPLICAS)
+    least = _within("min_replicas", _or(wanted.min_replicas, spec.min_replicas), 1, MOST_REPLICAS)
+    most = _within("max_replicas", _or(wanted.max_replicas, spec.max_replicas), 1, MOST_REPLICAS)
     if least > most:
-        field = "max_replicas" if wishes.max_replicas is not UNSET else "min_replicas"
+        field = "max_replicas" if wanted.max_replicas is not UNSET else "min_replicas"
         sizes = f"the minimum would be {least} and the maximum {most}"
         raise InvalidField(field, f"{field}: {sizes}, expected a maximum of {least} or more")
-    if wishes.requested_replicas is UNSET:
+    if wanted.requested_replicas is UNSET:
         requested = min(max(spec.requested, least), most)
     else:
-        requested = _within("requested_replicas", wishes.requested_replicas, least, most)
+        requested = _within("requested_replicas", wanted.requested_replicas, least, most)
     return replace(
         spec,
         min_replicas=least,
         max_replicas=most,
         requested_replicas=requested if requested != spec.requested else spec.requested_replicas,
-        priority=_within("priority", _or(wishes.priority, spec.priority), -_MOST_FIGURE, _MOST_FIGURE),
-        epochs=_within("epochs", _or(wishes.epochs, spec.epochs), 0, _MOST_FIGURE),
+        priority=_within("priority", _or(wanted.priority, spec.priority), -_MOST_FIGURE, _MOST_FIGURE),
+        epochs=_within("epochs", _or(wanted.epochs, spec.epochs), 0, _MOST_FIGURE),
     )
 
 
 async def cancel(
-    backend: Backend, record: JobRecord, who: Who, *, reason: str = "", is_expected: Expected | None = None
+    backend: Backend, record: JobRecord, caller: Caller, *, reason: str = "", is_expected: IsExpected | None = None
 ) -> None:
-    """Have a live job canceled, and return once that is seen; one that ends or has ended is left alone.
+    """Cancel a live job, and return once that is folded; a job that ends or has ended is left alone.
 
     Raises:
-        PreconditionFailed: its revision is not the one that the caller has seen.
+        PreconditionFailed: the caller has seen another revision.
     """
     version = await _version_if(is_expected, backend, record)
     if not record.is_live or record.is_canceling:
         return
-    fact = JobCancelRequested(job_id=record.spec.job_id, reason=reason or f"canceled by {who.user or 'nobody'}")
+    fact = JobCancelRequested(job_id=record.spec.job_id, reason=reason or f"canceled by {caller.user or 'nobody'}")
     try:
-        await _append(backend, fact, who.user, version=version)
+        await backend.record(fact, actor=caller.user, version=version)
     except VersionConflict as error:
         raise _changed_meanwhile(record) from error
 
 
-async def report(backend: Backend, record: JobRecord, said: Report, who: Who) -> None:
-    """Record what a job reports of itself, once per report id, and return once it is seen.
+async def report(backend: Backend, record: JobRecord, progress: ProgressReport, caller: Caller) -> None:
+    """Record the progress that a job reports, once per report id, and return once it is folded.
 
     Raises:
         WrongState: the job has ended.
-        InvalidField: a figure cannot be meant.
+        InvalidField: a figure is out of bounds.
     """
     _refuse_ended(record, "reported on")
     job_id, now = record.spec.job_id, backend.clock.now()
-    _refuse_odd_metrics(said)
-    workers = _within("workers", len(record.job.workers) if said.workers is None else said.workers, 0, MOST_REPLICAS)
-    epoch_s = _seconds("epoch_time_s", said.epoch_time_s)
+    _refuse_odd_metrics(progress)
+    workers = _within(
+        "workers", len(record.job.workers) if progress.workers is None else progress.workers, 0, MOST_REPLICAS
+    )
+    epoch_s = _seconds("epoch_time_s", progress.epoch_time_s)
     fact = JobProgressed(
         job_id=job_id,
-        epochs_done=_within("epoch", _finite("epoch", said.epoch), 0, _MOST_FIGURE),
+        epochs_done=_within("epoch", _finite("epoch", progress.epoch), 0, _MOST_FIGURE),
         workers=workers,
         epoch_s=None if epoch_s is None or _is_disturbed(backend, job_id, epoch_s, now) else epoch_s,
-        step_s=_seconds("step_time_s", said.step_time_s),
-        samples_per_s=_positive("samples_per_s", said.samples_per_s, _MOST_RATE),
-        metrics=said.metrics,
+        step_s=_seconds("step_time_s", progress.step_time_s),
+        samples_per_s=_positive("samples_per_s", progress.samples_per_s, _MOST_RATE),
+        metrics=progress.metrics,
     )
     event_id = ""
-    if said.report_id:
-        event_id = "report-" + sha256(f"{job_id}\n{said.report_id}".encode()).hexdigest()[:32]
-    await _append(backend, fact, f"job/{job_id}" if who.role == "job" else who.user, event_id=event_id)
+    if progress.report_id:
+        event_id = "report-" + sha256(f"{job_id}\n{progress.report_id}".encode()).hexdigest()[:32]
+    actor = f"job/{job_id}" if caller.role == "job" else caller.user
+    await backend.record(fact, actor=actor, event_id=event_id)
 
 
-async def _append(
-    backend: Backend, fact: AnyFact, actor: str, *, event_id: str = "", version: int = ANY_VERSION
-) -> int:
-    clock = backend.clock
-    made = Fact(data=fact, event_id=event_id or clock.new_id(), recorded_at=clock.now(), actor=actor)
-    position = await backend.store.append(fact.stream, version, [made])
-    await backend.view.reached(position)
-    return position
-
-
-async def _version_if(is_expected: Expected | None, backend: Backend, record: JobRecord) -> int:
-    """Return the version at which the job's stream must still be when something is recorded."""
+async def _version_if(is_expected: IsExpected | None, backend: Backend, record: JobRecord) -> int:
+    """Return the version that the job's stream must still have when something is recorded."""
     if is_expected is None:
         return ANY_VERSION
     store = backend.store
-    # The head first: whatever it counts is at or before the position, and so in the view that is compared.
+    # The head first: what it counts is at or before the position, and so in the view that is compared.
     head = await store.head(f"job.{record.spec.job_id}")
-    await backend.view.reached(await store.position())
-    if not is_expected(str(record.revision)):
+    await backend.view.wait_for(await store.position())
+    if not is_expected(record.revision):
         raise _changed_meanwhile(record)
     return head.version
 
 
 def _changed_meanwhile(record: JobRecord) -> PreconditionFailed:
     return PreconditionFailed(
-        f"job {record.spec.job_id} is at revision {record.revision}, which is none that If-Match names: get it again,"
+        f"job {record.spec.job_id} is at revision {record.revision}, which If-Match does not name: get it again,"
         " and decide again"
     )
 
@@ -174,15 +197,15 @@ def _refuse_ended(record: JobRecord, done: str) -> None:
 
 
 def _is_disturbed(backend: Backend, job_id: str, epoch_s: float, now: float) -> bool:
-    """Return whether the job's workers changed while its last epoch ran: its time then tells of no size."""
+    """Return whether the job's workers changed during its last epoch: its duration then belongs to no size."""
     stretch = backend.view.live.learning.undisturbed_span(job_id)
     return stretch is not None and stretch.changes > 0 and now - stretch.changed_at < epoch_s
 
 
-def _refuse_odd_metrics(said: Report) -> None:
-    if len(said.metrics) > _MOST_METRICS:
-        raise InvalidField("metrics", f"metrics: {len(said.metrics)} of them, expected {_MOST_METRICS} or fewer")
-    for name, value in said.metrics.items():
+def _refuse_odd_metrics(progress: ProgressReport) -> None:
+    if len(progress.metrics) > _MOST_METRICS:
+        raise InvalidField("metrics", f"metrics: {len(progress.metrics)} of them, expected {_MOST_METRICS} or fewer")
+    for name, value in progress.metrics.items():
         if len(name) > _MOST_LETTERS or not name.isprintable():
             raise InvalidField("metrics", f"metrics: expected names of up to {_MOST_LETTERS} printable characters")
         _finite(f"metrics.{name}", value)
@@ -204,8 +227,8 @@ def _finite(field: str, value: float) -> float:
     return value
 
 
-def _or(wish: int | UnsetType, before: int) -> int:
-    return before if isinstance(wish, UnsetType) else wish
+def _or(wanted: int | UnsetType, before: int) -> int:
+    return before if isinstance(wanted, UnsetType) else wanted
 
 
 def _within(field: str, value: Figure, least: int, most: int) -> Figure:

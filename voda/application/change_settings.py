@@ -1,80 +1,95 @@
-"""Changes of a pool's settings.
+"""Changes the settings of a pool.
 
-Rule: a change is made to the settings the caller saw, or refused; what is set already is not recorded again.
+Rule: a change is made to the settings that the caller saw, or refused; a setting that stays as it is, is not recorded.
 """
 
 from collections.abc import Callable, Mapping
+from typing import Annotated
 
-from msgspec import UNSET
+from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
-from voda.api.presenters.pools import revision_of, settings_of
-from voda.api.problems import PreconditionFailed
-from voda.api.schemas import Settings, SettingsChange
-from voda.application import pools
 from voda.application.backend import Backend
-from voda.domain.errors import InvalidField, InvalidInput, StoreUnavailable, VersionConflict
-from voda.events.envelope import Fact
+from voda.application.pools import pool_state
+from voda.domain.errors import InvalidField, InvalidInput, PreconditionFailed, StoreUnavailable, VersionConflict
+from voda.domain.state import ParameterValue, Settings
 from voda.events.types import AnyFact, PolicyChanged, RatelimitChanged
 from voda.placement import PLACERS
 from voda.policies import POLICIES
-from voda.policies.toolkit.parameters import Parameters, check_parameters
+from voda.policies.toolkit.parameters import Parameters, check_parameters, parameters_in_force
 
 _ATTEMPTS = 5
+_SpanOfADay = Annotated[float, Meta(ge=0, le=86_400)]
+_Share = Annotated[float, Meta(ge=0, le=1)]
 
 
-def _whatever(_revision: str) -> bool:
+class SettingsChange(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """New settings of a pool: a JSON merge patch."""
+
+    policy: str | UnsetType = UNSET
+    placer: str | UnsetType = UNSET
+    ratelimit_s: _SpanOfADay | UnsetType = UNSET
+    parameters: Annotated[
+        Mapping[str, Mapping[str, ParameterValue]] | UnsetType,
+        Meta(description="Policy -> parameter -> value; every parameter that is left out stays."),
+    ] = UNSET
+    resize_cost_s: _SpanOfADay | UnsetType = UNSET
+    span_penalty: _Share | UnsetType = UNSET
+    heeds_resize_cost: bool | UnsetType = UNSET
+
+
+def _any_settings(_settings: Settings) -> bool:
     return True
 
 
-async def changed(
-    backend: Backend, pool: str, change: SettingsChange, *, actor: str, is_expected: Callable[[str], bool] = _whatever
+async def change_settings(
+    backend: Backend,
+    pool: str,
+    change: SettingsChange,
+    *,
+    actor: str,
+    is_expected: Callable[[Settings], bool] = _any_settings,
 ) -> Settings:
-    """Record a change of the pool's settings and return what is in force then.
+    """Record a change of the pool's settings, and return the settings in force.
 
     Args:
         backend: the service.
-        pool: known.
-        change: what is to be different.
-        actor: who wants it.
-        is_expected: told the revision of the settings that are to be changed, whether they are what the caller saw.
+        pool: one that there is.
+        change: new values.
+        actor: recorded with the change.
+        is_expected: returns whether the settings that would be changed are those that the caller saw.
 
     Raises:
         InvalidField: a policy, placer or parameter is unknown, or a parameter is out of its bounds.
-        PreconditionFailed: the settings are not those any more.
-        StoreUnavailable: others change them all the time, or the log is away.
+        PreconditionFailed: the settings have changed.
+        StoreUnavailable: others keep changing them, or the log does not answer.
     """
     _refuse_unknown(change)
     if change.parameters is not UNSET:
         change = replace(change, parameters=check_parameters(change.parameters))
-    stream = f"settings.{pool}"
     for _ in range(_ATTEMPTS):
-        head = await backend.store.head(stream)
-        # From here on the view is at least as new as the head; were it newer, the append would be refused.
-        await backend.view.reached(await backend.store.position())
-        current = settings_of(pools.state(backend, pool).settings)
-        if not is_expected(revision_of(current)):
+        head = await backend.store.head(f"settings.{pool}")
+        # Now the view is at least as new as the head; if it is newer, the append is refused.
+        await backend.view.wait_for(await backend.store.position())
+        current = pool_state(backend, pool).settings
+        if not is_expected(current):
             raise PreconditionFailed(
-                f"the settings of pool {pool} are not those that were to be changed: somebody else changed them."
-                " Get them again, and decide again"
+                f"the settings of pool {pool} have changed since you read them: get them again, and decide again"
             )
         if not (facts := _facts(pool, change, current)):
             return current
-        clock = backend.clock
-        sealed = [Fact(data=fact, event_id=clock.new_id(), recorded_at=clock.now(), actor=actor) for fact in facts]
         try:
-            position = await backend.store.append(stream, head.version, sealed)
+            await backend.record(*facts, actor=actor, version=head.version)
         except VersionConflict:
             continue
-        await backend.view.reached(position)
-        return settings_of(pools.state(backend, pool).settings)
-    raise StoreUnavailable(f"the settings of pool {pool} are being changed by others at this moment: try again")
+        return pool_state(backend, pool).settings
+    raise StoreUnavailable(f"others are changing the settings of pool {pool} at this moment: try again")
 
 
 def _facts(pool: str, change: SettingsChange, current: Settings) -> list[AnyFact]:
-    """Return what the change comes to; nothing where it is all in force already."""
-    asked = {name: getattr(change, name) for name in SettingsChange.__struct_fields__ if name != "parameters"}
-    new = {name: value for name, value in asked.items() if value is not UNSET and value != getattr(current, name)}
+    """Return the facts of the change; none where all of it is in force already."""
+    given = {name: getattr(change, name) for name in SettingsChange.__struct_fields__ if name != "parameters"}
+    new = {name: value for name, value in given.items() if value is not UNSET and value != getattr(current, name)}
     facts: list[AnyFact] = []
     if (ratelimit_s := new.pop("ratelimit_s", None)) is not None:
         facts.append(RatelimitChanged(pool=pool, ratelimit_s=ratelimit_s))
@@ -85,8 +100,9 @@ def _facts(pool: str, change: SettingsChange, current: Settings) -> list[AnyFact
 
 
 def _new_parameters(change: SettingsChange, current: Settings) -> Parameters:
+    in_force = parameters_in_force(current)
     new = {
-        policy: {name: value for name, value in values.items() if value != current.parameters[policy][name]}
+        policy: {name: value for name, value in values.items() if value != in_force[policy][name]}
         for policy, values in (change.parameters or {}).items()
     }
     return {policy: values for policy, values in new.items() if values}

@@ -1,6 +1,6 @@
-"""Events of the past by job and type, a page at a time.
+"""Reads past events from the log, filtered by job and type, a page at a time.
 
-Rule: a page costs a bounded number of events read, whatever is asked for and however long the log is.
+Rule: a page reads a bounded number of events, whatever the filter and however long the log.
 """
 
 from collections.abc import Sequence
@@ -12,48 +12,48 @@ from voda.events.event_text import jobs_of
 from voda.log.store import EventStore
 
 _CHUNK = 250
-"""Events read before others get a turn: a few milliseconds."""
+"""Events read before other tasks get a turn: a few milliseconds."""
 _MOST_READ = 10_000
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
-    """Which events are asked for."""
+class EventFilter(Struct, frozen=True, kw_only=True):
+    """Which events a caller wants."""
 
     job_id: str = ""
-    """Only those about this job, plans that name it included; empty = all."""
+    """Only events about this job, plans that name it included; empty = all."""
     pool: str = ""
     """The job's."""
     types: frozenset[str] = frozenset()
     """Empty = all."""
 
     def __call__(self, event: Event) -> bool:
-        """Return whether it is one of them."""
+        """Return whether the caller wants the event."""
         return (not self.types or event.type in self.types) and (not self.job_id or self.job_id in jobs_of(event.data))
 
     @property
     def streams(self) -> tuple[str | None, ...]:
-        """Where to look for them; None = everywhere."""
+        """Streams that may hold such events; None = the whole log."""
         return (f"job.{self.job_id}", f"decisions.{self.pool}") if self.job_id else (None,)
 
 
-class Found(Struct, frozen=True, kw_only=True):
-    """A page."""
+class EventPage(Struct, frozen=True, kw_only=True):
+    """One page of events."""
 
     events: tuple[Event, ...]
     last_position: int
-    """Up to which nothing more is to be found."""
+    """Position up to which the page has all events."""
     end: int
     """Position of the log's last event."""
 
 
-async def page(store: EventStore, wanted: Wanted, *, after: int, limit: int) -> Found:
+async def page(store: EventStore, wanted: EventFilter, *, after: int, limit: int) -> EventPage:
     """Return up to `limit` of the wanted events with position > `after`, in order.
 
-    The page may be short, even empty, before the end of the log: what is rare is not looked for for ever.
+    A page may be short, even empty, before the end of the log: the search for rare events is cut short.
     """
     end = await store.position()
     found: list[Event] = []
-    is_plain = wanted == Wanted()
+    is_plain = wanted == EventFilter()
     chunk = limit if is_plain else _CHUNK
     left = _MOST_READ
     while after < end and len(found) < limit and left > 0:
@@ -65,7 +65,7 @@ async def page(store: EventStore, wanted: Wanted, *, after: int, limit: int) -> 
                 if len(found) == limit:
                     after = event.position
                     break
-    return Found(events=tuple(found), last_position=after, end=end)
+    return EventPage(events=tuple(found), last_position=after, end=end)
 
 
 async def _next(
@@ -73,7 +73,7 @@ async def _next(
 ) -> tuple[Sequence[Event], int]:
     """Return the next events of several streams in the order of the log, and the position up to which they go."""
     parts = [await store.read(after, chunk, stream=stream) for stream in streams]
-    # A stream that gave all it was asked for may have more behind its last event; the others stop there too.
+    # A stream that gave a whole chunk may have more behind its last event; the others stop there too.
     reached = min([until, *(part[-1].position for part in parts if len(part) == chunk)])
     events = [event for part in parts for event in part if event.position <= reached]
     events.sort(key=lambda event: event.position)

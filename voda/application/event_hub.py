@@ -1,107 +1,88 @@
-"""Live events for many watchers: the log is followed once, and every event is put into words once.
+"""Hands every new event to all who follow the log live: the log is followed once, for all of them.
 
-Rule: nobody is waited for. A watcher whose buffer is full is told so, and reads on from the log at its own pace.
+Rule: the hub waits for nobody. A subscription whose buffer is full is marked late, and its owner reads on from the log
+at its own pace.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from typing import Generic, TypeVar
 
-from voda.api.presenters.events import framed
-from voda.application.event_history import Wanted
-from voda.application.read_model import View
+from voda.application.event_history import EventFilter
+from voda.application.read_model import ReadModel
 from voda.events.envelope import Event
 
-MOST_WAITING = 10_000
-"""Events that wait for one watcher: more than a burst of submits that comes at once."""
+T = TypeVar("T")
+MAX_WAITING = 10_000
+"""Events that wait for one subscription: more than a burst of submits that comes at once."""
 
 
-class Shown:
-    """An event on its way to watchers."""
+class Subscription(Generic[T]):
+    """The events that one follower wants, as they come."""
 
-    def __init__(self, event: Event) -> None:
-        self.event = event
-
-    @cached_property
-    def frame(self) -> bytes:
-        """As a server-sent event, without a manifest."""
-        return framed(self.event)
-
-    @cached_property
-    def full_frame(self) -> bytes:
-        """As a server-sent event, with the manifest."""
-        return framed(self.event, with_manifest=True)
-
-
-class Watcher:
-    """One stream's share of what happens."""
-
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: EventFilter) -> None:
         self.is_late = False
         """Whether it missed events, because too many waited for it."""
         self._wanted = wanted
-        self._waiting: deque[Shown] = deque()
+        self._waiting: deque[T] = deque()
         self._woken = asyncio.Event()
 
-    async def next(self, timeout_s: float) -> Sequence[Shown]:
-        """Return what waits; empty if nothing came within the time, or the watcher is late."""
+    async def next(self, timeout_s: float) -> Sequence[T]:
+        """Return what waits; empty if nothing came within the time, or the subscription is late."""
         if not self._waiting and not self.is_late:
             self._woken.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
                     await self._woken.wait()
-        shown = tuple(self._waiting)
+        taken = tuple(self._waiting)
         self._waiting.clear()
-        return shown
+        return taken
 
-    def give(self, shown: Shown) -> None:
-        """Show it an event, if it wants it."""
-        if self.is_late or not self._wanted(shown.event):
+    def offer(self, event: Event, prepared: T) -> None:
+        """Add an event if the filter matches it."""
+        if self.is_late or not self._wanted(event):
             return
-        if len(self._waiting) == MOST_WAITING:
+        if len(self._waiting) == MAX_WAITING:
             self._waiting.clear()
             self.is_late = True
         else:
-            self._waiting.append(shown)
-        self._woken.set()
-
-    def wake(self) -> None:
-        """Have `next` return."""
+            self._waiting.append(prepared)
         self._woken.set()
 
 
-class Hub:
-    """Hands every event of the view to all who watch."""
+class EventHub(Generic[T]):
+    """Hands the events of a read model to subscriptions.
 
-    def __init__(self, view: View) -> None:
+    Args:
+        view: whose events are handed on, each once it is folded.
+        prepare: is called once per event, for all subscriptions together; they get what it returns.
+    """
+
+    def __init__(self, view: ReadModel, prepare: Callable[[Event], T]) -> None:
         self._view = view
-        self._watchers: dict[Watcher, None] = {}
-        view.each(self._publish)
+        self._prepare = prepare
+        self._subscriptions: dict[Subscription[T], None] = {}
+        view.subscribe(self._publish)
 
     @property
     def position(self) -> int:
-        """Position up to which watchers were shown the log."""
+        """Position up to which events were handed on."""
         return self._view.position
 
     @contextmanager
-    def watcher(self, wanted: Wanted) -> Iterator[Watcher]:
-        """Yield a watcher that is given every event after `position`."""
-        watcher = Watcher(wanted)
-        self._watchers[watcher] = None
+    def subscription(self, wanted: EventFilter) -> Iterator[Subscription[T]]:
+        """Yield a subscription to the wanted events after `position`."""
+        subscription = Subscription[T](wanted)
+        self._subscriptions[subscription] = None
         try:
-            yield watcher
+            yield subscription
         finally:
-            del self._watchers[watcher]
-
-    def wake(self) -> None:
-        """Have all watchers look up; the server is about to end."""
-        for watcher in self._watchers:
-            watcher.wake()
+            del self._subscriptions[subscription]
 
     def _publish(self, event: Event) -> None:
-        if self._watchers:
-            shown = Shown(event)
-            for watcher in self._watchers:
-                watcher.give(shown)
+        if self._subscriptions:
+            prepared = self._prepare(event)
+            for subscription in self._subscriptions:
+                subscription.offer(event, prepared)

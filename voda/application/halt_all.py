@@ -1,7 +1,7 @@
-"""The end on request with all jobs halted: each checkpoints, and resumes when voda is up again.
+"""Halts all jobs before the service ends: each checkpoints, and resumes when voda is up again.
 
-Rules: the plan stays as it is; the next start finds the jobs missing and starts them where the plan has them. What
-cannot be done for one job, or written down, keeps no other job from being halted.
+Rules: the plan stays as it is; the next start finds the jobs missing and starts them where the plan has them. A job
+that cannot be halted, or an event that cannot be written, keeps no other job from being halted.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from voda.reconcilers.watcher import Watcher
 _log = logging.getLogger(__name__)
 
 _LIMIT_S: Final = 90.0
-"""A grace of 30 s, the kill after it, and some patience; whoever sets a longer grace is cut off."""
+"""The grace of 30 s, the kill after it, and some more; a job with a longer grace is cut off."""
 
 
 async def halt_all(pools: Sequence[tuple[LocalCluster, Watcher]]) -> None:
-    """Halt every job of all pools at once, and record what their clusters tell until they hold nothing."""
+    """Halt every job of all pools at once, and record what the clusters report until no worker is left."""
     async with asyncio.TaskGroup() as group:
         for cluster, watcher in pools:
             group.create_task(_halt(cluster, watcher))
@@ -31,26 +31,26 @@ async def halt_all(pools: Sequence[tuple[LocalCluster, Watcher]]) -> None:
 async def _halt(cluster: LocalCluster, watcher: Watcher) -> None:
     try:
         async with asyncio.timeout(_LIMIT_S):
-            await _tell_to_halt(cluster)
+            await _halt_jobs(cluster)
             await _record(watcher, cluster.take_notices())
             while (await cluster.observe()).workers:
                 await _record(watcher, [await anext(cluster.watch())])
     except TimeoutError:
         left = sorted((await cluster.observe()).workers)
-        _log.warning("still at work after %.0f s jobs=%s", _LIMIT_S, ",".join(left))
+        _log.warning("jobs still run after %.0f s jobs=%s", _LIMIT_S, ",".join(left))
     await _record(watcher, cluster.take_notices())
 
 
-async def _tell_to_halt(cluster: LocalCluster) -> None:
+async def _halt_jobs(cluster: LocalCluster) -> None:
     for job_id in (await cluster.observe()).workers:
         try:
             await cluster.apply(HaltJob(job_id=job_id))
         except VodaError as error:
-            _log.warning("not halted job_id=%s reason=%s", job_id, error)
+            _log.warning("job not halted job_id=%s reason=%s", job_id, error)
 
 
 async def _record(watcher: Watcher, notices: Sequence[Observation]) -> None:
     try:
         await watcher.record(notices)
     except VodaError as error:
-        _log.warning("not recorded, the next start finds it out: %s", error)
+        _log.warning("observation not recorded, the next start finds it: %s", error)

@@ -1,6 +1,6 @@
-"""Pools by name: those to which jobs can be submitted, and those that the log knows besides.
+"""Looks up pools by name: those that take jobs, and those that the log knows besides.
 
-Rule: to ask is not to change: a pool that the log never mentioned is shown empty, and stays unmentioned.
+Rule: a lookup changes nothing: a pool that the log does not mention is empty, and stays unmentioned.
 """
 
 from collections.abc import Sequence
@@ -12,27 +12,27 @@ from voda.domain.plan import Plan
 from voda.domain.state import ClusterState, Settings
 
 
-def names(backend: Backend) -> Sequence[str]:
+def pool_names(backend: Backend) -> Sequence[str]:
     """Return all pools, sorted."""
     return sorted({*backend.pools, *backend.view.live.cluster.pools()})
 
 
-def known(backend: Backend, name: str) -> str:
-    """Return the name of a pool.
+def known_pool(backend: Backend, name: str) -> str:
+    """Return the name if there is such a pool.
 
     Raises:
-        NotFound: there is no such pool; the message names those there are.
+        NotFound: there is none; the message names the pools that there are.
     """
-    there_are = names(backend)
-    if name in there_are:
+    known = pool_names(backend)
+    if name in known:
         return name
-    close = get_close_matches(name, there_are, n=1)
+    close = get_close_matches(name, known, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise NotFound(f"pool {name[:80]!r} is not known.{hint} Known: {', '.join(there_are)}.")
+    raise NotFound(f"pool {name[:80]!r} is not known.{hint} Known: {', '.join(known)}.")
 
 
-def state(backend: Backend, name: str) -> ClusterState:
-    """Return what is live in a pool, without estimates. Costs O(live jobs)."""
+def pool_state(backend: Backend, name: str) -> ClusterState:
+    """Return the live state of a pool, without estimates; O(live jobs)."""
     cluster = backend.view.live.cluster
     if name in cluster.pools():
         return cluster.state(name)

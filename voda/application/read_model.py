@@ -1,6 +1,6 @@
-"""What the API reads: the log's state, folded as it grows, and what was forecast from it.
+"""What the API reads: the state folded from the log as it grows, and the forecasts made from it.
 
-Rule: whoever appended and waits for `reached` sees what it wrote (read your writes).
+Rule: a caller that appends and waits with `wait_for` sees its own write (read your writes).
 """
 
 import asyncio
@@ -19,17 +19,17 @@ from voda.projections.live import Live
 from voda.simulator.whatif.forecast import ExpectedTimes
 
 
-class View:
+class ReadModel:
     """The projections behind the API, moved by one task."""
 
     def __init__(self, store: EventStore) -> None:
         self.live = Live()
-        self.roster = JobRegistry()
+        self.job_registry = JobRegistry()
         self.forecasts: Mapping[str, ExpectedTimes] = {}
-        """job id -> what is expected of it; replaced as a whole."""
+        """job id -> forecast; replaced as a whole."""
         self.forecast_at: float | None = None
         self.kept_at = 0
-        """Position of the snapshots that a start would begin from; 0 where there are none."""
+        """Position of the snapshots that the next start begins from; 0 where there are none."""
         self._store = store
         self._seen: list[Callable[[Event], None]] = []
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -41,14 +41,14 @@ class View:
         """Position up to which the log is folded."""
         return self.live.position
 
-    def each(self, seen: Callable[[Event], None]) -> None:
-        """Have every event that is appended from now on shown to `seen` once it is folded."""
+    def subscribe(self, seen: Callable[[Event], None]) -> None:
+        """Call `seen` with every event that is appended from now on, once it is folded."""
         self._seen.append(seen)
 
     async def open(self) -> None:
         """Load the newest snapshots and fold the log to its end."""
         with _uncollected():
-            projections: tuple[Foldable, ...] = (self.live, self.roster)
+            projections: tuple[Foldable, ...] = (self.live, self.job_registry)
             reached = [await restore(self._store, projection) for projection in projections]
             self.kept_at, level = min(reached), max(reached)
             for projection, after in zip(projections, reached, strict=True):
@@ -59,16 +59,16 @@ class View:
         """Follow the log for ever."""
         async for event in self._store.tail(self.position):
             self.live.apply(event)
-            self.roster.apply(event)
+            self.job_registry.apply(event)
             for seen in self._seen:
                 seen(event)
             self._wake()
 
-    async def reached(self, position: int, *, timeout_s: float = 10.0) -> None:
+    async def wait_for(self, position: int, *, timeout_s: float = 10.0) -> None:
         """Return once the log is folded up to `position`.
 
         Raises:
-            StoreUnavailable: it was not within `timeout_s`; what was appended is recorded all the same.
+            StoreUnavailable: it is not within `timeout_s`; what was appended is recorded all the same.
         """
         if self.position >= position:
             return
@@ -91,7 +91,7 @@ class View:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Look for no garbage meanwhile: nearly all that is made stays, and looking takes a fifth of the time."""
+    """Stop the garbage collector for the block: nearly all objects stay, and collecting takes a fifth of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

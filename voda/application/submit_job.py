@@ -1,12 +1,13 @@
-"""From a manifest to a submitted job: under which id, for whom, and at most once.
+"""Submits a job: parses the manifest, checks the pool and the user's limit, and records the job under a free id.
 
-Rules: a name belongs to one live job at a time; an id to one job for ever, which the store itself holds to (a job's
-stream begins at version 0). Whoever asks again with the same idempotency key gets the job of the first time, also if
-its answer was lost: the key is the id of the event. An object that is in the cluster already is its own key, and may
+Rules: a name belongs to one live job at a time; an id belongs to one job for ever, which the store enforces (a job's
+stream begins at version 0). A second request with the same idempotency key gets the job of the first one, even if the
+first answer was lost: the key is the id of the event. An object that is in the cluster already is its own key, and may
 share its name with a job whose object it follows.
 """
 
 import asyncio
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,119 +17,122 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.api.problems import TooManyJobs
-from voda.api.schemas import Warned, Who
 from voda.application.backend import Backend
-from voda.domain.errors import AlreadyExists, InvalidField, InvalidInput, VersionConflict
+from voda.auth.callers import Caller
+from voda.domain.errors import AlreadyExists, InvalidField, InvalidInput, TooManyJobs, VersionConflict
 from voda.domain.job import JobSpec, validated
 from voda.events.envelope import Fact
 from voda.events.types import JobRegistered, JobSubmitted
+from voda.kinds.base import FieldWarning
 from voda.manifests.parse import ParsedManifest, parse
 from voda.projections.job_record import JobRecord, new_record
 
 _MOST_TRIES: Final = 20
-"""Of finding a free id, each lost to somebody who submitted the same name at the same moment."""
+"""Attempts to find a free id; each is lost to another submit of the same name at the same moment."""
 _MOST_KEY: Final = 256
 _DEFAULT_NAMESPACE: Final = "default"
 
 
-class Submitted(Struct, frozen=True):
-    """What became of a submit."""
+class SubmitOutcome(Struct, frozen=True):
+    """The job that a request submitted, or that was there before."""
 
     record: JobRecord
     is_new: bool
-    """Whether this very request submitted it; False: it was there, or it is a dry run."""
-    warnings: tuple[Warned, ...]
+    """Whether this request submitted it; False: it was there before, or this is a dry run."""
+    warnings: tuple[FieldWarning, ...]
 
 
-class Submits:
-    """Takes in jobs."""
+class JobSubmitter:
+    """Submits jobs and adopts objects of the cluster, each once."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._roster = backend.view.roster
+        self._job_registry = backend.view.job_registry
         self._under_way: dict[str, asyncio.Event] = {}
-        """Event id -> set once the request that has it is through, well or not."""
+        """Event id -> set when the request that has it ends, well or not."""
         self._coming: Counter[str] = Counter()
-        """User -> jobs that are about to be recorded."""
+        """User -> jobs that are being recorded."""
 
     async def submit(
-        self, manifest: Mapping[str, Any], who: Who, *, key: str = "", is_dry_run: bool = False
-    ) -> Submitted:
+        self, manifest: Mapping[str, Any], caller: Caller, *, key: str = "", is_dry_run: bool = False
+    ) -> SubmitOutcome:
         """Submit a job.
 
         Args:
             manifest: as the user wrote it.
-            who: submits, and owns the job.
-            key: chosen by the caller for this one job; empty = none.
-            is_dry_run: whether all is checked, but nothing recorded.
+            caller: the user; owns the job.
+            key: that the caller chose for this job; empty = none.
+            is_dry_run: whether to check everything and record nothing.
 
         Raises:
-            InvalidInput: the manifest, the pool or the key is not good.
+            InvalidInput: the manifest, the pool or the key is wrong.
             AlreadyExists: a live job has that name.
             TooManyJobs: the user has too many live jobs.
             StoreUnavailable: try again with the same key.
             StoreNotWritable: the log cannot be written.
         """
-        spec, warnings = self._checked(manifest, who)
+        spec, warnings = self._parse_and_check(manifest, caller)
         if is_dry_run:
-            self._refuse_too_many(who)
+            self._refuse_too_many(caller)
             record = new_record(self._identified(spec), self._backend.clock.now(), 0)
-            return Submitted(record, False, warnings)
-        event_id = _event_id(who.user, key) if key else self._backend.clock.new_id()
-        while (first := self._under_way.get(event_id)) is not None:
-            await first.wait()
-        if key and (job_id := self._roster.submission(event_id)) is not None:
-            return Submitted(await self._same(job_id, spec, key), False, warnings)
-        with self._alone(event_id, who):
-            return Submitted(await self._record(spec, event_id), True, warnings)
+            return SubmitOutcome(record, False, warnings)
+        event_id = _event_id(caller.user, key) if key else self._backend.clock.new_id()
+        await self._none_under_way(event_id)
+        if key and (job_id := self._job_registry.submission(event_id)) is not None:
+            return SubmitOutcome(await self._earlier_job(job_id, spec, key), False, warnings)
+        with self._exclusive(event_id, caller):
+            return SubmitOutcome(await self._record(spec, event_id), True, warnings)
 
-    def check(self, manifest: Mapping[str, Any], who: Who) -> Sequence[Warned]:
-        """Return what of a manifest would not be honoured, as `adopt` would find it.
+    def check(self, manifest: Mapping[str, Any], caller: Caller) -> Sequence[FieldWarning]:
+        """Return the parts of a manifest that `adopt` would not honour.
 
         Raises:
-            InvalidInput: the manifest or the pool is not good.
+            InvalidInput: the manifest or the pool is wrong.
             TooManyJobs: the user has too many live jobs.
         """
-        _, warnings = self._checked(manifest, who)
-        self._refuse_too_many(who)
+        _, warnings = self._parse_and_check(manifest, caller)
+        self._refuse_too_many(caller)
         return warnings
 
-    async def adopt(self, manifest: Mapping[str, Any], who: Who, *, uid: str) -> Submitted:
-        """Submit the job of an object that is there, and register the object with it, in one append.
+    async def adopt(self, manifest: Mapping[str, Any], caller: Caller, *, uid: str) -> SubmitOutcome:
+        """Submit the job of an object that is in the cluster, and register the object, in one append.
 
         Args:
             manifest: as the user wrote it.
-            who: owns the job.
-            uid: of the object; adopted before, it leads to the job of then.
+            caller: owns the job.
+            uid: of the object; one that was adopted before leads to its job.
 
         Raises:
-            InvalidInput: the manifest or the pool is not good.
+            InvalidInput: the manifest or the pool is wrong.
             AlreadyExists: the object's job ended long ago.
             TooManyJobs: the user has too many live jobs.
             StoreUnavailable: try again.
             StoreNotWritable: the log cannot be written.
         """
-        spec, warnings = self._checked(manifest, who)
+        spec, warnings = self._parse_and_check(manifest, caller)
         event_id = adoption_id(uid)
-        while (first := self._under_way.get(event_id)) is not None:
-            await first.wait()
-        if (job_id := self._roster.submission(event_id)) is not None:
-            if (record := self._roster.job(job_id)) is None:
+        await self._none_under_way(event_id)
+        if (job_id := self._job_registry.submission(event_id)) is not None:
+            if (record := self._job_registry.job(job_id)) is None:
                 raise AlreadyExists(f"object {uid} was that of job {job_id}, which ended long ago")
-            return Submitted(record, False, warnings)
-        with self._alone(event_id, who):
-            return Submitted(await self._record(spec, event_id, uid=uid), True, warnings)
+            return SubmitOutcome(record, False, warnings)
+        with self._exclusive(event_id, caller):
+            return SubmitOutcome(await self._record(spec, event_id, uid=uid), True, warnings)
 
-    def _checked(self, manifest: Mapping[str, Any], who: Who) -> tuple[JobSpec, tuple[Warned, ...]]:
-        """Return the job that a manifest asks for, less its id, and what of it is not honoured."""
+    async def _none_under_way(self, event_id: str) -> None:
+        """Wait for the other requests with the same event."""
+        while (other := self._under_way.get(event_id)) is not None:
+            await other.wait()
+
+    def _parse_and_check(self, manifest: Mapping[str, Any], caller: Caller) -> tuple[JobSpec, tuple[FieldWarning, ...]]:
+        """Return the job that a manifest describes, without its id, and the parts that are not honoured."""
         parsed = parse(manifest, default_pool=self._backend.pools[0], pool_label=self._backend.pool_label)
-        spec = replace(parsed.spec, user=who.user)
+        spec = replace(parsed.spec, user=caller.user)
         self._refuse_unknown_pool(spec)
         return spec, tuple(self._warnings(parsed))
 
     async def _record(self, spec: JobSpec, event_id: str, *, uid: str = "") -> JobRecord:
-        """Append the submission under the first id that is free, with the object it comes from, if any."""
+        """Append the submission under the first free id, with the object that it comes from, if any."""
         store, view, clock = self._backend.store, self._backend.view, self._backend.clock
         for _ in range(_MOST_TRIES):
             identified = self._identified(spec, may_share_name=bool(uid))
@@ -141,20 +145,20 @@ class Submits:
             try:
                 position = await store.append(submit.stream, 0, facts)
             except VersionConflict:
-                # Somebody else was faster with that id; what they did is looked at before the next try.
-                await view.reached(await store.position())
+                # Another request took the id: read what it wrote before the next attempt.
+                await view.wait_for(await store.position())
                 continue
-            await view.reached(position)
-            job_id = self._roster.submission(event_id)
-            assert job_id is not None, "what was appended and read back is known"
-            record = self._roster.job(job_id)
+            await view.wait_for(position)
+            job_id = self._job_registry.submission(event_id)
+            assert job_id is not None, "a submission that was appended and read back is known"
+            record = self._job_registry.job(job_id)
             assert record is not None, "a job that has just begun is not forgotten"
             return record
         raise AlreadyExists(f"job {spec.name}: {_MOST_TRIES} ids in a row were taken by others; submit it again")
 
-    async def _same(self, job_id: str, spec: JobSpec, key: str) -> JobRecord:
-        """Return the job that was submitted with the key before, if it is what is asked for now."""
-        record = self._roster.job(job_id)
+    async def _earlier_job(self, job_id: str, spec: JobSpec, key: str) -> JobRecord:
+        """Return the job that was submitted with the key, if its manifest was the same."""
+        record = self._job_registry.job(job_id)
         if record is None:
             raise AlreadyExists(
                 f"Idempotency-Key {key!r} was used for job {job_id}, which ended long ago: use a new one"
@@ -168,24 +172,24 @@ class Submits:
         return record
 
     @contextmanager
-    def _alone(self, event_id: str, who: Who) -> Iterator[None]:
-        """Hold up others that come with the same event, and count the job as the user's meanwhile."""
-        self._refuse_too_many(who)
+    def _exclusive(self, event_id: str, caller: Caller) -> Iterator[None]:
+        """Let other requests with the same event wait, and count the job as the user's meanwhile."""
+        self._refuse_too_many(caller)
         done = self._under_way[event_id] = asyncio.Event()
-        self._coming[who.user] += 1
+        self._coming[caller.user] += 1
         try:
             yield
         finally:
             del self._under_way[event_id]
             done.set()
-            self._coming[who.user] -= 1
-            if not self._coming[who.user]:
-                del self._coming[who.user]
+            self._coming[caller.user] -= 1
+            if not self._coming[caller.user]:
+                del self._coming[caller.user]
 
     def _identified(self, spec: JobSpec, *, may_share_name: bool = False) -> JobSpec:
-        """Return the spec with an id that no job ever had."""
+        """Return the spec with an id that no job has had."""
         namespace, name = spec.namespace, spec.name
-        if not may_share_name and (live := self._roster.live_named(namespace, name)) is not None:
+        if not may_share_name and (live := self._job_registry.live_named(namespace, name)) is not None:
             raise AlreadyExists(
                 f"job {live} has the name {name!r} and is live: delete it or wait for its end, or choose another name"
             )
@@ -193,17 +197,16 @@ class Submits:
         return validated(replace(spec, job_id=self._free(base)))
 
     def _free(self, base: str) -> str:
-        """Return the base, else the base with a number, such that no job ever had it; in O(log n) looks."""
-        is_known = self._roster.is_known
+        """Return the base, else the base with a number, that no job has had; O(log n) lookups."""
+        is_known = self._job_registry.is_known
         if not is_known(base):
             return base
-        known, free = 1, 2
+        free = 2
         while is_known(f"{base}-{free}"):
-            known, free = free, 2 * free
-        while free - known > 1:
-            middle = (known + free) // 2
-            known, free = (middle, free) if is_known(f"{base}-{middle}") else (known, middle)
-        return f"{base}-{free}"
+            free *= 2
+        numbers = range(free // 2 + 1, free)
+        first = bisect_left(numbers, True, key=lambda number: not is_known(f"{base}-{number}"))
+        return f"{base}-{numbers.start + first}"
 
     def _refuse_unknown_pool(self, spec: JobSpec) -> None:
         if spec.pool not in self._backend.pools:
@@ -213,32 +216,31 @@ class Submits:
                 f" {', '.join(self._backend.pools)}",
             )
 
-    def _refuse_too_many(self, who: Who) -> None:
+    def _refuse_too_many(self, caller: Caller) -> None:
         most = self._backend.limits.jobs_per_user
-        live = self._roster.live_count(who.user) + self._coming[who.user]
-        if who.role != "admin" and live >= most:
+        live = self._job_registry.live_count(caller.user) + self._coming[caller.user]
+        if caller.role != "admin" and live >= most:
             raise TooManyJobs(
-                f"user {who.user} has {live} live jobs, and {most} is the most: wait until some have ended"
+                f"user {caller.user} has {live} live jobs, and {most} is the most: wait until some have ended"
             )
 
-    def _warnings(self, parsed: ParsedManifest) -> Iterator[Warned]:
+    def _warnings(self, parsed: ParsedManifest) -> Iterator[FieldWarning]:
         """Yield the fields that have no effect, each once, and whether the job has to wait for nodes."""
         spec = parsed.spec
-        by_field: dict[str, str] = {}
+        by_field: dict[str, FieldWarning] = {}
         for warning in (*self._backend.warnings(parsed), *parsed.warnings):
-            by_field.setdefault(warning.field, warning.message)
-        yield from (Warned(field=field, message=message) for field, message in by_field.items())
+            by_field.setdefault(warning.field, warning)
+        yield from by_field.values()
         # Sums over the nodes alone: a submit costs the same however many jobs there are.
         nodes = self._backend.view.live.cluster.nodes(spec.pool).values()
         room = sum(node.usable_gpus // spec.gpus_per_replica for node in nodes)
         if nodes and room < spec.min_replicas:
-            yield Warned(
-                field=parsed.job.size_path, message=_too_big(spec, room, sum(node.usable_gpus for node in nodes))
-            )
+            message = _too_big(spec, room, sum(node.usable_gpus for node in nodes))
+            yield FieldWarning(field=parsed.job.size_path, message=message)
 
 
 def adoption_id(uid: str) -> str:
-    """Return the id of the event that submits the job of an object, whoever its user is."""
+    """Return the id of the event that submits the job of an object, whatever its user."""
     return f"adopt-{uid}"
 
 
@@ -248,7 +250,7 @@ def registration_id(uid: str) -> str:
 
 
 def _event_id(user: str, key: str) -> str:
-    """Return the id of the event that submits the job of this key; every user has keys of their own."""
+    """Return the id of the event that submits the job of a key; each user has keys of their own."""
     if len(key) > _MOST_KEY or not key.isprintable():
         raise InvalidField("Idempotency-Key", f"Idempotency-Key: expected 1 to {_MOST_KEY} printable characters")
     return "submit-" + sha256(f"{user}\n{key}".encode()).hexdigest()[:32]

@@ -1,1 +1,5 @@
-"""Who may do what: tokens and their roles, ownership of jobs, and files that only their owner may read."""
+"""Authentication and ownership, without HTTP.
+
+`callers` is the caller of a request and what its role may do, `tokens` tells callers by their tokens, `secret_files`
+keeps secrets on the disk.
+"""

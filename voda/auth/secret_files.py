@@ -28,7 +28,7 @@ def stamp_of(file: Path) -> Stamp:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def read(file: Path) -> bytes:
+def read_secret(file: Path) -> bytes:
     """Return the file's bytes; empty where there is no such file.
 
     Raises:
@@ -49,19 +49,19 @@ def write_once(file: Path, content: str) -> str:
         StoreNotWritable: the folder cannot be written.
         InvalidInput: what is there cannot be read.
     """
-    if not (text := read(file).decode("utf-8", "replace").strip()):
+    if not (text := read_secret(file).decode("utf-8", "replace").strip()):
         with _beside(file, f"{content}\n".encode()) as draft:
             try:
                 os.link(draft, file)
             except OSError:
                 # A faster process has written it, or the file system has no hard links, or a full disk left it empty.
-                if not read(file).strip():
+                if not read_secret(file).strip():
                     os.replace(draft, file)
-        text = read(file).decode("utf-8", "replace").strip()
+        text = read_secret(file).decode("utf-8", "replace").strip()
     return text
 
 
-def replace(file: Path, content: bytes) -> None:
+def replace_content(file: Path, content: bytes) -> None:
     """Replace the content of a file.
 
     Raises:

@@ -1,7 +1,7 @@
-"""Who may do what: tokens, what they are hashed to, and the roles behind them.
+"""Tells callers by their tokens, and creates, lists and revokes the tokens of users.
 
-Rule: of a token of a person only its hash is kept; a job's token is computed and kept nowhere. The one token that
-is written down is the admin's, in a file of its owner alone, so that the command line on this machine finds it.
+Rule: of a user's token only the hash is stored; a job's token is computed and never stored. The admin's token alone is
+written down, in a file that only its owner can read, so that the command line on this machine finds it.
 """
 
 import hmac
@@ -17,40 +17,39 @@ from typing import Literal, Self, get_args
 import msgspec
 from msgspec import Struct
 
-from voda.api.problems import Unauthorized
-from voda.api.schemas import Who
 from voda.auth import secret_files
+from voda.auth.callers import Caller
 from voda.clock import Clock
-from voda.domain.errors import AlreadyExists, InvalidInput, NotFound
+from voda.domain.errors import AlreadyExists, InvalidInput, NotFound, Unauthorized
 
 _log = logging.getLogger(__name__)
 
 Role = Literal["admin", "user", "viewer"]
 ROLES: Sequence[Role] = get_args(Role)
 ADMIN = "admin"
-"""Whom the admin's token on this machine stands for."""
+"""The user behind the admin's token."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._@-]{0,61}[a-z0-9])?")
 _SECRET_BYTES = 32
 _JOB_PREFIX = "vjob_"
 _TOKENS, _ADMIN_TOKEN, _SECRET = "tokens.json", "admin.token", "secret"
 _MOUNTED = (_SECRET, _ADMIN_TOKEN)
 _SHORTEST = 32
-"""Characters of a secret that somebody else made: who guesses it is admin, or reports for any job."""
+"""Characters of a secret that an operator made: a guessed one would make its finder admin."""
 
 
 class Token(Struct, frozen=True, kw_only=True):
-    """What is kept of a token."""
+    """What is stored of a token."""
 
     name: str
-    """The user it stands for."""
+    """The user behind it."""
     role: Role
     sha256: str
     """64 hexadecimal digits."""
     created_at: datetime
 
 
-class Access:
-    """Tells callers by their tokens; `open` for those of a folder, `mounted` for several replicas', `none` for none."""
+class Authenticator:
+    """Tells callers by tokens: of a data folder (`open`), of one that replicas share (`mounted`), or none (`none`)."""
 
     def __init__(self, folder: Path | None, clock: Clock | None, secret: str) -> None:
         self._folder = folder
@@ -58,23 +57,23 @@ class Access:
         self._secret = secret.encode()
         self._admin = sha256().digest()
         self._stamp = secret_files.ABSENT
-        self._known: Mapping[str, Who] = {}
+        self._callers: Mapping[str, Caller] = {}
         self._is_mounted = False
         self._mounted_stamps: tuple[secret_files.Stamp, ...] = ()
 
     @classmethod
     def open(cls, folder: Path, clock: Clock) -> Self:
-        """Return the access to the service of a data folder, making its secrets on the first call.
+        """Return the authenticator of a data folder; the first call makes its secrets.
 
         Args:
-            folder: is there already.
+            folder: exists.
             clock: dates new tokens.
 
         Raises:
-            InvalidInput: a file cannot be read or is not what was written.
+            InvalidInput: a file cannot be read or decoded.
             StoreNotWritable: the folder cannot be written.
         """
-        # Not from a Clock or a seed: whoever could repeat these could forge tokens.
+        # Not from a Clock or a seed: tokens must not be repeatable.
         access = cls(folder, clock, secret_files.write_once(folder / _SECRET, secrets.token_hex(_SECRET_BYTES)))
         admin = secret_files.write_once(folder / _ADMIN_TOKEN, _new_token())
         access._admin = sha256(admin.encode()).digest()
@@ -83,17 +82,17 @@ class Access:
 
     @classmethod
     def mounted(cls, folder: Path) -> Self:
-        """Return the access that several replicas share, by a folder that none of them writes.
+        """Return the authenticator that several replicas share, by a folder that none of them writes.
 
-        All its files may change at any time, as those of a Kubernetes Secret do.
+        Its files may change at any time, as those of a Kubernetes Secret do.
 
         Args:
             folder: with `secret`, `admin.token` and, optionally, `tokens.json`, as `open` makes them elsewhere.
 
         Raises:
-            InvalidInput: a file is missing, too short to be secret, or not what was written.
+            InvalidInput: a file is missing, too short to be secret, or cannot be decoded.
         """
-        access = cls(folder, None, _mounted(folder / _SECRET))
+        access = cls(folder, None, _mounted_secret(folder / _SECRET))
         access._is_mounted = True
         access._reload()
         access._load()
@@ -101,54 +100,54 @@ class Access:
 
     @staticmethod
     def is_in(folder: Path) -> bool:
-        """Return whether a service's secrets were made in the folder."""
+        """Return whether the folder holds a service's secrets."""
         return (folder / _SECRET).exists()
 
     @classmethod
     def none(cls) -> Self:
-        """Return the access to a service without tokens: everybody is admin."""
+        """Return the authenticator of a service without tokens: every caller is admin."""
         return cls(None, None, secrets.token_hex(_SECRET_BYTES))
 
     @property
     def has_tokens(self) -> bool:
-        """Whether callers are told apart."""
+        """Whether callers need a token."""
         return self._folder is not None
 
-    def identify(self, token: str | None) -> Who:
-        """Return whom the token stands for.
+    def identify(self, token: str | None) -> Caller:
+        """Return the caller behind a token.
 
         Args:
-            token: as it came, or None where the caller showed none.
+            token: as sent; None = the request has none.
 
         Raises:
             Unauthorized: there is none, or it is unknown.
         """
         if self._folder is None:
-            return Who(user=ADMIN, role="admin")
-        self._heed_the_mount()
+            return Caller(user=ADMIN, role="admin")
+        self._reload_if_changed()
         if token and token.startswith(_JOB_PREFIX):
             return self._job(token)
         if not token:
             raise Unauthorized("this needs a token: send the header `Authorization: Bearer TOKEN`")
-        # What is compared and looked up are hashes: how long it takes tells nothing about the token.
+        # Hashes are compared, so the time that it takes tells nothing about the token.
         digest = sha256(token.encode("utf-8", "replace"))
         if hmac.compare_digest(digest.digest(), self._admin):
-            return Who(user=ADMIN, role="admin")
-        if (who := self._tokens().get(digest.hexdigest())) is None:
+            return Caller(user=ADMIN, role="admin")
+        if (caller := self._tokens().get(digest.hexdigest())) is None:
             raise Unauthorized("this token is unknown or was revoked: ask for a new one (voda token create NAME)")
-        return who
+        return caller
 
     def job_token(self, job_id: str) -> str:
-        """Return the token with which the job's own processes report; the same on every call, and every replica."""
-        self._heed_the_mount()
+        """Return the token with which a job's processes report; the same on every call and replica."""
+        self._reload_if_changed()
         return f"{_JOB_PREFIX}{job_id}.{self._seal(job_id)}"
 
     def add(self, name: str, role: Role) -> str:
-        """Make a token for a user, keep its hash, and return it: nobody can tell it again.
+        """Make a token for a user, store its hash, and return it: it cannot be shown again.
 
         Raises:
             AlreadyExists: the user has one.
-            InvalidInput: no such role, or no name for a user.
+            InvalidInput: the role is unknown, or the name is not one for a user.
             StoreNotWritable: the folder cannot be written.
         """
         if not _NAME.fullmatch(name):
@@ -158,11 +157,11 @@ class Access:
             )
         if role not in ROLES:
             raise InvalidInput(f"role {role!r} is unknown, expected one of {', '.join(ROLES)}")
-        file, clock = self._written(), self._clock
-        assert clock is not None, "who writes the folder has a clock"
+        file, clock = self._writable_file(), self._clock
+        assert clock is not None, "a folder that is written has a clock"
         token = _new_token()
         with secret_files.locked(file):
-            tokens = _read(file)
+            tokens = _read_tokens(file)
             if name == ADMIN or any(other.name == name for other in tokens):
                 raise AlreadyExists(f"user {name} has a token; revoke it first (voda token revoke {name})")
             made = Token(
@@ -171,56 +170,56 @@ class Access:
                 sha256=sha256(token.encode()).hexdigest(),
                 created_at=datetime.fromtimestamp(clock.now(), UTC),
             )
-            _write(file, [*tokens, made])
+            _write_tokens(file, [*tokens, made])
         return token
 
     def remove(self, name: str) -> None:
-        """Revoke a user's token, at once and for good.
+        """Revoke a user's token at once and for good.
 
         Raises:
             NotFound: the user has none.
             StoreNotWritable: the folder cannot be written.
         """
-        file = self._written()
+        file = self._writable_file()
         if name == ADMIN:
             raise InvalidInput(
                 f"the admin's token cannot be revoked; to have a new one, remove {file.with_name(_ADMIN_TOKEN)} and"
                 " start voda again"
             )
         with secret_files.locked(file):
-            tokens = _read(file)
+            tokens = _read_tokens(file)
             left = [token for token in tokens if token.name != name]
             if len(left) == len(tokens):
                 known = ", ".join(token.name for token in tokens) or "nobody"
                 raise NotFound(f"user {name[:80]!r} has no token; there are tokens of {known}")
-            _write(file, left)
+            _write_tokens(file, left)
 
     def list(self) -> Sequence[Token]:
-        """Return what is kept of the tokens, oldest first; the admin's is not among them."""
-        return _read(self._file())
+        """Return what is stored of the tokens, oldest first; the admin's is not among them."""
+        return _read_tokens(self._file())
 
-    def _job(self, token: str) -> Who:
+    def _job(self, token: str) -> Caller:
         job_id, _, seal = token.removeprefix(_JOB_PREFIX).rpartition(".")
         if not hmac.compare_digest(seal.encode("utf-8", "replace"), self._seal(job_id).encode()):
-            raise Unauthorized("this job token is not from here: the job was started by another voda")
-        return Who(user="", role="job", job_id=job_id)
+            raise Unauthorized("this job token is unknown: another voda started the job")
+        return Caller(user="", role="job", job_id=job_id)
 
     def _seal(self, job_id: str) -> str:
         return hmac.new(self._secret, job_id.encode("utf-8", "replace"), sha256).hexdigest()
 
-    def _heed_the_mount(self) -> None:
-        """Notice that the secrets were replaced; those that are not whole yet are not believed."""
+    def _reload_if_changed(self) -> None:
+        """Read mounted secrets again if they changed; keep the former ones while the new are incomplete."""
         if self._is_mounted and self._stamps() != self._mounted_stamps:
             try:
                 self._reload()
             except InvalidInput as error:
-                _log.error("secrets not read, the former ones hold reason=%s", error)
+                _log.error("secrets not read, the former ones stay in force reason=%s", error)
 
     def _reload(self) -> None:
-        assert self._folder is not None, "what is mounted is a folder"
-        # Taken before reading: who writes meanwhile is noticed next time.
+        assert self._folder is not None, "mounted secrets have a folder"
+        # Before reading, so that a write meanwhile is noticed next time.
         self._mounted_stamps = self._stamps()
-        secret, admin = _mounted(self._folder / _SECRET), _mounted(self._folder / _ADMIN_TOKEN)
+        secret, admin = _mounted_secret(self._folder / _SECRET), _mounted_secret(self._folder / _ADMIN_TOKEN)
         self._secret, self._admin = secret.encode(), sha256(admin.encode()).digest()
 
     def _stamps(self) -> tuple[secret_files.Stamp, ...]:
@@ -231,42 +230,42 @@ class Access:
             raise InvalidInput("this service runs without tokens")
         return self._folder / _TOKENS
 
-    def _written(self) -> Path:
+    def _writable_file(self) -> Path:
         if self._is_mounted:
             raise InvalidInput(
                 f"{self._folder} is mounted: change the tokens where they were made, and mount them again"
             )
         return self._file()
 
-    def _tokens(self) -> Mapping[str, Who]:
-        """Return the tokens as they are in the file now: one revoked by another process is so at once."""
+    def _tokens(self) -> Mapping[str, Caller]:
+        """Return token hash -> caller as the file says now: another process may have revoked a token."""
         if secret_files.stamp_of(self._file()) != self._stamp:
             try:
                 self._load()
             except InvalidInput as error:
-                # Whose token was revoked is not known any more, so nobody but the admin gets in.
+                # Nobody knows which tokens are revoked, so only the admin gets in.
                 _log.error("tokens not read reason=%s", error)
-                self._known = {}
-        return self._known
+                self._callers = {}
+        return self._callers
 
     def _load(self) -> None:
         file = self._file()
-        # Taken before reading: who writes meanwhile is noticed next time.
+        # Before reading, so that a write meanwhile is noticed next time.
         self._stamp = secret_files.stamp_of(file)
-        self._known = {token.sha256: Who(user=token.name, role=token.role) for token in _read(file)}
+        self._callers = {token.sha256: Caller(user=token.name, role=token.role) for token in _read_tokens(file)}
 
 
-def _mounted(file: Path) -> str:
-    """Return what a secret file of a mounted folder holds.
+def _mounted_secret(file: Path) -> str:
+    """Return the content of a secret file in a mounted folder.
 
     Raises:
         InvalidInput: it is missing or too short.
     """
-    text = secret_files.read(file).decode("utf-8", "replace").strip()
+    text = secret_files.read_secret(file).decode("utf-8", "replace").strip()
     if len(text) < _SHORTEST:
-        found = f"has {len(text)}" if text else "is missing or empty"
+        state = f"has {len(text)}" if text else "is missing or empty"
         raise InvalidInput(
-            f"{file}: expected at least {_SHORTEST} characters that nobody can guess, but it {found}: make the"
+            f"{file}: expected at least {_SHORTEST} characters that nobody can guess, but it {state}: make the"
             f" files with `voda token create NAME --home FOLDER`, and mount {_SECRET}, {_ADMIN_TOKEN} and"
             f" {_TOKENS} of that folder"
         )
@@ -277,8 +276,8 @@ def _new_token() -> str:
     return f"voda_{secrets.token_urlsafe(_SECRET_BYTES)}"
 
 
-def _read(file: Path) -> Sequence[Token]:
-    content = secret_files.read(file)
+def _read_tokens(file: Path) -> Sequence[Token]:
+    content = secret_files.read_secret(file)
     try:
         return msgspec.json.decode(content, type=list[Token]) if content else []
     except msgspec.MsgspecError as error:
@@ -287,5 +286,5 @@ def _read(file: Path) -> Sequence[Token]:
         ) from error
 
 
-def _write(file: Path, tokens: Sequence[Token]) -> None:
-    secret_files.replace(file, msgspec.json.format(msgspec.json.encode(tokens), indent=2) + b"\n")
+def _write_tokens(file: Path, tokens: Sequence[Token]) -> None:
+    secret_files.replace_content(file, msgspec.json.format(msgspec.json.encode(tokens), indent=2) + b"\n")

@@ -1,4 +1,5 @@
-"""Callbacks that report the epochs of Keras, PyTorch Lightning and Hugging Face trainers.
+"""Callbacks that report the epochs of `keras`, PyTorch `lightning` and Hugging Face `transformers` trainers.
 
-Rule: a module imports its framework when its one class, VodaCallback, is first used, never before.
+`_distributed` tells each of them how many processes train together. Rule: a module imports its framework when its one
+class, VodaCallback, is first used, never before.
 """

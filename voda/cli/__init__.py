@@ -2,6 +2,9 @@
 
 A command is a module below voda.cli.commands that has `register(app)`. Such a module imports at its top only what
 `--help` needs; whatever is slow to import is imported inside the command.
+
+Many commands share `options`, `completion`, `execution` and `manifests`. Below: `commands/`, `http/` (the client of the
+server), `render/` (text for a terminal), `watch/` and `top/` (what is shown live), `log/` (opens and carries logs).
 """
 
 import importlib

@@ -1,1 +1,1 @@
-"""The Cluster port and its adapters."""
+"""The port to what runs the workers (`port`), and its adapters: `local/` (this machine) and `kubernetes/`."""

@@ -7,7 +7,7 @@ Rules: decide from the log alone; one writer decides (its epoch fences former le
 import asyncio
 import math
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from voda.clock import Clock, stopwatch
 from voda.controller.follower import catch_up, restore
@@ -23,6 +23,7 @@ from voda.events.types import (
     LeaderElected,
 )
 from voda.log.store import EventStore
+from voda.metrics import CONTROLLER_STEP_DURATION, NO_TELEMETRY, REPLAN_DURATION, Telemetry
 from voda.placement import Placer
 from voda.planner.redecide import Registries, redecide
 from voda.policies import Policy, has_queues
@@ -31,18 +32,6 @@ from voda.projections.live import Live
 NEW_ESTIMATES: Final = "new estimates"
 """Cause of a plan that is due because the estimate of a job's speed changed materially; recorded logs of release 0.1
 call it `speedup.changed`."""
-
-
-class Observer(Protocol):
-    """Measures a controller; it changes nothing."""
-
-    def stepped(self, seconds: float) -> None:
-        """Take note that a step took this long."""
-        ...
-
-    def decided(self, seconds: float) -> None:
-        """Take note that a decision, recorded or not, took this long."""
-        ...
 
 
 class Controller:
@@ -56,7 +45,7 @@ class Controller:
         clock: Clock,
         policies: Callable[[str], Policy],
         placers: Callable[[str], Placer],
-        observer: Observer | None = None,
+        telemetry: Telemetry = NO_TELEMETRY,
         initial: Live | None = None,
     ) -> None:
         """Decide for the pool from now on.
@@ -69,7 +58,7 @@ class Controller:
         self._store = store
         self._clock = clock
         self._registries = Registries(policies=policies, placers=placers)
-        self._observer = observer
+        self._telemetry = telemetry
         self._initial = initial
         self._stream = f"decisions.{pool}"
         self._version = 0
@@ -145,8 +134,7 @@ class Controller:
         laps: list[float] = []
         with stopwatch(laps):
             due_at = await self._step()
-        if self._observer is not None:
-            self._observer.stepped(laps[0])
+        self._telemetry.observe(CONTROLLER_STEP_DURATION, laps[0], self.pool)
         return due_at
 
     async def _step(self) -> float:
@@ -182,8 +170,7 @@ class Controller:
         await asyncio.sleep(0)
         with stopwatch(laps):
             fact = redecide(state, self.live.cluster.undecided(self.pool), self._registries, now, cause=cause)
-        if self._observer is not None:
-            self._observer.decided(sum(laps))
+        self._telemetry.observe(REPLAN_DURATION, sum(laps), self.pool)
         if fact is not None:
             await self._append(fact)
         # Not before: a decision that the store did not take is still due.

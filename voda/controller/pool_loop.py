@@ -28,6 +28,7 @@ from voda.domain.errors import (
 from voda.domain.state import ClusterState
 from voda.events.envelope import Event, Fact
 from voda.events.types import JobCancelRequested
+from voda.metrics import DRIFT_HEALED, LAST_DRIFT, NO_TELEMETRY, Telemetry
 from voda.projections.live import Live
 from voda.reconcilers.resync import missing_facts
 from voda.reconcilers.watcher import Watcher
@@ -56,7 +57,7 @@ class PoolLoop:
         controller: Controller,
         reconciler: WorkerReconciler,
         watcher: Watcher,
-        on_resync: Callable[[int], None] | None = None,
+        telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self.is_leading = False
         self.trouble = ""
@@ -67,8 +68,7 @@ class PoolLoop:
         self._controller = controller
         self._reconciler = reconciler
         self._watcher = watcher
-        self._on_resync = on_resync
-        """Takes how many facts a resync recorded, nearly always 0."""
+        self._telemetry = telemetry
         self._wake = asyncio.Event()
         self._notices: deque[Notice] = deque()
         self._unwritten: Fact | None = None
@@ -209,8 +209,8 @@ class PoolLoop:
         return self._clock.now() + (_CONFIRM_S if self._unconfirmed else RESYNC_S)
 
     def _report_resync(self, facts: int) -> None:
-        if self._on_resync is not None:
-            self._on_resync(facts)
+        self._telemetry.count(DRIFT_HEALED, self.pool, by=facts)
+        self._telemetry.set(LAST_DRIFT, facts, self.pool)
 
     async def _state(self) -> ClusterState:
         await self._controller.catch_up()

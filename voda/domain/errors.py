@@ -10,6 +10,13 @@ VodaError
     │   └── DataNotFound      a public data set that is not on this machine
     ├── VersionConflict       somebody else wrote to the stream first: read again, decide again
     ├── ActionRefused         the cluster cannot do this now: no such node, no room
+    ├── NotFound              nothing of that name
+    ├── AlreadyExists         something of that name is there already
+    ├── Unauthorized          no token, or an unknown one
+    ├── NotAllowed            the caller's role does not allow this
+    ├── PreconditionFailed    it is not what the caller saw: get it again, decide again
+    ├── WrongState            it is in a state in which this cannot be done
+    ├── TooManyJobs           the user has as many live jobs as one may have
     ├── Fenced                a newer leader took over: stop deciding
     ├── LogDamaged            bytes that are not what was written
     ├── LogTooNew             written by a newer voda
@@ -82,8 +89,24 @@ class AlreadyExists(PermanentError):
     """There is something of that name already."""
 
 
+class Unauthorized(PermanentError):
+    """The caller showed no token, or one that is unknown."""
+
+
 class NotAllowed(PermanentError):
     """The caller's role does not allow this."""
+
+
+class PreconditionFailed(PermanentError):
+    """The resource is not what the caller believed it to be."""
+
+
+class WrongState(PermanentError):
+    """The resource is in a state in which this cannot be done, such as a job that has ended."""
+
+
+class TooManyJobs(PermanentError):
+    """The user has as many live jobs as one may have."""
 
 
 class VersionConflict(PermanentError):

@@ -10,9 +10,8 @@ from voda.clock import stopwatch
 from voda.domain.errors import Fenced, StoreNotWritable, StoreUnavailable, VersionConflict
 from voda.events.envelope import Fact
 from voda.log.store import DelegatingStore, EventStore
+from voda.metrics import APPEND_DURATION, FACTS_APPENDED, NO_TELEMETRY, Telemetry
 
-Appended = Callable[[str, int, float], None]
-"""(outcome, facts, seconds) -> nothing."""
 OUTCOMES: Final[Mapping[type[Exception], str]] = {
     VersionConflict: "conflict",
     Fenced: "fenced",
@@ -27,11 +26,19 @@ class InstrumentedStore(DelegatingStore[EventStore]):
 
     Args:
         store: the log.
-        appended: called after every append.
+        telemetry: counts and times every append.
+        appended: is called with the outcome of every append.
     """
 
-    def __init__(self, store: EventStore, appended: Appended) -> None:
+    def __init__(
+        self,
+        store: EventStore,
+        telemetry: Telemetry = NO_TELEMETRY,
+        *,
+        appended: Callable[[str], None] | None = None,
+    ) -> None:
         super().__init__(store)
+        self._telemetry = telemetry
         self._appended = appended
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
@@ -45,5 +52,9 @@ class InstrumentedStore(DelegatingStore[EventStore]):
             outcome = next((name for kind, name in OUTCOMES.items() if isinstance(error, kind)), outcome)
             raise
         finally:
-            self._appended(outcome, len(facts), laps[0])
+            self._telemetry.observe(APPEND_DURATION, laps[0], outcome)
+            if outcome == "ok":
+                self._telemetry.count(FACTS_APPENDED, by=len(facts))
+            if self._appended is not None:
+                self._appended(outcome)
         return position

@@ -13,9 +13,8 @@ from msgspec import Struct
 from voda.domain.job import JobSpec
 from voda.events import types as facts
 from voda.events.envelope import Event
-from voda.events.spec_changes import respecified
 from voda.projections.base import Projection
-from voda.projections.job_changes import WorkerChanges
+from voda.projections.job_changes import WorkerChanges, respecified
 
 Outcome = Literal["completed", "failed", "canceled"]
 _OUTCOMES: Final[Mapping[type, Outcome]] = {

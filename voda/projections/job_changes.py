@@ -10,9 +10,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.domain.job import Job, Phase
+from voda.domain.job import MOST_REPLICAS, Job, JobSpec, Phase
 from voda.events import types as facts
-from voda.events.spec_changes import respecified
+from voda.events.types import JobChanged
 
 END_PHASES: Final = {
     facts.JobCompleted: Phase.COMPLETED,
@@ -166,3 +166,19 @@ def _exit_workers(job: Job, gone: Collection[int], cause: facts.ExitCause, now: 
         return job
     started_at = now if job.last_started_at is None else job.last_started_at
     return replace(job, phase=Phase.WAITING, last_halted_at=now, last_run_s=now - started_at)
+
+
+def respecified(spec: JobSpec, fact: JobChanged) -> JobSpec:
+    """Return the spec after the change: the request is clamped to the bounds; impossible bounds change nothing."""
+    least = fact.min_replicas or spec.min_replicas
+    most = fact.max_replicas or spec.max_replicas
+    if not 1 <= least <= most <= MOST_REPLICAS:
+        return spec
+    return replace(
+        spec,
+        min_replicas=least,
+        max_replicas=most,
+        requested_replicas=min(max(fact.requested_replicas or spec.requested, least), most),
+        priority=spec.priority if fact.priority is None else fact.priority,
+        epochs=spec.epochs if fact.epochs is None else fact.epochs,
+    )

@@ -18,7 +18,7 @@ _MOST_REPORTS: Final = 1_000
 """Per job, the newest ones; some 75 bytes each, packed."""
 
 
-class ProgressReport(Struct, frozen=True, array_like=True, gc=False):
+class RecordedReport(Struct, frozen=True, array_like=True, gc=False):
     """One report of a job's progress."""
 
     epochs_done: float
@@ -57,7 +57,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     """The latest value of each."""
     reported_at: float | None = None
     packed: list[bytes] = []
-    """Encoded `ProgressReport`s."""
+    """Encoded `RecordedReport`s."""
     last_error: str = ""
     """Of the last action on it that failed: which, and why."""
     last_error_at: float | None = None
@@ -100,9 +100,9 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         return self.job.phase is Phase.WAITING and self.job.first_started_at is not None
 
     @property
-    def reports(self) -> tuple[ProgressReport, ...]:
+    def reports(self) -> tuple[RecordedReport, ...]:
         """The newest reports, oldest first; unpacked anew at each call."""
-        return tuple(msgspec.msgpack.decode(one, type=ProgressReport) for one in self.packed)
+        return tuple(msgspec.msgpack.decode(one, type=RecordedReport) for one in self.packed)
 
     @property
     def reports_kept(self) -> int:
@@ -153,7 +153,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         if fact.metrics:
             self.metrics = {**self.metrics, **fact.metrics}
         self.reported_at = now
-        reported = ProgressReport(fact.epochs_done, now, fact.workers, fact.epoch_s, fact.metrics)
+        reported = RecordedReport(fact.epochs_done, now, fact.workers, fact.epoch_s, fact.metrics)
         self.packed.append(msgspec.msgpack.encode(reported))
         del self.packed[:-_MOST_REPORTS]
 

@@ -19,13 +19,12 @@ from voda.domain.errors import ClusterUnavailable, VodaError
 from voda.domain.plan import Action
 from voda.domain.state import ClusterState
 from voda.events.types import ActionFailed
+from voda.metrics import ACTION_DURATION, ACTIONS, NO_TELEMETRY, Telemetry
 from voda.reconcilers.diff import diff
 from voda.reconcilers.watcher import Watcher
 
 _log = logging.getLogger(__name__)
 
-Applied = Callable[[str, str, float], None]
-"""(action, outcome: accepted, failed or timed_out, seconds) -> nothing."""
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 300.0
 
@@ -38,7 +37,7 @@ class WorkerReconciler:
         watcher: writes down what failed.
         clock: of the pool.
         timeout_s: of every single call.
-        applied: is told of every action.
+        telemetry: takes the outcome and duration of every action: accepted, failed or timed_out.
         concurrency: jobs whose actions are under way at a time, >= 1.
         jitter: of the backoff (see Backoff).
     """
@@ -50,7 +49,7 @@ class WorkerReconciler:
         watcher: Watcher,
         clock: Clock,
         timeout_s: float = 30.0,
-        applied: Applied | None = None,
+        telemetry: Telemetry = NO_TELEMETRY,
         concurrency: int = 1,
         jitter: float = 0.0,
     ) -> None:
@@ -60,7 +59,8 @@ class WorkerReconciler:
         self._watcher = watcher
         self._clock = clock
         self._timeout_s = timeout_s
-        self._applied = applied
+        self._telemetry = telemetry
+        self._pool = ""
         self._concurrency = concurrency
         self.is_settled = False
         """Whether the last step found everything as planned, nothing waiting for GPUs to become free."""
@@ -83,6 +83,7 @@ class WorkerReconciler:
         self._resume_at = math.inf
         observed = await self._observe()
         state = await current()
+        self._pool = state.pool
         actions = diff(state, observed)
         planned = sum(map(len, state.plan.placement.values()))
         self.is_settled = not actions and planned == sum(map(len, observed.workers.values()))
@@ -170,8 +171,9 @@ class WorkerReconciler:
             await self._pause(action, wanted, RuntimeError(f"{error!r} was not foreseen"))
             return False
         finally:
-            if self._applied is not None:
-                self._applied(type(action).__name__, outcome, laps[0])
+            labels = self._pool, type(action).__name__
+            self._telemetry.count(ACTIONS, *labels, outcome)
+            self._telemetry.observe(ACTION_DURATION, laps[0], *labels)
         self._forget(action.job_id)
         return True
 

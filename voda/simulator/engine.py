@@ -17,6 +17,7 @@ from voda.events.envelope import ANY_VERSION, Fact
 from voda.log.append_plan import plan_copy
 from voda.log.memory import MemoryStore
 from voda.log.store import Snapshot
+from voda.metrics import REPLAN_DURATION, Histogram, NoTelemetry
 from voda.placement import PLACERS, Placer
 from voda.policies import POLICIES, Policy
 from voda.projections.live import Live
@@ -35,18 +36,16 @@ from voda.simulator.run import (
 )
 
 
-class DecisionTimes:
+class DecisionTimes(NoTelemetry):
     """Collects how long each decision of a simulation took."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
-    def stepped(self, seconds: float) -> None:
-        """See Observer."""
-
-    def decided(self, seconds: float) -> None:
-        """See Observer."""
-        self.seconds.append(seconds)
+    def observe(self, histogram: Histogram, seconds: float, *_labels: str) -> None:
+        """See Telemetry.observe."""
+        if histogram is REPLAN_DURATION:
+            self.seconds.append(seconds)
 
 
 class Simulation:
@@ -82,7 +81,7 @@ class Simulation:
             clock=self._clock,
             policies=policies,
             placers=placers,
-            observer=self._decisions,
+            telemetry=self._decisions,
         )
         self._failures = FailureSchedule(
             [node.name for node in workload.nodes], options.failures, seed=options.seed, begins_at=workload.begins_at

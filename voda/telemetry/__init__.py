@@ -1,1 +1,5 @@
-"""Prometheus metrics: counters and histograms that the service feeds, gauges read when a scrape asks."""
+"""Shows to Prometheus what is measured through the port in voda/metrics.py, and what is read when a scrape asks.
+
+`prometheus` makes the instruments and the page; `gauges` reads the state of the service and its leadership,
+`kubernetes` that of a replica's mirror; `job_counters` counts what the log's events come to.
+"""

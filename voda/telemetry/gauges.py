@@ -1,4 +1,4 @@
-"""What there is, read from the view at the moment somebody asks: jobs, GPUs, plans, the log.
+"""Reads gauges at the moment somebody asks: jobs, GPUs, plans and the log from the view, and who leads.
 
 Rule: O(live jobs + nodes) per look, and nothing is kept from one look to the next.
 """
@@ -6,6 +6,7 @@ Rule: O(live jobs + nodes) per look, and nothing is kept from one look to the ne
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -18,7 +19,27 @@ from voda.domain.plan import Plan
 _LIVE = (Phase.SUBMITTED, Phase.WAITING, Phase.RUNNING)
 
 
-class Gauges(Collector):
+class Candidate(Protocol):
+    """A candidate for the leadership, as far as it is shown."""
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether it may act as the leader at this moment."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """Of its leadership; 0 while it does not lead."""
+        ...
+
+
+def leadership_gauges(candidate: Candidate) -> Iterator[GaugeMetricFamily]:
+    """Yield who leads, as it stands."""
+    yield _gauge("leader", "1 while this replica leads, else 0.", value=candidate.is_leading)
+    yield _gauge("leader_epoch", "Epoch of this replica's leadership; 0 without.", value=candidate.epoch)
+
+
+class StateGauges(Collector):
     """Reads the gauges off a backend.
 
     Args:
@@ -28,7 +49,7 @@ class Gauges(Collector):
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self.lag_events = 0
-        """Events that were in the log, but not in the view, at the last look."""
+        """Events that the log had and the view had not, when it was last measured."""
         self.lag_s = 0.0
         """Age of the oldest of them."""
 
@@ -40,10 +61,10 @@ class Gauges(Collector):
         for pool in self._backend.pools:
             state = live.state(pool)
             jobs = tuple(state.jobs.values())
-            families.tell_jobs(pool, jobs, now)
-            families.tell_gpus(pool, tuple(state.nodes.values()), jobs)
-            families.tell_drift(pool, state.plan, state.jobs)
-            families.tell_plan(pool, state.plan, state.settings.ratelimit_s)
+            families.add_jobs(pool, jobs, now)
+            families.add_gpus(pool, tuple(state.nodes.values()), jobs)
+            families.add_drift(pool, state.plan, state.jobs)
+            families.add_plan(pool, state.plan, state.settings.ratelimit_s)
         yield from families.all
 
     def describe(self) -> Iterator[Metric]:
@@ -88,7 +109,7 @@ class _Families:
         self.ratelimit = self._family("ratelimit_seconds", "Least time between two plans.", "pool")
         self.policy = self._family("policy_info", "1; how a pool is decided.", "pool", "policy", "placer")
 
-    def tell_jobs(self, pool: str, jobs: Sequence[Job], now: float) -> None:
+    def add_jobs(self, pool: str, jobs: Sequence[Job], now: float) -> None:
         phases = Counter(job.phase for job in jobs)
         for phase in _LIVE:
             self.jobs.add_metric([pool, phase], phases[phase])
@@ -101,7 +122,7 @@ class _Families:
         self.oldest.add_metric([pool], max(0.0, now - min(since, default=now)))
         self.workers.add_metric([pool], sum(job.replicas for job in jobs))
 
-    def tell_gpus(self, pool: str, nodes: Sequence[Node], jobs: Sequence[Job]) -> None:
+    def add_gpus(self, pool: str, nodes: Sequence[Node], jobs: Sequence[Job]) -> None:
         used = Counter[str]()
         for job in jobs:
             for name, workers in Counter(job.workers.values()).items():
@@ -119,7 +140,7 @@ class _Families:
         idle = (_states(node, used[node.name])["idle"] for node in nodes)
         self.fragmented.add_metric([pool], sum(gpus for gpus in idle if gpus < least))
 
-    def tell_drift(self, pool: str, plan: Plan, jobs: Mapping[str, Job]) -> None:
+    def add_drift(self, pool: str, plan: Plan, jobs: Mapping[str, Job]) -> None:
         missing = unplanned = planned = 0
         for job_id, job in jobs.items():
             wanted = dict(enumerate(plan.placement.get(job_id, ())))
@@ -131,7 +152,7 @@ class _Families:
         self.drift.add_metric([pool, "missing"], missing)
         self.drift.add_metric([pool, "unplanned"], unplanned)
 
-    def tell_plan(self, pool: str, plan: Plan, ratelimit_s: float) -> None:
+    def add_plan(self, pool: str, plan: Plan, ratelimit_s: float) -> None:
         self.plan.add_metric([pool], plan.number)
         self.plan_at.add_metric([pool], plan.decided_at)
         self.ratelimit.add_metric([pool], ratelimit_s)

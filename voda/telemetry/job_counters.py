@@ -3,10 +3,9 @@
 Rules: what is seen of a job at one instant is one change; an event costs O(1), a plan O(jobs placed).
 """
 
-from functools import cache
-
 from msgspec import Struct
 
+from voda import metrics
 from voda.events.envelope import Event
 from voda.events.types import (
     JobCanceled,
@@ -20,8 +19,8 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
+from voda.metrics import Telemetry
 from voda.projections.job_registry import JobRegistry
-from voda.telemetry.instruments import Metrics
 
 
 class _Seen(Struct, kw_only=True):
@@ -50,18 +49,17 @@ class _Change(Struct, frozen=True, kw_only=True):
     is_canceling: bool
 
 
-class Trail:
-    """Feeds the metrics from the events that the roster has folded.
+class JobCounters:
+    """Feeds telemetry from the events that the job_registry has folded.
 
     Args:
-        metrics: to be fed.
-        roster: at the event that is shown.
+        telemetry: is fed.
+        job_registry: at the event that is shown.
     """
 
-    def __init__(self, metrics: Metrics, roster: JobRegistry) -> None:
-        self._metrics = metrics
-        self._roster = roster
-        self._events = cache(metrics.events.labels)
+    def __init__(self, telemetry: Telemetry, job_registry: JobRegistry) -> None:
+        self._telemetry = telemetry
+        self._job_registry = job_registry
         self._changed_at = 0.0
         self._changes: dict[str, _Change] = {}
         """Of that instant, by job; to be counted."""
@@ -71,7 +69,7 @@ class Trail:
                 has_started=record.job.first_started_at is not None,
                 migrations=record.migrations,
             )
-            for record in roster.jobs().values()
+            for record in job_registry.jobs().values()
             if record.is_live
         }
 
@@ -80,11 +78,11 @@ class Trail:
         if event.recorded_at != self._changed_at:
             self.settle()
             self._changed_at = event.recorded_at
-        self._events(event.type).inc()
+        self._telemetry.count(metrics.EVENTS, event.type)
         match event.data:
             case JobSubmitted(spec=spec):
                 self._jobs[spec.job_id] = _Seen()
-                self._metrics.jobs_submitted.labels(spec.pool).inc()
+                self._telemetry.count(metrics.JOBS_SUBMITTED, spec.pool)
             case WorkerStarted() | WorkerExited() as fact:
                 self._see_workers(fact)
             case PlanAdopted() as fact:
@@ -92,12 +90,12 @@ class Trail:
             case JobCompleted(job_id=job_id) | JobFailed(job_id=job_id) | JobCanceled(job_id=job_id):
                 self._see_end(job_id)
             case JobCancelRequested(job_id=job_id):
-                if (record := self._roster.job(job_id)) is not None:
-                    self._metrics.cancels_requested.labels(record.spec.pool).inc()
+                if (record := self._job_registry.job(job_id)) is not None:
+                    self._telemetry.count(metrics.CANCELS_REQUESTED, record.spec.pool)
             case JobQueueLevelChanged(pool=pool):
-                self._metrics.queue_moves.labels(pool).inc()
+                self._telemetry.count(metrics.QUEUE_MOVES, pool)
             case LeaderElected(pool=pool):
-                self._metrics.elections.labels(pool).inc()
+                self._telemetry.count(metrics.ELECTIONS, pool)
             case _:
                 pass
 
@@ -112,7 +110,7 @@ class Trail:
         pool, before, after = change.pool, seen.size, change.size
         seen.size = after
         if change.migrations > seen.migrations:
-            self._metrics.migrations.labels(pool).inc(change.migrations - seen.migrations)
+            self._telemetry.count(metrics.MIGRATIONS, pool, by=change.migrations - seen.migrations)
         seen.migrations = change.migrations
         if before > 0 == after:
             self._lose_all(seen, change)
@@ -120,19 +118,19 @@ class Trail:
             if after == change.planned:
                 self._arrive(pool, seen)
         elif before == 0 < after:
-            self._metrics.starts.labels(pool).inc()
+            self._telemetry.count(metrics.STARTS, pool)
         elif before != after:
-            self._metrics.resizes.labels(pool, _direction(before, after), "worker.exited").inc()
+            self._telemetry.count(metrics.RESIZES, pool, _direction(before, after), "worker.exited")
 
     def _lose_all(self, seen: _Seen, change: _Change) -> None:
         """Count a job that holds nothing any more."""
         if change.is_canceling:
             return
         if change.planned:
-            self._metrics.interruptions.labels(change.pool).inc()
+            self._telemetry.count(metrics.INTERRUPTIONS, change.pool)
             seen.decided_at, seen.cause, seen.size_before = self._changed_at, "worker.exited", 0
         else:
-            self._metrics.preemptions.labels(change.pool).inc()
+            self._telemetry.count(metrics.PREEMPTIONS, change.pool)
             seen.decided_at = None
 
     def _arrive(self, pool: str, seen: _Seen) -> None:
@@ -142,22 +140,22 @@ class Trail:
         before, after = seen.size_before, seen.size
         seen.decided_at = None
         if before == 0 < after:
-            self._metrics.starts.labels(pool).inc()
-            self._metrics.start_duration.labels(pool).observe(span_s)
+            self._telemetry.count(metrics.STARTS, pool)
+            self._telemetry.observe(metrics.START_DURATION, span_s, pool)
         elif before != after:
             direction = _direction(before, after)
-            self._metrics.resizes.labels(pool, direction, seen.cause).inc()
-            self._metrics.resize_duration.labels(pool, direction).observe(span_s)
+            self._telemetry.count(metrics.RESIZES, pool, direction, seen.cause)
+            self._telemetry.observe(metrics.RESIZE_DURATION, span_s, pool, direction)
 
     def _see_workers(self, fact: WorkerStarted | WorkerExited) -> None:
-        record, seen = self._roster.job(fact.job_id), self._jobs.get(fact.job_id)
+        record, seen = self._job_registry.job(fact.job_id), self._jobs.get(fact.job_id)
         if record is None:
             return
         pool = record.spec.pool
         if isinstance(fact, WorkerStarted):
-            self._metrics.workers_started.labels(pool).inc(len(fact.workers))
+            self._telemetry.count(metrics.WORKERS_STARTED, pool, by=len(fact.workers))
         else:
-            self._metrics.workers_exited.labels(pool, fact.cause).inc(len(fact.workers))
+            self._telemetry.count(metrics.WORKERS_EXITED, pool, fact.cause, by=len(fact.workers))
         if seen is None:
             return
         if isinstance(fact, WorkerExited) and fact.cause == "finished":
@@ -165,8 +163,8 @@ class Trail:
             seen.size = max(0, seen.size - len(fact.workers))
         if not seen.has_started and record.job.first_started_at is not None:
             seen.has_started = True
-            self._metrics.queue_wait.labels(pool).observe(
-                max(0.0, record.job.first_started_at - record.job.submitted_at)
+            self._telemetry.observe(
+                metrics.QUEUE_WAIT, max(0.0, record.job.first_started_at - record.job.submitted_at), pool
             )
         self._changes[fact.job_id] = _Change(
             pool=pool,
@@ -180,7 +178,7 @@ class Trail:
     def _see_plan(self, fact: PlanAdopted, now: float) -> None:
         # What was seen before was not done because of this plan.
         self.settle()
-        self._metrics.plans.labels(fact.pool, fact.cause).inc()
+        self._telemetry.count(metrics.PLANS, fact.pool, fact.cause)
         for job_id in (*fact.placed, *fact.released):
             if (seen := self._jobs.get(job_id)) is None:
                 continue
@@ -194,12 +192,12 @@ class Trail:
                 seen.decided_at, seen.cause = now, fact.cause
 
     def _see_end(self, job_id: str) -> None:
-        record = self._roster.job(job_id)
+        record = self._job_registry.job(job_id)
         if self._jobs.pop(job_id, None) is None or record is None or record.finished_at is None:
             return
         labels = record.spec.pool, str(record.phase)
-        self._metrics.jobs_ended.labels(*labels).inc()
-        self._metrics.completion.labels(*labels).observe(max(0.0, record.finished_at - record.job.submitted_at))
+        self._telemetry.count(metrics.JOBS_ENDED, *labels)
+        self._telemetry.observe(metrics.COMPLETION, max(0.0, record.finished_at - record.job.submitted_at), *labels)
 
 
 def _direction(before: int, after: int) -> str:

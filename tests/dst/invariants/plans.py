@@ -12,7 +12,6 @@ from tests.dst.invariants.broken import Broken
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events.envelope import Event
-from voda.events.spec_changes import respecified
 from voda.events.types import (
     JobCanceled,
     JobChanged,
@@ -26,6 +25,7 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
+from voda.projections.job_changes import respecified
 
 T = TypeVar("T")
 

@@ -47,7 +47,7 @@ class Voda:
 
     def phase(self, job_id: str) -> str:
         """Return how a job stands, also when it has ended."""
-        record = self.service.view.roster.job(job_id)
+        record = self.service.view.job_registry.job(job_id)
         return str(record.phase) if record is not None else ""
 
     async def until_runs(self, name: str, workers: int) -> None:
@@ -97,7 +97,7 @@ class Voda:
         clock = self.service.clock
         data = PolicyChanged(pool=pool, **fields)
         fact = Fact(data=data, event_id=clock.new_id(), recorded_at=clock.now(), actor="test")
-        await self.service.view.reached(await self.service.store.append(data.stream, ANY_VERSION, [fact]))
+        await self.service.view.wait_for(await self.service.store.append(data.stream, ANY_VERSION, [fact]))
 
     async def events(self) -> Sequence[Event]:
         """Return the whole log."""

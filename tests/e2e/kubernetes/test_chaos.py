@@ -106,18 +106,18 @@ async def settle(monkey: Monkey) -> None:
 
 async def differences(monkey: Monkey) -> list[str]:
     """Return in what wishes, log and cluster differ."""
-    roster, live = JobRegistry(), LiveCluster()
+    job_registry, live = JobRegistry(), LiveCluster()
     for event in await events_of(monkey.log):
-        roster.apply(event)
+        job_registry.apply(event)
         live.apply(event)
     objects = await _objects(monkey.world)
     found = [
-        *(told for wish in monkey.wishes if (told := _unfulfilled(wish, roster))),
-        *_orphans(objects, roster),
+        *(told for wish in monkey.wishes if (told := _unfulfilled(wish, job_registry))),
+        *_orphans(objects, job_registry),
     ]
     pods = await monkey.world.client.list(api.PODS, monkey.world.namespace)
     for job_id, job in live.jobs(_POOL).items():
-        record = roster.job(job_id)
+        record = job_registry.job(job_id)
         assert record is not None, job_id
         planned = live.plan(_POOL).placement.get(job_id, ())
         if dict(enumerate(planned)) != job.workers or not planned:
@@ -129,10 +129,10 @@ async def differences(monkey: Monkey) -> list[str]:
     return found
 
 
-def _unfulfilled(wish: Wish, roster: JobRegistry) -> str:
+def _unfulfilled(wish: Wish, job_registry: JobRegistry) -> str:
     """Return what is wrong about what became of a job; empty if nothing is."""
-    job_id = wish.job_id or roster.submission(adoption_id(wish.uid))
-    record = roster.job(job_id) if job_id else None
+    job_id = wish.job_id or job_registry.submission(adoption_id(wish.uid))
+    record = job_registry.job(job_id) if job_id else None
     if wish.is_unwanted:
         is_over = record is None or not record.is_live
         return "" if is_over else f"{wish} is live"
@@ -147,8 +147,8 @@ def _unfulfilled(wish: Wish, roster: JobRegistry) -> str:
     return "" if record.phase in expected else f"{wish} is {record.phase}: {record.reason} {record.last_error}"
 
 
-def _orphans(objects: Mapping[str, Object], roster: JobRegistry) -> Iterator[str]:
-    known = {record.job.uid for record in roster.jobs().values() if record.phase is not Phase.CANCELED}
+def _orphans(objects: Mapping[str, Object], job_registry: JobRegistry) -> Iterator[str]:
+    known = {record.job.uid for record in job_registry.jobs().values() if record.phase is not Phase.CANCELED}
     for uid, found in objects.items():
         if uid not in known:
             yield f"{found['metadata']['name']} {uid} is no job's: {found['metadata'].get('annotations')}"

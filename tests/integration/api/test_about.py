@@ -5,8 +5,9 @@ from pathlib import Path
 from tests.builders import a_spec
 from tests.service import a_service
 from voda import __version__
-from voda.api.schemas import Page, Who
-from voda.auth.tokens import Access
+from voda.api.schemas.service import ServiceView
+from voda.auth.callers import Caller
+from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.events.types import JobSubmitted
 
@@ -14,20 +15,20 @@ from voda.events.types import JobSubmitted
 async def test_page_when_asked_for_then_tells_version_pools_and_position() -> None:
     async with a_service(pools=("default", "v100")) as service:
         position = await service.happens(JobSubmitted(spec=a_spec("a", pool="k80")))
-        page = (await service.ask("GET", "/api/v1")).as_a(Page)
-        assert page == Page(version=__version__, pools=("default", "k80", "v100"), position=position)
+        page = (await service.ask("GET", "/api/v1")).as_a(ServiceView)
+        assert page == ServiceView(version=__version__, pools=("default", "k80", "v100"), position=position)
 
 
 async def test_whoami_when_asked_with_a_token_then_tells_whose_it_is(tmp_path: Path) -> None:
-    access = Access.open(tmp_path, VirtualClock(0.0))
+    access = Authenticator.open(tmp_path, VirtualClock(0.0))
     tokens = {
-        (tmp_path / "admin.token").read_text().strip(): Who(user="admin", role="admin"),
-        access.add("ann", "user"): Who(user="ann", role="user"),
-        access.add("eve", "viewer"): Who(user="eve", role="viewer"),
-        access.job_token("a"): Who(user="", role="job", job_id="a"),
+        (tmp_path / "admin.token").read_text().strip(): Caller(user="admin", role="admin"),
+        access.add("ann", "user"): Caller(user="ann", role="user"),
+        access.add("eve", "viewer"): Caller(user="eve", role="viewer"),
+        access.job_token("a"): Caller(user="", role="job", job_id="a"),
     }
     async with a_service(access=access) as service:
         for token, who in tokens.items():
-            assert (await service.ask("GET", "/api/v1/whoami", token=token)).as_a(Who) == who
+            assert (await service.ask("GET", "/api/v1/whoami", token=token)).as_a(Caller) == who
         assert (await service.ask("GET", "/api/v1/whoami")).status == 401
         assert (await service.ask("GET", "/api/v1/whoami", token="voda_x")).status == 401

@@ -17,12 +17,12 @@ from tests.integration.api.test_plans import a_leader, decided
 from tests.service import START, Service, a_backend, a_service
 from tests.sse import Frame, watching
 from voda.api.listener import serving
-from voda.api.schemas import Event as ShownEvent
-from voda.api.schemas import EventList, Problem
+from voda.api.schemas.events import EventList, EventView
+from voda.api.schemas.service import Problem
 from voda.api.server import application
 from voda.application import event_history, event_hub
-from voda.application.backend import Limits
-from voda.auth.tokens import Access
+from voda.application.backend import CallerLimits
+from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.types import JobChanged, JobProgressed, JobSubmitted
@@ -106,7 +106,7 @@ async def test_events_when_rare_then_are_looked_for_page_by_page(monkeypatch: py
 async def test_events_when_manifests_are_asked_for_then_show_those_of_own_jobs_alone(
     watch: bool, tmp_path: Path
 ) -> None:
-    access = Access.open(tmp_path, VirtualClock(START))
+    access = Authenticator.open(tmp_path, VirtualClock(START))
     tokens = {"anna": access.add("anna", "user"), "vera": access.add("vera", "viewer")}
     tokens["admin"] = (tmp_path / "admin.token").read_text().strip()
     shown = {}
@@ -123,7 +123,7 @@ async def test_events_when_manifests_are_asked_for_then_show_those_of_own_jobs_a
                     while text.count(b"data: ") < 2 or not text.endswith(b"\n\n"):
                         text += await stream.content.readany()
                 lines = [line[6:] for line in text.splitlines() if line.startswith(b"data: ")]
-                events = [msgspec.json.decode(line, type=ShownEvent) for line in lines]
+                events = [msgspec.json.decode(line, type=EventView) for line in lines]
             else:
                 events = list((await service.ask("GET", asked, token=token)).as_a(EventList).items)
             shown[name] = [one.data["spec"]["job_id"] for one in events if "manifest" in one.data["spec"]]
@@ -188,7 +188,7 @@ async def test_stream_when_begun_at_a_position_then_shows_the_past_and_goes_on()
 
 
 async def test_stream_when_filtered_then_shows_only_what_is_wanted_but_marks_the_rest() -> None:
-    limits = Limits(heartbeat_s=0.05)
+    limits = CallerLimits(heartbeat_s=0.05)
     async with a_service(limits=limits) as service:
         await service.happens(JobSubmitted(spec=a_spec("a")))
         await service.happens(JobSubmitted(spec=a_spec("b")))
@@ -231,7 +231,7 @@ async def test_stream_when_resumed_from_nowhere_then_is_refused(resume: str) -> 
 async def test_stream_when_more_comes_than_its_buffer_holds_then_reads_on_from_the_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(event_hub, "MOST_WAITING", 5)
+    monkeypatch.setattr(event_hub, "MAX_WAITING", 5)
     async with a_service() as service, watching(service) as events:
         for _ in range(5):
             await many(service, 300)
@@ -254,7 +254,7 @@ async def test_stream_when_its_reader_takes_nothing_then_is_cut_off_and_can_be_r
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, logger="voda.api")
-    async with a_service(limits=Limits(request_s=3.0)) as service, watching(service) as healthy:
+    async with a_service(limits=CallerLimits(request_s=3.0)) as service, watching(service) as healthy:
         reader = await a_lazy_reader(service)
         # More than the kernel keeps for a socket: the server is left with the rest.
         last = 1

@@ -3,7 +3,8 @@
 from tests.builders import a_spec
 from tests.integration.api.test_plans import a_leader, decided, pass_time
 from tests.service import Service, a_service
-from voda.api.schemas import Explanation, Problem
+from voda.api.schemas.explanations import ExplanationView
+from voda.api.schemas.service import Problem
 from voda.domain.job import Phase
 from voda.events.types import (
     JobCanceled,
@@ -17,10 +18,10 @@ from voda.events.types import (
 from voda.simulator.whatif.forecast import ExpectedTimes
 
 
-async def explained(service: Service, job: str, at: str = "") -> Explanation:
+async def explained(service: Service, job: str, at: str = "") -> ExplanationView:
     answer = await service.ask("GET", f"/api/v1/jobs/{job}/explain" + (f"?at={at}" if at else ""))
     assert answer.status == 200, answer.body
-    return answer.as_a(Explanation)
+    return answer.as_a(ExplanationView)
 
 
 async def test_explain_when_a_job_waits_then_tells_what_it_lacks_and_what_would_help() -> None:

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from tests.service import START, Service, a_manifest, a_service
-from voda.api.schemas import Forecast as Expected
-from voda.api.schemas import Job, JobList, Problem, ReportList, Submission
-from voda.application.backend import Limits
-from voda.auth.tokens import Access
+from voda.api.schemas.jobs import ForecastView, JobList, JobView, ReportList, SubmissionView
+from voda.api.schemas.service import Problem
+from voda.application.backend import CallerLimits
+from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.domain.job import Phase
 from voda.events.types import JobCancelRequested, JobCompleted, JobProgressed, JobSubmitted, WorkerStarted
@@ -24,10 +24,10 @@ from voda.simulator.whatif.forecast import ExpectedTimes
 JOBS = "/api/v1/jobs"
 
 
-async def submit(service: Service, name: str = "digits", *, token: str = "", **fields: Any) -> Submission:
+async def submit(service: Service, name: str = "digits", *, token: str = "", **fields: Any) -> SubmissionView:
     answer = await service.ask("POST", JOBS, token=token, body=a_manifest(name, **fields))
     assert answer.status == 201, answer.body
-    return answer.as_a(Submission)
+    return answer.as_a(SubmissionView)
 
 
 async def submissions(service: Service) -> list[JobSubmitted]:
@@ -44,25 +44,25 @@ async def refused(service: Service, status: int, method: str, path: str, **reque
     return problem
 
 
-async def forecast_of(service: Service, job: str) -> Expected:
-    return (await service.ask("GET", f"{JOBS}/{job}")).as_a(Job).forecast
+async def forecast_of(service: Service, job: str) -> ForecastView:
+    return (await service.ask("GET", f"{JOBS}/{job}")).as_a(JobView).forecast
 
 
-def tokens(folder: Path) -> tuple[Access, str, str, str]:
+def tokens(folder: Path) -> tuple[Authenticator, str, str, str]:
     """Return an access with an admin, users anna and bob, and the tokens of anna, bob and a viewer."""
-    access = Access.open(folder, VirtualClock(START))
+    access = Authenticator.open(folder, VirtualClock(START))
     return access, access.add("anna", "user"), access.add("bob", "user"), access.add("vera", "viewer")
 
 
 async def test_submit_when_good_is_recorded_and_shown_at_once() -> None:
     async with a_service() as service:
         answer = await service.ask("POST", JOBS, body=a_manifest(min_replicas=1, max_replicas=3, epochs=5))
-        job = answer.as_a(Submission).job
+        job = answer.as_a(SubmissionView).job
         assert (answer.status, answer.headers["Location"]) == (201, f"{JOBS}/digits")
         assert answer.headers["ETag"] == f'"{job.revision}"'
         assert (job.job_id, job.phase, job.max_replicas, job.progress.epochs) == ("digits", Phase.SUBMITTED, 3, 5)
         shown = await service.ask("GET", answer.headers["Location"])
-    assert shown.as_a(Job) == job
+    assert shown.as_a(JobView) == job
 
 
 async def test_submit_when_yaml_is_the_same_as_json() -> None:
@@ -78,7 +78,7 @@ async def test_submit_when_yaml_is_the_same_as_json() -> None:
     async with a_service() as service:
         answer = await service.ask("POST", JOBS, body=text, headers={"Content-Type": "application/yaml"})
     assert answer.status == 201
-    assert answer.as_a(Submission).job.requested_replicas == 2
+    assert answer.as_a(SubmissionView).job.requested_replicas == 2
 
 
 async def test_submit_when_the_cluster_does_not_honour_parts_warns_of_each() -> None:
@@ -96,7 +96,7 @@ async def test_submit_when_dry_records_nothing_and_tells_the_id() -> None:
         position = service.backend.view.position
         await service.happens(JobCompleted(job_id="digits"))
         answer = await service.ask("POST", f"{JOBS}?dry_run=true", body=a_manifest())
-        taken = answer.as_a(Submission)
+        taken = answer.as_a(SubmissionView)
         assert (answer.status, taken.is_dry_run, taken.job.job_id) == (200, True, "digits-2")
         assert await service.backend.store.position() == position + 1
 
@@ -115,7 +115,7 @@ async def test_submit_when_the_name_has_ended_gets_the_next_number() -> None:
             assert (await submit(service)).job.job_id == job_id
             await service.happens(JobCompleted(job_id=job_id))
         latest = await service.ask("GET", f"{JOBS}/digits-4")
-        assert latest.as_a(Job).name == "digits"
+        assert latest.as_a(JobView).name == "digits"
 
 
 async def test_submit_when_in_a_namespace_has_it_in_its_id() -> None:
@@ -124,7 +124,7 @@ async def test_submit_when_in_a_namespace_has_it_in_its_id() -> None:
     async with a_service() as service:
         await submit(service)
         answer = await service.ask("POST", JOBS, body=manifest)
-    assert answer.as_a(Submission).job.job_id == "team_digits"
+    assert answer.as_a(SubmissionView).job.job_id == "team_digits"
 
 
 async def test_submit_when_the_same_name_comes_many_times_at_once_is_taken_once() -> None:
@@ -139,7 +139,7 @@ async def test_submit_when_the_same_key_comes_many_times_at_once_gives_one_job()
         key = {"Idempotency-Key": "k1"}
         answers = await asyncio.gather(*[service.ask("POST", JOBS, body=a_manifest(), headers=key) for _ in range(20)])
         assert sorted(answer.status for answer in answers) == [200] * 19 + [201]
-        assert {answer.as_a(Submission).job.job_id for answer in answers} == {"digits"}
+        assert {answer.as_a(SubmissionView).job.job_id for answer in answers} == {"digits"}
         assert len(await submissions(service)) == 1
 
 
@@ -150,7 +150,7 @@ async def test_submit_when_the_key_was_seen_before_a_restart_gives_the_job_of_th
         await service.happens(JobCompleted(job_id="digits"))
     async with a_service(store, clock=VirtualClock(START, prefix="later-")) as service:
         again = await service.ask("POST", JOBS, body=a_manifest(), headers=key)
-        assert (again.status, again.as_a(Submission).job.phase) == (200, Phase.COMPLETED)
+        assert (again.status, again.as_a(SubmissionView).job.phase) == (200, Phase.COMPLETED)
         assert len(await submissions(service)) == 1
 
 
@@ -175,7 +175,7 @@ async def test_submit_when_the_key_is_another_users_is_a_job_of_its_own(tmp_path
 async def test_submit_when_the_user_has_enough_jobs_is_refused_unless_admin(tmp_path: Path) -> None:
     access, anna, _, _ = tokens(tmp_path)
     admin = (tmp_path / "admin.token").read_text().strip()
-    async with a_service(access=access, limits=Limits(jobs_per_user=2)) as service:
+    async with a_service(access=access, limits=CallerLimits(jobs_per_user=2)) as service:
         asked = [service.ask("POST", JOBS, token=anna, body=a_manifest(f"a{number}")) for number in range(5)]
         statuses = sorted(answer.status for answer in await asyncio.gather(*asked))
         assert statuses == [201, 201, 429, 429, 429]
@@ -339,7 +339,7 @@ async def test_get_when_unchanged_sends_no_body() -> None:
         await service.happens(WorkerStarted(job_id="digits", workers={0: "n1"}))
         other = await service.ask("GET", f"{JOBS}/digits", headers={"If-None-Match": etag})
         assert other.status == 200
-        assert other.as_a(Job).replicas == 1
+        assert other.as_a(JobView).replicas == 1
 
 
 @pytest.mark.parametrize(
@@ -357,11 +357,11 @@ async def test_change_when_good_is_recorded_and_shown() -> None:
     async with a_service() as service:
         await submit(service, min_replicas=1, max_replicas=2)
         answer = await service.ask("PATCH", f"{JOBS}/digits", body={"max_replicas": 4, "priority": 7, "epochs": 9})
-        job = answer.as_a(Job)
+        job = answer.as_a(JobView)
         assert (job.max_replicas, job.priority, job.progress.epochs, job.min_replicas) == (4, 7, 9, 1)
         position = service.backend.view.position
         again = await service.ask("PATCH", f"{JOBS}/digits", body={"max_replicas": 4})
-        assert (again.status, again.as_a(Job).revision) == (200, job.revision)
+        assert (again.status, again.as_a(JobView).revision) == (200, job.revision)
         assert service.backend.view.position == position
 
 
@@ -434,7 +434,7 @@ async def test_delete_when_the_job_changed_meanwhile_leaves_it_alone() -> None:
         await service.ask("PATCH", f"{JOBS}/digits", body={"priority": 1})
         problem = await refused(service, 412, "DELETE", f"{JOBS}/digits", headers=seen)
         assert "get it again" in problem.detail
-        assert not (await service.ask("GET", f"{JOBS}/digits")).as_a(Job).is_canceling
+        assert not (await service.ask("GET", f"{JOBS}/digits")).as_a(JobView).is_canceling
 
 
 async def test_get_when_a_proxy_weakened_the_tag_is_unchanged_all_the_same() -> None:
@@ -457,7 +457,7 @@ async def test_delete_when_asked_twice_is_recorded_once() -> None:
     async with a_service() as service:
         await submit(service)
         first = await service.ask("DELETE", f"{JOBS}/digits?reason=a%20mistake")
-        assert (first.status, first.as_a(Job).is_canceling, first.as_a(Job).reason) == (202, True, "a mistake")
+        assert (first.status, first.as_a(JobView).is_canceling, first.as_a(JobView).reason) == (202, True, "a mistake")
         position = service.backend.view.position
         assert (await service.ask("DELETE", f"{JOBS}/digits")).status == 202
         assert service.backend.view.position == position
@@ -468,7 +468,7 @@ async def test_delete_when_the_job_has_ended_leaves_it_as_it_is() -> None:
         await submit(service)
         await service.happens(JobCompleted(job_id="digits"))
         answer = await service.ask("DELETE", f"{JOBS}/digits")
-    assert (answer.status, answer.as_a(Job).phase) == (202, Phase.COMPLETED)
+    assert (answer.status, answer.as_a(JobView).phase) == (202, Phase.COMPLETED)
 
 
 async def test_report_when_sent_twice_is_recorded_once(tmp_path: Path) -> None:
@@ -564,7 +564,7 @@ async def test_roles_when_not_enough_are_refused(tmp_path: Path) -> None:
             assert (await service.ask("GET", f"{JOBS}/digits/manifest", token=token)).json() == a_manifest()
         assert (await service.ask("PATCH", f"{JOBS}/digits", token=admin, **change)).status == 200
         assert (await service.ask("DELETE", f"{JOBS}/digits", token=anna)).status == 202
-        assert (await service.ask("GET", f"{JOBS}/digits", token=viewer)).as_a(Job).user == "anna"
+        assert (await service.ask("GET", f"{JOBS}/digits", token=viewer)).as_a(JobView).user == "anna"
 
 
 @pytest.mark.parametrize(

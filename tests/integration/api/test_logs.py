@@ -11,10 +11,10 @@ import pytest
 from tests.builders import a_spec
 from tests.service import Service, a_backend, a_service
 from voda.api.listener import serving
-from voda.api.schemas import Problem
+from voda.api.schemas.service import Problem
 from voda.api.server import application
-from voda.application.backend import Limits
-from voda.auth.tokens import Access
+from voda.application.backend import CallerLimits
+from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.events.types import JobFailed, JobSubmitted, WorkerStarted
 
@@ -85,7 +85,7 @@ async def test_logs_when_followed_then_go_on_until_the_job_ends(outputs: KeptOut
 
 
 async def test_logs_when_the_reader_goes_then_are_not_followed_any_more(outputs: KeptOutputs) -> None:
-    async with a_service(outputs=outputs, limits=Limits(heartbeat_s=0.02)) as service:
+    async with a_service(outputs=outputs, limits=CallerLimits(heartbeat_s=0.02)) as service:
         await service.happens(JobSubmitted(spec=a_spec("a")))
         response = await service.session.get(f"{service.url}/api/v1/jobs/a/logs?follow=true")
         await response.content.readline()
@@ -165,7 +165,7 @@ async def test_job_when_its_name_is_of_another_namespace_then_its_id_is_told(out
 
 
 async def test_logs_when_of_somebody_else_then_are_refused(outputs: KeptOutputs, tmp_path: Path) -> None:
-    access = Access.open(tmp_path, VirtualClock(0.0))
+    access = Authenticator.open(tmp_path, VirtualClock(0.0))
     tokens = {"ann": access.add("ann", "user"), "bob": access.add("bob", "user"), "eve": access.add("eve", "viewer")}
     tokens["admin"] = (tmp_path / "admin.token").read_text().strip()
     tokens["job"] = access.job_token("a")

@@ -2,7 +2,8 @@
 
 from tests.builders import a_node, a_spec
 from tests.service import a_service
-from voda.api.schemas import Node, NodeList, Problem
+from voda.api.schemas.pools import NodeList, NodeView
+from voda.api.schemas.service import Problem
 from voda.events.types import JobSubmitted, NodeJoined, WorkerExited, WorkerStarted
 
 
@@ -18,16 +19,16 @@ async def test_nodes_when_workers_run_then_show_who_holds_what() -> None:
             ("n2", 8, 3, 5, {"a": 2, "b": 1}),
         ]
         await service.happens(WorkerExited(job_id="a", workers=(0, 1)))
-        assert (await service.ask("GET", "/api/v1/nodes/n1")).as_a(Node).jobs == {}
+        assert (await service.ask("GET", "/api/v1/nodes/n1")).as_a(NodeView).jobs == {}
 
 
 async def test_node_when_it_cannot_be_used_then_has_nothing_free() -> None:
     async with a_service() as service:
         await service.happens(NodeJoined(node=a_node("n2", gpus=4, is_ready=False, labels={"zone": "a"})))
         await service.happens(NodeJoined(node=a_node("n3", gpus=4, foreign_gpus=3)))
-        node = (await service.ask("GET", "/api/v1/nodes/n2")).as_a(Node)
+        node = (await service.ask("GET", "/api/v1/nodes/n2")).as_a(NodeView)
         assert (node.is_ready, node.free_gpus, node.labels) == (False, 0, {"zone": "a"})
-        assert (await service.ask("GET", "/api/v1/nodes/n3")).as_a(Node).free_gpus == 1
+        assert (await service.ask("GET", "/api/v1/nodes/n3")).as_a(NodeView).free_gpus == 1
 
 
 async def test_nodes_when_of_one_pool_then_are_its_own_alone() -> None:

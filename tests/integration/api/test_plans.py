@@ -2,7 +2,8 @@
 
 from tests.builders import a_spec
 from tests.service import Service, a_service
-from voda.api.schemas import Plan, Problem
+from voda.api.schemas.pools import PlanView
+from voda.api.schemas.service import Problem
 from voda.clock import VirtualClock
 from voda.controller.controller import Controller
 from voda.events.types import JobCanceled, JobCompleted, JobSubmitted, RatelimitChanged, WorkerStarted
@@ -24,7 +25,7 @@ async def a_leader(service: Service) -> Controller:
 async def decided(service: Service, leader: Controller) -> None:
     """Have a plan decided, and the API see it."""
     await leader.step()
-    await service.backend.view.reached(await service.backend.store.position())
+    await service.backend.view.wait_for(await service.backend.store.position())
 
 
 def pass_time(service: Service, span_s: float = 1.0) -> None:
@@ -34,15 +35,15 @@ def pass_time(service: Service, span_s: float = 1.0) -> None:
     clock.move_to(clock.now() + span_s)
 
 
-async def plan(service: Service, number: int) -> Plan:
+async def plan(service: Service, number: int) -> PlanView:
     answer = await service.ask("GET", f"/api/v1/pools/default/plans/{number}")
     assert answer.status == 200
-    return answer.as_a(Plan)
+    return answer.as_a(PlanView)
 
 
 async def test_plan_when_none_was_made_then_is_empty() -> None:
     async with a_service() as service:
-        now = (await service.ask("GET", "/api/v1/pools/default/plan")).as_a(Plan)
+        now = (await service.ask("GET", "/api/v1/pools/default/plan")).as_a(PlanView)
         assert (now.number, now.position, now.decided_at, now.placement) == (0, 0, None, {})
         answer = await service.ask("GET", "/api/v1/pools/default/plans/1")
         assert (answer.status, "no plan yet" in answer.as_a(Problem).detail) == (404, True)
@@ -57,7 +58,7 @@ async def test_plan_when_asked_for_by_number_then_is_whole_and_tells_what_it_cha
         await service.happens(WorkerStarted(job_id="a", workers={0: "n1"}))
         await service.happens(JobCompleted(job_id="a"))
         await decided(service, leader)
-        now = (await service.ask("GET", "/api/v1/pools/default/plan")).as_a(Plan)
+        now = (await service.ask("GET", "/api/v1/pools/default/plan")).as_a(PlanView)
         assert (now.number, now.placement) == (4, {"b": ("n1",), "c": ("n1",)})
         (event,) = await service.backend.store.read(now.position - 1, 1)
         assert event.type == "plan.adopted"

@@ -7,8 +7,9 @@ import pytest
 
 from tests.builders import a_spec
 from tests.service import Service, a_service
-from voda.api.schemas import Pool, PoolList, Problem, Settings
-from voda.auth.tokens import Access
+from voda.api.schemas.pools import PoolList, PoolView, SettingsView
+from voda.api.schemas.service import Problem
+from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.events.envelope import Event
 from voda.events.types import JobSubmitted, PolicyChanged, RatelimitChanged, WorkerStarted
@@ -39,7 +40,7 @@ async def test_pool_when_nothing_changed_then_is_not_sent_again() -> None:
         assert (again.status, again.body) == (304, b"")
         await service.happens(JobSubmitted(spec=a_spec("a")))
         again = await service.ask("GET", "/api/v1/pools/default", headers={"If-None-Match": answer.headers["ETag"]})
-        assert (again.status, again.as_a(Pool).waiting) == (200, 1)
+        assert (again.status, again.as_a(PoolView).waiting) == (200, 1)
 
 
 async def test_settings_when_changed_then_are_in_force_and_in_the_log() -> None:
@@ -48,9 +49,9 @@ async def test_settings_when_changed_then_are_in_force_and_in_the_log() -> None:
             "PATCH", SETTINGS, body={"policy": "tiresias", "ratelimit_s": 5, "span_penalty": 0.2}
         )
         assert answer.status == 200
-        settings = answer.as_a(Settings)
+        settings = answer.as_a(SettingsView)
         assert (settings.policy, settings.ratelimit_s, settings.span_penalty) == ("tiresias", 5.0, 0.2)
-        assert (await service.ask("GET", SETTINGS)).as_a(Settings) == settings
+        assert (await service.ask("GET", SETTINGS)).as_a(SettingsView) == settings
         assert [event.data for event in await settings_events(service)] == [
             RatelimitChanged(pool="default", ratelimit_s=5.0),
             PolicyChanged(pool="default", policy="tiresias", span_penalty=0.2),
@@ -60,7 +61,7 @@ async def test_settings_when_changed_then_are_in_force_and_in_the_log() -> None:
 async def test_parameters_of_a_policy_when_changed_then_only_what_differs_is_recorded() -> None:
     async with a_service() as service:
         change = {"parameters": {"tiresias": {"demote_gpu_s": 7200, "promote_knob": 8}, "elastic-tiresias": {}}}
-        settings = (await service.ask("PATCH", SETTINGS, body=change)).as_a(Settings)
+        settings = (await service.ask("PATCH", SETTINGS, body=change)).as_a(SettingsView)
         assert settings.parameters["tiresias"] == {"demote_gpu_s": 7200.0, "promote_knob": 8.0}
         assert settings.parameters["elastic-tiresias"]["demote_gpu_s"] == 3600.0
         assert [event.data for event in await settings_events(service)] == [
@@ -127,7 +128,7 @@ async def test_settings_when_somebody_was_faster_then_are_not_overwritten() -> N
         assert len(await settings_events(service)) == 1
         seen = (await service.ask("GET", SETTINGS)).headers["ETag"]
         answer = await service.ask("PATCH", SETTINGS, body={"ratelimit_s": 0}, headers={"If-Match": seen})
-        assert answer.as_a(Settings).ratelimit_s == 0
+        assert answer.as_a(SettingsView).ratelimit_s == 0
 
 
 async def test_settings_when_many_change_them_at_once_then_every_change_is_kept() -> None:
@@ -135,7 +136,7 @@ async def test_settings_when_many_change_them_at_once_then_every_change_is_kept(
         bodies = [{"policy": "fifo"}, {"placer": "packed"}, {"ratelimit_s": 3}, {"resize_cost_s": 7}]
         answers = await asyncio.gather(*(service.ask("PATCH", SETTINGS, body=body) for body in bodies))
         assert [answer.status for answer in answers] == [200] * 4
-        settings = (await service.ask("GET", SETTINGS)).as_a(Settings)
+        settings = (await service.ask("GET", SETTINGS)).as_a(SettingsView)
         assert (settings.policy, settings.placer, settings.ratelimit_s, settings.resize_cost_s) == (
             "fifo",
             "packed",
@@ -145,7 +146,7 @@ async def test_settings_when_many_change_them_at_once_then_every_change_is_kept(
 
 
 async def test_settings_when_changed_by_no_admin_then_are_refused(tmp_path: Path) -> None:
-    access = Access.open(tmp_path, VirtualClock(0.0))
+    access = Authenticator.open(tmp_path, VirtualClock(0.0))
     async with a_service(access=access) as service:
         for role in ("user", "viewer"):
             token = access.add(role, role)

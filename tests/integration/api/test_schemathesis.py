@@ -13,7 +13,7 @@ from tests.builders import a_spec
 from tests.integration.api.test_logs import KeptOutputs
 from tests.integration.api.test_plans import a_leader, decided
 from tests.service import Service, a_service
-from voda.auth.tokens import Access, Role
+from voda.auth.tokens import Authenticator, Role
 from voda.clock import SystemClock
 from voda.events.types import JobSubmitted, WorkerStarted
 
@@ -81,7 +81,7 @@ async def test_api_when_asked_anything_then_answers_as_documented(
 ) -> None:
     clock, outputs = SystemClock(), KeptOutputs()
     outputs.is_over = True
-    access = Access.open(tmp_path, clock)
+    access = Authenticator.open(tmp_path, clock)
     token = (tmp_path / "admin.token").read_text().strip()
     if role != "admin":
         kind: Role = "user" if role == "user" else "viewer"

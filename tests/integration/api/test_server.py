@@ -17,13 +17,13 @@ from aiohttp.test_utils import make_mocked_request
 from tests.certificates import a_certificate
 from tests.service import START, a_backend, a_manifest, a_service
 from voda.api.listener import serving
-from voda.api.operation import ENDING
-from voda.api.origin_check import LISTENS_AT, refuse_foreign_page
+from voda.api.operation import SHUTTING_DOWN
+from voda.api.origin_check import LISTEN_HOST, refuse_foreign_origin
 from voda.api.problems import problems
-from voda.api.schemas import Problem
+from voda.api.schemas.service import Problem
 from voda.api.server import application, operations
-from voda.application.backend import Limits
-from voda.auth.tokens import Access
+from voda.application.backend import CallerLimits
+from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.domain.errors import (
     AlreadyExists,
@@ -36,7 +36,7 @@ from voda.domain.errors import (
 )
 
 PROBLEM = "application/problem+json"
-SOON = Limits(request_s=0.5, idle_s=0.8)
+SOON = CallerLimits(request_s=0.5, idle_s=0.8)
 
 
 @asynccontextmanager
@@ -131,7 +131,7 @@ async def test_head_when_it_comes_slowly_is_cut_off(sent: bytes) -> None:
 
 async def test_head_when_slow_after_a_good_request_is_cut_off() -> None:
     async with (
-        a_service(limits=Limits(request_s=0.5, idle_s=60)) as service,
+        a_service(limits=CallerLimits(request_s=0.5, idle_s=60)) as service,
         connected(service.url) as (reader, writer),
     ):
         writer.write(b"GET /api/v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -151,7 +151,7 @@ async def test_body_when_it_comes_slowly_is_a_problem_and_the_connection_ends() 
 
 async def test_connection_when_idle_is_closed() -> None:
     async with (
-        a_service(limits=Limits(request_s=60, idle_s=0.3)) as service,
+        a_service(limits=CallerLimits(request_s=60, idle_s=0.3)) as service,
         connected(service.url) as (reader, writer),
     ):
         writer.write(b"GET /api/v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -256,7 +256,7 @@ async def test_streams_when_the_server_ends_end_too() -> None:
         response = web.StreamResponse()
         await response.prepare(request)
         await response.write(b"begun ")
-        await request.app[ENDING].wait()
+        await request.app[SHUTTING_DOWN].wait()
         await response.write(b"ended")
         return response
 
@@ -308,16 +308,16 @@ async def test_host_when_it_is_the_one_listened_at_is_ours() -> None:
     async with a_backend() as backend:
         app = application(backend)
         async with serving(app, "localhost", 0):
-            assert app[LISTENS_AT] == "localhost"
+            assert app[LISTEN_HOST] == "localhost"
     named = web.Application()
-    named[LISTENS_AT] = "gpu1.lab.example"
-    refuse_foreign_page(make_mocked_request("GET", "/", headers={"Host": "GPU1.lab.example:8470"}, app=named))
+    named[LISTEN_HOST] = "gpu1.lab.example"
+    refuse_foreign_origin(make_mocked_request("GET", "/", headers={"Host": "GPU1.lab.example:8470"}, app=named))
     with pytest.raises(NotAllowed):
-        refuse_foreign_page(make_mocked_request("GET", "/", headers={"Host": "gpu2.lab.example:8470"}, app=named))
+        refuse_foreign_origin(make_mocked_request("GET", "/", headers={"Host": "gpu2.lab.example:8470"}, app=named))
 
 
 async def test_host_when_there_are_tokens_does_not_matter(tmp_path: Path) -> None:
-    access = Access.open(tmp_path, VirtualClock(START))
+    access = Authenticator.open(tmp_path, VirtualClock(START))
     async with a_service(access=access) as service:
         token = (tmp_path / "admin.token").read_text().strip()
         for headers in ({"Host": "voda.example"}, {"Origin": "http://["}):
@@ -341,7 +341,7 @@ async def test_head_when_of_a_stream_ends_at_once() -> None:
 
 
 async def test_connections_when_there_are_too_many_are_told_so_and_the_others_are_served() -> None:
-    async with a_service(limits=Limits(connections=3)) as service, asyncio.timeout(60):
+    async with a_service(limits=CallerLimits(connections=3)) as service, asyncio.timeout(60):
         host, port = service.url.removeprefix("http://").split(":")
         assert (await service.ask("GET", "/healthz")).status == 200
         idle = [await asyncio.open_connection(host, int(port)) for _ in range(2)]

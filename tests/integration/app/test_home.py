@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.builders import a_spec
-from voda.app.home import Home, Server
-from voda.app.initial_settings import ON_ONE_MACHINE, Wish, settle
+from voda.app.home import Home, ServerFile
+from voda.app.initial_settings import ON_ONE_MACHINE, RequestedSettings, record_settings
 from voda.app.snapshots import Snapshots
-from voda.application.read_model import View
+from voda.application.read_model import ReadModel
 from voda.clock import VirtualClock
 from voda.domain.errors import AlreadyExists, InvalidInput
 from voda.events.envelope import ANY_VERSION, Fact
@@ -63,7 +63,7 @@ def test_home_when_a_file_is_in_the_way_is_refused(tmp_path: Path) -> None:
 
 def test_server_when_published_is_read_whole_and_withdrawn(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    home.publish(Server(url="http://127.0.0.1:1", pid=7, version="1"))
+    home.publish(ServerFile(url="http://127.0.0.1:1", pid=7, version="1"))
     assert (tmp_path / "server.json").read_text() == '{"url":"http://127.0.0.1:1","pid":7,"version":"1"}'
     home.withdraw(8)
     assert (tmp_path / "server.json").exists()
@@ -75,11 +75,11 @@ def test_server_when_published_is_read_whole_and_withdrawn(tmp_path: Path) -> No
 def test_server_is_served_as_long_as_the_process_written_down_lives(tmp_path: Path) -> None:
     home = Home(tmp_path)
     assert not home.is_served()
-    home.publish(Server(url="http://127.0.0.1:1", pid=os.getpid(), version="1"))
+    home.publish(ServerFile(url="http://127.0.0.1:1", pid=os.getpid(), version="1"))
     assert home.is_served()
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         pass
-    home.publish(Server(url="http://127.0.0.1:1", pid=ended.pid, version="1"))
+    home.publish(ServerFile(url="http://127.0.0.1:1", pid=ended.pid, version="1"))
     assert not home.is_served()
 
 
@@ -96,16 +96,18 @@ class Start:
     def __init__(self) -> None:
         self.store = MemoryStore()
         self.clock = VirtualClock(100.0)
-        self.view = View(self.store)
+        self.view = ReadModel(self.store)
 
     async def settle(self, **fields: Any) -> int:
         """Settle the pool `default`, and return how many events that took."""
         before = await self.store.position()
-        self.view = View(self.store)
+        self.view = ReadModel(self.store)
         await self.view.open()
         live = self.view.live.cluster
-        await settle(self.store, self.clock, live, "default", Wish(**fields), ON_ONE_MACHINE, actor="up")
-        self.view = View(self.store)
+        await record_settings(
+            self.store, self.clock, live, "default", RequestedSettings(**fields), ON_ONE_MACHINE, actor="up"
+        )
+        self.view = ReadModel(self.store)
         await self.view.open()
         return await self.store.position() - before
 
@@ -143,16 +145,16 @@ async def test_view_when_opened_from_snapshots_is_as_from_the_whole_log() -> Non
         await store.append(f"job.{job_id}", ANY_VERSION, [fact])
 
     await submit("a")
-    view = View(store)
+    view = ReadModel(store)
     snapshots = Snapshots(store, view)
     await view.open()
     await snapshots.take()
     await submit("b")
-    opened, whole = View(store), View(MemoryStore())
+    opened, whole = ReadModel(store), ReadModel(MemoryStore())
     await opened.open()
     for event in await store.read(0, 100):
         whole.live.apply(event)
-        whole.roster.apply(event)
-    assert await store.latest_snapshot(opened.roster.FORMAT) is not None
+        whole.job_registry.apply(event)
+    assert await store.latest_snapshot(opened.job_registry.FORMAT) is not None
     assert opened.live.state_hash() == whole.live.state_hash()
-    assert opened.roster.dump() == whole.roster.dump()
+    assert opened.job_registry.dump() == whole.job_registry.dump()

@@ -11,7 +11,7 @@ _WAIT_S = 120
 _REPLICA = """
 import os, sys
 from pathlib import Path
-from voda.app.home import Home, Server
+from voda.app.home import Home, ServerFile
 
 folder, me, rounds, replicas = Path(sys.argv[1]), *map(int, sys.argv[2:])
 for number in range(rounds):
@@ -21,8 +21,8 @@ for number in range(rounds):
     while len(os.listdir(home.jobs)) < replicas:
         os.sched_yield()
     home.bind("voda.db")
-    home.publish(Server(url="http://127.0.0.1:1", pid=os.getpid(), version="1"))
-    home.publish(Server(url="http://127.0.0.1:2", pid=os.getpid(), version="1"))
+    home.publish(ServerFile(url="http://127.0.0.1:1", pid=os.getpid(), version="1"))
+    home.publish(ServerFile(url="http://127.0.0.1:2", pid=os.getpid(), version="1"))
 """
 
 

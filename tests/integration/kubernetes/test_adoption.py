@@ -10,7 +10,7 @@ from tests.kube.client import Object
 from tests.kube.objects import a_pytorchjob, an_mpijob
 from tests.kube.registry import Died, Mortal, Registry, a_registry
 from tests.kube.world import World
-from voda.application.backend import Limits
+from voda.application.backend import CallerLimits
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.job import JobSpec, Phase
 from voda.events.types import (
@@ -142,7 +142,7 @@ async def test_refused_object_says_why_and_is_not_asked_for_again_until_it_chang
 
 async def test_object_of_a_user_with_too_many_jobs_waits_until_some_have_ended(world: World) -> None:
     await world.submit(a_job(world, annotations={"voda.dev/user": "ann"}))
-    async with a_registry(world, limits=Limits(jobs_per_user=1)) as registry:
+    async with a_registry(world, limits=CallerLimits(jobs_per_user=1)) as registry:
         first = await registry.submit(an_unmanaged(world, "first"))
         await registry.settle(lambda: bool(registry.uid(first.spec.job_id)) and bool(registry.announced))
         assert [told.reason for told in registry.announced] == ["NotAccepted"]

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from tests.kube.control_plane import OUTSIDER, ControlPlane
+from tests.telemetry import RecordingTelemetry
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.errors import Absent, Conflict, NotServed, Rejected, Unreachable
 from voda.cluster.kubernetes.resources.objects import NamedObject, NodeObject, Pod
 from voda.domain.errors import ClusterUnavailable
+from voda.metrics import KUBERNETES_REQUEST_DURATION, KUBERNETES_REQUESTS
 
 NODES = "/api/v1/nodes"
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -179,9 +181,10 @@ async def test_a_server_whose_certificate_is_anothers_is_not_spoken_to(
 
 
 async def test_every_request_is_counted_by_verb_and_answer(control_plane: ControlPlane) -> None:
-    asked: list[tuple[str, int]] = []
-    api = await Api.open(control_plane.kubeconfig(), on_request=lambda verb, code, seconds: asked.append((verb, code)))
+    telemetry = RecordingTelemetry()
+    api = await Api.open(control_plane.kubeconfig(), telemetry=telemetry)
     await api.get(f"{NODES}/nobody", NodeObject)
     await api.list(NODES, NodeObject)
     await api.close()
-    assert asked == [("get", 404), ("list", 200)]
+    assert telemetry.counts(KUBERNETES_REQUESTS) == [("get", "404"), ("list", "200")]
+    assert telemetry.spans(KUBERNETES_REQUEST_DURATION) == [("get",), ("list",)]

@@ -9,10 +9,12 @@ import pytest
 from aiohttp import web
 
 from tests.kube.misbehaving import TOKEN, Misbehaving, Speaking, line, listed, refused, said, silence, thing, watched
+from tests.telemetry import RecordingTelemetry
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.errors import Conflict, Gone, NotServed, Rejected, Throttled, Unreachable
 from voda.cluster.kubernetes.resources.objects import JobObject, NamedObject
 from voda.domain.errors import ClusterUnavailable
+from voda.metrics import KUBERNETES_REQUESTS
 
 PATH = "/api/v1/things"
 
@@ -188,11 +190,11 @@ async def test_a_peer_that_accepts_and_closes_without_a_word_is_no_server() -> N
 async def test_where_nothing_listens_a_few_tries_are_made() -> None:
     async with Misbehaving() as server:
         url = server.url
-    asked: list[int] = []
-    async with Speaking(url, on_request=lambda verb, code, seconds: asked.append(code)) as api:
+    telemetry = RecordingTelemetry()
+    async with Speaking(url, telemetry=telemetry) as api:
         with pytest.raises(Unreachable, match="cannot create /api/v1/things: the API server does not answer"):
             await api.create(PATH, {}, NamedObject)
-    assert asked == [0, 0, 0, 0]
+    assert telemetry.counts(KUBERNETES_REQUESTS) == [("create", "none")] * 4
 
 
 async def test_no_redirect_is_followed_for_the_token_would_go_with_it() -> None:

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from tests.kube.control_plane import ControlPlane, running
+from tests.telemetry import RecordingTelemetry
 from tests.waiting import until, until_it_is
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.reflector import Reflector
 from voda.cluster.kubernetes.resources.objects import NamedObject
+from voda.metrics import LAST_MIRROR_DRIFT
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 GADGETS = "/apis/tests.voda.dev/v1/gadgets"
@@ -82,15 +84,15 @@ async def test_after_a_restart_of_the_server_it_follows_again_and_has_missed_not
 
 
 async def test_lists_beside_the_watch_amid_churn_heal_nothing_and_take_nothing_back(api: Api) -> None:
-    drift: list[int] = []
-    async with _following(api, drifted=drift.append, lag_s=10.0) as (kept, told):
+    telemetry = RecordingTelemetry()
+    async with _following(api, telemetry=telemetry, lag_s=10.0) as (kept, told):
         async with asyncio.TaskGroup() as tasks:
             for number in range(8):
                 tasks.create_task(_churn(api, f"churned-{number}"))
             for _ in range(5):
                 await kept.relist()
         await until(lambda: not any("churned" in key for key in kept.objects))
-    assert not any(drift)
+    assert not any(telemetry.settings(LAST_MIRROR_DRIFT))
     for number in range(8):
         seen = [now for before, now in told if _is_named(f"churned-{number}", (before, now))]
         versions = [int(now.metadata.resource_version) for now in seen if now is not None]

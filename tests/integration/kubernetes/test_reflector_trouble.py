@@ -6,10 +6,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.kube.misbehaving import Misbehaving, Speaking, line, listed, refused, said, silence, thing, watched
+from tests.telemetry import RecordingTelemetry
 from tests.waiting import until
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.client.reflector import Reflector
 from voda.cluster.kubernetes.resources.objects import JobObject, NamedObject
+from voda.metrics import LAST_MIRROR_DRIFT
 
 PATH = "/apis/kubeflow.org/v1/things"
 QUIET = watched(3600.0)
@@ -22,7 +24,7 @@ async def test_a_change_that_the_watch_missed_is_healed_by_a_list_and_counted() 
         await kept.relist()
         assert _versions(kept) == {"a": "7", "new": "8"}
         await kept.relist()
-        assert drift == [3, 0]
+        assert drift.settings(LAST_MIRROR_DRIFT) == [3, 0]
         assert told == ["+a1", "+gone2", "-gone2", "a1>7", "+new8"]
         await until(lambda: server.asked["watch"] == 2)
         # The watch goes on from the list that healed.
@@ -40,7 +42,7 @@ async def test_a_change_that_the_watch_brings_a_little_later_than_the_list_is_no
         await until(lambda: server.asked["list"] == 2)
         later.set()
         await relisting
-        assert not any(drift)
+        assert not any(drift.settings(LAST_MIRROR_DRIFT))
         assert told == ["+a1", "a1>6", "a6>7", "+b8"]
         assert server.asked["watch"] == 1
 
@@ -61,7 +63,7 @@ async def test_a_change_that_the_watch_brought_while_an_older_list_was_on_its_wa
         brought.set()
         await relisting
         assert _versions(kept) == {"a": "6"}
-        assert (sum(drift), told) == (0, ["+a1", "+dead2", "a1>6", "-dead2"])
+        assert (sum(drift.settings(LAST_MIRROR_DRIFT)), told) == (0, ["+a1", "+dead2", "a1>6", "-dead2"])
 
 
 async def test_a_list_finds_what_happens_while_the_watch_is_down_and_calls_it_no_drift() -> None:
@@ -73,7 +75,7 @@ async def test_a_list_finds_what_happens_while_the_watch_is_down_and_calls_it_no
         await until(lambda: server.asked["list"] == 2)
         relisting.cancel()
         await asyncio.wait([relisting])
-    assert not any(drift)
+    assert not any(drift.settings(LAST_MIRROR_DRIFT))
 
 
 async def test_a_version_that_is_gone_is_listed_again_wherever_it_is_told() -> None:
@@ -169,16 +171,16 @@ async def test_a_list_is_asked_for_every_so_often() -> None:
         Misbehaving(list=lists, watch=[QUIET]) as server,
         _following(server, relist_s=0.05, lag_s=0.05) as (kept, _, drift),
     ):
-        await until(lambda: sum(drift) == 1 and "missed" in kept.objects)
+        await until(lambda: sum(drift.settings(LAST_MIRROR_DRIFT)) == 1 and "missed" in kept.objects)
 
 
 @asynccontextmanager
 async def _following(
     server: Misbehaving, *, kind: Any = NamedObject, timeout_s: float = 15.0, **options: Any
-) -> AsyncIterator[tuple[Reflector[Any], list[str], list[int]]]:
+) -> AsyncIterator[tuple[Reflector[Any], list[str], RecordingTelemetry]]:
     """Keep what a server shows, once it is synced; tell what changed in short: +name1, name1>2, -name2."""
     told: list[str] = []
-    drift: list[int] = []
+    telemetry = RecordingTelemetry()
 
     def tell(before: Any, now: Any) -> None:
         name = (now or before).metadata.name
@@ -186,12 +188,12 @@ async def _following(
         told.append(f"{name}{old}>{new}" if old and new else f"{'+' if new else '-'}{name}{new or old}")
 
     async with Speaking(server.url, timeout_s=timeout_s) as api:
-        kept = Reflector(api, PATH, kind, changed=tell, clock=SystemClock(), drifted=drift.append, **options)
+        kept = Reflector(api, PATH, kind, changed=tell, clock=SystemClock(), telemetry=telemetry, **options)
         task = asyncio.create_task(kept.run())
         try:
             async with asyncio.timeout(60):
                 await kept.synced()
-            yield kept, told, drift
+            yield kept, told, telemetry
         finally:
             task.cancel()
             await asyncio.wait([task])

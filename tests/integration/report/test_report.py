@@ -18,14 +18,14 @@ import pytest
 import voda.report
 from tests.ports import free_port
 from tests.waiting import DEADLINE_S, wait_until
-from voda.api.schemas import Report
+from voda.application.change_job import ProgressReport
 
 
 class Api:
     """A stand-in for the API on a port of its own, which can be away."""
 
     def __init__(self) -> None:
-        self.requests: list[tuple[str, str, Report]] = []
+        self.requests: list[tuple[str, str, ProgressReport]] = []
         self.answers: list[int] = []
         """What to answer, one by one; then 204."""
         self.port = free_port()
@@ -38,7 +38,7 @@ class Api:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                report = msgspec.json.decode(body, type=Report)
+                report = msgspec.json.decode(body, type=ProgressReport)
                 api.requests.append((self.path, self.headers["Authorization"], report))
                 self.send_response(api.answers.pop(0) if api.answers else 204)
                 self.end_headers()
@@ -94,7 +94,7 @@ def test_report_when_the_program_ends_right_after_it_arrives_whole(tmp_path: Pat
     ended(start(tmp_path, script, **job_env(api)))
     ((path, token, sent),) = api.requests
     assert (path, token) == ("/api/v1/jobs/team_a/progress", "Bearer t0ken")
-    assert msgspec.structs.replace(sent, report_id="") == Report(
+    assert msgspec.structs.replace(sent, report_id="") == ProgressReport(
         epoch=3, epoch_time_s=12.5, workers=4, metrics={"accuracy": 0.9}, samples_per_s=7
     )
     assert sent.report_id

@@ -1,6 +1,6 @@
 """How long a forecast holds while nothing happens."""
 
-from voda.app.forecaster import holds_s
+from voda.app.forecaster import seconds_until_stale
 from voda.simulator.whatif.forecast import ExpectedTimes
 
 NOW = 1_000.0
@@ -11,10 +11,10 @@ def test_forecast_when_the_first_instant_told_is_over_holds_no_longer() -> None:
         "a": ExpectedTimes(finishes_at=NOW + 60),
         "b": ExpectedTimes(position=1, starts_at=NOW + 50, finishes_at=NOW + 90),
     }
-    assert holds_s(told, NOW) == 80
-    assert holds_s(told, NOW + 1_000) == 30
+    assert seconds_until_stale(told, NOW) == 80
+    assert seconds_until_stale(told, NOW + 1_000) == 30
 
 
 def test_forecast_when_it_tells_no_instant_holds_for_ever() -> None:
-    assert holds_s({}, NOW) is None
-    assert holds_s({"a": ExpectedTimes(position=1)}, NOW) is None
+    assert seconds_until_stale({}, NOW) is None
+    assert seconds_until_stale({"a": ExpectedTimes(position=1)}, NOW) is None

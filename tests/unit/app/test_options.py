@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from voda.app.options import Options, is_loopback, refuse_contradictions
+from voda.app.options import MachineOptions, is_loopback, refuse_contradictions
 from voda.domain.errors import InvalidInput
 
 
-def options(**fields: Any) -> Options:
-    return Options(home=Path("home"), environment={}, **fields)
+def options(**fields: Any) -> MachineOptions:
+    return MachineOptions(home=Path("home"), environment={}, **fields)
 
 
 def refusal(fields: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from voda.auth.tokens import Access
+from voda.auth.tokens import Authenticator
 from voda.cli import build_app
 from voda.clock import VirtualClock
 from voda.domain.errors import AlreadyExists, NotFound
@@ -25,13 +25,13 @@ def token(home: Path, *args: str) -> str:
 def test_create_when_asked_prints_a_token_that_is_known(tmp_path: Path) -> None:
     home = tmp_path / "home"
     made = token(home, "create", "ada", "--role", "viewer").strip()
-    who = Access.open(home, VirtualClock()).identify(made)
+    who = Authenticator.open(home, VirtualClock()).identify(made)
     assert (who.user, who.role) == ("ada", "viewer")
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
 
 
 def test_list_when_asked_tells_names_and_no_hashes(tmp_path: Path) -> None:
-    Access.open(tmp_path, VirtualClock())
+    Authenticator.open(tmp_path, VirtualClock())
     assert "nobody has a token" in token(tmp_path, "list")
     token(tmp_path, "create", "ada")
     token(tmp_path, "create", "bob", "--role", "admin")

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.builders import a_node, a_spec
-from voda.app.runtime import last_at
+from voda.app.runtime import last_recorded_at
 from voda.app.snapshots import Snapshots
-from voda.application.read_model import View
+from voda.application.read_model import ReadModel
 from voda.clock import VirtualClock
 from voda.controller.controller import Controller
 from voda.controller.follower import catch_up, restore, take_snapshots
@@ -102,16 +102,16 @@ async def test_archived_log_is_led_from_what_was_kept_of_it(tmp_path: Path, is_s
     store = await open_store(tmp_path / "log.db")
     try:
         at = await add(store, NodeJoined(node=a_node("n1", gpus=2)), JobSubmitted(spec=a_spec("a")))
-        view = View(store)
+        view = ReadModel(store)
         await view.open()
         await Snapshots(store, view).take()
         await store.forget(Base(position=at, heads=await store.heads()))
         with pytest.raises(LogArchived):
             await store.read(0, 1)
-        again = View(store)
+        again = ReadModel(store)
         await again.open()
-        assert again.roster.dump() == view.roster.dump()
-        assert await last_at(store) == 0.0
+        assert again.job_registry.dump() == view.job_registry.dump()
+        assert await last_recorded_at(store) == 0.0
         controller = a_controller(store, again.live if is_shared else None)
         await controller.lead("me")
         await controller.step()
@@ -124,11 +124,11 @@ async def test_archived_log_is_led_from_what_was_kept_of_it(tmp_path: Path, is_s
 async def test_start_from_an_old_snapshot_leaves_a_newer_one_to_later_starts() -> None:
     store = MemoryStore()
     await add(store, NodeJoined(node=a_node("n1", gpus=2)))
-    view = View(store)
+    view = ReadModel(store)
     await view.open()
     await Snapshots(store, view).take()
     at = await add(store, JobSubmitted(spec=a_spec("a")))
-    opened = View(store)
+    opened = ReadModel(store)
     await opened.open()
     await Snapshots(store, opened).take()
     snapshot = await store.latest_snapshot(Live.FORMAT)

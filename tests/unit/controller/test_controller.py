@@ -6,6 +6,7 @@ from typing import ClassVar
 import pytest
 
 from tests.builders import a_node, a_spec
+from tests.telemetry import RecordingTelemetry
 from voda.clock import VirtualClock
 from voda.controller.controller import Controller
 from voda.controller.follower import take_snapshots
@@ -29,6 +30,7 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.log.memory import MemoryStore
+from voda.metrics import CONTROLLER_STEP_DURATION, REPLAN_DURATION
 from voda.placement import PLACERS
 from voda.policies import POLICIES, Policy
 
@@ -40,9 +42,7 @@ class Stage:
         self.store = MemoryStore()
         self.clock = VirtualClock(1000.0)
         self.policies = policies or {}
-        self.decisions: list[float] = []
-        """Seconds that each decision took."""
-        self.steps: list[float] = []
+        self.telemetry = RecordingTelemetry()
         self.controller = self.a_controller()
 
     def a_controller(self) -> Controller:
@@ -52,14 +52,18 @@ class Stage:
             clock=self.clock,
             policies=lambda name: self.policies.get(name) or POLICIES.choose(name),
             placers=PLACERS.choose,
-            observer=self,
+            telemetry=self.telemetry,
         )
 
-    def decided(self, seconds: float) -> None:
-        self.decisions.append(seconds)
+    @property
+    def decisions(self) -> list[tuple[str, ...]]:
+        """Return the pool of each decision that was timed."""
+        return self.telemetry.spans(REPLAN_DURATION)
 
-    def stepped(self, seconds: float) -> None:
-        self.steps.append(seconds)
+    @property
+    def steps(self) -> list[tuple[str, ...]]:
+        """Return the pool of each step that was timed."""
+        return self.telemetry.spans(CONTROLLER_STEP_DURATION)
 
     async def begin(self, *, ratelimit_s: float = 30.0, policy: str = "fifo") -> None:
         await self.add(NodeJoined(node=a_node("n1", gpus=2)))
@@ -240,14 +244,15 @@ async def test_new_leader_knows_what_the_old_one_decided(stage: Stage) -> None:
     assert successor.live.state_hash() == await caught_up_hash(stage)
 
 
-async def test_observer_is_told_of_every_step_and_every_decision(stage: Stage) -> None:
+async def test_every_step_and_every_decision_is_timed(stage: Stage) -> None:
     await stage.begin(ratelimit_s=0)
     before = len(stage.steps), len(stage.decisions)
     await stage.step_at(1100)
     await stage.add(JobSubmitted(spec=a_spec("a")))
     await stage.step_at(1101)
     assert (len(stage.steps), len(stage.decisions)) == (before[0] + 2, before[1] + 1)
-    assert min(*stage.steps, *stage.decisions) > 0
+    assert min(seconds for _, _, seconds in stage.telemetry.observed) > 0
+    assert {*stage.steps, *stage.decisions} == {("default",)}
 
 
 async def caught_up_hash(stage: Stage) -> str:

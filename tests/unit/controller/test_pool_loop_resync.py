@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from tests.builders import a_node, a_spec
 from tests.leases import ended
+from tests.telemetry import RecordingTelemetry
 from tests.virtual_time import now_s, virtually
 from voda.cluster.port import Observed
 from voda.controller.controller import Controller
@@ -16,6 +17,7 @@ from voda.domain.estimate import linear_speedup
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobCanceled, JobCancelRequested, JobRegistered, JobSubmitted
 from voda.log.memory import MemoryStore
+from voda.metrics import LAST_DRIFT
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.reconcilers.watcher import Watcher
@@ -62,7 +64,7 @@ class Stage:
         self._clock = clock
         self.cluster = KeepingCluster([a_node("n1")], now=clock.now)
         self.cluster.admit(a_spec("a"), PROFILE)
-        self.healed: list[int] = []
+        self.telemetry = RecordingTelemetry()
         watcher = Watcher(store=self.store, clock=clock)
         self._loop = PoolLoop(
             clock=clock,
@@ -72,7 +74,7 @@ class Stage:
             ),
             reconciler=WorkerReconciler(cluster=self.cluster, watcher=watcher, clock=clock),
             watcher=watcher,
-            on_resync=self.healed.append,
+            telemetry=self.telemetry,
         )
 
     async def add(self, data: AnyFact) -> None:
@@ -128,9 +130,9 @@ def test_relist_when_it_heals_the_log_tells_how_much_and_nothing_once_it_leads_n
             JobRegistered(job_id="a", uid=""),
             JobRegistered(job_id="a", uid="u1", kind="MPIJob"),
         ]
-        assert stage.healed == [0, 1, 0]
+        assert stage.telemetry.settings(LAST_DRIFT) == [0, 1, 0]
         await ended(leading)
-        assert stage.healed == [0, 1, 0, 0]
+        assert stage.telemetry.settings(LAST_DRIFT) == [0, 1, 0, 0]
 
     virtually(play())
 

@@ -7,8 +7,8 @@ import pytest
 from tests.builders import a_spec
 from voda.domain.errors import InvalidInput
 from voda.domain.job import MOST_REPLICAS, category_of, validated
-from voda.events.spec_changes import respecified
 from voda.events.types import JobChanged
+from voda.projections.job_changes import respecified
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from voda.domain.node import Node
 from voda.domain.plan import Placement
 from voda.placement import Placer
 from voda.placement.packed import Packed
-from voda.placement.refusals import largest_refusal, room_for
 from voda.placement.steady import Steady
+from voda.planner.feasibility import largest_refusal, room_for
 
 FULL = "2 CPUs free, 4 needed"
 

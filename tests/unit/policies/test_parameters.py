@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from tests.builders import a_job, a_node, a_state
 from tests.service import a_service
 from voda import policies as package
-from voda.api.schemas import Settings as WireSettings
+from voda.api.schemas.pools import SettingsView
 from voda.cli import build_app
 from voda.domain.errors import InvalidField, InvalidInput
 from voda.domain.state import Settings
@@ -78,7 +78,7 @@ async def test_policy_when_one_file_is_added_then_the_api_documents_takes_and_sh
         }
         change = {"policy": "thrifty", "parameters": {"thrifty": {"spared": 3}}}
         answer = await service.ask("PATCH", "/api/v1/pools/default/settings", body=change)
-        assert answer.as_a(WireSettings).parameters["thrifty"] == {"spared": 3}
+        assert answer.as_a(SettingsView).parameters["thrifty"] == {"spared": 3}
         assert service.backend.view.live.cluster.settings("default").parameters == {"thrifty": {"spared": 3}}
 
 

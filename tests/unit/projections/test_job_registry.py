@@ -1,4 +1,4 @@
-"""The roster: what users see of each job, that it says what decisions and statistics say, and what it forgets."""
+"""The job_registry: what users see of each job, that it says what decisions and statistics say, and what it forgets."""
 
 import pytest
 from hypothesis import given
@@ -29,11 +29,11 @@ from voda.projections.job_registry import JobRegistry
 from voda.projections.live_cluster import LiveCluster
 
 
-def folded(log: Log, roster: JobRegistry | None = None) -> JobRegistry:
-    roster = roster or JobRegistry()
+def folded(log: Log, job_registry: JobRegistry | None = None) -> JobRegistry:
+    job_registry = job_registry or JobRegistry()
     for event in log.events:
-        roster.apply(event)
-    return roster
+        job_registry.apply(event)
+    return job_registry
 
 
 def the(log: Log, job_id: str = "a") -> JobRecord:
@@ -116,12 +116,12 @@ def test_action_that_failed_is_counted_and_told() -> None:
 def test_touched_names_the_jobs_of_the_last_event_alone() -> None:
     log = a_submitted_job("a")
     log.add(JobSubmitted(spec=a_spec("b")), at=1)
-    roster = folded(log)
-    assert roster.changed_jobs == {"b"}
-    roster.apply(log.add(a_plan(1, 2, placed={"a": ("n1",)}), at=2))
-    assert roster.changed_jobs == {"a", "b"}  # b waits from now on
-    roster.apply(log.add(JobProgressed(job_id="unknown", epochs_done=1, workers=1), at=3))
-    assert roster.changed_jobs == set()
+    job_registry = folded(log)
+    assert job_registry.changed_jobs == {"b"}
+    job_registry.apply(log.add(a_plan(1, 2, placed={"a": ("n1",)}), at=2))
+    assert job_registry.changed_jobs == {"a", "b"}  # b waits from now on
+    job_registry.apply(log.add(JobProgressed(job_id="unknown", epochs_done=1, workers=1), at=3))
+    assert job_registry.changed_jobs == set()
 
 
 def test_find_prefers_the_id_and_then_the_latest_of_that_name_in_its_namespace() -> None:
@@ -130,18 +130,18 @@ def test_find_prefers_the_id_and_then_the_latest_of_that_name_in_its_namespace()
     log.add(JobSubmitted(spec=a_spec("train-2", name="train")), at=2)
     log.add(JobSubmitted(spec=a_spec("lab_train", name="train", namespace="lab")), at=3)
     log.add(JobSubmitted(spec=a_spec("x", name="y")), at=4)
-    roster = folded(log)
+    job_registry = folded(log)
 
     def found(name: str, namespace: str = "default") -> str | None:
-        record = roster.find(name, namespace)
+        record = job_registry.find(name, namespace)
         return record.spec.job_id if record else None
 
     assert (found("train"), found("train-2"), found("y")) == ("train", "train-2", "x")
     assert (found("train", "lab"), found("nobody"), found("y", "lab")) == ("train", None, None)
-    assert roster.live_named("default", "train") == "train-2"
-    assert roster.live_named("lab", "train") == "lab_train"
-    roster.apply(log.add(JobCompleted(job_id="train-2"), at=5))
-    assert roster.live_named("default", "train") is None
+    assert job_registry.live_named("default", "train") == "train-2"
+    assert job_registry.live_named("lab", "train") == "lab_train"
+    job_registry.apply(log.add(JobCompleted(job_id="train-2"), at=5))
+    assert job_registry.live_named("default", "train") is None
 
 
 def test_live_jobs_are_counted_by_user() -> None:
@@ -149,8 +149,8 @@ def test_live_jobs_are_counted_by_user() -> None:
     log.add(JobSubmitted(spec=a_spec("b", user="ann")), at=1)
     log.add(JobCompleted(job_id="a"), at=2)
     log.add(JobCompleted(job_id="a"), at=3)
-    roster = folded(log)
-    assert (roster.live_count("ann"), roster.live_count("bob")) == (1, 0)
+    job_registry = folded(log)
+    assert (job_registry.live_count("ann"), job_registry.live_count("bob")) == (1, 0)
 
 
 def test_manifest_is_left_in_the_event_and_found_by_its_position() -> None:
@@ -165,20 +165,20 @@ def test_manifest_is_left_in_the_event_and_found_by_its_position() -> None:
 
 
 def test_forgotten_jobs_are_known_and_their_submissions_are_found() -> None:
-    log, roster = Log(), JobRegistry(most_ended=2)
+    log, job_registry = Log(), JobRegistry(most_ended=2)
     for number in range(6):
         log.add(JobSubmitted(spec=a_spec(f"j{number}", name="n")), at=number)
     for number in (3, 0, 1, 2):
         log.add(JobCompleted(job_id=f"j{number}"), at=10)
-    folded(log, roster)
-    assert list(roster.jobs()) == ["j1", "j2", "j4", "j5"]
-    assert [roster.is_known(f"j{number}") for number in range(7)] == [True] * 6 + [False]
-    assert [roster.submission(f"e{number}") for number in range(1, 7)] == [f"j{number}" for number in range(6)]
-    assert roster.submission("e7") is None
+    folded(log, job_registry)
+    assert list(job_registry.jobs()) == ["j1", "j2", "j4", "j5"]
+    assert [job_registry.is_known(f"j{number}") for number in range(7)] == [True] * 6 + [False]
+    assert [job_registry.submission(f"e{number}") for number in range(1, 7)] == [f"j{number}" for number in range(6)]
+    assert job_registry.submission("e7") is None
     again = JobRegistry(most_ended=2)
-    again.load(roster.dump())
+    again.load(job_registry.dump())
     assert again.submission("e1") == "j0"
-    assert again.dump() == roster.dump()
+    assert again.dump() == job_registry.dump()
 
 
 def test_reports_when_there_are_many_are_the_newest_thousand() -> None:
@@ -232,19 +232,19 @@ def logs(draw: st.DrawFn) -> Log:
 
 @given(logs())
 def test_roster_says_of_live_jobs_what_decisions_read(log: Log) -> None:
-    live, roster = LiveCluster(), JobRegistry()
+    live, job_registry = LiveCluster(), JobRegistry()
     for event in log.events:
         live.apply(event)
-        roster.apply(event)
+        job_registry.apply(event)
         jobs, plan = live.jobs("default"), live.plan("default")
-        assert {job_id: record.job for job_id, record in roster.jobs().items() if record.is_live} == jobs
-        assert roster.live_count("u") == len(jobs)
+        assert {job_id: record.job for job_id, record in job_registry.jobs().items() if record.is_live} == jobs
+        assert job_registry.live_count("u") == len(jobs)
         for job_id in jobs:
-            record = roster.job(job_id)
+            record = job_registry.job(job_id)
             assert record is not None
             if record.revision == event.position:
-                assert job_id in roster.changed_jobs
-            # A plan may place a job before it is submitted, in logs like these: the roster cannot know it yet.
+                assert job_id in job_registry.changed_jobs
+            # A plan may place a job before it is submitted, in logs like these: the job_registry cannot know it yet.
             if record.submitted_position < plan.based_on and all(
                 not isinstance(one.data, PlanAdopted) for one in log.events[: record.submitted_position]
             ):
@@ -254,11 +254,11 @@ def test_roster_says_of_live_jobs_what_decisions_read(log: Log) -> None:
 
 @given(logs())
 def test_roster_says_of_ended_jobs_what_the_history_says(log: Log) -> None:
-    history, roster = History(), JobRegistry()
+    history, job_registry = History(), JobRegistry()
     for event in log.events:
         history.apply(event)
-        roster.apply(event)
-    ended = {record.spec.job_id: record for record in roster.jobs().values() if not record.is_live}
+        job_registry.apply(event)
+    ended = {record.spec.job_id: record for record in job_registry.jobs().values() if not record.is_live}
     assert set(ended) == {job.job_id for job in history.finished}
     for job in history.finished:
         record = ended[job.job_id]

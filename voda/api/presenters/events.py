@@ -1,19 +1,38 @@
-"""Events as the API shows them."""
+"""Events as the API shows them: as records, and as frames of a stream of server-sent events."""
+
+from functools import cached_property
 
 import msgspec
 from msgspec.structs import replace
 
-from voda.api.presenters.timestamps import instant
-from voda.api.schemas import Event as Shown
+from voda.api.presenters.conversion import instant
+from voda.api.schemas.events import EventView
 from voda.events.envelope import Event
 from voda.events.types import AnyFact, JobSubmitted
 
 _encode = msgspec.json.Encoder().encode
 
 
-def shown(event: Event, *, with_manifest: bool = False) -> Shown:
+class EventFrames:
+    """One event as server-sent events; each frame is made once, for all streams that send it."""
+
+    def __init__(self, event: Event) -> None:
+        self.event = event
+
+    @cached_property
+    def frame(self) -> bytes:
+        """The event without a manifest."""
+        return frame_of(self.event)
+
+    @cached_property
+    def full_frame(self) -> bytes:
+        """The event with the manifest, if it has one."""
+        return frame_of(self.event, with_manifest=True)
+
+
+def event_of(event: Event, *, with_manifest: bool = False) -> EventView:
     """Return an event; a manifest, which may be long, only where it was asked for."""
-    return Shown(
+    return EventView(
         position=event.position,
         stream=event.stream,
         version=event.version,
@@ -25,9 +44,9 @@ def shown(event: Event, *, with_manifest: bool = False) -> Shown:
     )
 
 
-def framed(event: Event, *, with_manifest: bool = False) -> bytes:
+def frame_of(event: Event, *, with_manifest: bool = False) -> bytes:
     """Return a server-sent event: the position as the id to resume from, the type, the record as JSON."""
-    record = _encode(shown(event, with_manifest=with_manifest))
+    record = _encode(event_of(event, with_manifest=with_manifest))
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.position, event.type.encode(), record)
 
 

@@ -1,6 +1,6 @@
-"""Jobs as JSON, made once per change: lists are joined from what is there.
+"""The JSON of jobs, made once per change; lists are joined from it.
 
-Rule: what is kept is a cache: it never outlives a newer revision of the job or a newer forecast.
+Rule: this is a cache: an entry never outlives a newer revision of the job or a newer forecast.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,14 +10,14 @@ import msgspec
 from msgspec import Struct
 
 from voda.api.presenters.jobs import job_of
-from voda.api.schemas import Warned
-from voda.application.read_model import View
+from voda.application.read_model import ReadModel
+from voda.kinds.base import FieldWarning
 from voda.projections.job_record import JobRecord
 from voda.simulator.whatif.forecast import ExpectedTimes
 
 _encode: Final = msgspec.json.Encoder().encode
 _SPARE: Final = 1_000
-"""Forgotten jobs whose JSON may be kept before it is looked for."""
+"""Entries of forgotten jobs that may stay before they are removed."""
 
 
 class _Rendered(Struct, frozen=True, gc=False):
@@ -29,31 +29,31 @@ class _Rendered(Struct, frozen=True, gc=False):
     body: bytes
 
 
-class Rendering:
-    """JSON of jobs."""
+class JobJsonCache:
+    """Makes the JSON of jobs, and keeps it."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: ReadModel) -> None:
         self._view = view
-        self._kept: dict[str, _Rendered] = {}
+        self._cache: dict[str, _Rendered] = {}
 
     def job(self, record: JobRecord) -> bytes:
         """Return a job as JSON."""
         job_id = record.spec.job_id
         forecasts = self._view.forecasts
-        kept = self._kept.get(job_id)
-        if kept is not None and kept.revision == record.revision:
-            if kept.forecasts is forecasts:
-                return kept.body
-            if kept.forecast is None and job_id not in forecasts:
-                return kept.body
+        cached = self._cache.get(job_id)
+        if cached is not None and cached.revision == record.revision:
+            if cached.forecasts is forecasts:
+                return cached.body
+            if cached.forecast is None and job_id not in forecasts:
+                return cached.body
         forecast = forecasts.get(job_id) if record.is_live else None
         body = _encode(job_of(record, forecast, self._view.forecast_at))
-        self._kept[job_id] = _Rendered(record.revision, forecasts, forecast, body)
+        self._cache[job_id] = _Rendered(record.revision, forecasts, forecast, body)
         self._forget()
         return body
 
     def once(self, record: JobRecord) -> bytes:
-        """Return a job as JSON that is not there, and never will be asked for again."""
+        """Return the JSON of a job of a dry run, which is not kept."""
         return _encode(job_of(record))
 
     def page(self, records: Iterable[JobRecord], *, total: int, following: str | None) -> bytes:
@@ -67,11 +67,11 @@ class Rendering:
         items = b",".join([self.job(record) for record in records])
         return b'{"items":[%b],"total":%d,"next":%b}' % (items, total, _encode(following))
 
-    def submission(self, job: bytes, *, is_dry_run: bool, warnings: Iterable[Warned]) -> bytes:
+    def submission(self, job: bytes, *, is_dry_run: bool, warnings: Iterable[FieldWarning]) -> bytes:
         """Return a Submission as JSON."""
         return b'{"job":%b,"is_dry_run":%b,"warnings":%b}' % (job, _encode(is_dry_run), _encode(tuple(warnings)))
 
     def _forget(self) -> None:
-        jobs = self._view.roster.jobs()
-        if len(self._kept) > len(jobs) + _SPARE:
-            self._kept = {job_id: rendered for job_id, rendered in self._kept.items() if job_id in jobs}
+        jobs = self._view.job_registry.jobs()
+        if len(self._cache) > len(jobs) + _SPARE:
+            self._cache = {job_id: rendered for job_id, rendered in self._cache.items() if job_id in jobs}

@@ -1,23 +1,23 @@
 """Jobs as wire records."""
 
-from voda.api import schemas
-from voda.api.presenters.timestamps import instant
-from voda.projections.job_record import JobRecord, ProgressReport
+from voda.api.presenters.conversion import instant
+from voda.api.schemas.jobs import ForecastView, JobView, ProgressView, ReportList, ReportView, WorkerView
+from voda.projections.job_record import JobRecord, RecordedReport
 from voda.simulator.whatif.forecast import ExpectedTimes
 
-_NOTHING_EXPECTED = schemas.Forecast()
+_NO_FORECAST = ForecastView()
 
 
-def job_of(record: JobRecord, forecast: ExpectedTimes | None = None, forecast_at: float | None = None) -> schemas.Job:
-    """Return a job as it is told.
+def job_of(record: JobRecord, forecast: ExpectedTimes | None = None, forecast_at: float | None = None) -> JobView:
+    """Return a job as the API shows it.
 
     Args:
-        record: what the log shows of it.
-        forecast: what is expected of it; None = nothing.
+        record: the job as the log has it.
+        forecast: of the job; None = there is none.
         forecast_at: instant of the forecast, seconds since the epoch.
     """
     spec, job = record.spec, record.job
-    return schemas.Job(
+    return JobView(
         job_id=spec.job_id,
         name=spec.name or spec.job_id,
         namespace=spec.namespace,
@@ -35,7 +35,7 @@ def job_of(record: JobRecord, forecast: ExpectedTimes | None = None, forecast_at
         replicas=job.replicas,
         planned_replicas=len(record.planned),
         reason=record.explanation,
-        workers=tuple(schemas.Worker(index=index, node=node) for index, node in sorted(job.workers.items())),
+        workers=tuple(WorkerView(index=index, node=node) for index, node in sorted(job.workers.items())),
         submitted_at=instant(job.submitted_at),
         started_at=instant(job.first_started_at),
         finished_at=instant(record.finished_at),
@@ -46,27 +46,27 @@ def job_of(record: JobRecord, forecast: ExpectedTimes | None = None, forecast_at
         restarts=job.restarts,
         resizes=record.resizes,
         failures=job.failures,
-        progress=schemas.Progress(
+        progress=ProgressView(
             epochs_done=job.epochs_done,
             epochs=spec.epochs,
             epoch_s=record.epoch_s,
             metrics=record.metrics,
             reported_at=instant(record.reported_at),
         ),
-        forecast=_forecast(record, forecast, forecast_at) if forecast is not None else _NOTHING_EXPECTED,
+        forecast=_forecast(record, forecast, forecast_at) if forecast is not None else _NO_FORECAST,
         revision=str(record.revision),
     )
 
 
-def reports_of(record: JobRecord) -> schemas.ReportList:
+def reports_of(record: JobRecord) -> ReportList:
     """Return what a job reported, oldest first."""
-    return schemas.ReportList(items=tuple(_report(report) for report in record.reports))
+    return ReportList(items=tuple(_report(report) for report in record.reports))
 
 
-def _forecast(record: JobRecord, forecast: ExpectedTimes, made_at: float | None) -> schemas.Forecast:
-    # A forecast is older than what is observed: who was next a moment ago may run, or be canceled, by now.
+def _forecast(record: JobRecord, forecast: ExpectedTimes, made_at: float | None) -> ForecastView:
+    # A forecast is older than the state: a job that was next in the queue may run, or be canceled, by now.
     waits = record.is_live and not record.is_canceling and not record.job.replicas
-    return schemas.Forecast(
+    return ForecastView(
         position=forecast.position if waits else None,
         starts_at=instant(forecast.starts_at) if waits else None,
         finishes_at=instant(forecast.finishes_at) if record.is_live else None,
@@ -74,8 +74,8 @@ def _forecast(record: JobRecord, forecast: ExpectedTimes, made_at: float | None)
     )
 
 
-def _report(report: ProgressReport) -> schemas.Reported:
-    return schemas.Reported(
+def _report(report: RecordedReport) -> ReportView:
+    return ReportView(
         epochs_done=report.epochs_done,
         reported_at=instant(report.at),
         workers=report.workers,

@@ -1,39 +1,42 @@
-"""Pools and their settings as the API shows them.
+"""Pools as the API shows them: with their settings, their nodes and their plans.
 
 Rule: a revision is a digest of what is shown, so that equal revisions mean equal contents.
 """
 
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 
 import msgspec
 
-from voda.api.schemas import Pool, Settings
-from voda.domain import state as domain
-from voda.domain.job import Phase
-from voda.domain.state import ClusterState
+from voda.api.presenters.conversion import instant, view_of
+from voda.api.schemas.pools import NodeView, PlanView, PoolView, SettingsView
+from voda.domain.job import Job, Phase
+from voda.domain.node import Node
+from voda.domain.plan import Plan
+from voda.domain.state import ClusterState, Settings
 from voda.policies.toolkit.parameters import parameters_in_force
 
 _DIGITS = 16
 
 
-def settings_of(settings: domain.Settings) -> Settings:
+def settings_of(settings: Settings) -> SettingsView:
     """Return the settings in force."""
-    fields = {name: getattr(settings, name) for name in Settings.__struct_fields__}
-    return msgspec.convert({**fields, "parameters": parameters_in_force(settings)}, Settings)
+    return view_of(SettingsView, settings, parameters=parameters_in_force(settings))
 
 
-def pool_of(view: ClusterState) -> Pool:
+def pool_of(state: ClusterState) -> PoolView:
     """Return a pool at a glance."""
-    running = sum(1 for job in view.jobs.values() if job.phase is Phase.RUNNING)
-    pool = Pool(
-        name=view.pool,
-        nodes=len(view.nodes),
-        gpus=view.capacity_gpus,
-        used_gpus=sum(job.gpus for job in view.jobs.values()),
-        waiting=len(view.jobs) - running,
+    running = sum(1 for job in state.jobs.values() if job.phase is Phase.RUNNING)
+    pool = PoolView(
+        name=state.pool,
+        nodes=len(state.nodes),
+        gpus=state.capacity_gpus,
+        used_gpus=sum(job.gpus for job in state.jobs.values()),
+        waiting=len(state.jobs) - running,
         running=running,
-        plan=view.plan.number,
-        settings=settings_of(view.settings),
+        plan=state.plan.number,
+        settings=settings_of(state.settings),
         revision="",
     )
     return msgspec.structs.replace(pool, revision=revision_of(pool))
@@ -42,3 +45,41 @@ def pool_of(view: ClusterState) -> Pool:
 def revision_of(record: msgspec.Struct) -> str:
     """Return what changes with every change of the record."""
     return sha256(msgspec.json.encode(record)).hexdigest()[:_DIGITS]
+
+
+def nodes_of(nodes: Iterable[Node], jobs: Iterable[Job]) -> tuple[NodeView, ...]:
+    """Return the nodes by name.
+
+    Args:
+        nodes: of one pool.
+        jobs: all live jobs of that pool.
+    """
+    gpus = _gpus_by_node(jobs)
+    return tuple(_node(node, gpus.get(node.name, {})) for node in sorted(nodes, key=lambda node: node.name))
+
+
+def plan_of(plan: Plan, *, position: int, changed: Sequence[str] = ()) -> PlanView:
+    """Return a plan.
+
+    Args:
+        plan: whole.
+        position: of the event that adopted it; 0 = there is none yet.
+        changed: jobs that it placed otherwise than the plan before.
+    """
+    decided_at = instant(plan.decided_at) if plan.number else None
+    return view_of(PlanView, plan, position=position, decided_at=decided_at, changed=tuple(changed))
+
+
+def _gpus_by_node(jobs: Iterable[Job]) -> Mapping[str, Mapping[str, int]]:
+    """Return node -> job id -> GPUs that the job's workers hold there."""
+    gpus: dict[str, Counter[str]] = defaultdict(Counter)
+    for job in jobs:
+        for node in job.workers.values():
+            gpus[node][job.spec.job_id] += job.spec.gpus_per_replica
+    return gpus
+
+
+def _node(node: Node, jobs: Mapping[str, int]) -> NodeView:
+    used = sum(jobs.values())
+    free = max(0, node.usable_gpus - used)
+    return view_of(NodeView, node, used_gpus=used, free_gpus=free, jobs=dict(sorted(jobs.items())))

@@ -1,6 +1,6 @@
-"""How the ancestor, heyfey/vodascheduler, spelled things: its table of jobs, its algorithms, its bodies; pure.
+"""The formats of the ancestor, heyfey/vodascheduler: its table of jobs, its algorithms, its bodies; pure.
 
-Rule: what its scripts cut columns and words out of stays where it was, to the character.
+Rule: scripts cut columns and words out of its texts, so these stay the same to the character.
 """
 
 import math
@@ -95,7 +95,7 @@ def dated(manifest: Mapping[str, Any], stamp: str) -> dict[str, Any]:
     """
     metadata = manifest.get("metadata")
     if not isinstance(metadata, Mapping) or not isinstance(name := metadata.get("name"), str):
-        # What is wrong with it is told by those who read manifests.
+        # The parser of manifests says what is wrong with it.
         return dict(manifest)
     renamed = f"{name}-{stamp}"
     return {**_renamed_in_env(manifest, renamed), "metadata": {**metadata, "name": renamed}}

@@ -1,27 +1,27 @@
-"""Events: what happened, a page at a time, and what happens, as server-sent events.
+"""Events: those of the past a page at a time, and new ones as server-sent events.
 
-Rule: a watcher sees every event it wants once and in order, over as many connections as it takes: the id of an
-event is its position, and who comes back with it goes on behind it.
+Rule: a reader gets every event that it wants once and in order, over any number of connections: the id of an event is
+its position, and a reader that comes back with it goes on behind it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Annotated, Final
 
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from voda.api.operation import Answer, Operation
-from voda.api.presenters.events import framed, shown
-from voda.api.read_your_writes import refuse_beyond
-from voda.api.requests import answered, query_of
-from voda.api.schemas import EventList, Who
-from voda.api.streams import Stream
+from voda.api.operation import Operation, Response, Routes
+from voda.api.presenters.events import EventFrames, event_of, frame_of
+from voda.api.read_your_writes import refuse_future_position
+from voda.api.requests import json_response, query_of
+from voda.api.schemas.events import EventList
+from voda.api.streams import StreamedResponse
 from voda.application import event_history
 from voda.application.backend import Backend
-from voda.application.event_history import Wanted
-from voda.application.event_hub import Hub
+from voda.application.event_history import EventFilter
+from voda.application.event_hub import EventHub
 from voda.application.job_lookup import spec_of
-from voda.application.resolve_job import is_own
+from voda.auth.callers import Caller, is_owner
 from voda.domain.errors import InvalidField
 from voda.events.envelope import Event
 from voda.events.event_text import TYPES
@@ -32,7 +32,7 @@ _RESUME: Final = "Last-Event-ID"
 _RETRY_MS = 2_000
 """How long a browser waits before it comes back."""
 _PAGE = 200
-"""Past events that are put into one write."""
+"""Past events in one write."""
 _MOST_POSITION = 2**53
 
 
@@ -62,66 +62,64 @@ class EventsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     watch: Annotated[bool, Meta(description="Go on with what happens, as if text/event-stream was accepted.")] = False
 
 
-def routes(backend: Backend) -> Sequence[Operation]:
-    """Return the operation on events."""
-    hub = Hub(backend.view)
+class EventRoutes(Routes):
+    """The operation on events."""
 
-    async def get_events(request: web.Request, who: Who) -> web.StreamResponse:
-        query = query_of(request, EventsQuery)
-        has_manifest = _manifests_of(who) if query.manifests else _none
-        wanted = await _wanted(backend, query)
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self._hub = EventHub(backend.view, EventFrames)
+
+    @Operation(
+        "GET",
+        "/api/v1/events",
+        description=(
+            "A page of the log. With `Accept: text/event-stream` or `watch=true`: server-sent events, each with its"
+            " position as `id`, its type as `event` and its JSON as `data`; a client that comes back with"
+            " `Last-Event-ID` goes on behind it."
+        ),
+        tag="Events",
+        query=EventsQuery,
+        headers={_RESUME: "Position of the last event seen; wins over `after`. When watching."},
+        answers=[Response(of=EventList), Response(media_type=SSE, description="When watching.")],
+        problems=[404, 503],
+    )
+    async def list_events(self, request: web.Request, caller: Caller) -> web.StreamResponse:
+        """Read what happened, or watch what happens."""
+        query, backend = query_of(request, EventsQuery), self.backend
+        has_manifest = _manifests_of(caller) if query.manifests else _no_manifest
+        wanted = await _filter(backend, query)
         if query.watch or SSE in request.headers.get("Accept", ""):
             after = await _begin(backend, request, query)
-            stream = Stream(request, backend.limits, {"Content-Type": f"{SSE}; charset=utf-8"})
-            watch = Watch(backend, hub, stream, wanted, has_manifest)
+            stream = StreamedResponse(request, backend.limits, {"Content-Type": f"{SSE}; charset=utf-8"})
+            watch = EventStream(backend, self._hub, stream, wanted, has_manifest)
             return await stream.run(lambda: watch.run(after))
-        found = await event_history.page(backend.store, wanted, after=query.after or 0, limit=query.limit)
-        refuse_beyond(query.after or 0, found.end)
-        items = tuple(shown(event, with_manifest=has_manifest(event)) for event in found.events)
-        return answered(EventList(items=items, last_position=found.last_position, end=found.end))
-
-    return [
-        Operation(
-            method="GET",
-            path="/api/v1/events",
-            handler=get_events,
-            name="listEvents",
-            summary="Read what happened, or watch what happens",
-            description=(
-                "A page of the log. With `Accept: text/event-stream` or `watch=true`: server-sent events, each with its"
-                " position as `id`, its type as `event` and its JSON as `data`; a client that comes back with"
-                " `Last-Event-ID` goes on behind it."
-            ),
-            tag="Events",
-            query=EventsQuery,
-            headers={_RESUME: "Position of the last event seen; wins over `after`. When watching."},
-            answers=[Answer(of=EventList), Answer(media_type=SSE, description="When watching.")],
-            problems=[404, 503],
-        )
-    ]
+        page = await event_history.page(backend.store, wanted, after=query.after or 0, limit=query.limit)
+        refuse_future_position(query.after or 0, page.end)
+        items = tuple(event_of(event, with_manifest=has_manifest(event)) for event in page.events)
+        return json_response(EventList(items=items, last_position=page.last_position, end=page.end))
 
 
-async def _wanted(backend: Backend, query: EventsQuery) -> Wanted:
+async def _filter(backend: Backend, query: EventsQuery) -> EventFilter:
     for kind in query.type:
         if kind not in TYPES:
             raise InvalidField("type", f"type {kind[:80]!r} is not known; expected one of {', '.join(TYPES)}")
     if not query.job:
-        return Wanted(types=frozenset(query.type))
+        return EventFilter(types=frozenset(query.type))
     spec = await spec_of(backend, query.job)
-    return Wanted(types=frozenset(query.type), job_id=spec.job_id, pool=spec.pool)
+    return EventFilter(types=frozenset(query.type), job_id=spec.job_id, pool=spec.pool)
 
 
-def _manifests_of(who: Who) -> Callable[[Event], bool]:
-    """Return which events are shown with a manifest to who asks for manifests: they may hold secrets."""
-    return lambda event: isinstance(event.data, JobSubmitted) and is_own(event.data.spec, who)
+def _manifests_of(caller: Caller) -> Callable[[Event], bool]:
+    """Return which events are shown with their manifests, which may hold secrets: those of the caller's own jobs."""
+    return lambda event: isinstance(event.data, JobSubmitted) and is_owner(event.data.spec, caller)
 
 
-def _none(_event: Event) -> bool:
+def _no_manifest(_event: Event) -> bool:
     return False
 
 
 async def _begin(backend: Backend, request: web.Request, query: EventsQuery) -> int:
-    """Return the position behind which a watcher begins."""
+    """Return the position behind which a stream begins."""
     after = query.after
     if resume := request.headers.get(_RESUME, ""):
         if not (resume.isascii() and resume.isdigit() and len(resume) <= 15):
@@ -130,15 +128,20 @@ async def _begin(backend: Backend, request: web.Request, query: EventsQuery) -> 
     if after is None:
         return backend.view.position
     if after > backend.view.position:
-        refuse_beyond(after, await backend.store.position())
+        refuse_future_position(after, await backend.store.position())
     return after
 
 
-class Watch:
-    """One watcher's way along the log: from its beginning to the end by pages, from then on with everybody."""
+class EventStream:
+    """One reader's stream: past events from the log by pages, then new ones from the hub."""
 
     def __init__(
-        self, backend: Backend, hub: Hub, stream: Stream, wanted: Wanted, has_manifest: Callable[[Event], bool]
+        self,
+        backend: Backend,
+        hub: EventHub[EventFrames],
+        stream: StreamedResponse,
+        wanted: EventFilter,
+        has_manifest: Callable[[Event], bool],
     ) -> None:
         self._backend = backend
         self._hub = hub
@@ -147,27 +150,27 @@ class Watch:
         self._has_manifest = has_manifest
 
     async def run(self, after: int) -> None:
-        """Send everything behind `after`, for ever."""
+        """Send all events behind `after`, for ever."""
         await self._stream.write(b"retry: %d\n%s" % (_RETRY_MS, _mark(after)))
         while True:
             after = await self._past(after)
             after = await self._live(after)
 
     async def _past(self, after: int) -> int:
-        """Send what is in the log, and return the position reached."""
+        """Send events from the log up to the hub's position; return the position reached."""
         while after < self._hub.position:
-            found = await event_history.page(self._backend.store, self._wanted, after=after, limit=_PAGE)
-            frames = [framed(event, with_manifest=self._has_manifest(event)) for event in found.events]
-            after = found.last_position
+            page = await event_history.page(self._backend.store, self._wanted, after=after, limit=_PAGE)
+            frames = [frame_of(event, with_manifest=self._has_manifest(event)) for event in page.events]
+            after = page.last_position
             await self._stream.write(b"".join(frames) or _mark(after))
         return after
 
     async def _live(self, after: int) -> int:
-        """Send what happens, until there is too much of it; return the position reached."""
+        """Send new events until the subscription is late; return the position reached."""
         # Nothing is awaited between the last look at the hub's position and this.
-        with self._hub.watcher(self._wanted) as watcher:
-            while not watcher.is_late:
-                events = await watcher.next(self._backend.limits.heartbeat_s)
+        with self._hub.subscription(self._wanted) as subscription:
+            while not subscription.is_late:
+                events = await subscription.next(self._backend.limits.heartbeat_s)
                 if events:
                     await self._send(
                         one.full_frame if self._has_manifest(one.event) else one.frame
@@ -175,7 +178,7 @@ class Watch:
                         if one.event.position > after
                     )
                     after = max(after, events[-1].event.position)
-                elif not watcher.is_late:
+                elif not subscription.is_late:
                     after = max(after, self._hub.position)
                     await self._stream.write(b": nothing new\n" + _mark(after))
         return after
@@ -187,5 +190,5 @@ class Watch:
 
 
 def _mark(position: int) -> bytes:
-    """Return a frame that is no event: it tells where to resume, though nothing wanted happened since."""
+    """Return a frame without an event: it carries the position to resume from."""
     return b"id: %d\n\n" % position

@@ -1,24 +1,25 @@
 """Jobs: submit, list, get, change, delete.
 
-Rule: what is read is rendered once per change; everything else is for submission.py and changes.py to decide.
+Rule: the JSON of a job is made once per change; the use cases decide everything else.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Final
 
 from aiohttp import hdrs, web
 from msgspec import Meta, Struct
 
-from voda.api.job_listing import JobsQuery, Listing
-from voda.api.operation import JSON, WRITERS, YAML, Answer, Body, Operation
-from voda.api.presenters.job_json import Rendering
-from voda.api.requests import as_json, body_of, is_expected, is_unchanged, manifest_of, query_of
-from voda.api.schemas import Change, Job, JobList, Submission, Who
+from voda.api.job_listing import JobListing, JobsQuery
+from voda.api.operation import JSON, MERGE_PATCH, WRITERS, YAML, Operation, RequestBody, Response, Routes
+from voda.api.presenters.job_json import JobJsonCache
+from voda.api.requests import body_of, encoded_response, is_expected, is_unchanged, manifest_of, query_of
+from voda.api.schemas.jobs import JobList, JobView, SubmissionView
 from voda.application.backend import Backend
-from voda.application.change_job import cancel, change
-from voda.application.resolve_job import job_of, refuse_foreign
-from voda.application.submit_job import Submits
+from voda.application.change_job import JobChange, cancel, change
+from voda.application.job_lookup import job_of
+from voda.application.submit_job import JobSubmitter
+from voda.auth.callers import Caller, require_owner
 from voda.domain.errors import InvalidField
 
 _LISTS_KEPT: Final = 16
@@ -26,6 +27,7 @@ _LISTS_KEPT: Final = 16
 JOB_PATH: Final = "/api/v1/jobs/{job_id}"
 JOB_ID: Final = {"job_id": "Id of the job, or its name: then the one submitted last."}
 _ETAG: Final = {"ETag": "The job's revision, in quotes."}
+_SUBMITTED: Final = {**_ETAG, "Location": "Path of the job."}
 _IF_MATCH: Final = {"If-Match": "An ETag, or several: 412 if an event was about the job since."}
 
 
@@ -41,165 +43,142 @@ class DeleteQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     reason: Annotated[str, Meta(max_length=500, description="Told to whoever looks at the job later.")] = ""
 
 
-class Jobs:
-    """The handlers."""
+class JobRoutes(Routes):
+    """The operations on jobs."""
 
     def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+        super().__init__(backend)
         self._limits = backend.limits
         self._view = backend.view
-        self._rendering = Rendering(backend.view)
-        self._listing = Listing(backend.view)
-        self._submits = Submits(backend)
+        self._json = JobJsonCache(backend.view)
+        self._listing = JobListing(backend.view)
+        self._submits = JobSubmitter(backend)
         self._lists: OrderedDict[str, bytes] = OrderedDict()
         self._lists_of: tuple[int, object] = (-1, None)
-        """Position and forecasts that the kept lists show."""
+        """Position and forecasts of the lists in the cache."""
 
-    async def submit(self, request: web.Request, who: Who) -> web.Response:
-        """Take in a manifest."""
+    @Operation(
+        "POST",
+        "/api/v1/jobs",
+        description="An MPIJob or PyTorchJob of kubeflow.org. What this cluster does not honour of it is told in"
+        " `warnings`.",
+        tag="Jobs",
+        roles=WRITERS,
+        query=SubmitQuery,
+        headers={
+            "Idempotency-Key": "Chosen by you for this one job: if the answer is lost, send the same again, and"
+            " the job is submitted once."
+        },
+        body=RequestBody(of=None, media_types=(YAML, JSON), description="The manifest."),
+        answers=(
+            Response(status=201, of=SubmissionView, description="It is submitted.", headers=_SUBMITTED),
+            Response(status=200, of=SubmissionView, description="It was submitted before, or this is a dry run."),
+        ),
+        problems=(400, 409, 413, 415, 429, 503, 507),
+    )
+    async def submit_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
+        """Submit a job."""
         query = query_of(request, SubmitQuery)
         manifest = await manifest_of(request, self._limits)
         if (key := request.headers.get("Idempotency-Key", "")) == "" and "Idempotency-Key" in request.headers:
             raise InvalidField("Idempotency-Key", "Idempotency-Key is empty: give one of your own, or leave it out")
-        taken = await self._submits.submit(manifest, who, key=key, is_dry_run=query.dry_run)
-        job = self._rendering.once(taken.record) if query.dry_run else self._rendering.job(taken.record)
-        body = self._rendering.submission(job, is_dry_run=query.dry_run, warnings=taken.warnings)
+        outcome = await self._submits.submit(manifest, caller, key=key, is_dry_run=query.dry_run)
+        job = self._json.once(outcome.record) if query.dry_run else self._json.job(outcome.record)
+        body = self._json.submission(job, is_dry_run=query.dry_run, warnings=outcome.warnings)
         if query.dry_run:
-            return as_json(body)
-        response = as_json(body, status=201 if taken.is_new else 200, etag=str(taken.record.revision))
-        response.headers[hdrs.LOCATION] = f"/api/v1/jobs/{taken.record.spec.job_id}"
+            return encoded_response(body)
+        response = encoded_response(body, status=201 if outcome.is_new else 200, etag=str(outcome.record.revision))
+        response.headers[hdrs.LOCATION] = f"/api/v1/jobs/{outcome.record.spec.job_id}"
         return response
 
-    async def list(self, request: web.Request, _who: Who) -> web.Response:
-        """Show a page of jobs; the same page again is answered with the same bytes while nothing happens."""
+    @Operation(
+        "GET",
+        "/api/v1/jobs",
+        description="Live and ended ones, as they were submitted. Ask for the next page with continue=`next`.",
+        tag="Jobs",
+        query=JobsQuery,
+        answers=(Response(of=JobList),),
+    )
+    async def list_jobs(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
+        """List jobs."""
         state = (self._view.position, self._view.forecasts)
         if self._lists_of[0] != state[0] or self._lists_of[1] is not state[1]:
             self._lists.clear()
             self._lists_of = state
-        asked = request.rel_url.raw_query_string
-        if (body := self._lists.get(asked)) is None:
-            found = self._listing.page(query_of(request, JobsQuery))
-            body = self._rendering.page(found.records, total=found.total, following=found.following)
-            self._lists[asked] = body
+        query = request.rel_url.raw_query_string
+        if (body := self._lists.get(query)) is None:
+            page = self._listing.page(query_of(request, JobsQuery))
+            body = self._json.page(page.records, total=page.total, following=page.following)
+            self._lists[query] = body
             if len(self._lists) > _LISTS_KEPT:
                 self._lists.popitem(last=False)
-        return as_json(body)
+        return encoded_response(body)
 
-    async def get(self, request: web.Request, _who: Who) -> web.Response:
-        """Show a job."""
-        record = job_of(request, self._backend)
+    @Operation(
+        "GET",
+        JOB_PATH,
+        tag="Jobs",
+        path_parameters=JOB_ID,
+        headers={"If-None-Match": "An ETag: 304 if no event was about the job since."},
+        answers=(
+            Response(of=JobView, headers=_ETAG),
+            Response(status=304, media_type="", description="As it was.", headers=_ETAG),
+        ),
+        problems=(404,),
+    )
+    async def get_job(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
+        """Get a job."""
+        record = job_of(self.backend, request.match_info["job_id"])
         etag = str(record.revision)
         if is_unchanged(request, etag):
             return web.Response(status=304, headers={hdrs.ETAG: f'"{etag}"'})
-        return as_json(self._rendering.job(record), etag=etag)
+        return encoded_response(self._json.job(record), etag=etag)
 
-    async def change(self, request: web.Request, who: Who) -> web.Response:
+    @Operation(
+        "PATCH",
+        JOB_PATH,
+        description="A JSON merge patch: what is absent stays.",
+        tag="Jobs",
+        roles=WRITERS,
+        path_parameters=JOB_ID,
+        headers=_IF_MATCH,
+        body=RequestBody(of=JobChange, media_types=(JSON, MERGE_PATCH)),
+        answers=(Response(of=JobView, headers=_ETAG),),
+        problems=(400, 404, 409, 412, 413, 415, 503, 507),
+    )
+    async def change_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Change a job's wishes."""
-        record = job_of(request, self._backend)
-        refuse_foreign(record.spec, who, what="change it")
-        wishes = await body_of(request, Change, self._limits)
-        record = await change(self._backend, record, wishes, who, is_expected=_expected(request))
-        return as_json(self._rendering.job(record), etag=str(record.revision))
+        record = job_of(self.backend, request.match_info["job_id"])
+        require_owner(record.spec, caller, what="change it")
+        wishes = await body_of(request, JobChange, self._limits)
+        record = await change(self.backend, record, wishes, caller, is_expected=_expected(request))
+        return encoded_response(self._json.job(record), etag=str(record.revision))
 
-    async def delete(self, request: web.Request, who: Who) -> web.Response:
-        """Have a job canceled."""
+    @Operation(
+        "DELETE",
+        JOB_PATH,
+        description="Its workers are stopped; what it wrote stays. A job that has ended stays as it is.",
+        tag="Jobs",
+        roles=WRITERS,
+        query=DeleteQuery,
+        path_parameters=JOB_ID,
+        headers=_IF_MATCH,
+        answers=(Response(status=202, of=JobView, headers=_ETAG),),
+        problems=(404, 412, 503, 507),
+    )
+    async def delete_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
+        """Cancel a job."""
         query = query_of(request, DeleteQuery)
-        record = job_of(request, self._backend)
-        refuse_foreign(record.spec, who, what="delete it")
+        record = job_of(self.backend, request.match_info["job_id"])
+        require_owner(record.spec, caller, what="delete it")
         if not query.reason.isprintable():
             raise InvalidField("reason", "reason: expected one line of printable characters")
-        await cancel(self._backend, record, who, reason=query.reason, is_expected=_expected(request))
-        return as_json(self._rendering.job(record), status=202, etag=str(record.revision))
+        await cancel(self.backend, record, caller, reason=query.reason, is_expected=_expected(request))
+        return encoded_response(self._json.job(record), status=202, etag=str(record.revision))
 
 
-def routes(backend: Backend) -> Sequence[Operation]:
-    """Return the operations on jobs."""
-    jobs = Jobs(backend)
-    submitted = {**_ETAG, "Location": "Path of the job."}
-    return [
-        Operation(
-            method="POST",
-            path="/api/v1/jobs",
-            handler=jobs.submit,
-            name="submitJob",
-            summary="Submit a job",
-            description="An MPIJob or PyTorchJob of kubeflow.org. What this cluster does not honour of it is told in"
-            " `warnings`.",
-            tag="Jobs",
-            roles=WRITERS,
-            query=SubmitQuery,
-            headers={
-                "Idempotency-Key": "Chosen by you for this one job: if the answer is lost, send the same again, and"
-                " the job is submitted once."
-            },
-            body=Body(of=None, media_types=(YAML, JSON), description="The manifest."),
-            answers=(
-                Answer(status=201, of=Submission, description="It is submitted.", headers=submitted),
-                Answer(status=200, of=Submission, description="It was submitted before, or this is a dry run."),
-            ),
-            problems=(400, 409, 413, 415, 429, 503, 507),
-        ),
-        Operation(
-            method="GET",
-            path="/api/v1/jobs",
-            handler=jobs.list,
-            name="listJobs",
-            summary="List jobs",
-            description="Live and ended ones, as they were submitted. Ask for the next page with continue=`next`.",
-            tag="Jobs",
-            query=JobsQuery,
-            answers=(Answer(of=JobList),),
-        ),
-        Operation(
-            method="GET",
-            path=JOB_PATH,
-            handler=jobs.get,
-            name="getJob",
-            summary="Get a job",
-            tag="Jobs",
-            path_parameters=JOB_ID,
-            headers={"If-None-Match": "An ETag: 304 if no event was about the job since."},
-            answers=(
-                Answer(of=Job, headers=_ETAG),
-                Answer(status=304, media_type="", description="As it was.", headers=_ETAG),
-            ),
-            problems=(404,),
-        ),
-        Operation(
-            method="PATCH",
-            path=JOB_PATH,
-            handler=jobs.change,
-            name="changeJob",
-            summary="Change a job's wishes",
-            description="A JSON merge patch: what is absent stays.",
-            tag="Jobs",
-            roles=WRITERS,
-            path_parameters=JOB_ID,
-            headers=_IF_MATCH,
-            body=Body(of=Change, media_types=(JSON, "application/merge-patch+json")),
-            answers=(Answer(of=Job, headers=_ETAG),),
-            problems=(400, 404, 409, 412, 413, 415, 503, 507),
-        ),
-        Operation(
-            method="DELETE",
-            path=JOB_PATH,
-            handler=jobs.delete,
-            name="deleteJob",
-            summary="Cancel a job",
-            description="Its workers are stopped; what it wrote stays. A job that has ended stays as it is.",
-            tag="Jobs",
-            roles=WRITERS,
-            query=DeleteQuery,
-            path_parameters=JOB_ID,
-            headers=_IF_MATCH,
-            answers=(Answer(status=202, of=Job, headers=_ETAG),),
-            problems=(404, 412, 503, 507),
-        ),
-    ]
-
-
-def _expected(request: web.Request) -> Callable[[str], bool] | None:
-    """Return whether a revision is what the caller has seen (If-Match); None where any will do."""
+def _expected(request: web.Request) -> Callable[[int], bool] | None:
+    """Return whether the caller has seen a revision (If-Match); None where the caller does not care."""
     if request.headers.get(hdrs.IF_MATCH, "*").strip() == "*":
         return None
-    return lambda revision: is_expected(request, revision)
+    return lambda revision: is_expected(request, str(revision))

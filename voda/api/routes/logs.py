@@ -1,4 +1,4 @@
-"""What the replicas of a job print.
+"""The output of a job's replicas.
 
 Rule: output may hold secrets, so it is for the job's owner and admins alone.
 """
@@ -9,13 +9,12 @@ from typing import Annotated
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from voda.api.operation import TEXT, WRITERS, Answer, Operation
-from voda.api.requests import answered, query_of
-from voda.api.schemas import Who
-from voda.api.streams import Stream
+from voda.api.operation import TEXT, WRITERS, Operation, Response, Routes
+from voda.api.requests import json_response, query_of
+from voda.api.streams import StreamedResponse
 from voda.application.backend import Backend
 from voda.application.job_lookup import spec_of
-from voda.application.resolve_job import refuse_foreign
+from voda.auth.callers import Caller, require_owner
 from voda.cluster.port import Outputs
 from voda.domain.errors import NotFound
 from voda.domain.job import JobSpec
@@ -34,77 +33,70 @@ class LogsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ) = None
 
 
-def routes(backend: Backend) -> Sequence[Operation]:
-    """Return the operations on output."""
+class LogRoutes(Routes):
+    """The operations on output."""
 
-    async def get_logs(request: web.Request, who: Who) -> web.StreamResponse:
+    @Operation(
+        "GET",
+        "/api/v1/jobs/{job_id}/logs",
+        tag=_TAG,
+        roles=WRITERS,
+        path_parameters=_JOB,
+        query=LogsQuery,
+        answers=[Response(media_type=TEXT, headers={"X-Voda-Replica": "Whose output it is."})],
+        problems=[404],
+    )
+    async def get_logs(self, request: web.Request, caller: Caller) -> web.StreamResponse:
+        """Read what a replica printed, or follow it."""
         query = query_of(request, LogsQuery)
-        spec, outputs = await _allowed(backend, request, who)
-        replica = _chosen(backend, spec, query.replica, await outputs.replicas(spec.job_id))
+        spec, outputs = await self._outputs(request, caller)
+        replica = _select_replica(self.backend, spec, query.replica, await outputs.replicas(spec.job_id))
         printed = outputs.read(spec.job_id, replica, tail_bytes=query.tail_bytes, follow=query.follow)
-        stream = Stream(
+        stream = StreamedResponse(
             request,
-            backend.limits,
+            self.backend.limits,
             {"Content-Type": f"{TEXT}; charset=utf-8", "X-Voda-Replica": replica, "X-Content-Type-Options": "nosniff"},
         )
-        return await stream.run(lambda: _copied(printed, stream))
+        return await stream.run(lambda: _copy(printed, stream))
 
-    async def list_replicas(request: web.Request, who: Who) -> web.StreamResponse:
-        spec, outputs = await _allowed(backend, request, who)
-        return answered(tuple(await outputs.replicas(spec.job_id)))
+    @Operation(
+        "GET",
+        "/api/v1/jobs/{job_id}/logs/replicas",
+        tag=_TAG,
+        roles=WRITERS,
+        path_parameters=_JOB,
+        answers=[Response(of=tuple[str, ...])],
+        problems=[404],
+    )
+    async def list_replicas(self, request: web.Request, caller: Caller) -> web.StreamResponse:
+        """List the replicas that have output, the most telling one first."""
+        spec, outputs = await self._outputs(request, caller)
+        return json_response(tuple(await outputs.replicas(spec.job_id)))
 
-    return [
-        Operation(
-            method="GET",
-            path="/api/v1/jobs/{job_id}/logs",
-            handler=get_logs,
-            name="getLogs",
-            summary="Read what a replica printed, or follow it",
-            tag=_TAG,
-            roles=WRITERS,
-            path_parameters=_JOB,
-            query=LogsQuery,
-            answers=[Answer(media_type=TEXT, headers={"X-Voda-Replica": "Whose output it is."})],
-            problems=[404],
-        ),
-        Operation(
-            method="GET",
-            path="/api/v1/jobs/{job_id}/logs/replicas",
-            handler=list_replicas,
-            name="listReplicas",
-            summary="List the replicas that have output, the most telling one first",
-            tag=_TAG,
-            roles=WRITERS,
-            path_parameters=_JOB,
-            answers=[Answer(of=tuple[str, ...])],
-            problems=[404],
-        ),
-    ]
+    async def _outputs(self, request: web.Request, caller: Caller) -> tuple[JobSpec, Outputs]:
+        """Return the job and the output of its pool, where the caller may read it."""
+        spec = await spec_of(self.backend, request.match_info["job_id"])
+        require_owner(spec, caller, what="read its output")
+        if (outputs := self.backend.outputs) is None:
+            raise NotFound(f"the cluster behind pool {spec.pool} keeps no output; ask it for that of job {spec.job_id}")
+        return spec, outputs
 
 
-async def _allowed(backend: Backend, request: web.Request, who: Who) -> tuple[JobSpec, Outputs]:
-    spec = await spec_of(backend, request.match_info["job_id"])
-    refuse_foreign(spec, who, what="read its output")
-    if (outputs := backend.outputs) is None:
-        raise NotFound(f"the cluster behind pool {spec.pool} keeps no output; ask it for that of job {spec.job_id}")
-    return spec, outputs
-
-
-def _chosen(backend: Backend, spec: JobSpec, asked: str, there_are: Sequence[str]) -> str:
+def _select_replica(backend: Backend, spec: JobSpec, replica: str, known: Sequence[str]) -> str:
     """Return the replica of that name; `worker-1` and `launcher` stand for the pods that a cluster names after them."""
-    if not there_are:
-        raise NotFound(f"job {spec.job_id} {_silence(backend, spec.job_id)}")
-    if not asked or asked in there_are:
-        return asked or there_are[0]
-    meant = next((name for name in there_are if f"-{asked}-" in f"{name}-"), None)
+    if not known:
+        raise NotFound(f"job {spec.job_id} {_why_no_output(backend, spec.job_id)}")
+    if not replica or replica in known:
+        return replica or known[0]
+    meant = next((name for name in known if f"-{replica}-" in f"{name}-"), None)
     if meant is None:
-        raise NotFound(f"job {spec.job_id} has no output of a replica {asked[:80]!r}; there is: {', '.join(there_are)}")
+        raise NotFound(f"job {spec.job_id} has no output of a replica {replica[:80]!r}; there is: {', '.join(known)}")
     return meant
 
 
-def _silence(backend: Backend, job_id: str) -> str:
+def _why_no_output(backend: Backend, job_id: str) -> str:
     """Say why there is no output of a job."""
-    record = backend.view.roster.job(job_id)
+    record = backend.view.job_registry.job(job_id)
     if record is not None and record.job.first_started_at is not None:
         return "has no output any more: what its replicas printed went with them"
     if record is not None and not record.is_live:
@@ -112,6 +104,6 @@ def _silence(backend: Backend, job_id: str) -> str:
     return "has printed nothing yet: no replica of it has started"
 
 
-async def _copied(printed: AsyncIterator[bytes], stream: Stream) -> None:
+async def _copy(printed: AsyncIterator[bytes], stream: StreamedResponse) -> None:
     async for piece in printed:
         await stream.write(piece)

@@ -1,4 +1,4 @@
-"""Nodes: which there are, and who holds their GPUs."""
+"""Nodes: which there are, and which jobs hold their GPUs."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -6,15 +6,13 @@ from typing import Annotated
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from voda.api.operation import Answer, Operation
-from voda.api.presenters.nodes import nodes_of
-from voda.api.requests import answered, query_of
-from voda.api.schemas import Node, NodeList, Who
-from voda.application import pools
-from voda.application.backend import Backend
+from voda.api.operation import Operation, Response, Routes
+from voda.api.presenters.pools import nodes_of
+from voda.api.requests import json_response, query_of
+from voda.api.schemas.pools import NodeList, NodeView
+from voda.application.pools import known_pool, pool_names, pool_state
+from voda.auth.callers import Caller
 from voda.domain.errors import NotFound
-
-_TAG = "Nodes"
 
 
 class NodesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,52 +21,36 @@ class NodesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pool: Annotated[str, Meta(description="Only those of this pool.")] = ""
 
 
-def routes(backend: Backend) -> Sequence[Operation]:
-    """Return the operations on nodes."""
+class NodeRoutes(Routes):
+    """The operations on nodes."""
 
-    async def list_nodes(request: web.Request, _who: Who) -> web.StreamResponse:
+    @Operation("GET", "/api/v1/nodes", tag="Nodes", query=NodesQuery, answers=[Response(of=NodeList)], problems=[404])
+    async def list_nodes(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
+        """List nodes with their GPUs and who holds them."""
         pool = query_of(request, NodesQuery).pool
-        return answered(NodeList(items=_nodes(backend, [pools.known(backend, pool)] if pool else None)))
+        return json_response(NodeList(items=self._nodes([known_pool(self.backend, pool)] if pool else None)))
 
-    async def get_node(request: web.Request, _who: Who) -> web.StreamResponse:
-        name = request.match_info["name"]
-        nodes = _nodes(backend)
-        found = next((node for node in nodes if node.name == name), None)
-        if found is None:
-            there_are = ", ".join(node.name for node in nodes) or "none"
-            raise NotFound(f"node {name[:80]!r} is not known. Known: {there_are[:400]}.")
-        return answered(found)
+    @Operation(
+        "GET",
+        "/api/v1/nodes/{name}",
+        tag="Nodes",
+        path_parameters={"name": "Of the node."},
+        answers=[Response(of=NodeView)],
+        problems=[404],
+    )
+    async def get_node(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
+        """Get one node."""
+        name, nodes = request.match_info["name"], self._nodes()
+        for node in nodes:
+            if node.name == name:
+                return json_response(node)
+        known = ", ".join(node.name for node in nodes) or "none"
+        raise NotFound(f"node {name[:80]!r} is not known. Known: {known[:400]}.")
 
-    return [
-        Operation(
-            method="GET",
-            path="/api/v1/nodes",
-            handler=list_nodes,
-            name="listNodes",
-            summary="List nodes with their GPUs and who holds them",
-            tag=_TAG,
-            query=NodesQuery,
-            answers=[Answer(of=NodeList)],
-            problems=[404],
-        ),
-        Operation(
-            method="GET",
-            path="/api/v1/nodes/{name}",
-            handler=get_node,
-            name="getNode",
-            summary="Get one node",
-            tag=_TAG,
-            path_parameters={"name": "Of the node."},
-            answers=[Answer(of=Node)],
-            problems=[404],
-        ),
-    ]
-
-
-def _nodes(backend: Backend, of: Sequence[str] | None = None) -> tuple[Node, ...]:
-    """Return the nodes of these pools, or of all, by name."""
-    found: list[Node] = []
-    for pool in pools.names(backend) if of is None else of:
-        state = pools.state(backend, pool)
-        found += nodes_of(state.nodes.values(), state.jobs.values())
-    return tuple(sorted(found, key=lambda node: node.name))
+    def _nodes(self, pools: Sequence[str] | None = None) -> tuple[NodeView, ...]:
+        """Return the nodes of these pools, or of all, by name."""
+        nodes: list[NodeView] = []
+        for pool in pool_names(self.backend) if pools is None else pools:
+            state = pool_state(self.backend, pool)
+            nodes += nodes_of(state.nodes.values(), state.jobs.values())
+        return tuple(sorted(nodes, key=lambda node: node.name))

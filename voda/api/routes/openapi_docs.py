@@ -5,7 +5,6 @@ Rule: the page may run its own script alone, and talk to this server alone.
 
 import re
 from base64 import b64encode
-from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -15,56 +14,45 @@ import msgspec
 from aiohttp import web
 
 from voda.api.openapi import document
-from voda.api.operation import OPEN, OPERATIONS, Answer, Operation
-from voda.api.requests import as_json, is_unchanged
-from voda.api.schemas import Who
+from voda.api.operation import OPERATIONS, PUBLIC, Operation, Response, Routes
+from voda.api.requests import encoded_response, is_unchanged
 from voda.application.backend import Backend
+from voda.auth.callers import Caller
 
 _HTML: Final = "text/html"
 _TAG: Final = "Service"
 
 
-def routes(_backend: Backend) -> Sequence[Operation]:
-    """Return the operations that describe the others."""
-    made: dict[str, bytes] = {}
+class DocumentRoutes(Routes):
+    """The operations that describe the others."""
 
-    async def get_document(request: web.Request, _who: Who) -> web.StreamResponse:
-        if not made:
-            operations = request.app[OPERATIONS]
-            made["json"] = msgspec.json.encode(document(operations))
-        etag = sha256(made["json"]).hexdigest()[:16]
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self._document = b""
+
+    @Operation(
+        "GET",
+        "/openapi.json",
+        tag=_TAG,
+        roles=PUBLIC,
+        headers={"If-None-Match": "Answer 304 if the document is still this one."},
+        answers=[Response(), Response(status=304, media_type="")],
+    )
+    async def get_document(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
+        """Get this document."""
+        if not self._document:
+            self._document = msgspec.json.encode(document(request.app[OPERATIONS]))
+        etag = sha256(self._document).hexdigest()[:16]
         if is_unchanged(request, etag):
             return web.Response(status=304, headers={"ETag": f'"{etag}"'})
-        return as_json(made["json"], etag=etag)
+        return encoded_response(self._document, etag=etag)
 
-    async def get_page(_request: web.Request, _who: Who) -> web.StreamResponse:
+    @Operation("GET", "/docs", tag=_TAG, roles=PUBLIC, answers=[Response(media_type=_HTML)])
+    async def get_docs(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
+        """Read and try this document in a browser."""
         page, policy = _page()
         headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY"}
         return web.Response(body=page, content_type=_HTML, charset="utf-8", headers=headers)
-
-    return [
-        Operation(
-            method="GET",
-            path="/openapi.json",
-            handler=get_document,
-            name="getDocument",
-            summary="Get this document",
-            tag=_TAG,
-            roles=OPEN,
-            headers={"If-None-Match": "Answer 304 if the document is still this one."},
-            answers=[Answer(), Answer(status=304, media_type="")],
-        ),
-        Operation(
-            method="GET",
-            path="/docs",
-            handler=get_page,
-            name="getDocs",
-            summary="Read and try this document in a browser",
-            tag=_TAG,
-            roles=OPEN,
-            answers=[Answer(media_type=_HTML)],
-        ),
-    ]
 
 
 @cache

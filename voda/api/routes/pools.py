@@ -1,98 +1,146 @@
-"""Pools and their settings."""
+"""Pools, their settings, and their plans: the one in force, and any before it."""
 
-from collections.abc import Sequence
+import asyncio
+from typing import Final
 
 from aiohttp import web
+from msgspec.structs import replace
 
-from voda.api.operation import ADMINS, JSON, Answer, Body, Operation
-from voda.api.presenters.pools import pool_of, revision_of, settings_of
-from voda.api.requests import answered, body_of, is_expected, is_unchanged
-from voda.api.schemas import Pool, PoolList, Settings, SettingsChange, Who
-from voda.application import pools
+from voda.api.operation import ADMINS, JSON, MERGE_PATCH, Operation, RequestBody, Response, Routes
+from voda.api.presenters.pools import plan_of, pool_of, revision_of, settings_of
+from voda.api.requests import body_of, is_expected, is_unchanged, json_response
+from voda.api.schemas.pools import PlanView, PoolList, PoolView, SettingsView
 from voda.application.backend import Backend
-from voda.application.change_settings import changed
+from voda.application.change_settings import SettingsChange, change_settings
+from voda.application.pools import known_pool, pool_names, pool_state
+from voda.auth.callers import Caller
+from voda.domain.errors import NotFound
+from voda.domain.plan import Plan
+from voda.domain.state import ClusterState
+from voda.timetravel.plans import plan_numbered, position_of
 
-_TAG = "Pools"
-_POOL = {"pool": "Name of the pool."}
-_ETAG = {"ETag": "Changes with the content; send it back as If-Match or If-None-Match."}
-_MERGE_PATCH = "application/merge-patch+json"
+_TAG: Final = "Pools"
+_POOL: Final = {"pool": "Name of the pool."}
+_POOL_PATH: Final = "/api/v1/pools/{pool}"
+_ETAG: Final = {"ETag": "Changes with the content; send it back as If-Match or If-None-Match."}
 
 
-def routes(backend: Backend) -> Sequence[Operation]:
-    """Return the operations on pools."""
+class PoolRoutes(Routes):
+    """The operations on pools."""
 
-    async def list_pools(_request: web.Request, _who: Who) -> web.StreamResponse:
-        return answered(PoolList(items=tuple(pool_of(pools.state(backend, name)) for name in pools.names(backend))))
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        # An old plan may be put together from a snapshot of all jobs: one of those in memory is enough.
+        self._turns = asyncio.Semaphore()
 
-    async def get_pool(request: web.Request, _who: Who) -> web.StreamResponse:
-        pool = pool_of(pools.state(backend, pools.known(backend, request.match_info["pool"])))
-        return _answered(request, pool, pool.revision)
+    @Operation(
+        "GET",
+        f"{_POOL_PATH}/plan",
+        tag=_TAG,
+        path_parameters=_POOL,
+        answers=[Response(of=PlanView)],
+        problems=[404, 503],
+    )
+    async def get_plan(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
+        """Get the plan in force: who gets which nodes, and why."""
+        plan = self._state(request).plan
+        return json_response(plan_of(plan, position=await position_of(self.backend.store, plan)))
 
-    async def get_settings(request: web.Request, _who: Who) -> web.StreamResponse:
-        settings = settings_of(pools.state(backend, pools.known(backend, request.match_info["pool"])).settings)
-        return _answered(request, settings, revision_of(settings))
+    @Operation(
+        "GET",
+        f"{_POOL_PATH}/plans/{{number:[0-9]{{1,15}}}}",
+        tag=_TAG,
+        path_parameters={**_POOL, "number": "Of the plan; the first is 1."},
+        answers=[Response(of=PlanView)],
+        problems=[404, 503],
+    )
+    async def get_plan_by_number(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
+        """Get a plan of the past, and what it changed."""
+        now, number = self._state(request), int(request.match_info["number"])
+        last = now.plan.number
+        async with self._turns:
+            numbered = await plan_numbered(self.backend.store, now.pool, number) if 0 < number <= last else None
+        if numbered is None:
+            known = f"plans 1 to {last}" if last else "no plan yet"
+            raise NotFound(f"pool {now.pool} has {known}, and none of number {number}")
+        plan = self._without_ended(numbered.plan)
+        return json_response(plan_of(plan, position=numbered.position, changed=numbered.changed))
 
-    async def change_settings(request: web.Request, who: Who) -> web.StreamResponse:
-        pool = pools.known(backend, request.match_info["pool"])
-        change = await body_of(request, SettingsChange, backend.limits)
-        settings = await changed(
-            backend, pool, change, actor=who.user, is_expected=lambda revision: is_expected(request, revision)
+    @Operation("GET", "/api/v1/pools", tag=_TAG, answers=[Response(of=PoolList)])
+    async def list_pools(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
+        """List pools with their GPUs, jobs and settings."""
+        states = (pool_state(self.backend, name) for name in pool_names(self.backend))
+        return json_response(PoolList(items=tuple(map(pool_of, states))))
+
+    @Operation(
+        "GET",
+        _POOL_PATH,
+        tag=_TAG,
+        path_parameters=_POOL,
+        headers={"If-None-Match": "Answer 304 if the pool is still this one."},
+        answers=[Response(of=PoolView, headers=_ETAG), Response(status=304, media_type="")],
+        problems=[404],
+    )
+    async def get_pool(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
+        """Get one pool."""
+        pool = pool_of(self._state(request))
+        return _if_changed(request, pool, pool.revision)
+
+    @Operation(
+        "GET",
+        f"{_POOL_PATH}/settings",
+        tag=_TAG,
+        path_parameters=_POOL,
+        headers={"If-None-Match": "Answer 304 if the settings are still these."},
+        answers=[Response(of=SettingsView, headers=_ETAG), Response(status=304, media_type="")],
+        problems=[404],
+    )
+    async def get_settings(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
+        """Get how a pool is decided."""
+        settings = settings_of(self._state(request).settings)
+        return _if_changed(request, settings, revision_of(settings))
+
+    @Operation(
+        "PATCH",
+        f"{_POOL_PATH}/settings",
+        description="A JSON merge patch: what is absent stays. The next plan heeds it.",
+        tag=_TAG,
+        roles=ADMINS,
+        path_parameters=_POOL,
+        headers={"If-Match": "Change them only if they are still these (412 otherwise)."},
+        body=RequestBody(of=SettingsChange, media_types=(JSON, MERGE_PATCH)),
+        answers=[Response(of=SettingsView, headers=_ETAG)],
+        problems=[400, 404, 412, 413, 415, 503, 507],
+    )
+    async def change_settings(self, request: web.Request, caller: Caller) -> web.StreamResponse:
+        """Change how a pool is decided: policy, placer, rate limit."""
+        pool = known_pool(self.backend, request.match_info["pool"])
+        settings = await change_settings(
+            self.backend,
+            pool,
+            await body_of(request, SettingsChange, self.backend.limits),
+            actor=caller.user,
+            is_expected=lambda now: is_expected(request, revision_of(settings_of(now))),
         )
-        return answered(settings, etag=revision_of(settings))
+        shown = settings_of(settings)
+        return json_response(shown, etag=revision_of(shown))
 
-    return [
-        Operation(
-            method="GET",
-            path="/api/v1/pools",
-            handler=list_pools,
-            name="listPools",
-            summary="List pools with their GPUs, jobs and settings",
-            tag=_TAG,
-            answers=[Answer(of=PoolList)],
-        ),
-        Operation(
-            method="GET",
-            path="/api/v1/pools/{pool}",
-            handler=get_pool,
-            name="getPool",
-            summary="Get one pool",
-            tag=_TAG,
-            path_parameters=_POOL,
-            headers={"If-None-Match": "Answer 304 if the pool is still this one."},
-            answers=[Answer(of=Pool, headers=_ETAG), Answer(status=304, media_type="")],
-            problems=[404],
-        ),
-        Operation(
-            method="GET",
-            path="/api/v1/pools/{pool}/settings",
-            handler=get_settings,
-            name="getSettings",
-            summary="Get how a pool is decided",
-            tag=_TAG,
-            path_parameters=_POOL,
-            headers={"If-None-Match": "Answer 304 if the settings are still these."},
-            answers=[Answer(of=Settings, headers=_ETAG), Answer(status=304, media_type="")],
-            problems=[404],
-        ),
-        Operation(
-            method="PATCH",
-            path="/api/v1/pools/{pool}/settings",
-            handler=change_settings,
-            name="changeSettings",
-            summary="Change how a pool is decided: policy, placer, rate limit",
-            description="A JSON merge patch: what is absent stays. The next plan heeds it.",
-            tag=_TAG,
-            roles=ADMINS,
-            path_parameters=_POOL,
-            headers={"If-Match": "Change them only if they are still these (412 otherwise)."},
-            body=Body(of=SettingsChange, media_types=(JSON, _MERGE_PATCH)),
-            answers=[Answer(of=Settings, headers=_ETAG)],
-            problems=[400, 404, 412, 413, 415, 503, 507],
-        ),
-    ]
+    def _state(self, request: web.Request) -> ClusterState:
+        return pool_state(self.backend, known_pool(self.backend, request.match_info["pool"]))
+
+    def _without_ended(self, plan: Plan) -> Plan:
+        """Return the plan without reasons of jobs that had ended by then: they were not in force any more."""
+        jobs = self.backend.view.job_registry.jobs()
+
+        def had_ended(job_id: str) -> bool:
+            record = jobs.get(job_id)
+            return record is not None and record.finished_at is not None and record.finished_at <= plan.decided_at
+
+        reasons = {job: reason for job, reason in plan.reasons.items() if job in plan.placement or not had_ended(job)}
+        return replace(plan, reasons=reasons)
 
 
-def _answered(request: web.Request, record: Pool | Settings, revision: str) -> web.Response:
+def _if_changed(request: web.Request, record: PoolView | SettingsView, revision: str) -> web.Response:
     if is_unchanged(request, revision):
         return web.Response(status=304, headers={"ETag": f'"{revision}"'})
-    return answered(record, etag=revision)
+    return json_response(record, etag=revision)

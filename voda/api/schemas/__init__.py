@@ -1,55 +1,6 @@
-"""What travels over HTTP: one frozen record per answer, shared by the server, the command line and OpenAPI.
+"""The records that travel over HTTP, shared by the server, the command line and the OpenAPI document.
 
-Rule: all are imported from here, whichever module they live in.
+A record that is answered is called a `...View`, so that none has the name of a domain class, and a page of them a
+`...List`. A body that a use case reads is the use case's own type (voda.application). Add a record to the module of
+its resource, or add a module; import it from there: there is no list to edit.
 """
-
-from voda.api.schemas.base import Asked, Wire
-from voda.api.schemas.events import Event, EventList
-from voda.api.schemas.explanations import Decision, Explanation, Shortage, Story
-from voda.api.schemas.jobs import (
-    Change,
-    Forecast,
-    Job,
-    JobList,
-    Progress,
-    Report,
-    Reported,
-    ReportList,
-    Submission,
-    Warned,
-    Worker,
-)
-from voda.api.schemas.pools import Node, NodeList, Plan, Pool, PoolList, Settings, SettingsChange
-from voda.api.schemas.service import Page, Problem, Who
-
-__all__ = [
-    "Asked",
-    "Change",
-    "Decision",
-    "Event",
-    "EventList",
-    "Explanation",
-    "Forecast",
-    "Job",
-    "JobList",
-    "Node",
-    "NodeList",
-    "Page",
-    "Plan",
-    "Pool",
-    "PoolList",
-    "Problem",
-    "Progress",
-    "Report",
-    "ReportList",
-    "Reported",
-    "Settings",
-    "SettingsChange",
-    "Shortage",
-    "Story",
-    "Submission",
-    "Warned",
-    "Who",
-    "Wire",
-    "Worker",
-]

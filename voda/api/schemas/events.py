@@ -1,13 +1,14 @@
 """Events of the log."""
 
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
-from voda.api.schemas.base import Wire
+from msgspec import Meta
+
+from voda.api.schemas.base import Instant, View
 
 
-class Event(Wire, frozen=True, kw_only=True):
+class EventView(View, frozen=True, kw_only=True):
     """One event of the log."""
 
     position: int
@@ -15,17 +16,20 @@ class Event(Wire, frozen=True, kw_only=True):
     version: int
     event_id: str
     type: str
-    recorded_at: datetime
+    recorded_at: Instant
     actor: str
-    data: Mapping[str, Any]
-    """As in the log; manifests are left out unless asked for."""
+    data: Annotated[Mapping[str, Any], Meta(description="As in the log; manifests are left out unless asked for.")]
 
 
-class EventList(Wire, frozen=True, kw_only=True):
+class EventList(View, frozen=True, kw_only=True):
     """A page of events."""
 
-    items: tuple[Event, ...]
-    last_position: int
-    """Ask with after=last_position for what follows."""
-    end: int
-    """Where the log ends: there is more to ask for while last_position < end, even if this page is not full."""
+    items: tuple[EventView, ...]
+    last_position: Annotated[int, Meta(description="Ask with after=last_position for what follows.")]
+    end: Annotated[
+        int,
+        Meta(
+            description="Where the log ends: there is more to ask for while last_position < end, even if this page is"
+            " not full."
+        ),
+    ]

@@ -1,51 +1,46 @@
 """Why a job has what it has."""
 
-from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
-from voda.api.schemas.base import Wire
+from msgspec import Meta
+
+from voda.api.schemas.base import Instant, View
 from voda.domain.job import Phase
 
 
-class Decision(Wire, frozen=True, kw_only=True):
+class DecisionView(View, frozen=True, kw_only=True):
     """One plan that was about the job."""
 
     position: int
-    decided_at: datetime
+    decided_at: Instant
     plan: int
     policy: str
-    before: tuple[str, ...]
-    """Nodes by worker index, in the plan before; empty = none."""
+    before: Annotated[tuple[str, ...], Meta(description="Nodes by worker index, in the plan before; empty = none.")]
     after: tuple[str, ...]
     reason: str
-    cause: str
-    """Type of the event that made the decision due."""
+    cause: Annotated[str, Meta(description="Type of the event that made the decision due.")]
     cause_position: int | None = None
 
 
-class Shortage(Wire, frozen=True, kw_only=True):
+class ShortageView(View, frozen=True, kw_only=True):
     """What a waiting job needs (minimum, wish), and what the next plan would leave to nobody, in GPUs."""
 
     needs_gpus: int
     wishes_gpus: int
     capacity_gpus: int
     free_gpus: int
-    largest_free_gpus: int
-    """Most of those on one node."""
-    jobs_served: int
-    """Among which the next plan shares the others."""
+    largest_free_gpus: Annotated[int, Meta(description="Most of those on one node.")]
+    jobs_served: Annotated[int, Meta(description="Among which the next plan shares the others.")]
 
 
-class Story(Wire, frozen=True, kw_only=True):
+class EndedJobView(View, frozen=True, kw_only=True):
     """What became of a job that ended. queueing_s + running_s = jct_s."""
 
     outcome: Literal["completed", "failed", "canceled"]
-    submitted_at: datetime
-    started_at: datetime | None
-    """First start; None: it never had a worker."""
-    finished_at: datetime
-    jct_s: float
-    """Submission to end."""
+    submitted_at: Instant
+    started_at: Annotated[Instant | None, Meta(description="First start; None: it never had a worker.")]
+    finished_at: Instant
+    jct_s: Annotated[float, Meta(description="Submission to end.")]
     queueing_s: float
     running_s: float
     gpu_s: float
@@ -56,38 +51,31 @@ class Story(Wire, frozen=True, kw_only=True):
     was_spanning: bool
 
 
-class Explanation(Wire, frozen=True, kw_only=True):
+class ExplanationView(View, frozen=True, kw_only=True):
     """Why a job has what it has, or waits, at one moment; of a job that ended, its story."""
 
     job_id: str
     pool: str
     position: int
-    at: datetime
+    at: Instant
     phase: Phase
     is_preempted: bool
-    since: datetime
-    """Instant from which it has been in this phase."""
+    since: Annotated[Instant, Meta(description="Instant from which it has been in this phase.")]
     min_replicas: int
     max_replicas: int
     requested_replicas: int
     gpus_per_replica: int
     policy: str
     placer: str
-    nodes: tuple[str, ...]
-    """Of its workers as observed, by index."""
-    planned: tuple[str, ...]
-    """By the plan in force."""
-    next: tuple[str, ...]
-    """By the plan that would be decided now."""
-    reason: str
-    """Of a job that has ended, why it failed or was canceled."""
+    nodes: Annotated[tuple[str, ...], Meta(description="Of its workers as observed, by index.")]
+    planned: Annotated[tuple[str, ...], Meta(description="By the plan in force.")]
+    next: Annotated[tuple[str, ...], Meta(description="By the plan that would be decided now.")]
+    reason: Annotated[str, Meta(description="Of a job that has ended, why it failed or was canceled.")]
     queue_level: int
-    queue_position: int
-    """1 = first of those that wait; 0 = does not wait."""
+    queue_position: Annotated[int, Meta(description="1 = first of those that wait; 0 = does not wait.")]
     queue_length: int
-    shortage: Shortage | None
+    shortage: ShortageView | None
     suggestions: tuple[str, ...]
-    expected_start_at: datetime | None
-    decisions: tuple[Decision, ...]
-    """Oldest first."""
-    ended: Story | None
+    expected_start_at: Instant | None
+    decisions: Annotated[tuple[DecisionView, ...], Meta(description="Oldest first.")]
+    ended: EndedJobView | None

@@ -5,7 +5,7 @@ Rule: each answer is computed when it is needed, in O(jobs or objects looked at)
 
 from collections.abc import Callable, Iterable, Mapping
 
-from voda.application.read_model import View
+from voda.application.read_model import ReadModel
 from voda.application.submit_job import adoption_id
 from voda.cluster.kubernetes.reporting.status_annotations import REFUSED
 from voda.cluster.kubernetes.resources import well_known
@@ -25,7 +25,7 @@ class LoggedJobs:
         latest: given the view's state, returns that of the reader which is ahead.
     """
 
-    def __init__(self, view: View, latest: Callable[[Live], Live]) -> None:
+    def __init__(self, view: ReadModel, latest: Callable[[Live], Live]) -> None:
         self._view = view
         self._latest = latest
 
@@ -37,7 +37,7 @@ class LoggedJobs:
 
     def ended_job(self, job_id: str) -> Job | None:
         """See JobLog."""
-        record = self._view.roster.job(job_id)
+        record = self._view.job_registry.job(job_id)
         return record.job if record is not None and not record.is_live else None
 
     def live_jobs(self) -> Iterable[Job]:
@@ -56,7 +56,7 @@ class LoggedJobs:
 
     def stall(self, job_id: str) -> str:
         """See JobLog."""
-        record = self._view.roster.job(job_id)
+        record = self._view.job_registry.job(job_id)
         return record.stall if record is not None else ""
 
     def has_ended(self, job_id: str) -> bool:
@@ -64,11 +64,11 @@ class LoggedJobs:
         return self.live_job(job_id) is None
 
 
-def unadopted(objects: Iterable[KubeJob], roster: JobRegistry) -> Mapping[str, int]:
+def unadopted(objects: Iterable[KubeJob], job_registry: JobRegistry) -> Mapping[str, int]:
     """Return how many objects carry voda's label and are no jobs of its: waiting, or refused."""
     counts = {"waiting": 0, "refused": 0}
     for _, job in objects:
-        if _is_requested(job) and not _is_logged(job, roster):
+        if _is_requested(job) and not _is_logged(job, job_registry):
             is_refused = job.metadata.annotations.get(well_known.STATE) == REFUSED
             counts["refused" if is_refused else "waiting"] += 1
     return counts
@@ -79,9 +79,9 @@ def _is_requested(job: JobObject) -> bool:
     return is_managed(meta) and meta.deletion_timestamp is None and not has_finished(job) and not foreign_manager(job)
 
 
-def _is_logged(job: JobObject, roster: JobRegistry) -> bool:
+def _is_logged(job: JobObject, job_registry: JobRegistry) -> bool:
     meta = job.metadata
-    if roster.submission(adoption_id(meta.uid)) is not None:
+    if job_registry.submission(adoption_id(meta.uid)) is not None:
         return True
-    record = roster.job(meta.annotations.get(well_known.JOB_ID, ""))
+    record = job_registry.job(meta.annotations.get(well_known.JOB_ID, ""))
     return record is not None and record.job.uid == meta.uid

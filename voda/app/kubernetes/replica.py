@@ -16,12 +16,12 @@ from voda.app.forecaster import Forecaster
 from voda.app.home import Home
 from voda.app.kubernetes.options import KubernetesOptions, ReplicaContext
 from voda.app.kubernetes.service import KubernetesService
-from voda.app.runtime import last_at, spare_the_collector
+from voda.app.runtime import last_recorded_at, tune_garbage_collector
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.client.api import Api
 from voda.log.factory import open_store
 from voda.placement import PLACERS
-from voda.telemetry.kubernetes import KubernetesMetrics
+from voda.telemetry.prometheus import PrometheusTelemetry
 
 _log = logging.getLogger(__name__)
 
@@ -42,14 +42,14 @@ async def running(options: KubernetesOptions, context: ReplicaContext) -> AsyncI
         with home.private_files():
             store = await open_store(options.log or home.log)
         stack.push_async_callback(store.close)
-        metrics = KubernetesMetrics()
-        api = await Api.open(context.kubeconfig, context.context, on_request=metrics.asked)
+        telemetry = PrometheusTelemetry("election", "kubernetes")
+        api = await Api.open(context.kubeconfig, context.context, telemetry=telemetry)
         stack.push_async_callback(api.close)
-        clock = SystemClock(not_before=await last_at(store))
-        service = KubernetesService(options, context, store=store, api=api, clock=clock, metrics=metrics)
+        clock = SystemClock(not_before=await last_recorded_at(store))
+        service = KubernetesService(options, context, store=store, api=api, clock=clock, telemetry=telemetry)
         await service.view.open()
         await _build(service, stack)
-        spare_the_collector()
+        tune_garbage_collector()
         yield service
 
 
@@ -61,7 +61,7 @@ async def _build(service: KubernetesService, stack: AsyncExitStack) -> None:
     group = await stack.enter_async_context(asyncio.TaskGroup())
     forecaster = Forecaster(options.log or str(Path(options.home) / "voda.db"), view, service.clock, service.pools)
     for see in (service.see, forecaster.see):
-        view.each(see)
+        view.subscribe(see)
     listen = options.listen
     app = application(service.backend)
     service.url = await stack.enter_async_context(serving(app, listen.host, listen.port))

@@ -14,22 +14,22 @@ from pathlib import Path
 from typing import Final
 
 from voda import config
-from voda.app.initial_settings import Beginning, Wish, settle
+from voda.app.initial_settings import FirstSettings, RequestedSettings, record_settings
 from voda.app.kubernetes.event_logging import log_event
 from voda.app.kubernetes.log_liveness import LogLiveness
 from voda.app.kubernetes.log_queries import LoggedJobs, unadopted
 from voda.app.kubernetes.options import KubernetesOptions, PoolSettings, ReplicaContext
 from voda.app.kubernetes.pools import Pools
 from voda.app.leadership import Leadership
-from voda.app.pool_loop_factory import AT_ONCE, pool_loop
+from voda.app.pool_loop_factory import CONCURRENCY, pool_loop
 from voda.app.snapshots import Snapshots
-from voda.application.backend import Backend, Limits
-from voda.application.read_model import View
+from voda.application.backend import Backend, CallerLimits
+from voda.application.read_model import ReadModel
 from voda.application.registration.adoption import TemplateValues
 from voda.application.registration.registrar import Registrar
 from voda.application.status.status_reporter import StatusReporter
-from voda.application.submit_job import Submits
-from voda.auth.tokens import Access
+from voda.application.submit_job import JobSubmitter
+from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.lease import LeaseClient
@@ -57,7 +57,9 @@ from voda.manifests.kubernetes_warnings import kubernetes_warnings, refuse_elsew
 from voda.manifests.parse import ParsedManifest
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
-from voda.telemetry.kubernetes import GaugeSources, KubernetesMetrics
+from voda.telemetry.gauges import leadership_gauges
+from voda.telemetry.kubernetes import kubernetes_gauges
+from voda.telemetry.prometheus import PrometheusTelemetry
 
 _log = logging.getLogger(__name__)
 
@@ -77,16 +79,20 @@ class KubernetesService:
         store: DurableStore,
         api: Api,
         clock: SystemClock,
-        metrics: KubernetesMetrics,
+        telemetry: PrometheusTelemetry,
     ) -> None:
         self.url = ""
         self.options, self.context = options, context
-        self.metrics = metrics
-        self.store: EventStore = InstrumentedStore(ArchiveBackedStore(store, config.archive()), self._appended)
+        self.telemetry = telemetry
+        self.store: EventStore = InstrumentedStore(
+            ArchiveBackedStore(store, config.archive()),
+            telemetry,
+            appended=lambda outcome: self.log_liveness.appended(outcome),
+        )
         timings = options.leader.timings()
         self.log_liveness = LogLiveness(self.store, tolerance_s=timings.renew_deadline_s)
         self.clock = clock
-        self.view = View(self.store)
+        self.view = ReadModel(self.store)
         self.access = self._access()
         self.pools = Pools(lambda: self.kubernetes.names(), options.cluster.default_pool, self._loop, self._settle)
         self.jobs = LoggedJobs(self.view, self.pools.latest)
@@ -94,22 +100,22 @@ class KubernetesService:
         self.mirror = self.kubernetes.mirror
         self.lease = self._lease(store, api)
         epochs = LeaderEpochs(self.store, clock, self._cluster_uid)
-        self.leadership = Leadership(self.lease, epochs, context.identity, timings=timings, observer=metrics.leadership)
-        metrics.leadership.show(self.leadership)
-        metrics.show(
-            GaugeSources(mirrored=self.mirror.counts, unadopted=lambda: unadopted(self.mirror.jobs(), self.view.roster))
+        self.leadership = Leadership(self.lease, epochs, context.identity, timings=timings, telemetry=telemetry)
+        telemetry.read(lambda: leadership_gauges(self.leadership))
+        telemetry.read(
+            lambda: kubernetes_gauges(self.mirror.counts(), unadopted(self.mirror.jobs(), self.view.job_registry))
         )
         self.backend = self._backend()
         self.reporter = StatusReporter(
-            objects=self.mirror, view=self.view, clock=clock, store=self.store, announced=metrics.announced
+            objects=self.mirror, view=self.view, clock=clock, store=self.store, telemetry=telemetry
         )
         self.registrar = Registrar(
             objects=self.mirror,
             backend=self.backend,
-            submits=Submits(self.backend),
+            submits=JobSubmitter(self.backend),
             values=TemplateValues(site=options.cluster.site(), environment=self.environment),
             announce=self.reporter.announce,
-            adopted=metrics.adopted,
+            telemetry=telemetry,
         )
 
     # ---- what the API asks
@@ -122,7 +128,7 @@ class KubernetesService:
             return self.mirror.trouble or self.pools.trouble
         return self.mirror.trouble or self.leadership.trouble
 
-    def described(self) -> Iterable[str]:
+    def description(self) -> Iterable[str]:
         """Yield what a user wants to know at the start, line by line."""
         yield f"cluster {self.mirror.api.host}"
         yield f"log {display_name(self.options.log) if self.options.log else Path(self.options.home) / 'voda.db'}"
@@ -149,7 +155,7 @@ class KubernetesService:
         try:
             async with asyncio.timeout(_SYNC_S):
                 await self.mirror.synced()
-            await self.view.reached(await self.store.position())
+            await self.view.wait_for(await self.store.position())
         except (StoreUnavailable, StoreNotWritable, TimeoutError) as error:
             _log.warning("does not lead epoch=%d reason=%s", epoch, str(error) or "the cluster cannot be read")
             return
@@ -200,15 +206,13 @@ class KubernetesService:
         found = await self.mirror.api.get(_OLDEST, NamedObject)
         return found.metadata.uid if found is not None else ""
 
-    def _appended(self, outcome: str, facts: int, seconds: float) -> None:
-        self.metrics.appended(outcome, facts, seconds)
-        self.log_liveness.appended(outcome)
-
-    def _access(self) -> Access:
+    def _access(self) -> Authenticator:
         if not self.context.has_tokens:
-            return Access.none()
+            return Authenticator.none()
         folder = self.options.access.folder
-        return Access.mounted(Path(folder)) if folder else Access.open(Path(self.options.home), self.clock)
+        return (
+            Authenticator.mounted(Path(folder)) if folder else Authenticator.open(Path(self.options.home), self.clock)
+        )
 
     def _backend(self) -> Backend:
         outputs = KubernetesOutputs(self.mirror.api, pods=self.mirror.pods_of, has_ended=self.jobs.has_ended)
@@ -222,8 +226,9 @@ class KubernetesService:
             outputs=outputs,
             warnings=self._warnings,
             not_ready=self.trouble,
-            limits=Limits(jobs_per_user=self.options.jobs_per_user),
-            metrics=self.metrics,
+            limits=CallerLimits(jobs_per_user=self.options.jobs_per_user),
+            telemetry=self.telemetry,
+            exposition=self.telemetry.exposition,
         )
 
     def _warnings(self, parsed: ParsedManifest) -> Sequence[FieldWarning]:
@@ -242,7 +247,7 @@ class KubernetesService:
             namespaces=cluster.namespaces,
             pools=tuple(self.options.pools),
             relist_s=cluster.relist_seconds,
-            observer=self.metrics,
+            telemetry=self.telemetry,
         )
 
     def _loop(self, pool: str) -> PoolLoop:
@@ -251,15 +256,15 @@ class KubernetesService:
             self.kubernetes.cluster(pool),
             store=self.store,
             clock=self.clock,
-            metrics=self.metrics,
-            at_once=AT_ONCE,
+            telemetry=self.telemetry,
+            at_once=CONCURRENCY,
             folded=self.view.live,
         )
 
     async def _settle(self, pool: str) -> None:
         """Record the settings that the settings file asks for and the log does not have."""
         asked = self.options.pools.get(pool, PoolSettings())
-        wish = Wish(policy=asked.policy, placer=asked.placer, ratelimit_s=asked.ratelimit_seconds)
+        wish = RequestedSettings(policy=asked.policy, placer=asked.placer, ratelimit_s=asked.ratelimit_seconds)
         live = self.view.live.cluster
-        position = await settle(self.store, self.clock, live, pool, wish, Beginning(), actor="serve")
-        await self.view.reached(position)
+        position = await record_settings(self.store, self.clock, live, pool, wish, FirstSettings(), actor="serve")
+        await self.view.wait_for(position)

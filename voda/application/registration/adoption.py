@@ -8,15 +8,14 @@ object that voda cannot run, or that another controller runs, gets an Event that
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from msgspec import Struct
 
-from voda.api.problems import TooManyJobs
-from voda.api.schemas import Warned, Who
 from voda.application.backend import Backend
 from voda.application.registration.ports import JobObjects
-from voda.application.submit_job import Submits
+from voda.application.submit_job import JobSubmitter
+from voda.auth.callers import Caller
 from voda.cluster.kubernetes.client.errors import Conflict
 from voda.cluster.kubernetes.kinds.base import JobKind, Site
 from voda.cluster.kubernetes.reporting.kube_events import Announcement, Reason, subject_of
@@ -25,15 +24,15 @@ from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobObject, ObjectMeta
 from voda.cluster.kubernetes.state.job_annotations import foreign_manager, manifest_of, user_of
 from voda.cluster.kubernetes.state.paths import job_path
-from voda.domain.errors import AlreadyExists, InvalidInput
+from voda.domain.errors import AlreadyExists, InvalidInput, TooManyJobs
 from voda.domain.job import JobSpec
+from voda.kinds.base import FieldWarning
+from voda.metrics import ADOPTIONS, NO_TELEMETRY, Telemetry
 from voda.projections.job_record import JobRecord
 
 _log = logging.getLogger(__name__)
 
 Announce = Callable[[Announcement], None]
-Adopted = Callable[[Literal["adopted", "refused"]], None]
-"""Called with what became of an object."""
 _KEPT: Final = frozenset({"runPolicy"})
 _KEPT_UNSEEN: Final = frozenset({"runPolicy", "elasticPolicy"})
 _MOST_TRIES: Final = 3
@@ -68,10 +67,10 @@ class Adoption:
 
     objects: JobObjects
     backend: Backend
-    submits: Submits
+    submits: JobSubmitter
     values: TemplateValues
     announce: Announce
-    adopted: Adopted = lambda outcome: None
+    telemetry: Telemetry = NO_TELEMETRY
 
     async def adopt(self, kind: JobKind, job: JobObject) -> None:
         """Adopt an object, unless voda must not or cannot run it.
@@ -88,7 +87,7 @@ class Adoption:
         if found is None:
             return
         try:
-            who, manifest = Who(user=user_of(meta), role="user"), manifest_of(found, kind)
+            who, manifest = Caller(user=user_of(meta), role="user"), manifest_of(found, kind)
             self._refuse_namesake(kind, meta)
             warnings = self.submits.check(manifest, who)
             if not job.spec.run_policy.suspend:
@@ -102,7 +101,7 @@ class Adoption:
             await self._refuse(kind, meta, str(error), "NotAccepted")
             raise
         if submitted.is_new:
-            self.adopted("adopted")
+            self.telemetry.count(ADOPTIONS, "adopted")
             _log.info("adopted job_id=%s object=%s uid=%s", submitted.record.spec.job_id, meta.key, meta.uid)
         self._warn(kind, meta, warnings)
         # Even if it says that it is ready: it may be a copy of an object that was ready elsewhere.
@@ -110,8 +109,8 @@ class Adoption:
 
     def _refuse_namesake(self, kind: JobKind, meta: ObjectMeta) -> None:
         """Raise where a live job of another kind has the object's name: the pods of both would be named alike."""
-        roster = self.backend.view.roster
-        record = roster.job(roster.live_named(meta.namespace, meta.name) or "")
+        job_registry = self.backend.view.job_registry
+        record = job_registry.job(job_registry.live_named(meta.namespace, meta.name) or "")
         if record is not None and record.spec.kind != kind.name:
             raise AlreadyExists(
                 f"job {record.spec.job_id} is a {record.spec.kind} of the name {meta.name!r} and is live: the pods of"
@@ -126,8 +125,8 @@ class Adoption:
         """Suspend an object that somebody resumed though its job shall wait."""
         backend = self.backend
         # Before voda resumes an object, the log says that its job shall run.
-        await backend.view.reached(await backend.store.position())
-        record = backend.view.roster.job(job_id)
+        await backend.view.wait_for(await backend.store.position())
+        record = backend.view.job_registry.job(job_id)
         if record is not None and is_at_rest(record):
             known = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}
             await self._patched(kind, job.metadata, kind.suspend_patch().body, known)
@@ -223,10 +222,10 @@ class Adoption:
         """Say on the object why voda does not run it."""
         self._announce_on(kind, meta, reason, sentence)
         if changes := differing(refused_annotations(sentence), meta.annotations):
-            self.adopted("refused")
+            self.telemetry.count(ADOPTIONS, "refused")
             await self._patched(kind, meta, {}, {"uid": meta.uid}, annotations=changes)
 
-    def _warn(self, kind: JobKind, meta: ObjectMeta, warnings: Sequence[Warned]) -> None:
+    def _warn(self, kind: JobKind, meta: ObjectMeta, warnings: Sequence[FieldWarning]) -> None:
         if warnings:
             spelled = [f"{warned.field}: {warned.message}" for warned in warnings[:_MOST_WARNINGS]]
             more = [f"and {len(warnings) - _MOST_WARNINGS} more"] if len(warnings) > _MOST_WARNINGS else []

@@ -121,16 +121,19 @@ class Creation:
             )
 
     def _is_own(self, found: JobObject, job_id: str) -> bool:
-        roster, meta = self.backend.view.roster, found.metadata
-        return meta.annotations.get(well_known.JOB_ID) == job_id or roster.submission(adoption_id(meta.uid)) == job_id
+        job_registry, meta = self.backend.view.job_registry, found.metadata
+        return (
+            meta.annotations.get(well_known.JOB_ID) == job_id
+            or job_registry.submission(adoption_id(meta.uid)) == job_id
+        )
 
     def _is_left_over(self, found: JobObject) -> bool:
         """Say whether it is the object of a job that has ended, and not one that somebody made since."""
-        roster, meta = self.backend.view.roster, found.metadata
-        job_id = roster.submission(adoption_id(meta.uid)) or meta.annotations.get(well_known.JOB_ID, "")
-        if not job_id or not roster.is_known(job_id):
+        job_registry, meta = self.backend.view.job_registry, found.metadata
+        job_id = job_registry.submission(adoption_id(meta.uid)) or meta.annotations.get(well_known.JOB_ID, "")
+        if not job_id or not job_registry.is_known(job_id):
             return False
-        record = roster.job(job_id)
+        record = job_registry.job(job_id)
         if record is None:
             # The job ended so long ago that its uid is forgotten: an object that has finished is no loss.
             return has_finished(found)
@@ -151,4 +154,4 @@ class Creation:
     async def _record(self, data: AnyFact, event_id: str) -> None:
         backend = self.backend
         fact = Fact(data=data, event_id=event_id, recorded_at=backend.clock.now(), actor=ACTOR)
-        await backend.view.reached(await backend.store.append(data.stream, ANY_VERSION, [fact]))
+        await backend.view.wait_for(await backend.store.append(data.stream, ANY_VERSION, [fact]))

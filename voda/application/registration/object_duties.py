@@ -47,7 +47,7 @@ class ObjectDuties:
         is_same = before.metadata.uid == now.metadata.uid and before.metadata.generation == now.metadata.generation
         if is_same or not job_id or before.metadata.annotations.get(well_known.JOB_ID) != job_id:
             return
-        record = self.backend.view.roster.job(job_id)
+        record = self.backend.view.job_registry.job(job_id)
         planned = len(record.planned) if record is not None else 0
         if now.spec.run_policy.suspend:
             is_touched = before.spec.run_policy.suspend or planned > 0
@@ -63,11 +63,11 @@ class ObjectDuties:
         meta = job.metadata
         if meta.deletion_timestamp is not None:
             return None
-        carried, roster = meta.annotations.get(well_known.JOB_ID, ""), self.backend.view.roster
-        adopted = roster.submission(adoption_id(meta.uid))
-        record = roster.job(carried) if carried else None
+        carried, job_registry = meta.annotations.get(well_known.JOB_ID, ""), self.backend.view.job_registry
+        adopted = job_registry.submission(adoption_id(meta.uid))
+        record = job_registry.job(carried) if carried else None
         if adopted is not None or (record is not None and record.job.uid == meta.uid):
-            own = roster.job(adopted or carried)
+            own = job_registry.job(adopted or carried)
             return self._of_own(kind, job, own) if own is not None else None
         missing = self.creation.missing(carried) if record is not None else None
         if missing is not None and self.creation.is_awaited(kind, job, missing):

@@ -15,12 +15,12 @@ from functools import partial
 from typing import Final
 
 from voda.application.backend import Backend
-from voda.application.registration.adoption import Adopted, Adoption, Announce, ObjectRefused, TemplateValues
+from voda.application.registration.adoption import Adoption, Announce, ObjectRefused, TemplateValues
 from voda.application.registration.creation import ACTOR, Creation, NameTaken
 from voda.application.registration.object_duties import Duty, ObjectDuties, Work
 from voda.application.registration.ports import JobObjects
 from voda.application.registration.spec_annotations import SpecAnnotations
-from voda.application.submit_job import Submits
+from voda.application.submit_job import JobSubmitter
 from voda.backoff import Backoff
 from voda.cluster.kubernetes.client.errors import Conflict
 from voda.cluster.kubernetes.kinds.base import JobKind
@@ -40,6 +40,7 @@ from voda.domain.errors import (
 )
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.types import ActionFailed, JobRegistered, JobSubmitted
+from voda.metrics import NO_TELEMETRY, Telemetry
 
 _log = logging.getLogger(__name__)
 
@@ -72,15 +73,15 @@ class Registrar:
         *,
         objects: JobObjects,
         backend: Backend,
-        submits: Submits,
+        submits: JobSubmitter,
         values: TemplateValues,
         announce: Announce,
-        adopted: Adopted = lambda outcome: None,
+        telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self._mirror = objects
         self._backend = backend
         adoption = Adoption(
-            objects=objects, backend=backend, submits=submits, values=values, announce=announce, adopted=adopted
+            objects=objects, backend=backend, submits=submits, values=values, announce=announce, telemetry=telemetry
         )
         self._creation = Creation(objects=objects, backend=backend, values=values)
         annotations = SpecAnnotations(objects=objects, backend=backend, announce=announce)
@@ -121,7 +122,7 @@ class Registrar:
     def _name_is_free(self, gone: JobObject) -> None:
         """Let a job that waited for the name of an object have one at once."""
         meta = gone.metadata
-        job_id = self._backend.view.roster.live_named(meta.namespace, meta.name)
+        job_id = self._backend.view.job_registry.live_named(meta.namespace, meta.name)
         if job_id is not None and self._creation.missing(job_id) is not None:
             self._backoff.reset(job_id)
             self._jobs[job_id] = None
@@ -170,7 +171,7 @@ class Registrar:
         backend = self._backend
         if backend.clock.now() >= self._sweep_at:
             # What others appended before this leader's time must be known before anything is done twice.
-            await backend.view.reached(await backend.store.position())
+            await backend.view.wait_for(await backend.store.position())
             self._sweep()
         self._retry_at = math.inf
         due, next_at = self._due(backend.clock.now())

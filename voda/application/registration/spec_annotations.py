@@ -9,11 +9,12 @@ from typing import Any
 
 import msgspec
 
-from voda.api.schemas import Change, Who
 from voda.application import change_job
 from voda.application.backend import Backend
+from voda.application.change_job import JobChange
 from voda.application.registration.adoption import Announce, ObjectRefused
 from voda.application.registration.ports import JobObjects
+from voda.auth.callers import Caller
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.reporting.kube_events import Announcement, subject_of
 from voda.cluster.kubernetes.resources.objects import JobObject
@@ -46,9 +47,9 @@ class SpecAnnotations:
         try:
             given = changed_fields(meta.annotations, self._recorded(job, record))
             # Checked against the job as it is now, so that impossible bounds are announced and not recorded.
-            change = msgspec.convert(given, Change)
+            change = msgspec.convert(given, JobChange)
             if given:
-                await change_job.change(self.backend, record, change, Who(user=record.spec.user, role="user"))
+                await change_job.change(self.backend, record, change, Caller(user=record.spec.user, role="user"))
         except (InvalidInput, msgspec.ValidationError) as error:
             subject, now = subject_of(kind, meta), self.backend.clock.now()
             sentence = f"the changed annotations are not taken over: {error}"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from voda.application.read_model import View
+from voda.application.read_model import ReadModel
 from voda.application.registration.ports import JobObjects
 from voda.application.status.rate_limiter import RateLimiter
 from voda.application.submit_job import adoption_id
@@ -40,7 +40,7 @@ _RETRY_S: Final = 2.0
 class Annotator:
     """Compares objects with the log, and patches them."""
 
-    def __init__(self, objects: JobObjects, view: View, clock: Clock, *, per_s: float) -> None:
+    def __init__(self, objects: JobObjects, view: ReadModel, clock: Clock, *, per_s: float) -> None:
         self._mirror = objects
         self._view = view
         self._clock = clock
@@ -160,9 +160,9 @@ class Annotator:
 
     def _record(self, job: JobObject) -> JobRecord | None:
         """Return the job that the object is of; None where the log ties it to none."""
-        meta, roster = job.metadata, self._view.roster
-        job_id = meta.annotations.get(well_known.JOB_ID) or roster.submission(adoption_id(meta.uid)) or ""
-        record = roster.job(job_id)
+        meta, job_registry = job.metadata, self._view.job_registry
+        job_id = meta.annotations.get(well_known.JOB_ID) or job_registry.submission(adoption_id(meta.uid)) or ""
+        record = job_registry.job(job_id)
         return record if record is not None and record.job.uid == meta.uid else None
 
     def _note(self, trouble: str) -> None:

@@ -7,7 +7,6 @@ what cannot be sent within some minutes is not sent at all.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple
 
 from voda.application.status.rate_limiter import RateLimiter
@@ -17,6 +16,7 @@ from voda.cluster.kubernetes.client.errors import Conflict
 from voda.cluster.kubernetes.reporting.kube_events import Announcement, Reason, event_object, events_path
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable
+from voda.metrics import ANNOUNCEMENTS, NO_TELEMETRY, Telemetry
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Announcer:
         clock: of their age.
         per_s: how many a second.
         retry_s: pause after the server did not answer.
-        announced: called with what became of each.
+        telemetry: counts what became of each.
     """
 
     def __init__(
@@ -63,10 +63,10 @@ class Announcer:
         *,
         per_s: float,
         retry_s: float = 2.0,
-        announced: Callable[[Outcome], None] | None = None,
+        telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self._api = api
-        self._announced = announced or (lambda outcome: None)
+        self._telemetry = telemetry
         self._clock = clock
         self._retry_s = retry_s
         self._limiter = RateLimiter(per_s, clock)
@@ -115,6 +115,9 @@ class Announcer:
             self._queue[key] = announcement
             self._note(str(error))
             await asyncio.sleep(max(self._retry_s, getattr(error, "retry_after_s", 0.0)))
+
+    def _announced(self, outcome: Outcome) -> None:
+        self._telemetry.count(ANNOUNCEMENTS, outcome)
 
     async def _send(self, announcement: Announcement) -> None:
         try:

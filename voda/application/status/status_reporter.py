@@ -6,13 +6,12 @@ what its predecessor had no time for. What was sent already is sent under the sa
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Final
 
-from voda.application.read_model import View
+from voda.application.read_model import ReadModel
 from voda.application.registration.ports import JobObjects
 from voda.application.status.annotator import Annotator
-from voda.application.status.announcer import RECENT_S, Announcer, Outcome
+from voda.application.status.announcer import RECENT_S, Announcer
 from voda.clock import Clock
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.reporting.event_messages import EventMessages, JobMessage
@@ -23,6 +22,7 @@ from voda.domain.errors import ActionRefused, VodaError
 from voda.events.envelope import Event
 from voda.events.types import PlanAdopted
 from voda.log.store import EventStore
+from voda.metrics import NO_TELEMETRY, Telemetry
 
 _log = logging.getLogger(__name__)
 
@@ -35,31 +35,31 @@ class StatusReporter:
 
     Args:
         objects: the cluster's job objects.
-        view: its roster has each event folded before `see` gets it.
+        view: its job_registry has each event folded before `see` gets it.
         clock: of ages and rates.
         store: the log, to report what happened just before this process began; None: that is not reported.
         per_s: patches a second, and Events a second.
         settled_s: time after a plan within which an observed size may be one that voda set for the plan before.
-        announced: called with what became of each announcement.
+        telemetry: counts what became of each announcement.
     """
 
     def __init__(  # noqa: PLR0913 - its ports
         self,
         *,
         objects: JobObjects,
-        view: View,
+        view: ReadModel,
         clock: Clock,
         store: EventStore | None = None,
         per_s: float = 20.0,
         settled_s: float = 5.0,
-        announced: Callable[[Outcome], None] | None = None,
+        telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self._mirror = objects
         self._view = view
         self._clock = clock
         self._store = store
         self._settled_s = settled_s
-        self._announcer = Announcer(objects.api, clock, per_s=per_s, announced=announced)
+        self._announcer = Announcer(objects.api, clock, per_s=per_s, telemetry=telemetry)
         self._annotator = Annotator(objects, view, clock, per_s=per_s)
         self._messages: EventMessages | None = None
         self._planned_at: dict[str, float] = {}
@@ -77,8 +77,8 @@ class StatusReporter:
         if isinstance(event.data, PlanAdopted):
             self._planned_at |= dict.fromkeys((*event.data.placed, *event.data.released), event.recorded_at)
         self._announce_all(self._messages, event)
-        for job_id in self._view.roster.changed_jobs:
-            record = self._view.roster.job(job_id)
+        for job_id in self._view.job_registry.changed_jobs:
+            record = self._view.job_registry.job(job_id)
             if record is not None and record.job.uid:
                 self._annotator.mark(record.job.uid)
             if record is None or not record.is_live:
@@ -100,8 +100,8 @@ class StatusReporter:
             group.create_task(self._annotator.run())
 
     def _begin(self) -> EventMessages:
-        messages = EventMessages(self._view.roster.job)
-        messages.begin([record for record in self._view.roster.jobs().values() if record.is_live])
+        messages = EventMessages(self._view.job_registry.job)
+        messages.begin([record for record in self._view.job_registry.jobs().values() if record.is_live])
         return messages
 
     async def _catch_up(self) -> None:
@@ -115,7 +115,7 @@ class StatusReporter:
         except VodaError as error:
             _log.warning("what happened before is not reported reason=%s", error)
             return
-        messages, since = EventMessages(self._view.roster.job), self._clock.now() - RECENT_S
+        messages, since = EventMessages(self._view.job_registry.job), self._clock.now() - RECENT_S
         for event in events:
             if event.position <= end and event.recorded_at >= since:
                 self._announce_all(messages, event)
@@ -135,7 +135,7 @@ class StatusReporter:
 
     def _subject(self, message: JobMessage) -> Subject | None:
         """Return the job's object; None where it has none."""
-        record = self._view.roster.job(message.job_id)
+        record = self._view.job_registry.job(message.job_id)
         if record is None or not record.job.uid:
             return None
         spec = record.spec
@@ -156,7 +156,9 @@ class StatusReporter:
         if before.spec.run_policy.suspend or now.spec.run_policy.suspend:
             return
         had, has = kind.replicas(before), kind.replicas(now)
-        record = self._view.roster.job(now.metadata.annotations.get(well_known.JOB_ID, "")) if had != has else None
+        record = (
+            self._view.job_registry.job(now.metadata.annotations.get(well_known.JOB_ID, "")) if had != has else None
+        )
         if record is None or not record.is_live or record.is_canceling or record.job.uid != now.metadata.uid:
             return
         planned, at = len(record.planned), self._clock.now()

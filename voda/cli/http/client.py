@@ -16,11 +16,24 @@ import msgspec
 from yarl import URL
 
 from voda import __version__
-from voda.cli.http.errors import error_of
+from voda.api.schemas.service import Problem
 from voda.cli.http.target import Target, target
 from voda.cli.options import ServerOptions
 from voda.concurrency import single_error
-from voda.domain.errors import ClusterUnavailable, PermanentError, VodaError
+from voda.domain.errors import (
+    AlreadyExists,
+    ClusterUnavailable,
+    InvalidField,
+    InvalidInput,
+    NotAllowed,
+    NotFound,
+    PermanentError,
+    StoreNotWritable,
+    StoreUnavailable,
+    TransientError,
+    VersionConflict,
+    VodaError,
+)
 
 T = TypeVar("T")
 Params = Mapping[str, str | int | list[str]]
@@ -211,3 +224,50 @@ def _translate_errors(target: Target) -> Iterator[None]:
         raise PermanentError(f"{where} is not a valid address") from error
     except (aiohttp.ClientError, OSError) as error:
         raise ServerUnreachable(f"{where}: the connection was lost ({str(error) or type(error).__name__})") from error
+
+
+_ERRORS: dict[int, type[VodaError]] = {
+    400: InvalidInput,
+    401: NotAllowed,
+    403: NotAllowed,
+    404: NotFound,
+    408: TransientError,
+    409: AlreadyExists,
+    412: VersionConflict,
+    413: InvalidInput,
+    415: InvalidInput,
+    422: InvalidInput,
+    # A retry succeeds once other jobs have ended.
+    429: TransientError,
+    502: TransientError,
+    503: StoreUnavailable,
+    504: TransientError,
+    507: StoreNotWritable,
+}
+
+
+_TOKEN = " (on the command line: --token, or VODA_TOKEN)"
+
+
+def error_of(status: int, body: bytes) -> VodaError:
+    """Return the error for an answer of this status.
+
+    Args:
+        status: 400 or more.
+        body: a problem as JSON; any other body is quoted in the message.
+    """
+    problem = _problem(body)
+    if problem is None:
+        said = " ".join(body[:200].decode("utf-8", "replace").split())
+        return _ERRORS.get(status, PermanentError)(f"the server answered {status}{f': {said}' if said else ''}")
+    if problem.field and status in (400, 422):
+        return InvalidField(problem.field, problem.detail)
+    told = problem.detail or problem.title
+    return _ERRORS.get(status, PermanentError)(f"{told}{_TOKEN if status == 401 else ''}")
+
+
+def _problem(body: bytes) -> Problem | None:
+    try:
+        return msgspec.json.decode(body, type=Problem)
+    except msgspec.MsgspecError:
+        return None

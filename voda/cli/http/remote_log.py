@@ -10,7 +10,7 @@ from typing import cast
 import msgspec
 from msgspec import Raw, Struct
 
-from voda.api import schemas
+from voda.api.schemas.events import EventList, EventView
 from voda.cli.http.client import Client, Params, decode
 from voda.cli.http.sse import follow_stream
 from voda.cli.render.stdout import note
@@ -25,7 +25,7 @@ _PAGE = 500
 class RemoteEvent:
     """An event, and its JSON as received."""
 
-    event: schemas.Event
+    event: EventView
     raw: bytes
 
     @property
@@ -59,7 +59,7 @@ class RemoteLog:
 
     async def read(self, after: int, limit: int) -> Sequence[Event]:
         """Return up to `limit` events with position > `after`, known to this version, unfiltered."""
-        page = decode(await self._client.get("/events", {"after": after, "limit": limit}), schemas.EventList)
+        page = decode(await self._client.get("/events", {"after": after, "limit": limit}), EventList)
         return [event for shown in page.items if (event := known_event(shown))]
 
     async def between(self, after: int, until: int) -> AsyncIterator[RemoteEvent]:
@@ -84,7 +84,7 @@ class RemoteLog:
 
 async def last_position(client: Client) -> int:
     """Return the position of the last event of the server's log."""
-    return decode(await client.get("/events", {"limit": 1}), schemas.EventList).end
+    return decode(await client.get("/events", {"limit": 1}), EventList).end
 
 
 class _Page(Struct):
@@ -94,7 +94,7 @@ class _Page(Struct):
     last_position: int
 
 
-def known_event(shown: schemas.Event) -> Event | None:
+def known_event(shown: EventView) -> Event | None:
     """Return the event as the log's own record; None where this version does not know its type."""
     kind = TYPES.get(shown.type)
     if kind is None:
@@ -120,4 +120,4 @@ def known_event(shown: schemas.Event) -> Event | None:
 
 
 def _remote_event(raw: bytes) -> RemoteEvent:
-    return RemoteEvent(decode(raw, schemas.Event), raw)
+    return RemoteEvent(decode(raw, EventView), raw)

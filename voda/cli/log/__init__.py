@@ -1,1 +1,1 @@
-"""What the commands that read or carry a log share."""
+"""What the commands that read or carry a log share: `open` and `files`, then `copy` and `archive`."""

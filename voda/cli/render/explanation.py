@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from voda.api.schemas import Decision, Explanation, Shortage, Story
+from voda.api.schemas.explanations import DecisionView, EndedJobView, ExplanationView, ShortageView
 from voda.cli.render.stdout import plain
 from voda.events.event_text import per_node
 from voda.text import counted, span
@@ -24,7 +24,7 @@ def in_utc(instant: datetime) -> str:
     return rfc3339(instant.timestamp(), decimals=0)
 
 
-def explanation_text(explanation: Explanation, when: FormatInstant = in_utc) -> RenderableType:
+def explanation_text(explanation: ExplanationView, when: FormatInstant = in_utc) -> RenderableType:
     """Return the explanation in sentences, and the recent decisions as a table."""
     lines = _story(explanation.ended, explanation.reason, when) if explanation.ended else _present(explanation, when)
     parts: list[RenderableType] = [Text(_head(explanation, when), style="bold")]
@@ -34,7 +34,7 @@ def explanation_text(explanation: Explanation, when: FormatInstant = in_utc) -> 
     return Group(*parts)
 
 
-def outlook(explanation: Explanation, when: FormatInstant = in_utc) -> Iterator[str]:
+def outlook(explanation: ExplanationView, when: FormatInstant = in_utc) -> Iterator[str]:
     """Yield what the job waits for and what would help, one sentence each."""
     if explanation.queue_position:
         queue = f", queue {explanation.queue_level}" if explanation.queue_level else ""
@@ -48,7 +48,7 @@ def outlook(explanation: Explanation, when: FormatInstant = in_utc) -> Iterator[
         yield f"-> {suggestion}"
 
 
-def decisions_table(decisions: Sequence[Decision], when: FormatInstant = in_utc) -> Table:
+def decisions_table(decisions: Sequence[DecisionView], when: FormatInstant = in_utc) -> Table:
     """Return the plans that concerned a job, one per row."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for index, head in enumerate(("time", "pos.", "size", "reason", "after")):
@@ -65,13 +65,13 @@ def decisions_table(decisions: Sequence[Decision], when: FormatInstant = in_utc)
     return table
 
 
-def _head(job: Explanation, when: FormatInstant) -> str:
+def _head(job: ExplanationView, when: FormatInstant) -> str:
     phase = "Waiting (preempted)" if job.is_preempted else str(job.phase)
     since_s = max(0.0, (job.at - job.since).total_seconds())
     return f"{job.job_id}: {phase} since {when(job.since)} ({span(since_s)})"
 
 
-def _present(job: Explanation, when: FormatInstant) -> Iterator[str]:
+def _present(job: ExplanationView, when: FormatInstant) -> Iterator[str]:
     gpus = "" if job.gpus_per_replica == 1 else f" of {counted(job.gpus_per_replica, 'GPU')} each"
     decided_by = f"policy {job.policy}, placer {job.placer}"
     yield f"at position {job.position}, {when(job.at)}; {decided_by}"
@@ -87,7 +87,7 @@ def _present(job: Explanation, when: FormatInstant) -> Iterator[str]:
     yield from outlook(job, when)
 
 
-def _shortage(short: Shortage) -> str:
+def _shortage(short: ShortageView) -> str:
     wishes = f" (requested {short.wishes_gpus})" if short.wishes_gpus > short.needs_gpus else ""
     return (
         f"needs {counted(short.needs_gpus, 'GPU')}{wishes}; of {short.capacity_gpus}, {short.free_gpus} are left"
@@ -95,7 +95,7 @@ def _shortage(short: Shortage) -> str:
     )
 
 
-def _story(ended: Story, why: str, when: FormatInstant) -> Iterator[str]:
+def _story(ended: EndedJobView, why: str, when: FormatInstant) -> Iterator[str]:
     yield f"submitted {when(ended.submitted_at)}, {ended.outcome} after {span(ended.jct_s)}"
     if why:
         yield f"why: {why}"

@@ -12,7 +12,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from voda.api.schemas import Explanation, Job
+from voda.api.schemas.explanations import ExplanationView
+from voda.api.schemas.jobs import JobView
 from voda.cli.http import job_logs
 from voda.cli.http.client import Client, decode, resource_path
 from voda.cli.http.remote_log import RemoteEvent, RemoteLog
@@ -33,14 +34,14 @@ _QUIET = {"job.progressed", "plan.adopted", "job.queue_level_changed"}
 class JobContext:
     """What the description shows beside the job itself."""
 
-    explanation: Explanation | None
+    explanation: ExplanationView | None
     events: Sequence[RemoteEvent]
     """The last ones, oldest first."""
     replicas: Sequence[str] | None
     """Replicas that printed something; None = the caller may not read output."""
 
 
-async def load_context(client: Client, job: Job) -> JobContext:
+async def load_context(client: Client, job: JobView) -> JobContext:
     """Fetch what the description shows beside the job itself."""
     types = [kind for kind in TYPES if kind not in _QUIET]
     log = RemoteLog(client, {"job": job.job_id, "type": types})
@@ -50,21 +51,21 @@ async def load_context(client: Client, job: Job) -> JobContext:
     )
 
 
-async def _explanation(client: Client, job: Job) -> Explanation | None:
+async def _explanation(client: Client, job: JobView) -> ExplanationView | None:
     try:
-        return decode(await client.get(resource_path("jobs", job.job_id, "explain")), Explanation)
+        return decode(await client.get(resource_path("jobs", job.job_id, "explain")), ExplanationView)
     except PermanentError:
         return None
 
 
-async def _replicas(client: Client, job: Job) -> Sequence[str] | None:
+async def _replicas(client: Client, job: JobView) -> Sequence[str] | None:
     try:
         return await job_logs.replicas(client, job.job_id)
     except PermanentError:
         return None
 
 
-def description(job: Job, context: JobContext, at: datetime) -> RenderableType:
+def description(job: JobView, context: JobContext, at: datetime) -> RenderableType:
     """Return the job in full.
 
     Args:
@@ -88,7 +89,7 @@ def description(job: Job, context: JobContext, at: datetime) -> RenderableType:
     return Group(*parts)
 
 
-def _facts(job: Job, context: JobContext, at: datetime) -> Iterator[tuple[str, str | Text]]:
+def _facts(job: JobView, context: JobContext, at: datetime) -> Iterator[tuple[str, str | Text]]:
     yield "Job", job.job_id if job.name == job.job_id else f"{job.job_id} (submitted as {job.name})"
     yield "State", _state(job, at)
     yield "Of", _origin(job)
@@ -111,19 +112,19 @@ def _facts(job: Job, context: JobContext, at: datetime) -> Iterator[tuple[str, s
         yield "Output", _output(job, context.replicas)
 
 
-def _state(job: Job, at: datetime) -> Text:
+def _state(job: JobView, at: datetime) -> Text:
     text = state_text(job)
     if job.is_preempted:
         text.append(": it ran, was halted, and waits to resume")
     return text
 
 
-def _origin(job: Job) -> str:
+def _origin(job: JobView) -> str:
     user = f" by {job.user}" if job.user else ""
     return f"{job.kind}{user}, namespace {job.namespace}, pool {job.pool}, priority {job.priority}"
 
 
-def _size(job: Job) -> str:
+def _size(job: JobView) -> str:
     gpus = "" if job.gpus_per_replica == 1 else f" of {job.gpus_per_replica} GPUs"
     nodes = per_node(worker.node for worker in job.workers)
     has = f"{job.replicas}{gpus} on {nodes}" if job.replicas else "none"
@@ -135,12 +136,12 @@ def _size(job: Job) -> str:
     )
 
 
-def _outlook(told: Explanation) -> Iterator[str]:
+def _outlook(told: ExplanationView) -> Iterator[str]:
     # The forecast already shows the expected start.
     return (line for line in outlook(told) if not line.startswith("expected"))
 
 
-def _progress(job: Job, at: datetime) -> str:
+def _progress(job: JobView, at: datetime) -> str:
     made = job.progress
     if not made.epochs_done and not made.metrics:
         return f"no epoch reported yet{f', of {made.epochs}' if made.epochs else ''}"
@@ -153,12 +154,12 @@ def _progress(job: Job, at: datetime) -> str:
     return ", ".join(parts)
 
 
-def _changes(job: Job) -> str:
+def _changes(job: JobView) -> str:
     counts = f"{counted(job.resizes, 'resize')}, started again {counted(job.restarts, 'time')}"
     return f"{counts}, {counted(job.failures, 'action')} refused by the cluster" if job.failures else counts
 
 
-def _output(job: Job, names: Sequence[str]) -> str:
+def _output(job: JobView, names: Sequence[str]) -> str:
     if not names:
         return "none: it was deleted with the replicas" if job.started_at and job.finished_at else "nothing printed yet"
     others = f" --replica {names[1]}" if len(names) > 1 else ""

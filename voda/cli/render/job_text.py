@@ -7,7 +7,7 @@ from datetime import datetime
 
 from rich.text import Text
 
-from voda.api.schemas import Job
+from voda.api.schemas.jobs import JobView
 from voda.cli.render.times import short, since, time_of_day, until
 from voda.domain.job import Phase
 
@@ -25,47 +25,47 @@ _STYLES = {
 }
 
 
-def has_ended(job: Job) -> bool:
+def has_ended(job: JobView) -> bool:
     """Return whether the job has ended."""
     return job.phase in ENDED
 
 
-def state(job: Job) -> str:
+def state(job: JobView) -> str:
     """Return the phase, or Preempted or Canceling where that says more."""
     if job.is_canceling and not has_ended(job):
         return "Canceling"
     return "Preempted" if job.is_preempted else str(job.phase)
 
 
-def state_text(job: Job) -> Text:
+def state_text(job: JobView) -> Text:
     """Return the state in its colour."""
     return Text(word := state(job), style=_STYLES.get(word, ""))
 
 
-def replicas(job: Job) -> str:
+def replicas(job: JobView) -> str:
     """Return current/min/max replicas; `2>3/1/4` when the plan in force gives it another number."""
     planned = f">{job.planned_replicas}" if job.planned_replicas != job.replicas and not has_ended(job) else ""
     return f"{job.replicas}{planned}/{job.min_replicas}/{job.max_replicas}"
 
 
-def epochs(job: Job) -> str:
+def epochs(job: JobView) -> str:
     """Return epochs done of all: 12/20, 12/?; `-` where neither is known."""
     done, total = job.progress.epochs_done, job.progress.epochs
     return f"{_figure(done)}/{total or '?'}" if done or total else NONE
 
 
-def progress(job: Job) -> str:
+def progress(job: JobView) -> str:
     """Return epochs done of all with their share: 12/20 60%."""
     total = job.progress.epochs
     return f"{epochs(job)} {min(1.0, job.progress.epochs_done / total):.0%}" if total else epochs(job)
 
 
-def queue(job: Job) -> str:
+def queue(job: JobView) -> str:
     """Return the place in the queue: 2 = one goes before it."""
     return str(place) if (place := job.forecast.position) else NONE
 
 
-def eta(job: Job, at: datetime) -> str:
+def eta(job: JobView, at: datetime) -> str:
     """Return the next step and when: `starts 3m`, `ends 12m`; for an ended job, how long ago it ended."""
     if job.finished_at is not None:
         return f"{since(job.finished_at, at)} ago"
@@ -74,19 +74,19 @@ def eta(job: Job, at: datetime) -> str:
     return f"ends {until(job.forecast.finishes_at, at)}" if job.forecast.finishes_at else NONE
 
 
-def waited_s(job: Job, at: datetime) -> float:
+def waited_s(job: JobView, at: datetime) -> float:
     """Return the seconds without workers, up to now."""
     goes_on = not job.replicas and not has_ended(job)
     return job.waiting_s + (max(0.0, (at - job.counted_at).total_seconds()) if goes_on else 0.0)
 
 
-def ran_s(job: Job, at: datetime) -> float:
+def ran_s(job: JobView, at: datetime) -> float:
     """Return the seconds with workers, up to now."""
     goes_on = job.replicas and not has_ended(job)
     return job.running_s + (max(0.0, (at - job.counted_at).total_seconds()) if goes_on else 0.0)
 
 
-def forecast(job: Job, at: datetime) -> str:
+def forecast(job: JobView, at: datetime) -> str:
     """Return the forecast as a sentence: `waits: 2nd in the queue; expected to start in 3m (14:05)`."""
     made = job.forecast
     if has_ended(job):
@@ -103,7 +103,7 @@ def forecast(job: Job, at: datetime) -> str:
     return f"{place}no forecast yet"
 
 
-def summary(job: Job, at: datetime) -> str:
+def summary(job: JobView, at: datetime) -> str:
     """Return the job in one line."""
     parts = [f"{job.job_id}: {state(job)}"]
     if has_ended(job):

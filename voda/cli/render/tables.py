@@ -11,7 +11,8 @@ from datetime import datetime
 from rich.cells import cell_len
 from rich.text import Text
 
-from voda.api.schemas import Job, Node, Pool
+from voda.api.schemas.jobs import JobView
+from voda.api.schemas.pools import NodeView, PoolView
 from voda.cli.render.job_text import NONE, eta, progress, queue, replicas, state_text, waited_s
 from voda.cli.render.stdout import plain
 from voda.cli.render.times import short, since
@@ -131,7 +132,7 @@ _POOL = (
 _POOL_WIDE = (*_POOL, Column(head="PLACER"), Column(head="RATELIMIT"))
 
 
-def jobs_table(jobs: Sequence[Job], at: datetime, *, wide: bool = False, width: int | None = None) -> list[Text]:
+def jobs_table(jobs: Sequence[JobView], at: datetime, *, wide: bool = False, width: int | None = None) -> list[Text]:
     """Return a line for each job, heads first.
 
     Args:
@@ -161,7 +162,7 @@ def _in_two_lines(lines: list[Text], more: Sequence[Sequence[str | Text]], width
     return found
 
 
-def nodes_table(nodes: Sequence[Node], *, wide: bool = False, width: int | None = None) -> list[Text]:
+def nodes_table(nodes: Sequence[NodeView], *, wide: bool = False, width: int | None = None) -> list[Text]:
     """Return a line for each node, heads first; with its pool where there are several."""
     rows = [_node(node) for node in nodes]
     if len({node.pool for node in nodes}) < 2 and not wide:
@@ -173,13 +174,13 @@ def nodes_table(nodes: Sequence[Node], *, wide: bool = False, width: int | None 
     return table(_NODE_WIDE, rows, width=width)
 
 
-def pools_table(pools: Sequence[Pool], *, wide: bool = False, width: int | None = None) -> list[Text]:
+def pools_table(pools: Sequence[PoolView], *, wide: bool = False, width: int | None = None) -> list[Text]:
     """Return a line for each pool, heads first."""
     rows = [[*_pool(pool), *(_pool_wide(pool) if wide else ())] for pool in pools]
     return table(_POOL_WIDE if wide else _POOL, rows, width=width)
 
 
-def _job(job: Job, at: datetime) -> list[str | Text]:
+def _job(job: JobView, at: datetime) -> list[str | Text]:
     return [
         plain(job.job_id),
         state_text(job),
@@ -191,7 +192,7 @@ def _job(job: Job, at: datetime) -> list[str | Text]:
     ]
 
 
-def _job_wide(job: Job, at: datetime) -> list[str | Text]:
+def _job_wide(job: JobView, at: datetime) -> list[str | Text]:
     return [
         str(job.priority),
         plain(job.pool),
@@ -202,7 +203,7 @@ def _job_wide(job: Job, at: datetime) -> list[str | Text]:
     ]
 
 
-def _node(node: Node) -> list[str | Text]:
+def _node(node: NodeView) -> list[str | Text]:
     status = Text("Ready", style="green") if node.is_ready else Text("NotReady", style="bold red")
     if not node.is_schedulable:
         status.append(",cordoned")
@@ -222,11 +223,11 @@ def _labels(labels: Mapping[str, str]) -> str:
     return plain(",".join(f"{name}={value}" for name, value in sorted(labels.items()))) or NONE
 
 
-def _pool(pool: Pool) -> list[str | Text]:
+def _pool(pool: PoolView) -> list[str | Text]:
     figures = (pool.nodes, pool.gpus, pool.used_gpus, pool.running, pool.waiting, pool.plan)
     return [plain(pool.name), *map(str, figures), pool.settings.policy]
 
 
-def _pool_wide(pool: Pool) -> list[str | Text]:
+def _pool_wide(pool: PoolView) -> list[str | Text]:
     limit_s = pool.settings.ratelimit_s
     return [pool.settings.placer, f"{limit_s:g}s" if limit_s else "none"]

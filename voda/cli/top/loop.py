@@ -10,7 +10,7 @@ import msgspec
 from rich.console import Console, Group
 from rich.live import Live
 
-from voda.api.schemas import Event
+from voda.api.schemas.events import EventView
 from voda.cli.http.client import Client, ServerUnreachable
 from voda.cli.http.remote_log import RemoteLog
 from voda.cli.http.sse import SseMessage
@@ -79,7 +79,7 @@ class LiveScreen:
             self._changes.add(seen.event)
 
     def _on_event(self, message: SseMessage) -> None:
-        self._changes.add(msgspec.json.decode(message.data, type=Event))
+        self._changes.add(msgspec.json.decode(message.data, type=EventView))
 
     async def _refresh(self, client: Client) -> ScreenState:
         """Return the present state, or the last one if the server does not answer."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from voda.api.schemas import Event
+from voda.api.schemas.events import EventView
 from voda.cli.http.remote_log import known_event
 from voda.events.types import PlanAdopted
 
@@ -42,7 +42,7 @@ class PlanChanges:
     def __iter__(self) -> Iterator[PlanChange]:
         return reversed(self._last)
 
-    def add(self, event: Event) -> None:
+    def add(self, event: EventView) -> None:
         """Add an event; only plans count."""
         known = known_event(event) if event.type == PLANS else None
         if known is None or not isinstance(plan := known.data, PlanAdopted):

@@ -9,7 +9,8 @@ from datetime import datetime
 
 from rich.text import Text
 
-from voda.api.schemas import Job, Node, Pool
+from voda.api.schemas.jobs import JobView
+from voda.api.schemas.pools import NodeView, PoolView
 from voda.cli.render.job_text import NONE, eta, progress, queue, replicas, state_text
 from voda.cli.render.stdout import plain
 from voda.cli.render.tables import Column, table
@@ -52,9 +53,9 @@ class ScreenState:
 
     server: str
     at: datetime
-    pools: Sequence[Pool]
-    nodes: Sequence[Node]
-    jobs: Sequence[Job]
+    pools: Sequence[PoolView]
+    nodes: Sequence[NodeView]
+    jobs: Sequence[JobView]
     """Live ones."""
     total: int
     """Number of live jobs."""
@@ -109,14 +110,14 @@ def _heads(scene: ScreenState, width: int | None) -> list[Text]:
     return lines
 
 
-def _pool(pool: Pool) -> Text:
+def _pool(pool: PoolView) -> Text:
     return Text(
         f"pool {plain(pool.name)}: {pool.used_gpus} of {counted(pool.gpus, 'GPU')} used, {pool.running} running,"
         f" {pool.waiting} waiting; {pool.settings.policy}, plan {pool.plan}"
     )
 
 
-def _bars(nodes: Sequence[Node], signs: Mapping[str, str], width: int | None) -> list[Text]:
+def _bars(nodes: Sequence[NodeView], signs: Mapping[str, str], width: int | None) -> list[Text]:
     """Return one sign per GPU of each node."""
     room = max(8, (width or 100) // 2)
     columns = (
@@ -128,7 +129,7 @@ def _bars(nodes: Sequence[Node], signs: Mapping[str, str], width: int | None) ->
     return table(columns, [_bar(node, signs, room) for node in nodes], width=width)
 
 
-def _bar(node: Node, signs: Mapping[str, str], room: int) -> list[str | Text]:
+def _bar(node: NodeView, signs: Mapping[str, str], room: int) -> list[str | Text]:
     bar, held = Text(), []
     for job_id, gpus in sorted(node.jobs.items(), key=lambda held: (signs.get(held[0], _OTHER), held[0])):
         sign = signs.get(job_id, _OTHER)
@@ -142,13 +143,13 @@ def _bar(node: Node, signs: Mapping[str, str], room: int) -> list[str | Text]:
     return [plain(node.name), bar, f"{node.used_gpus + node.foreign_gpus}/{node.gpus}", ", ".join(held) or NONE]
 
 
-def _working(job: Job, signs: Mapping[str, str], at: datetime) -> list[str | Text]:
+def _working(job: JobView, signs: Mapping[str, str], at: datetime) -> list[str | Text]:
     sign = signs.get(job.job_id, _OTHER)
     mark = Text(sign, style=_colour(sign))
     return [mark, plain(job.job_id), state_text(job), replicas(job), progress(job), eta(job, at)]
 
 
-def _waiting(job: Job, at: datetime) -> list[str | Text]:
+def _waiting(job: JobView, at: datetime) -> list[str | Text]:
     asks = f"{job.min_replicas}-{job.max_replicas}" if job.max_replicas > job.min_replicas else str(job.min_replicas)
     if job.planned_replicas:
         asks = f"{asks} (gets {job.planned_replicas})"
@@ -159,7 +160,7 @@ def _decided(change: PlanChange, at: datetime) -> list[str | Text]:
     return [clock(change.at, at), plain(change.job_id), change.size, plain(change.reason)]
 
 
-def _place(job: Job) -> tuple[float, datetime, str]:
+def _place(job: JobView) -> tuple[float, datetime, str]:
     return job.forecast.position or float("inf"), job.submitted_at, job.job_id
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from voda.api.schemas import Submission, Warned
+from voda.api.schemas.jobs import SubmissionView, WarningView
 from voda.cli.http.client import Client, HttpAnswer, decode
 from voda.cli.http.retry import for_each, retry_while_away
 from voda.cli.manifests import Document, with_working_dir
@@ -59,7 +59,7 @@ class BatchSubmit:
             return await client.ask("POST", "/jobs", params=query, body=body, headers=headers)
 
         answer = await retry_while_away(attempt)
-        done = decode(answer.body, Submission)
+        done = decode(answer.body, SubmissionView)
         self._job_ids.append(done.job.job_id)
         was_known = answer.status == _SEEN_BEFORE and not done.is_dry_run
         print_answer(answer.body, self._output, name=done.job.job_id, text=lambda: _text(done, was_known=was_known))
@@ -67,7 +67,7 @@ class BatchSubmit:
             note(f"{done.job.job_id}: {sentence}")
 
 
-def _warnings(warnings: Sequence[Warned]) -> Iterator[str]:
+def _warnings(warnings: Sequence[WarningView]) -> Iterator[str]:
     """Yield one sentence per ignored field; fields of the same name and message are merged."""
     fields: dict[tuple[str, str], list[str]] = {}
     for warning in warnings:
@@ -76,7 +76,7 @@ def _warnings(warnings: Sequence[Warned]) -> Iterator[str]:
         yield f"{_SHARED.sub('', first)}{f' (and {len(others)} more)' if others else ''}: {message}"
 
 
-def _text(done: Submission, *, was_known: bool) -> str:
+def _text(done: SubmissionView, *, was_known: bool) -> str:
     job = done.job
     size = f"{job.min_replicas} to {job.max_replicas} replicas" if job.max_replicas > job.min_replicas else ""
     size = size or counted(job.max_replicas, "replica")

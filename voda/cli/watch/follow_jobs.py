@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from voda.api.schemas import Job
+from voda.api.schemas.jobs import JobView
 from voda.cli.http.client import Client, ServerUnreachable, decode, resource_path
 from voda.cli.render.job_text import has_ended, state, summary
 from voda.cli.render.stdout import console, note, plain
@@ -26,7 +26,7 @@ _STEPS = 10
 
 async def follow(client: Client, job_ids: Sequence[str]) -> bool:
     """Show the jobs until all have ended, and return whether all completed."""
-    shown = JobView()
+    shown = FollowedJobs()
     try:
         with shown.live:
             return await _follow_until_ended(client, job_ids, shown)
@@ -35,12 +35,12 @@ async def follow(client: Client, job_ids: Sequence[str]) -> bool:
         raise
 
 
-async def _follow_until_ended(client: Client, job_ids: Sequence[str], shown: "JobView") -> bool:
+async def _follow_until_ended(client: Client, job_ids: Sequence[str], shown: "FollowedJobs") -> bool:
     params = {"job": job_ids[0]} if len(job_ids) == 1 else None
     async with wake_on_change(client, every_s=_EVERY_S, params=params, lost=shown.notify) as wait:
         while True:
             try:
-                jobs = [decode(await client.get(resource_path("jobs", job_id)), Job) for job_id in job_ids]
+                jobs = [decode(await client.get(resource_path("jobs", job_id)), JobView) for job_id in job_ids]
             except (ServerUnreachable, StoreUnavailable) as error:
                 shown.notify(str(error))
             else:
@@ -50,7 +50,7 @@ async def _follow_until_ended(client: Client, job_ids: Sequence[str], shown: "Jo
             await wait()
 
 
-class JobView:
+class FollowedJobs:
     """Prints followed jobs."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class JobView:
         self.live = Live(console=self._console, auto_refresh=False, transient=True)
         self._marks: dict[str, object] = {}
 
-    def show(self, jobs: Sequence[Job]) -> None:
+    def show(self, jobs: Sequence[JobView]) -> None:
         """Print what changed, and draw a line for every live job."""
         at = now()
         for job in jobs:
@@ -79,7 +79,7 @@ class JobView:
     def _print(self, line: str) -> None:
         self._console.print(plain(line), soft_wrap=True)
 
-    def _mark(self, job: Job) -> object:
+    def _mark(self, job: JobView) -> object:
         """Return the part of a job whose change prints a line."""
         mark = (state(job), job.replicas)
         if self._console.is_terminal or not job.progress.epochs:

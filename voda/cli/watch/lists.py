@@ -12,7 +12,8 @@ import msgspec
 from msgspec import Raw, Struct
 from rich.text import Text
 
-from voda.api.schemas import Job, Node, NodeList, Pool, PoolList
+from voda.api.schemas.jobs import JobView
+from voda.api.schemas.pools import NodeList, NodeView, PoolList, PoolView
 from voda.cli.http.client import Client, decode, resource_path
 from voda.cli.render.job_text import ENDED, has_ended
 from voda.cli.render.tables import jobs_table, nodes_table, pools_table
@@ -32,10 +33,10 @@ class _RawPage(Struct):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobPage:
+class FetchedJobs:
     """JobPage that were asked for."""
 
-    items: Sequence[Job]
+    items: Sequence[JobView]
     raw: Sequence[bytes]
     """Of each item."""
     total: int
@@ -43,7 +44,7 @@ class JobPage:
     body: bytes
 
 
-async def fetch_jobs(client: Client, filters: JobFilters, *, limit: int) -> JobPage:
+async def fetch_jobs(client: Client, filters: JobFilters, *, limit: int) -> FetchedJobs:
     """Return the jobs that match, at most `limit`; 0 = all."""
     raw: list[bytes] = []
     token: str | None = None
@@ -59,26 +60,26 @@ async def fetch_jobs(client: Client, filters: JobFilters, *, limit: int) -> JobP
         token = page.next
 
 
-async def fetch_named_jobs(client: Client, names: Sequence[str]) -> JobPage:
+async def fetch_named_jobs(client: Client, names: Sequence[str]) -> FetchedJobs:
     """Return these jobs; an id, or a name for the latest job of that name."""
     raw = [await client.get(resource_path("jobs", name)) for name in names]
     return _jobs(raw, len(raw), raw[0] if len(raw) == 1 else None)
 
 
-async def fetch_nodes(client: Client, names: Sequence[str], pool: str = "") -> tuple[Sequence[Node], bytes]:
+async def fetch_nodes(client: Client, names: Sequence[str], pool: str = "") -> tuple[Sequence[NodeView], bytes]:
     """Return all nodes, or these, and the server's bytes."""
     if names:
         body = await client.get(resource_path("nodes", _one(names, "node")))
-        return [decode(body, Node)], body
+        return [decode(body, NodeView)], body
     body = await client.get("/nodes", {"pool": pool} if pool else None)
     return decode(body, NodeList).items, body
 
 
-async def fetch_pools(client: Client, names: Sequence[str]) -> tuple[Sequence[Pool], bytes]:
+async def fetch_pools(client: Client, names: Sequence[str]) -> tuple[Sequence[PoolView], bytes]:
     """Return all pools, or this one, and the server's bytes."""
     if names:
         body = await client.get(resource_path("pools", _one(names, "pool")))
-        return [decode(body, Pool)], body
+        return [decode(body, PoolView)], body
     body = await client.get("/pools")
     return decode(body, PoolList).items, body
 
@@ -89,9 +90,9 @@ def _one(names: Sequence[str], kind: str) -> str:
     return names[0]
 
 
-def _jobs(raw: list[bytes], total: int, body: bytes | None) -> JobPage:
+def _jobs(raw: list[bytes], total: int, body: bytes | None) -> FetchedJobs:
     merged = b'{"items":[%s],"total":%d,"next":null}' % (b",".join(raw), total)
-    return JobPage(items=[decode(item, Job) for item in raw], raw=raw, total=total, body=body or merged)
+    return FetchedJobs(items=[decode(item, JobView) for item in raw], raw=raw, total=total, body=body or merged)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +145,7 @@ class JobSource:
         raw = {job.job_id: item for job, item in zip(found.items, found.raw, strict=True)}
         ended = await self._gone(client, raw)
         self._listed = {**raw, **ended}
-        items = [*found.items, *(msgspec.json.decode(item, type=Job) for item in ended.values())]
+        items = [*found.items, *(msgspec.json.decode(item, type=JobView) for item in ended.values())]
         more = found.total - len(found.items)
         return Listing(
             names=[job.job_id for job in items],
@@ -156,7 +157,7 @@ class JobSource:
             is_over=bool(self._names) and all(map(has_ended, items)),
         )
 
-    async def _jobs(self, client: Client) -> JobPage:
+    async def _jobs(self, client: Client) -> FetchedJobs:
         if self._names:
             return await fetch_named_jobs(client, self._names)
         if not self._live_first:
@@ -171,7 +172,7 @@ class JobSource:
             "phase": [str(phase) for phase in sorted(ENDED)],
         }
         ended = await fetch_jobs(client, past, limit=rest if self._limit else 0)
-        return JobPage(
+        return FetchedJobs(
             items=[*live.items, *ended.items],
             raw=[*live.raw, *ended.raw],
             total=live.total + ended.total,
@@ -182,7 +183,7 @@ class JobSource:
         """Return the jobs of the last look that are not listed any more, as they are now."""
         missing = [job_id for job_id in self._listed if job_id not in listed]
         known = {job_id: self._listed[job_id] for job_id in missing}
-        live = [job_id for job_id, item in known.items() if not has_ended(msgspec.json.decode(item, type=Job))]
+        live = [job_id for job_id, item in known.items() if not has_ended(msgspec.json.decode(item, type=JobView))]
         fresh = await fetch_named_jobs(client, live)
         return {**known, **dict(zip(live, fresh.raw, strict=True))}
 
@@ -227,7 +228,7 @@ class PoolSource:
         )
 
 
-def _note(items: Sequence[Job], filters: JobFilters, more: int) -> str:
+def _note(items: Sequence[JobView], filters: JobFilters, more: int) -> str:
     if more > 0:
         return f"{more:,} more match; --limit 0 lists them all"
     if items:

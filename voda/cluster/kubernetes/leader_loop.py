@@ -49,7 +49,7 @@ class LeaderLoop:
         self._log = setup.log
         self._publish = publish
         clock, publish_job = setup.clock, self._publish_job
-        self._binder = Binder(inventory, api, clock, publish_job, observer=setup.observer)
+        self._binder = Binder(inventory, api, clock, publish_job, telemetry=setup.telemetry)
         self.actuator = Actuator(inventory, api, clock, self._binder, publish_job)
         self.observations = Observations(inventory)
         self._stalls = StallWatch(
@@ -60,7 +60,7 @@ class LeaderLoop:
             recorded_stall=setup.log.stall,
             publish=publish_job,
         )
-        self._refresher = HostfileRefresher(inventory=inventory, api=api, clock=clock, observer=setup.observer)
+        self._refresher = HostfileRefresher(inventory=inventory, api=api, clock=clock, telemetry=setup.telemetry)
         self._wake = asyncio.Event()
         self._is_leading = False
 

@@ -179,9 +179,8 @@ class ClusterMirror:
 
     def _reflector(self, path: str, of: type[Any], changed: Callable[[Any, Any], None]) -> Reflector[Any]:
         setup = self._setup
-        drifted = partial(setup.observer.drifted, path.rpartition("/")[2])
         return Reflector(
-            self.api, path, of, changed=changed, clock=setup.clock, relist_s=setup.relist_s, drifted=drifted
+            self.api, path, of, changed=changed, clock=setup.clock, relist_s=setup.relist_s, telemetry=setup.telemetry
         )
 
     def _see(self, put: Callable[[str, Any], None], before: Any, now: Any) -> None:

@@ -6,9 +6,9 @@ from typing import Protocol
 from msgspec import Struct
 
 from voda.clock import Clock
-from voda.cluster.kubernetes.resources.observer import ClusterObserver, Unobserved
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.job import Job
+from voda.metrics import NO_TELEMETRY, Telemetry
 
 
 class JobLog(Protocol):
@@ -41,4 +41,4 @@ class KubernetesSetup(Struct, frozen=True, kw_only=True):
     pools: Sequence[str] = ()
     """Pools that exist even without nodes."""
     relist_s: float = 600.0
-    observer: ClusterObserver = Unobserved()
+    telemetry: Telemetry = NO_TELEMETRY

@@ -1,1 +1,5 @@
-"""Logs as files: segment, archive, copy, common_prefix, retention, archive_backed_store, verify, old_export."""
+"""Logs as files, and what carries a log.
+
+In reading order: `segment` and `archive` (a folder of segments, or one), `copy` (from any log to any other) with
+`common_prefix`, `verify`, `retention`, `archive_backed_store` (log and archive as one log), `old_export`.
+"""

@@ -1,1 +1,1 @@
-"""A log in PostgreSQL: engine, database, writer, notify, errors."""
+"""A log in PostgreSQL: `database`, over `engine` (connections) and `writer`; `notify`, `errors`."""

@@ -1,1 +1,1 @@
-"""The store of a log in SQLite or PostgreSQL: schema, rows, stream_reader, store."""
+"""The store of a log in a relational database: `store`, `stream_reader`, `rows`, `schema`."""

@@ -1,1 +1,1 @@
-"""A log in an SQLite file: file, database, high_water_mark, notify, errors."""
+"""A log in an SQLite file: `database`, `file`, `high_water_mark`, `notify`, `errors`."""

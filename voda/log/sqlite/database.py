@@ -58,7 +58,7 @@ class SqliteDatabase(Database):
 
     poll_s = 0.5
 
-    def __init__(self, path: Path, writer: "_Writer | None", reader: "_Reader") -> None:
+    def __init__(self, path: Path, writer: "_Writer | None", reader: "_RowReader") -> None:
         self.place = str(path)
         self._path = path
         self._writer = writer
@@ -82,7 +82,7 @@ class SqliteDatabase(Database):
         """
         writer = None if read_only else await asyncio.to_thread(_Writer, path, timeout_s)
         try:
-            reader = _Reader(path)
+            reader = _RowReader(path)
             await reader.open()
         except BaseException:
             if writer:
@@ -148,7 +148,7 @@ class SqliteDatabase(Database):
         return await asyncio.get_running_loop().run_in_executor(self._writes, call, self._writer)
 
 
-class _Reader:
+class _RowReader:
     """The reading connection.
 
     A file without a journal is opened as one that never changes. If another process has written to it since, what was

@@ -34,8 +34,8 @@ def test_objects_that_voda_is_not_asked_to_run_do_not_count() -> None:
 
 
 def test_objects_of_jobs_do_not_count_adopted_or_made_by_voda() -> None:
-    log, roster = Log(), JobRegistry()
+    log, job_registry = Log(), JobRegistry()
     for fact in (JobSubmitted(spec=a_spec("made")), JobRegistered(job_id="made", uid="1", kind="MPIJob")):
-        roster.apply(log.add(fact, at=0.0))
-    assert unadopted([an_object("1", annotations={well_known.JOB_ID: "made"})], roster)["waiting"] == 0
-    assert unadopted([an_object("9", annotations={well_known.JOB_ID: "made"})], roster)["waiting"] == 1
+        job_registry.apply(log.add(fact, at=0.0))
+    assert unadopted([an_object("1", annotations={well_known.JOB_ID: "made"})], job_registry)["waiting"] == 0
+    assert unadopted([an_object("9", annotations={well_known.JOB_ID: "made"})], job_registry)["waiting"] == 1

@@ -1,18 +1,19 @@
 """What is queued to be told, where there is too much of it."""
 
 from collections import Counter
-from collections.abc import Callable
 from typing import cast
 
-from voda.application.status.announcer import Announcer, Outcome
+from tests.telemetry import RecordingTelemetry
+from voda.application.status.announcer import Announcer
 from voda.clock import VirtualClock
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.reporting.kube_events import Announcement, Reason, Subject
+from voda.metrics import ANNOUNCEMENTS, NO_TELEMETRY, Telemetry
 
 
-def an_announcer(announced: Callable[[Outcome], None] | None = None) -> Announcer:
+def an_announcer(telemetry: Telemetry = NO_TELEMETRY) -> Announcer:
     """Return one that nobody lets send."""
-    return Announcer(cast("Api", None), VirtualClock(), per_s=20.0, announced=announced)
+    return Announcer(cast("Api", None), VirtualClock(), per_s=20.0, telemetry=telemetry)
 
 
 def about(uid: str, key: int, *, at: float = 0.0, reason: Reason = "Resized") -> Announcement:
@@ -61,10 +62,10 @@ def test_same_thing_is_queued_once() -> None:
 
 
 def test_what_is_dropped_is_told_with_the_reason() -> None:
-    dropped: list[Outcome] = []
-    announcer = an_announcer(dropped.append)
+    telemetry = RecordingTelemetry()
+    announcer = an_announcer(telemetry)
     for number in range(30):
         announcer.put(about("loud", number))
     for number in range(2_000):
         announcer.put(about(f"u{number}", 1))
-    assert Counter(dropped) == {"crowded": 5, "overflowed": 25}
+    assert Counter(telemetry.counts(ANNOUNCEMENTS)) == {("crowded",): 5, ("overflowed",): 25}

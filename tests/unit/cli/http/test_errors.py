@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from voda.api.schemas import Problem
-from voda.cli.http.errors import error_of
+from voda.api.schemas.service import Problem
+from voda.cli.http.client import error_of
 from voda.domain.errors import AlreadyExists, InvalidField, NotAllowed, NotFound, PermanentError, TransientError
 
 

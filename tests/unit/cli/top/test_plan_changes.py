@@ -1,7 +1,7 @@
 """Claims about what is told of plans, job by job."""
 
 from tests.builders import Log
-from voda.api.presenters.events import shown
+from voda.api.presenters.events import event_of
 from voda.cli.top.plan_changes import PlanChanges
 from voda.events.types import JobCompleted, PlanAdopted
 
@@ -13,7 +13,7 @@ def a_plan(number: int, **fields: object) -> PlanAdopted:
 
 def test_change_of_a_job_whose_past_is_known_begins_at_none() -> None:
     changes = PlanChanges(is_complete=True)
-    changes.add(shown(Log().add(a_plan(1, placed={"a": ("n1",)}, reasons={"a": "starts"}), at=0)))
+    changes.add(event_of(Log().add(a_plan(1, placed={"a": ("n1",)}, reasons={"a": "starts"}), at=0)))
     assert [change.size for change in changes] == ["0 -> 1"]
 
 
@@ -26,7 +26,7 @@ def test_changes_tell_sizes_before_and_after_newest_first() -> None:
         JobCompleted(job_id="a"),
         a_plan(4, released=("a",), placed={"b": ("n1", "n1")}, reasons={"b": "starts"}),
     ):
-        changes.add(shown(log.add(fact, at=0)))
+        changes.add(event_of(log.add(fact, at=0)))
     assert [(change.job_id, change.size, change.reason) for change in changes] == [
         ("b", "0 -> 2", "starts"),
         ("a", "3 -> 0", "the job had ended"),

@@ -1,1 +1,1 @@
-"""Commands that read a log or simulate one."""
+"""Commands that read a log or simulate one: `log`, `replay`, `timeline`, `simulate`, `policies`."""

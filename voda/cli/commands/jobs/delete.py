@@ -52,7 +52,7 @@ def delete(
 
 
 async def _delete(client: "Client", name: str, reason: str) -> str:
-    from voda.api.schemas import Job
+    from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.retry import retry_while_away
     from voda.cli.render.job_text import has_ended, state
@@ -60,13 +60,13 @@ async def _delete(client: "Client", name: str, reason: str) -> str:
 
     query = {"reason": reason} if reason else None
     answer = await retry_while_away(lambda: client.ask("DELETE", resource_path("jobs", name), params=query))
-    job = decode(answer.body, Job)
+    job = decode(answer.body, JobView)
     print(plain(f"{job.job_id} is {state(job).lower()}" if has_ended(job) else f"{job.job_id} is being canceled"))
     return job.job_id
 
 
 async def _ended(client: "Client", job_ids: list[str]) -> None:
-    from voda.api.schemas import Job
+    from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.render.job_text import has_ended, state
     from voda.cli.watch.refresh import wake_on_change
@@ -75,7 +75,7 @@ async def _ended(client: "Client", job_ids: list[str]) -> None:
     async with wake_on_change(client, every_s=_EVERY_S) as wait:
         while True:
             for job_id in tuple(left):
-                job = decode(await client.get(resource_path("jobs", job_id)), Job)
+                job = decode(await client.get(resource_path("jobs", job_id)), JobView)
                 if has_ended(job):
                     left.remove(job_id)
                     print(f"{job_id} is {state(job).lower()}", flush=True)

@@ -38,14 +38,14 @@ def describe(
 
 
 async def _describe(client: "Client", name: str, output: Output) -> None:
-    from voda.api.schemas import Job
+    from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.render.job_details import description, load_context
     from voda.cli.render.stdout import console, print_answer
     from voda.cli.render.times import now
 
     body = await client.get(resource_path("jobs", name))
-    job = decode(body, Job)
+    job = decode(body, JobView)
     if output in (Output.TABLE, Output.WIDE):
         console().print(description(job, await load_context(client, job), now()))
     else:

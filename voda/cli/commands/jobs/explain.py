@@ -58,7 +58,7 @@ def explain(
 
 
 def _show_asked(where: ServerOptions, job: str, *, at: str, output: LogOutput) -> None:
-    from voda.api.schemas import Explanation
+    from voda.api.schemas.explanations import ExplanationView
     from voda.cli.http.client import call_server, decode, resource_path
     from voda.cli.render.explanation import explanation_text
     from voda.cli.render.stdout import console, print_bytes
@@ -71,7 +71,7 @@ def _show_asked(where: ServerOptions, job: str, *, at: str, output: LogOutput) -
         print_bytes(body)
     else:
         present = now()
-        console().print(explanation_text(decode(body, Explanation), lambda instant: full(instant, present)))
+        console().print(explanation_text(decode(body, ExplanationView), lambda instant: full(instant, present)))
 
 
 def _show_recorded(log: str, job: str, *, at: str, output: LogOutput) -> None:

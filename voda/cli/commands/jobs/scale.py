@@ -8,7 +8,7 @@ from voda.cli.completion import live_jobs
 from voda.cli.options import Output, OutputOption, ServerOptions, asks_server, provided
 
 if TYPE_CHECKING:
-    from voda.api.schemas import Job
+    from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import Client
 
 _FIELDS = (
@@ -58,17 +58,17 @@ def scale(  # noqa: PLR0913 - a command's options are its parameters
 
 
 async def _scale(client: "Client", name: str, change: dict[str, object], output: Output) -> None:
-    from voda.api.schemas import Job
+    from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.retry import patch_resource
     from voda.cli.render.stdout import plain, print_answer
 
     before, after = await patch_resource(client, resource_path("jobs", name), change)
-    old, new = decode(before.body, Job), decode(after.body, Job)
+    old, new = decode(before.body, JobView), decode(after.body, JobView)
     print_answer(after.body, output, name=new.job_id, text=lambda: plain(f"{new.job_id}: {_difference(old, new)}"))
 
 
-def _difference(old: "Job", new: "Job") -> str:
+def _difference(old: "JobView", new: "JobView") -> str:
     pairs = [(word, getattr(old, field), getattr(new, field)) for word, field in _FIELDS]
     pairs.append(("epochs", old.progress.epochs, new.progress.epochs))
     changes = [f"{word} {before} -> {after}" for word, before, after in pairs if before != after]

@@ -1,1 +1,1 @@
-"""Commands that run or configure a service."""
+"""Commands that run voda (`up`, `serve`), configure it (`settings`, `token`), or launch a program (`run`)."""

@@ -37,7 +37,7 @@ class Served(Protocol):
 
     url: str
 
-    def described(self) -> "Iterable[str]":
+    def description(self) -> "Iterable[str]":
         """Return what a user wants to know at the start, line by line."""
         ...
 
@@ -168,11 +168,11 @@ def _settings(shared: Shared, config: Path | None) -> "KubernetesOptions":
 
 def _on_this_machine(shared: Shared, slots: int | None, pool: str, api_url: str) -> None:
     from voda import config as environment
-    from voda.app.options import DEFAULT_PORT, Options
+    from voda.app.options import DEFAULT_PORT, MachineOptions
     from voda.app.replica import replica
     from voda.cli.execution import with_voda_on_path
 
-    options = Options(
+    options = MachineOptions(
         home=shared.home or environment.home_folder(),
         environment=with_voda_on_path(environment.environment()),
         log=shared.log or environment.log(),
@@ -214,6 +214,6 @@ def _greet(service: Served) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"[bold]voda {__version__}[/bold] serves {service.url}")
-    for line in service.described():
+    for line in service.description():
         console.print(f"  {line}", markup=False)
     console.print("Ctrl-C hands over to another replica; jobs train on.")

@@ -9,7 +9,7 @@ from voda.cli.completion import pools as complete_pools
 from voda.cli.options import Output, OutputOption, ServerOptions, asks_server, provided
 
 if TYPE_CHECKING:
-    from voda.api.schemas import Settings
+    from voda.api.schemas.pools import SettingsView
     from voda.cli.http.client import Client
 
 _HELP = """
@@ -102,7 +102,7 @@ async def _show(client: "Client", pool: str, change: dict[str, object], output: 
 
 
 async def _show_pool(client: "Client", pool: str, change: dict[str, object], output: Output) -> None:
-    from voda.api.schemas import Settings
+    from voda.api.schemas.pools import SettingsView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.retry import patch_resource
     from voda.cli.render.stdout import print_answer
@@ -112,7 +112,7 @@ async def _show_pool(client: "Client", pool: str, change: dict[str, object], out
         before = after = await client.ask("GET", where)
     else:
         before, after = await patch_resource(client, where, change)
-    old, new = decode(before.body, Settings), decode(after.body, Settings)
+    old, new = decode(before.body, SettingsView), decode(after.body, SettingsView)
     print_answer(after.body, output, name=pool, text=lambda: _text(pool, old, new, is_change=bool(change)))
 
 
@@ -127,7 +127,7 @@ async def _pools(client: "Client", *, is_shown: bool) -> list[str]:
     return [pool.name for pool in found]
 
 
-def _text(pool: str, old: "Settings", new: "Settings", *, is_change: bool) -> str:
+def _text(pool: str, old: "SettingsView", new: "SettingsView", *, is_change: bool) -> str:
     before, after = _by_name(old), _by_name(new)
     if not is_change:
         others = tuple(f"{policy}." for policy in new.parameters if policy != new.policy)
@@ -140,7 +140,7 @@ def _text(pool: str, old: "Settings", new: "Settings", *, is_change: bool) -> st
     return f"pool {pool}: {', '.join(changes) or 'it is set so already'}"
 
 
-def _by_name(settings: "Settings") -> dict[str, object]:
+def _by_name(settings: "SettingsView") -> dict[str, object]:
     """Return the settings by name, the parameters of a policy as POLICY.NAME."""
     from msgspec.structs import asdict
 

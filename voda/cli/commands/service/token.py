@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from voda.auth.tokens import Access, Token
+    from voda.auth.tokens import Authenticator, Token
 
 _HELP = (
     "Let others use this machine's voda: tokens and roles, kept in the data folder. A running voda heeds them at once."
@@ -123,18 +123,18 @@ def _show(tokens: "Sequence[Token]") -> None:
         console.print(line)
 
 
-def _access(home: Path | None, *, makes: bool = False) -> "Access":
+def _access(home: Path | None, *, makes: bool = False) -> "Authenticator":
     """Return the access of the folder; only who makes a token makes the folder, too."""
     from voda import config
     from voda.app.home import Home as Folder
-    from voda.auth.tokens import Access
+    from voda.auth.tokens import Authenticator
     from voda.clock import SystemClock
     from voda.domain.errors import NotFound
 
     folder = home or config.home_folder()
     if makes:
         Folder(folder).make()
-    elif not Access.is_in(folder):
+    elif not Authenticator.is_in(folder):
         # To look is not to leave secrets in whatever folder was named.
         raise NotFound(f"{folder} is not there: no voda has run with it; name another with --home")
-    return Access.open(folder, SystemClock())
+    return Authenticator.open(folder, SystemClock())

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from voda.app.options import Options
-    from voda.app.service import Service
+    from voda.app.options import MachineOptions
+    from voda.app.service import MachineService
 
 _HELP = """
 Turn this machine into an elastic training cluster.
@@ -71,14 +71,14 @@ def up(  # noqa: PLR0913 - a command's options are its parameters
     import uvloop
 
     from voda import config
-    from voda.app.options import Options
+    from voda.app.options import MachineOptions
     from voda.cli.execution import configure_logging, with_voda_on_path
     from voda.domain.errors import InvalidInput
 
     if (tls_cert is None) != (tls_key is None):
         raise InvalidInput("--tls-cert and --tls-key go together: give both, or neither")
     configure_logging(verbose=verbose)
-    options = Options(
+    options = MachineOptions(
         home=home or config.home_folder(),
         environment=with_voda_on_path(config.environment()),
         log=log,
@@ -100,13 +100,13 @@ def up(  # noqa: PLR0913 - a command's options are its parameters
     uvloop.run(_run(options))
 
 
-async def _run(options: "Options") -> None:
+async def _run(options: "MachineOptions") -> None:
     from voda.app.service import running
     from voda.cli.execution import run_until_signal
 
     left = 0
 
-    def ending(service: "Service") -> None:
+    def ending(service: "MachineService") -> None:
         nonlocal left
         left = len(service.live_jobs())
         more = ", halting the jobs; once more ends it at once" if options.halts_on_exit else ""
@@ -119,13 +119,13 @@ async def _run(options: "Options") -> None:
         print(f"voda: {words}; what is at work trains on, and the next `voda up` takes it over", file=sys.stderr)
 
 
-def _greet(service: "Service") -> None:
+def _greet(service: "MachineService") -> None:
     from rich.console import Console
 
     from voda import __version__
 
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"[bold]voda {__version__}[/bold] serves {service.url}")
-    for line in service.described():
+    for line in service.description():
         console.print(f"  {line}", markup=False)
     console.print("Ctrl-C ends it; jobs train on, and the next voda up takes them over.")

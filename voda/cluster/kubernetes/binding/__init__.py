@@ -1,1 +1,1 @@
-"""Gives worker pods their nodes."""
+"""Gives worker pods their nodes: `binder`, by the checks in `fit` and `node_filters` (pure)."""

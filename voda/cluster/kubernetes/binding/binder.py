@@ -14,11 +14,11 @@ from voda.cluster.kubernetes.binding.fit import fits_together
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.errors import Absent, Conflict
 from voda.cluster.kubernetes.resources.objects import Pod
-from voda.cluster.kubernetes.resources.observer import ClusterObserver
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.paths import pod_path
 from voda.concurrency import gather_all
 from voda.events.types import WorkerRefused
+from voda.metrics import BIND_DURATION, PODS_BOUND, WORKER_REFUSALS, Telemetry
 
 LIFT_AFTER_S: Final = 300.0
 """After this long a node that refused a worker is tried again: what was taken there may be free by now."""
@@ -32,7 +32,7 @@ class Binder:
         api: where to bind.
         clock: of the age of refusals.
         publish: takes facts for the log: (job id, fact).
-        observer: measures.
+        telemetry: takes what is measured.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class Binder:
         clock: Clock,
         publish: Callable[[str, WorkerRefused], None],
         *,
-        observer: ClusterObserver,
+        telemetry: Telemetry,
     ) -> None:
         self._inventory = inventory
         self._api = api
         self._clock = clock
         self._publish = publish
-        self._observer = observer
+        self._telemetry = telemetry
         self._refused: dict[tuple[str, str], float] = {}
         """(job id, node) -> since when, as far as known here."""
         self.unbound_reasons: dict[str, str] = {}
@@ -83,7 +83,7 @@ class Binder:
         """Report that a node cannot take workers of a job; once, until that is lifted."""
         if (job_id, node) not in self._refused:
             self._refused[job_id, node] = self._clock.now()
-            self._observer.refused()
+            self._telemetry.count(WORKER_REFUSALS)
             self._publish(job_id, WorkerRefused(job_id=job_id, node=node, reason=reason))
 
     def lift(self, live: Mapping[str, Sequence[str]]) -> None:
@@ -110,7 +110,7 @@ class Binder:
             with stopwatch(laps):
                 await gather_all(self._bind(key, pod, nodes[key]) for key, pod in pods.items())
         finally:
-            self._observer.binding_took(laps[-1])
+            self._telemetry.observe(BIND_DURATION, laps[-1])
             for key in pods:
                 # The node may be gone, and all that was known of it.
                 if (load := loads.get(nodes[key])) is not None:
@@ -130,5 +130,5 @@ class Binder:
         except (Conflict, Absent):
             # It is bound already, or gone, or another pod has its name: the watch shows which.
             return
-        self._observer.bound()
+        self._telemetry.count(PODS_BOUND)
         self._inventory.update_pod(key, replace(pod, spec=replace(pod.spec, node_name=node)))

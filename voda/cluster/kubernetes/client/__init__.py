@@ -1,1 +1,5 @@
-"""The API server: api (calls), reflector (list and watch), transport, credentials, decoding, responses, errors."""
+"""The client of the API server.
+
+In reading order: `api` makes calls on trimmed objects, `reflector` lists and watches; both stand on `transport`, with
+`credentials`, `decoding`, `responses` and `errors`.
+"""

@@ -17,9 +17,10 @@ from voda.cluster.kubernetes.client.credentials import load_configuration
 from voda.cluster.kubernetes.client.decoding import Unreadable, WatchLine, key, read, read_page, version
 from voda.cluster.kubernetes.client.errors import Absent, NotServed
 from voda.cluster.kubernetes.client.responses import error_of, one_line, parse_status
-from voda.cluster.kubernetes.client.transport import OnRequest, Request, TooLarge, Transport
+from voda.cluster.kubernetes.client.transport import Request, TooLarge, Transport
 from voda.cluster.kubernetes.resources.well_known import FIELD_MANAGER
 from voda.domain.errors import ClusterUnavailable
+from voda.metrics import NO_TELEMETRY, Telemetry
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -57,29 +58,29 @@ class Api:
     Args:
         configuration: its address and credentials (see credentials.py).
         timeout_s: for one answer, all tries included; a watch may be silent for as much longer than agreed.
-        on_request: called with (verb, HTTP status or 0 where none came, seconds) of every request.
+        telemetry: counts and times every request.
 
     Raises:
         InvalidInput: a certificate cannot be read.
     """
 
     def __init__(
-        self, configuration: Configuration, *, timeout_s: float = 15.0, on_request: OnRequest | None = None
+        self, configuration: Configuration, *, timeout_s: float = 15.0, telemetry: Telemetry = NO_TELEMETRY
     ) -> None:
         self.host = str(configuration.host)
         """URL."""
-        self._transport = Transport(configuration, timeout_s=timeout_s, on_request=on_request)
+        self._transport = Transport(configuration, timeout_s=timeout_s, telemetry=telemetry)
 
     @classmethod
     async def open(
-        cls, kubeconfig: Path | None, context: str = "", *, timeout_s: float = 15.0, on_request: OnRequest | None = None
+        cls, kubeconfig: Path | None, context: str = "", *, timeout_s: float = 15.0, telemetry: Telemetry = NO_TELEMETRY
     ) -> "Api":
         """Return the server that a kubeconfig names, or, without one, the server of the cluster voda runs in.
 
         Raises:
             InvalidInput: see `load_configuration`.
         """
-        return cls(await load_configuration(kubeconfig, context), timeout_s=timeout_s, on_request=on_request)
+        return cls(await load_configuration(kubeconfig, context), timeout_s=timeout_s, telemetry=telemetry)
 
     async def close(self) -> None:
         """Close all connections."""

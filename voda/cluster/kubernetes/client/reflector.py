@@ -20,6 +20,7 @@ from voda.cluster.kubernetes.client.errors import Gone, NotServed, Throttled, Un
 from voda.cluster.kubernetes.resources.objects import NamedObject, ObjectName
 from voda.domain.errors import ClusterUnavailable, VodaError
 from voda.domain.rng import rng_at
+from voda.metrics import LAST_MIRROR_DRIFT, MIRROR_DRIFT, NO_TELEMETRY, Telemetry
 
 _log = logging.getLogger(__name__)
 _WATCH_S: Final = 300.0
@@ -56,7 +57,7 @@ class Reflector(Generic[T]):
             twice: it is gone, it is there.
         clock: of ages.
         relist_s: seconds between lists.
-        drifted: called with how many objects each periodic relist had to heal, 0 too.
+        telemetry: takes how many objects each periodic relist had to heal, 0 too.
         absent_after_s: after the server has denied for so long that there is such a collection, it counts as empty.
             A server that starts knows no custom resources for a moment, and they must not be taken for deleted.
         lag_s: how far the watch may be behind a list before what it did not bring counts as missed.
@@ -71,7 +72,7 @@ class Reflector(Generic[T]):
         changed: OnChange[T],
         clock: Clock,
         relist_s: float = 600.0,
-        drifted: Callable[[int], None] | None = None,
+        telemetry: Telemetry = NO_TELEMETRY,
         absent_after_s: float = 30.0,
         lag_s: float = 5.0,
     ) -> None:
@@ -86,7 +87,7 @@ class Reflector(Generic[T]):
         self._changed = changed
         self._clock = clock
         self._relist_s = relist_s
-        self._drifted = drifted or (lambda missed: None)
+        self._telemetry = telemetry
         self._absent_after_s = absent_after_s
         self._lag_s = lag_s
         self._absent_since: float | None = None
@@ -151,6 +152,10 @@ class Reflector(Generic[T]):
             _log.warning("watch missed changes path=%s count=%d first=%s", self._path, len(missed), min(missed))
             self._drifted(len(missed))
         await self._list_anew()
+
+    def _drifted(self, objects: int) -> None:
+        self._telemetry.count(MIRROR_DRIFT, self.collection, by=objects)
+        self._telemetry.set(LAST_MIRROR_DRIFT, objects, self.collection)
 
     async def _missed(self, listed: ObjectList[NamedObject], touched: set[str]) -> set[str]:
         """Return the keys of what differs from a list, and still differs after the watch had time to bring it."""

@@ -9,7 +9,7 @@ import asyncio
 import re
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
@@ -36,9 +36,8 @@ from voda.clock import stopwatch
 from voda.cluster.kubernetes.client.errors import Rejected, Throttled, Unreachable
 from voda.cluster.kubernetes.client.responses import error_of, one_line, parse_status
 from voda.domain.errors import ClusterUnavailable, InvalidInput
+from voda.metrics import KUBERNETES_REQUEST_DURATION, KUBERNETES_REQUESTS, NO_TELEMETRY, Telemetry
 
-OnRequest = Callable[[str, int, float], None]
-"""(verb, HTTP status or 0 where none came, seconds until it came) -> nothing."""
 _TRIES: Final = 4
 _RECONNECT_S: Final = 0.1
 _SHORTEST_PAUSE_S: Final = 0.1
@@ -78,16 +77,16 @@ class Transport:
     Args:
         configuration: address and credentials (see credentials.py).
         timeout_s: for one answer, all tries and pauses included.
-        on_request: called at every request.
+        telemetry: counts and times every request.
 
     Raises:
         InvalidInput: a certificate or key cannot be read.
     """
 
-    def __init__(self, configuration: Configuration, *, timeout_s: float, on_request: OnRequest | None = None) -> None:
+    def __init__(self, configuration: Configuration, *, timeout_s: float, telemetry: Telemetry = NO_TELEMETRY) -> None:
         self.timeout_s = timeout_s
         self._configuration = configuration
-        self._on_request = on_request or (lambda verb, code, seconds: None)
+        self._telemetry = telemetry
         try:
             # For its TLS: authorities, client certificate, server name.
             self._rest = RESTClientObject(configuration)
@@ -179,7 +178,8 @@ class Transport:
             code = answer.status
             return answer
         finally:
-            self._on_request(request.verb, code, laps[-1] if laps else 0.0)
+            self._telemetry.count(KUBERNETES_REQUESTS, request.verb, str(code) if code else "none")
+            self._telemetry.observe(KUBERNETES_REQUEST_DURATION, laps[-1] if laps else 0.0, request.verb)
 
     def _url(self, request: Request) -> URL:
         # A name of somebody's choosing must not lead to another object.

@@ -15,11 +15,11 @@ from voda.clock import Clock
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import Pod
-from voda.cluster.kubernetes.resources.observer import ClusterObserver
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.paths import pod_path
 from voda.concurrency import log_unexpected
 from voda.domain.errors import VodaError
+from voda.metrics import LAUNCHER_POKES, Telemetry
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class HostfileRefresher:
     inventory: Inventory
     api: Api
     clock: Clock
-    observer: ClusterObserver
+    telemetry: Telemetry
     _running: dict[str, frozenset[str]] = field(default_factory=dict, init=False)
     _due: dict[str, float] = field(default_factory=dict, init=False)
 
@@ -66,7 +66,7 @@ class HostfileRefresher:
             # Its hosts arrive all the same, only later.
             _log.warning("launcher not refreshed job_id=%s reason=%s", job_id, error)
         else:
-            self.observer.launcher_refreshed()
+            self.telemetry.count(LAUNCHER_POKES)
 
     def _launchers(self, job_id: str) -> list[Pod]:
         job, kube_job = self.inventory.job(job_id), self.inventory.object_of(job_id)

@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from voda.cluster.kubernetes.kinds import pod_names
 from voda.cluster.kubernetes.kinds.failures import is_limit, lost, reason
-from voda.cluster.kubernetes.kinds.merge_patch import difference
 from voda.cluster.kubernetes.kinds.template import new_metadata, placed_by_voda, plain, with_environment
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobCondition, JobObject, Pod
@@ -218,3 +217,33 @@ class JobKind:
         """Return role -> pods, of the roles whose number voda sets; a role before the last one has one pod."""
         *first, last = self.kind.placed_roles
         return {last: max(replicas - sum(role in roles for role in first), 0)}
+
+
+def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the merge patch that turns `before` into `after`; empty where they are alike.
+
+    A value that is None counts as absent: a merge patch cannot write one.
+    """
+    patch: dict[str, Any] = {name: None for name, value in before.items() if value is not None and name not in after}
+    for name, value in after.items():
+        old = before.get(name)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            if inner := difference(old, value):
+                patch[name] = inner
+        elif value != old or type(value) is not type(old):
+            patch[name] = value
+    return patch
+
+
+def apply_patch(into: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object as the API server has it after a merge patch."""
+    found = dict(into)
+    for name, value in patch.items():
+        if value is None:
+            found.pop(name, None)
+        elif isinstance(value, Mapping):
+            old = found.get(name)
+            found[name] = apply_patch(old if isinstance(old, Mapping) else {}, value)
+        else:
+            found[name] = value
+    return found

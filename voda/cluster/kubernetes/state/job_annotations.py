@@ -11,7 +11,6 @@ from typing import Any, Final
 import msgspec
 
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.kinds.managed_by import is_foreign
 from voda.cluster.kubernetes.resources import well_known
 from voda.cluster.kubernetes.resources.objects import JobObject, ObjectMeta
 from voda.domain.errors import InvalidField
@@ -145,3 +144,9 @@ def recorded_text(job: JobObject, manifest: Mapping[str, Any] | None) -> str:
         return noted
     meta = (manifest or {}).get("metadata") or {}
     return spec_text(meta.get("annotations") or {})
+
+
+def is_foreign(job: JobObject) -> bool:
+    """Return whether Kueue or another controller runs the job, so that voda must not."""
+    managed_by = job.spec.run_policy.managed_by or ""
+    return bool(job.metadata.labels.get(well_known.KUEUE_QUEUE)) or (managed_by != "" and managed_by not in OPERATORS)

@@ -1,1 +1,1 @@
-"""The way to NATS: url, client, connection, stream, blobs, errors."""
+"""The way to NATS: `url`, `connection` (with `client`), `stream`, `blobs`, `errors`."""

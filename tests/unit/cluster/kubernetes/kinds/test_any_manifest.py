@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from tests.manifests import a_torch_job, an_mpi_job
 from tests.unit.manifests.test_any_manifest import changed, paths_of
-from voda.cluster.kubernetes.kinds.base import JobKind, Site
-from voda.cluster.kubernetes.kinds.merge_patch import apply_patch
+from voda.cluster.kubernetes.kinds.base import JobKind, Site, apply_patch
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.domain.errors import InvalidInput

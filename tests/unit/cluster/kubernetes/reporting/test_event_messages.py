@@ -48,14 +48,14 @@ def a_plan(*nodes: str, why: str = "", **others: tuple[str, ...]) -> PlanAdopted
 
 def told(*facts: AnyFact, begins_after: int = 0) -> list[tuple[str, str]]:
     """Return (reason, message) of what is told of job `a`; what came before a position is folded, not followed."""
-    log, roster = Log(), JobRegistry()
-    story = EventMessages(roster.job)
+    log, job_registry = Log(), JobRegistry()
+    story = EventMessages(job_registry.job)
     found: list[tuple[str, str]] = []
     for position, fact in enumerate(facts, start=1):
         event = log.add(fact, at=float(position))
-        roster.apply(event)
+        job_registry.apply(event)
         if position == begins_after:
-            story.begin(roster.jobs().values())
+            story.begin(job_registry.jobs().values())
         elif position > begins_after:
             found += [(one.reason, one.text) for one in story.of(event) if one.job_id == "a"]
     return found
@@ -201,12 +201,12 @@ def test_story_taken_up_in_the_middle_knows_the_size_before() -> None:
 
 
 def test_story_that_does_not_know_the_size_before_tells_none() -> None:
-    log, roster = Log(), JobRegistry()
+    log, job_registry = Log(), JobRegistry()
     for fact in (*BEGIN, a_plan("n1")):
-        roster.apply(log.add(fact, at=1.0))
-    story = EventMessages(roster.job)
+        job_registry.apply(log.add(fact, at=1.0))
+    story = EventMessages(job_registry.job)
     event = log.add(a_plan("n1", "n2"), at=2.0)
-    roster.apply(event)
+    job_registry.apply(event)
     assert story.of(event) == ()
 
 

@@ -11,7 +11,7 @@ from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
 from tests.service import Service, a_service
 from voda.api.examples import EXAMPLES
-from voda.api.operation import OPEN
+from voda.api.operation import PUBLIC
 from voda.api.server import operations
 
 
@@ -55,8 +55,8 @@ async def test_document_when_compared_with_the_router_then_has_every_operation()
         told = next(
             told for methods in found["paths"].values() for told in methods.values() if told["operationId"] == one.name
         )
-        assert told["security"] == ([] if one.roles == OPEN else [{"bearer": []}])
-        assert ("401" in told["responses"]) == (one.roles != OPEN)
+        assert told["security"] == ([] if one.roles == PUBLIC else [{"bearer": []}])
+        assert ("401" in told["responses"]) == (one.roles != PUBLIC)
 
 
 async def test_document_when_records_have_bounds_times_and_words_then_tells_them() -> None:
@@ -126,3 +126,10 @@ async def test_page_when_opened_then_may_run_its_own_script_and_needs_nothing_fr
     assert not re.findall(
         rb"(?:src|href)=\"(?!/openapi\.json)[^\"]*\"|https?://|[ :]url\(|@import|innerHTML", answer.body
     )
+
+
+async def test_document_has_the_parameters_of_policies_where_settings_are_shown_and_changed() -> None:
+    async with a_service() as service:
+        schemas = (await document(service))["components"]["schemas"]
+    for name in ("Settings", "SettingsChange"):
+        assert "demote_gpu_s" in schemas[name]["properties"]["parameters"]["properties"]["tiresias"]["properties"]

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.builders import Log, a_spec
-from voda.api.job_listing import JobsQuery, Listing
-from voda.application.read_model import View
+from voda.api.job_listing import JobListing, JobsQuery
+from voda.application.read_model import ReadModel
 from voda.domain.errors import InvalidField
 from voda.events.types import AnyFact, JobCompleted, JobSubmitted, WorkerStarted
 from voda.log.memory import MemoryStore
@@ -15,9 +15,9 @@ class Scene:
     """A view that forgets all but one ended job, and the log it follows."""
 
     def __init__(self) -> None:
-        self.view = View(MemoryStore())
-        self.view.roster = JobRegistry(most_ended=1)
-        self.listing = Listing(self.view)
+        self.view = ReadModel(MemoryStore())
+        self.view.job_registry = JobRegistry(most_ended=1)
+        self.listing = JobListing(self.view)
         self._log = Log()
 
     def happens(self, *facts: AnyFact) -> None:
@@ -25,7 +25,7 @@ class Scene:
         for fact in facts:
             event = self._log.add(fact, at=0.0)
             self.view.live.apply(event)
-            self.view.roster.apply(event)
+            self.view.job_registry.apply(event)
 
     def submits(self, *names: str, priority: int = 0) -> None:
         """Fold submissions."""
@@ -44,7 +44,7 @@ def test_page_when_the_last_job_shown_was_forgotten_goes_on_behind_it() -> None:
     names, following = scene.page()
     assert names == ["a", "b"]
     scene.happens(JobCompleted(job_id="b"), JobCompleted(job_id="a"))
-    assert scene.view.roster.job("b") is None
+    assert scene.view.job_registry.job("b") is None
     assert scene.page(following) == (["c", "d"], None)
 
 

@@ -12,20 +12,20 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.projections.job_registry import JobRegistry
-from voda.telemetry.instruments import Metrics
-from voda.telemetry.job_counters import Trail
+from voda.telemetry.job_counters import JobCounters
+from voda.telemetry.prometheus import PrometheusTelemetry
 
 
 class Told:
     """A log whose every event the trail sees."""
 
     def __init__(self) -> None:
-        self.log, self.roster, self.metrics = Log(), JobRegistry(), Metrics()
-        self.trail = Trail(self.metrics, self.roster)
+        self.log, self.job_registry, self.telemetry = Log(), JobRegistry(), PrometheusTelemetry()
+        self.trail = JobCounters(self.telemetry, self.job_registry)
 
     def add(self, fact: AnyFact, at: float) -> None:
         event = self.log.add(fact, at=at)
-        self.roster.apply(event)
+        self.job_registry.apply(event)
         self.trail.see(event)
 
     def submit(self, at: float = 0) -> None:
@@ -54,7 +54,7 @@ class Told:
 
     def value(self, name: str, **labels: str) -> float:
         self.trail.settle()
-        return self.metrics.registry.get_sample_value(f"voda_{name}", {"pool": "default", **labels}) or 0.0
+        return self.telemetry.registry.get_sample_value(f"voda_{name}", {"pool": "default", **labels}) or 0.0
 
     def resizes(self, direction: str, reason: str) -> float:
         return self.value("resizes_total", direction=direction, reason=reason)
@@ -151,7 +151,7 @@ def test_canceled_job_is_neither_preempted_nor_interrupted() -> None:
 
 def test_trail_that_begins_late_knows_the_sizes_of_running_jobs() -> None:
     told = a_running_job()
-    later = Trail(told.metrics, told.roster)
+    later = JobCounters(told.telemetry, told.job_registry)
     told.trail = later
     told.plan(30, 3)
     told.start(31, 2)

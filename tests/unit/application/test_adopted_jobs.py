@@ -6,22 +6,21 @@ import pytest
 
 from tests.manifests import an_mpi_job
 from tests.service import a_backend
-from voda.api.problems import TooManyJobs
-from voda.api.schemas import Who
-from voda.application.backend import Limits
-from voda.application.submit_job import Submits
-from voda.domain.errors import InvalidInput
+from voda.application.backend import CallerLimits
+from voda.application.submit_job import JobSubmitter
+from voda.auth.callers import Caller
+from voda.domain.errors import InvalidInput, TooManyJobs
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import JobCompleted, JobRegistered, JobSubmitted
 from voda.log.memory import MemoryStore
 
-ANN = Who(user="ann", role="user")
+ANN = Caller(user="ann", role="user")
 
 
 async def test_adoption_submits_and_registers_in_one_append() -> None:
     store = MemoryStore()
     async with a_backend(store, nodes={}) as backend:
-        adopted = await Submits(backend).adopt(an_mpi_job(), ANN, uid="u1")
+        adopted = await JobSubmitter(backend).adopt(an_mpi_job(), ANN, uid="u1")
         facts = [event.data for event in await store.read(0, 10)]
     assert adopted.is_new
     assert (adopted.record.spec.job_id, adopted.record.job.uid, adopted.record.spec.user) == ("digits", "u1", "ann")
@@ -30,10 +29,10 @@ async def test_adoption_submits_and_registers_in_one_append() -> None:
 
 async def test_adoption_of_the_same_object_again_leads_to_the_same_job() -> None:
     async with a_backend(nodes={}) as backend:
-        submits = Submits(backend)
+        submits = JobSubmitter(backend)
         adopted = await asyncio.gather(*(submits.adopt(an_mpi_job(), ANN, uid="u1") for _ in range(5)))
-        bob = await submits.adopt(an_mpi_job(), Who(user="bob", role="user"), uid="u1")
-        assert len(backend.view.roster.jobs()) == 1
+        bob = await submits.adopt(an_mpi_job(), Caller(user="bob", role="user"), uid="u1")
+        assert len(backend.view.job_registry.jobs()) == 1
     assert [one.is_new for one in (*adopted, bob)] == [True, False, False, False, False, False]
 
 
@@ -41,7 +40,7 @@ async def test_adoption_by_two_replicas_at_once_leads_to_one_job() -> None:
     store = MemoryStore()
     async with a_backend(store, nodes={}) as one, a_backend(store, nodes={}) as other:
         adopted = await asyncio.gather(
-            Submits(one).adopt(an_mpi_job(), ANN, uid="u1"), Submits(other).adopt(an_mpi_job(), ANN, uid="u1")
+            JobSubmitter(one).adopt(an_mpi_job(), ANN, uid="u1"), JobSubmitter(other).adopt(an_mpi_job(), ANN, uid="u1")
         )
         assert {record.record.spec.job_id for record in adopted} == {"digits"}
         assert await store.position() == 2
@@ -49,7 +48,7 @@ async def test_adoption_by_two_replicas_at_once_leads_to_one_job() -> None:
 
 async def test_object_that_follows_another_of_its_name_gets_the_next_id() -> None:
     async with a_backend(nodes={}) as backend:
-        submits = Submits(backend)
+        submits = JobSubmitter(backend)
         await submits.adopt(an_mpi_job(), ANN, uid="u1")
         second = await submits.adopt(an_mpi_job(), ANN, uid="u2")
         assert second.record.spec.job_id == "digits-2"
@@ -57,8 +56,8 @@ async def test_object_that_follows_another_of_its_name_gets_the_next_id() -> Non
 
 
 async def test_adoption_counts_among_the_users_jobs() -> None:
-    async with a_backend(nodes={}, limits=Limits(jobs_per_user=1)) as backend:
-        submits = Submits(backend)
+    async with a_backend(nodes={}, limits=CallerLimits(jobs_per_user=1)) as backend:
+        submits = JobSubmitter(backend)
         await submits.adopt(an_mpi_job(), ANN, uid="u1")
         with pytest.raises(TooManyJobs):
             await submits.adopt(an_mpi_job(), ANN, uid="u2")
@@ -72,14 +71,14 @@ async def test_object_that_cannot_run_here_is_refused_and_leaves_nothing() -> No
     async with a_backend(nodes={}) as backend:
         manifest = an_mpi_job(annotations={"voda.dev/pool": "elsewhere"})
         with pytest.raises(InvalidInput, match="no pool 'elsewhere'"):
-            await Submits(backend).adopt(manifest, ANN, uid="u1")
+            await JobSubmitter(backend).adopt(manifest, ANN, uid="u1")
         assert await backend.store.position() == 0
 
 
 async def test_object_of_an_ended_job_leads_to_that_job() -> None:
     async with a_backend(nodes={}) as backend:
-        submits = Submits(backend)
+        submits = JobSubmitter(backend)
         first = await submits.adopt(an_mpi_job(), ANN, uid="u1")
         fact = Fact(data=JobCompleted(job_id="digits"), event_id="end", recorded_at=backend.clock.now())
-        await backend.view.reached(await backend.store.append("job.digits", ANY_VERSION, [fact]))
+        await backend.view.wait_for(await backend.store.append("job.digits", ANY_VERSION, [fact]))
         assert (await submits.adopt(an_mpi_job(), ANN, uid="u1")).record is first.record

@@ -6,16 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from voda.api.problems import Unauthorized
-from voda.auth.tokens import Access
+from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
-from voda.domain.errors import AlreadyExists, InvalidInput, NotFound
+from voda.domain.errors import AlreadyExists, InvalidInput, NotFound, Unauthorized
 
 CLOCK = VirtualClock(1_700_000_000.0)
 
 
-def an_access(folder: Path) -> Access:
-    return Access.open(folder, CLOCK)
+def an_access(folder: Path) -> Authenticator:
+    return Authenticator.open(folder, CLOCK)
 
 
 def test_admin_token_when_opened_twice_is_written_once_for_its_owner_alone(tmp_path: Path) -> None:
@@ -69,7 +68,7 @@ def test_job_token_when_shown_stands_for_its_job_alone_also_after_a_restart(tmp_
     token = an_access(tmp_path).job_token("digits-2")
     who = an_access(tmp_path).identify(token)
     assert (who.role, who.job_id) == ("job", "digits-2")
-    with pytest.raises(Unauthorized, match="not from here"):
+    with pytest.raises(Unauthorized, match="this job token is unknown"):
         an_access(tmp_path).identify(token.replace("digits-2", "digits-3"))
 
 
@@ -101,7 +100,7 @@ def test_remove_when_nobody_has_that_name_tells_who_has_tokens(tmp_path: Path) -
 
 
 def test_none_lets_everybody_in_as_admin() -> None:
-    access = Access.none()
+    access = Authenticator.none()
     assert access.identify(None).role == "admin"
     assert access.identify(access.job_token("a")).role == "admin"
 
@@ -141,7 +140,7 @@ def mount(volume: Path, files: dict[str, str], *, number: int = 1) -> None:
 def test_replicas_that_mount_the_same_folder_know_the_same_tokens(tmp_path: Path) -> None:
     made = made_elsewhere(tmp_path / "made")
     mount(tmp_path / "volume", made)
-    one, other = (Access.mounted(tmp_path / "volume") for _ in range(2))
+    one, other = (Authenticator.mounted(tmp_path / "volume") for _ in range(2))
     assert one.identify(other.job_token("a")).job_id == "a"
     assert (one.identify(made["anna"]).user, one.identify(made["admin"]).role) == ("anna", "admin")
     assert {file.name for file in (tmp_path / "volume").iterdir()} == {
@@ -156,7 +155,7 @@ def test_replicas_that_mount_the_same_folder_know_the_same_tokens(tmp_path: Path
 def test_mounted_files_when_replaced_hold_at_once(tmp_path: Path) -> None:
     first, second = made_elsewhere(tmp_path / "first"), made_elsewhere(tmp_path / "second")
     mount(tmp_path / "volume", first)
-    access = Access.mounted(tmp_path / "volume")
+    access = Authenticator.mounted(tmp_path / "volume")
     job = access.job_token("a")
     mount(tmp_path / "volume", second, number=2)
     assert (access.identify(second["anna"]).user, access.identify(second["admin"]).role) == ("anna", "admin")
@@ -175,13 +174,13 @@ def test_mounted_folder_when_a_secret_is_missing_or_guessable_is_refused(
     del made[name]
     mount(tmp_path / "volume", made if content is None else {**made, name: content})
     with pytest.raises(InvalidInput, match=f"{name}: expected at least 32 characters"):
-        Access.mounted(tmp_path / "volume")
+        Authenticator.mounted(tmp_path / "volume")
 
 
 def test_mounted_secret_when_emptied_while_serving_leaves_the_former_one(tmp_path: Path) -> None:
     made = made_elsewhere(tmp_path / "made")
     mount(tmp_path / "volume", made)
-    access = Access.mounted(tmp_path / "volume")
+    access = Authenticator.mounted(tmp_path / "volume")
     mount(tmp_path / "volume", {**made, "secret": ""}, number=2)
     assert access.identify(made["admin"]).role == "admin"
     assert access.identify(access.job_token("a")).job_id == "a"
@@ -191,7 +190,7 @@ def test_mounted_folder_without_tokens_of_users_lets_the_admin_in(tmp_path: Path
     made = made_elsewhere(tmp_path / "made")
     del made["tokens.json"]
     mount(tmp_path / "volume", made)
-    access = Access.mounted(tmp_path / "volume")
+    access = Authenticator.mounted(tmp_path / "volume")
     assert access.identify(made["admin"]).role == "admin"
     with pytest.raises(Unauthorized):
         access.identify(made["anna"])
@@ -199,7 +198,7 @@ def test_mounted_folder_without_tokens_of_users_lets_the_admin_in(tmp_path: Path
 
 def test_mounted_tokens_are_changed_where_they_were_made(tmp_path: Path) -> None:
     mount(tmp_path / "volume", made_elsewhere(tmp_path / "made"))
-    access = Access.mounted(tmp_path / "volume")
+    access = Authenticator.mounted(tmp_path / "volume")
     for change in (lambda: access.add("bob", "user"), lambda: access.remove("anna")):
         with pytest.raises(InvalidInput, match="is mounted"):
             change()

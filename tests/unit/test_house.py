@@ -1,0 +1,38 @@
+"""The house stays findable: one name for one thing, small folders that say what they hold, no giant objects."""
+
+import ast
+
+from tools import house
+
+SAME_NAME = {"VodaCallback": "one callback per training library, each imported from its own module"}
+"""Class names that stand in several modules -> why."""
+LARGE = {
+    "voda.log.jetstream.store.JetStreamStore": 27,
+    "voda.log.memory.MemoryStore": 26,
+    "voda.log.sql.store.SqlStore": 25,
+    "voda.log.jetstream.log.writer.JetStreamWriter": 22,
+}
+"""Objects of more than MOST_METHODS methods: the port to a log has 20 by itself. They may shrink, not grow."""
+MOST_METHODS = 20
+
+
+def test_class_names_when_two_classes_share_one_are_listed_with_a_reason() -> None:
+    assert sorted(house.classes().twice()) == sorted(SAME_NAME)
+
+
+def test_folders_when_counted_have_at_most_fifteen_modules() -> None:
+    assert {name: count for name, count in house.folders().items() if count > house.MOST_MODULES} == {}
+
+
+def test_objects_when_counted_with_what_they_inherit_have_at_most_twenty_methods() -> None:
+    large = {name: count for count, name in house.classes().largest() if count > MOST_METHODS}
+    assert {name: count for name, count in large.items() if count > LARGE.get(name, MOST_METHODS)} == {}
+
+
+def test_packages_when_read_say_what_is_in_them() -> None:
+    prologues = {path: ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "" for path in house.sources()}
+    assert [path for path, text in prologues.items() if path.name == "__init__.py" and len(text.split()) < 5] == []
+
+
+def test_modules_when_counted_have_at_most_400_lines() -> None:
+    assert [path for path in house.sources() if len(path.read_text("utf-8").splitlines()) > 400] == []

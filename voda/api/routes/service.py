@@ -1,0 +1,93 @@
+"""The server itself: its version, its caller, whether it lives and is ready, and its metrics for Prometheus.
+
+Rule: a look costs little: what is cheap may be asked every second, by anybody.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+
+from voda import __version__
+from voda.api.operation import PUBLIC, READERS, TEXT, Operation, Response, Routes
+from voda.api.requests import json_response
+from voda.api.schemas.service import ServiceView
+from voda.application.backend import Backend
+from voda.application.pools import pool_names
+from voda.auth.callers import Caller
+from voda.domain.errors import TransientError, VodaError
+from voda.telemetry.gauges import StateGauges
+from voda.telemetry.job_counters import JobCounters
+from voda.telemetry.prometheus import CONTENT_TYPE
+
+_TAG: Final = "Service"
+_STORE_S: Final = 2.0
+"""How long a look at the log may take."""
+_PLAIN: Final = (Response(media_type=TEXT),)
+
+
+class ServiceRoutes(Routes):
+    """The operations on the server."""
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self._counters = JobCounters(backend.telemetry, backend.view.job_registry)
+        self._gauges = StateGauges(backend)
+        self._registry = CollectorRegistry()
+        self._registry.register(self._gauges)
+        backend.view.subscribe(self._counters.see)
+
+    @Operation("GET", "/api/v1", tag=_TAG, answers=[Response(of=ServiceView)])
+    async def get_page(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
+        """Get the version, the pools, and how far the log is read."""
+        names = tuple(pool_names(self.backend))
+        return json_response(ServiceView(version=__version__, pools=names, position=self.backend.view.position))
+
+    @Operation("GET", "/api/v1/whoami", tag=_TAG, roles=READERS | {"job"}, answers=[Response(of=Caller)])
+    async def who_am_i(self, _request: web.Request, caller: Caller) -> web.StreamResponse:
+        """Get whom the server takes you for."""
+        return json_response(caller)
+
+    @Operation("GET", "/healthz", tag=_TAG, roles=PUBLIC, answers=_PLAIN)
+    async def get_health(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
+        """Whether the server answers."""
+        return web.Response(text="ok\n")
+
+    @Operation("GET", "/livez", tag=_TAG, roles=PUBLIC, answers=_PLAIN)
+    async def get_liveness(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
+        """Whether the server answers; the same as /healthz."""
+        return web.Response(text="ok\n")
+
+    @Operation("GET", "/readyz", tag=_TAG, roles=PUBLIC, answers=_PLAIN, problems=[503])
+    async def get_readiness(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
+        """Whether jobs are decided on, and if not, why."""
+        if reason := self.backend.not_ready():
+            raise TransientError(f"not ready: {reason}")
+        return web.Response(text="ready\n")
+
+    @Operation(
+        "GET",
+        "/metrics",
+        description="In its text format, version 0.0.4; docs/metrics-reference.md names them all.",
+        tag=_TAG,
+        roles=PUBLIC,
+        answers=_PLAIN,
+    )
+    async def get_metrics(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
+        """Figures for Prometheus."""
+        self._counters.settle()
+        with suppress(VodaError, TimeoutError):
+            async with asyncio.timeout(_STORE_S):
+                await self._measure_lag()
+        body = self.backend.exposition() + generate_latest(self._registry)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+
+    async def _measure_lag(self) -> None:
+        """Find out how far the view is behind the log, others' appends included."""
+        store, folded = self.backend.store, self.backend.view.position
+        behind = await store.position() - folded
+        self._gauges.lag_events, self._gauges.lag_s = max(0, behind), 0.0
+        if behind > 0 and (oldest := await store.read(folded, 1)):
+            self._gauges.lag_s = max(0.0, self.backend.clock.now() - oldest[0].recorded_at)
