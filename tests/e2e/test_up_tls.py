@@ -60,5 +60,5 @@ def test_certificate_when_nobody_vouches_for_it_is_refused_until_named(home: Pat
     asked = ("get", "--server", url, "--token", token, "--home", str(tmp_path / "nobody"))
     refused = voda(home, *asked)
     assert refused.returncode == 2
-    assert "give the one to trust with --ca or VODA_CA" in refused.stderr
+    assert "name the certificate to trust with --ca or VODA_CA" in refused.stderr
     assert voda(home, *asked, "--ca", str(tmp_path / "cert.pem")).returncode == 0

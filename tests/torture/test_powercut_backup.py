@@ -26,7 +26,7 @@ _KILLED = 9
 _BACKS_UP = """
 import asyncio, os, sys
 from pathlib import Path
-from voda.events import archive
+from voda.log.archive import archive
 from voda.log.archive.copy import back_up
 from voda.log.factory import open_log
 

@@ -121,15 +121,13 @@ class LiveCluster(Projection):
             pool.undecided = dict.fromkeys(pool.undecided, 0)
 
     def _pool(self, name: str) -> LivePool:
-        pool = self._pools.get(name)
-        if pool is None:
-            pool = self._pools[name] = LivePool(plan=Plan(pool=name))
-        return pool
+        """Return a pool to read; an unknown one is empty, and stays unknown."""
+        return self._pools.get(name) or LivePool(plan=Plan(pool=name))
 
     def _change_pool(self, name: str) -> LivePool:
         """Return a pool that the present event changes."""
         self.changed_pools.add(name)
-        return self._pool(name)
+        return self._pools.setdefault(name, self._pool(name))
 
     def _change(self, job_id: str, **fields: Any) -> None:
         """Change a live job; an event about any other job changes nothing here."""

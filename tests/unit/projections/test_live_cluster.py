@@ -292,3 +292,9 @@ def test_snapshot_and_tail_give_the_same_state_as_the_whole_log(facts: list[AnyF
 def test_event_type_is_folded_or_changes_no_decision() -> None:
     changes_nothing = {JobStalled, LeaderElected}
     assert set(LiveCluster._folds) == set(get_args(AnyFact)) - changes_nothing
+
+
+def test_pool_when_only_read_stays_unknown() -> None:
+    cluster = LiveCluster()
+    assert (dict(cluster.jobs("a100")), cluster.plan("a100").placement, dict(cluster.nodes("a100"))) == ({}, {}, {})
+    assert cluster.pools() == ()
