@@ -101,7 +101,7 @@ def test_replay_until_as_json_is_the_same_scene() -> None:
 def test_replay_verify_says_how_many_decisions_were_made_again() -> None:
     done = voda("replay", LOG, "--verify")
     assert done.exit_code == 0
-    assert done.output == "16 decisions made again: each came out as recorded\n"
+    assert done.output == "16 decisions made again: all equal the recorded ones\n"
 
 
 def test_replay_what_if_shows_three_runs_side_by_side_in_80_columns() -> None:

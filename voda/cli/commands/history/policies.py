@@ -1,4 +1,4 @@
-"""`voda policies`: what can be put after `--policy`, and where each rule comes from."""
+"""`voda policies`: the policies, their parameters and their papers."""
 
 import enum
 from collections.abc import Mapping

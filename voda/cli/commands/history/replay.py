@@ -27,7 +27,7 @@ Examples:
 
 --verify exits with 1 at the first decision that does not follow from the
 log before it. --what-if simulates the recorded submissions, cancellations,
-changes and nodes again, with the job speeds that the whole log shows.
+changes and nodes again, at the job speeds measured in the whole log.
 """
 
 
@@ -52,9 +52,9 @@ def replay(  # noqa: PLR0913 - a command's options are its parameters
     from voda.domain.errors import InvalidInput
 
     if sum(map(bool, (until, verify, policy))) > 1:
-        raise InvalidInput("--until, --verify and --what-if exclude each other: ask one question at a time")
+        raise InvalidInput("--until, --verify and --what-if exclude each other: give one of them")
     if (placer or begin or pool) and not policy:
-        raise InvalidInput("--placer, --from and --pool belong to --what-if: name the policy that shall decide")
+        raise InvalidInput("--placer, --from and --pool belong to --what-if: name a policy")
     if verify:
         _show_verification(run_async(_verify(log)), output)
     elif policy:
@@ -106,14 +106,14 @@ def _show_verification(found: "Verification", output: LogOutput) -> None:
     if output is LogOutput.JSON:
         print(msgspec.json.encode(found).decode())
     elif found.difference is None:
-        print(f"{counted(found.decisions, 'decision')} made again: each came out as recorded")
+        print(f"{counted(found.decisions, 'decision')} made again: all equal the recorded ones")
     else:
         differs = found.difference
         job = f", job {differs.job_id}" if differs.job_id else ""
         print(f"position {differs.position}{job}: the {differs.what} differs from what the log before it leads to")
         print(f"  recorded:   {differs.recorded}")
         print(f"  recomputed: {differs.recomputed}")
-        print(f"{counted(found.decisions, 'decision')} before it came out as recorded")
+        print(f"{counted(found.decisions, 'decision')} before it equal the recorded ones")
     if found.difference is not None:
         raise typer.Exit(_DIFFERS)
 

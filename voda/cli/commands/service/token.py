@@ -1,4 +1,4 @@
-"""`voda token`: who may use the voda of a data folder."""
+"""`voda token`: tokens and roles of the voda of a data folder."""
 
 import enum
 from collections.abc import Sequence
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from voda.auth.tokens import Authenticator, Token
 
 _HELP = (
-    "Let others use this machine's voda: tokens and roles, kept in the data folder. A running voda heeds them at once."
+    "Let others use this machine's voda: tokens and roles in the data folder. A running voda applies changes at once."
 )
 _CREATE = """
-Make a token for a user and print it. It is printed this once: only its hash is kept.
+Create a token for a user and print it. This is the only time: voda keeps only its hash.
 
 \b
 Roles:
-  user    submits, changes and deletes own jobs; reads all (the default)
-  viewer  reads all but what programs print
+  user    submits, changes and deletes own jobs; reads everything (the default)
+  viewer  reads everything except the output of jobs
   admin   may do everything
 
 \b
@@ -29,7 +29,7 @@ Examples:
   VODA_TOKEN=$(voda token create ada) voda get --server https://gpu1:8470
 """
 _LIST = """
-List the users who have a token; the admin of this machine, who needs none, is not among them.
+List the users with a token; the admin of this machine needs none and is not listed.
 
 \b
 Examples:
@@ -37,15 +37,13 @@ Examples:
   voda token list -o json
 """
 _REVOKE = """
-Revoke the token of a user, at once. The user's jobs go on.
+Revoke the token of a user, at once. The user's jobs keep running.
 
 \b
 Example:
   voda token revoke ada
 """
-Home = Annotated[
-    Path | None, typer.Option("--home", metavar="FOLDER", help="Data folder of the voda; by default VODA_HOME.")
-]
+Home = Annotated[Path | None, typer.Option("--home", metavar="FOLDER", help="Data folder; by default VODA_HOME.")]
 
 
 class RoleName(enum.StrEnum):
@@ -114,7 +112,7 @@ def _show(tokens: "Sequence[Token]") -> None:
     from voda.cli.render.tables import Column, table
 
     if not tokens:
-        print("nobody has a token; make one with `voda token create NAME`")
+        print("nobody has a token; create one with `voda token create NAME`")
         return
     console = Console(highlight=False, soft_wrap=True)
     columns = (Column(head="USER"), Column(head="ROLE"), Column(head="CREATED"))

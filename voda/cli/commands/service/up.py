@@ -14,7 +14,7 @@ _HELP = """
 Turn this machine into an elastic training cluster.
 
 Finds the GPUs (or offers CPU slots), opens the log, and serves the API until
-it is told to end. Jobs go on training when it ends, even by kill -9; the next
+you stop it. Jobs keep training when it stops, even by kill -9; the next
 `voda up` takes them over.
 
 \b
@@ -33,15 +33,20 @@ def register(app: typer.Typer) -> None:
 
 
 def up(  # noqa: PLR0913 - a command's options are its parameters
-    home: Annotated[Path | None, typer.Option("--home", help="Folder of log, jobs and tokens; else VODA_HOME.")] = None,
-    log: Annotated[str, typer.Option("--log", help="Where the log is: a path, postgresql:// or nats:// URL.")] = "",
+    home: Annotated[
+        Path | None, typer.Option("--home", help="Folder of log, jobs, tokens; default VODA_HOME.")
+    ] = None,
+    log: Annotated[str, typer.Option("--log", help="The log: a path, or a postgresql:// or nats:// URL.")] = "",
     slots: Annotated[int | None, typer.Option("--slots", help="CPU slots to offer; by default one per core.")] = None,
     pool: Annotated[str, typer.Option("--pool", help="Name of the pool of this machine.")] = "default",
     policy: Annotated[
-        str | None, typer.Option("--policy", rich_help_panel=_DECISIONS, help="See voda policies.")
+        str | None,
+        typer.Option(
+            "--policy", rich_help_panel=_DECISIONS, help="See voda policies."
+        ),
     ] = None,
     placer: Annotated[
-        str | None, typer.Option("--placer", rich_help_panel=_DECISIONS, help="steady or packed.")
+        str | None, typer.Option("--placer", rich_help_panel=_DECISIONS, help="Where workers go: steady or packed.")
     ] = None,
     ratelimit: Annotated[
         float | None, typer.Option("--ratelimit", rich_help_panel=_DECISIONS, help="Seconds between plans, at least.")
@@ -51,21 +56,21 @@ def up(  # noqa: PLR0913 - a command's options are its parameters
     tls_cert: Annotated[Path | None, typer.Option("--tls-cert", rich_help_panel=_ACCESS, help="PEM file.")] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", rich_help_panel=_ACCESS, help="PEM file.")] = None,
     no_tokens: Annotated[
-        bool, typer.Option("--no-tokens", rich_help_panel=_ACCESS, help="Whoever reaches the port may do anything.")
+        bool, typer.Option("--no-tokens", rich_help_panel=_ACCESS, help="Anybody who reaches the port may do anything.")
     ] = False,
     open_to_everybody: Annotated[
         bool, typer.Option("--open-to-everybody", rich_help_panel=_ACCESS, help="Allow --no-tokens beyond loopback.")
     ] = False,
     jobs_per_user: Annotated[
-        int, typer.Option("--jobs-per-user", rich_help_panel=_ACCESS, help="Live jobs that one user may have.")
+        int, typer.Option("--jobs-per-user", rich_help_panel=_ACCESS, help="Most live jobs of one user.")
     ] = 1_000,
     metrics_dir: Annotated[
         Path | None, typer.Option("--metrics-dir", help="Read epochs from the CSV files that jobs write there.")
     ] = None,
     halt_on_exit: Annotated[
-        bool, typer.Option("--halt-on-exit", help="Halt the jobs when this ends; they resume with the next voda up.")
+        bool, typer.Option("--halt-on-exit", help="Halt the jobs on exit; they resume with the next voda up.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Tell what is decided and done.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what voda decides and does.")] = False,
 ) -> None:
     """Run the service."""
     import uvloop
@@ -96,7 +101,7 @@ def up(  # noqa: PLR0913 - a command's options are its parameters
         jobs_per_user=jobs_per_user,
         halts_on_exit=halt_on_exit,
     )
-    # Its loop answers a third more requests than asyncio's own.
+    # uvloop answers a third more requests than asyncio's own loop.
     uvloop.run(_run(options))
 
 
@@ -109,14 +114,16 @@ async def _run(options: "MachineOptions") -> None:
     def ending(service: "MachineService") -> None:
         nonlocal left
         left = len(service.live_jobs())
-        more = ", halting the jobs; once more ends it at once" if options.halts_on_exit else ""
+        more = ", halting the jobs; a second signal stops it at once" if options.halts_on_exit else ""
         print(f"voda: ending{more}", file=sys.stderr)
 
     if not await run_until_signal(running(options), _greet, ending):
-        print("voda: ended at once; what is still at work goes on until the next `voda up`", file=sys.stderr)
+        print(
+            "voda: stopped at once; running jobs keep training, and the next `voda up` takes them over", file=sys.stderr
+        )
     elif left and not options.halts_on_exit:
         words = "1 job is live" if left == 1 else f"{left} jobs are live"
-        print(f"voda: {words}; what is at work trains on, and the next `voda up` takes it over", file=sys.stderr)
+        print(f"voda: {words}; running jobs keep training, and the next `voda up` takes them over", file=sys.stderr)
 
 
 def _greet(service: "MachineService") -> None:
@@ -128,4 +135,4 @@ def _greet(service: "MachineService") -> None:
     console.print(f"[bold]voda {__version__}[/bold] serves {service.url}")
     for line in service.description():
         console.print(f"  {line}", markup=False)
-    console.print("Ctrl-C ends it; jobs train on, and the next voda up takes them over.")
+    console.print("Ctrl-C stops it; jobs keep training, and the next voda up takes them over.")
