@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from voda.cli.execution import progress_bar, run_async
-from voda.cli.log.files import ARCHIVE, ReportOutput
+from voda.cli.log.files import ARCHIVE, ReportOutput, ReportOutputOption
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -30,9 +30,7 @@ def archive(
     before: Annotated[
         int | None, typer.Option("--before", min=1, metavar="POSITION", help="Keep the events from this position on.")
     ] = None,
-    output: Annotated[
-        ReportOutput, typer.Option("--output", "-o", help="For people or for programs.")
-    ] = ReportOutput.TEXT,
+    output: ReportOutputOption = ReportOutput.TEXT,
 ) -> None:
     """Move a log's old events to files, from which they are still read; the log itself forgets them.
 

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from voda.cli.execution import progress_bar, run_async
-from voda.cli.log.files import ARCHIVE, LOG, ReportOutput, exported_file, new_store, refuse_to_replace, whole_log
+from voda.cli.log.files import (
+    ARCHIVE,
+    LOG,
+    ReportOutput,
+    ReportOutputOption,
+    exported_file,
+    new_store,
+    refuse_to_replace,
+    whole_log,
+)
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -33,9 +42,7 @@ def copy(
     target: Annotated[str, typer.Argument(metavar="TO", help="A log to make, or one that was copied before.")],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is appended, until Ctrl-C.")] = False,
     archive: Annotated[Path | None, typer.Option("--archive", help=ARCHIVE)] = None,
-    output: Annotated[
-        ReportOutput, typer.Option("--output", "-o", help="For people or for programs.")
-    ] = ReportOutput.TEXT,
+    output: ReportOutputOption = ReportOutput.TEXT,
 ) -> None:
     """Copy a log to another store, event by event, byte for byte; run it again to go on after an interruption.
 
@@ -57,9 +64,7 @@ def backup(  # noqa: PLR0913 - a command's options are its parameters
     ] = None,
     archive: Annotated[Path | None, typer.Option("--archive", help=ARCHIVE)] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
-    output: Annotated[
-        ReportOutput, typer.Option("--output", "-o", help="For people or for programs.")
-    ] = ReportOutput.TEXT,
+    output: ReportOutputOption = ReportOutput.TEXT,
 ) -> None:
     """Back up a log, which may be in use: its events up to now, each proven.
 
@@ -83,9 +88,7 @@ def restore(
     to_position: Annotated[
         int | None, typer.Option("--to-position", min=1, metavar="POSITION", help="Leave out what came later.")
     ] = None,
-    output: Annotated[
-        ReportOutput, typer.Option("--output", "-o", help="For people or for programs.")
-    ] = ReportOutput.TEXT,
+    output: ReportOutputOption = ReportOutput.TEXT,
 ) -> None:
     """Make a log from a backup: all of it, proven, or nothing.
 

@@ -7,7 +7,9 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, Annotated, BinaryIO, cast
+
+import typer
 
 from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable, VodaError
 
@@ -24,6 +26,9 @@ class ReportOutput(enum.StrEnum):
 
     TEXT = "text"
     JSON = "json"
+
+
+ReportOutputOption = Annotated[ReportOutput, typer.Option("--output", "-o", help="For people or for programs.")]
 
 
 @asynccontextmanager

@@ -4,7 +4,9 @@ import enum
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 if TYPE_CHECKING:
     from voda.log.store import EventStore
@@ -22,6 +24,9 @@ class LogOutput(enum.StrEnum):
 
     TABLE = "table"
     JSON = "json"
+
+
+LogOutputOption = Annotated[LogOutput, typer.Option("--output", "-o", help="For people or for programs.")]
 
 
 def is_log(text: str) -> bool:

@@ -8,7 +8,15 @@ import typer
 
 from voda.cli.execution import progress_bar, run_async
 from voda.cli.log import archive, copy
-from voda.cli.log.files import ARCHIVE, LOG, ReportOutput, exported_file, refuse_to_replace, whole_log
+from voda.cli.log.files import (
+    ARCHIVE,
+    LOG,
+    ReportOutput,
+    ReportOutputOption,
+    exported_file,
+    refuse_to_replace,
+    whole_log,
+)
 from voda.domain.errors import InvalidInput, LogDamaged
 
 if TYPE_CHECKING:
@@ -70,9 +78,7 @@ def verify_command(
     archive: Annotated[
         Path | None, typer.Option("--archive", help="Prove the log's archive too, and that the log follows it.")
     ] = None,
-    output: Annotated[
-        ReportOutput, typer.Option("--output", "-o", help="For people or for programs.")
-    ] = ReportOutput.TEXT,
+    output: ReportOutputOption = ReportOutput.TEXT,
 ) -> None:
     """Prove that every event is what was written, and that none is missing; exit with 2 where it is not so.
 

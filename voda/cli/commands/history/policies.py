@@ -1,10 +1,11 @@
 """`voda policies`: the policies, their parameters and their papers."""
 
-import enum
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+from voda.cli.log.open import LogOutput, LogOutputOption
 
 if TYPE_CHECKING:
     from voda.policies import Policy
@@ -22,27 +23,18 @@ Examples:
 """
 
 
-class PolicyOutput(enum.StrEnum):
-    """How the list is printed."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
     app.command("policies", help=_HELP)(list_policies)
 
 
 def list_policies(
-    output: Annotated[
-        PolicyOutput, typer.Option("--output", "-o", help="For people or for programs.")
-    ] = PolicyOutput.TABLE,
+    output: LogOutputOption = LogOutput.TABLE,
 ) -> None:
     """Print name, title and paper of every policy."""
     from voda.policies import POLICIES
 
-    if output is PolicyOutput.JSON:
+    if output is LogOutput.JSON:
         print(_as_json(POLICIES))
     else:
         _show(POLICIES)

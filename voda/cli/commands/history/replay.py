@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from voda.cli.execution import run_async
-from voda.cli.log.open import EMPTY, LOG, MOMENT, LogOutput, open_log, place_of
+from voda.cli.log.open import EMPTY, LOG, MOMENT, LogOutput, LogOutputOption, open_log, place_of
 
 if TYPE_CHECKING:
     from voda.log.store import EventStore
@@ -46,7 +46,7 @@ def replay(  # noqa: PLR0913 - a command's options are its parameters
         str, typer.Option("--from", help="What-if: from this moment on; by default from the beginning.")
     ] = "",
     pool: Annotated[str, typer.Option("--pool", help="What-if: of this pool, where there are several.")] = "",
-    output: Annotated[LogOutput, typer.Option("--output", "-o", help="For people or for programs.")] = LogOutput.TABLE,
+    output: LogOutputOption = LogOutput.TABLE,
 ) -> None:
     """Show, verify or simulate."""
     from voda.domain.errors import InvalidInput

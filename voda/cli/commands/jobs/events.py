@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from voda.cli.completion import all_jobs
-from voda.cli.log.open import EMPTY, MOMENT, LogOutput, is_log, open_log, place_of
+from voda.cli.log.open import EMPTY, MOMENT, LogOutput, LogOutputOption, is_log, open_log, place_of
 from voda.cli.options import ServerOptions, asks_server
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def events(  # noqa: PLR0913 - a command's options are its parameters
     relative: Annotated[
         bool, typer.Option("--relative", "-r", help="Print times relative to the log's first event.")
     ] = False,
-    output: Annotated[LogOutput, typer.Option("--output", "-o", help="For people or for programs.")] = LogOutput.TABLE,
+    output: LogOutputOption = LogOutput.TABLE,
 ) -> None:
     """Print the events."""
     from voda.domain.errors import InvalidInput

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from voda.cli.completion import all_jobs
-from voda.cli.log.open import MOMENT, LogOutput, is_log, open_log, place_of
+from voda.cli.log.open import MOMENT, LogOutput, LogOutputOption, is_log, open_log, place_of
 from voda.cli.options import ServerOptions, asks_server
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def explain(
         typer.Argument(metavar="[LOG] JOB", help="The job's id, after the log to be read.", autocompletion=all_jobs),
     ],
     at: Annotated[str, typer.Option("--at", help=f"At {MOMENT}; by default the end.")] = "",
-    output: Annotated[LogOutput, typer.Option("--output", "-o", help="For people or for programs.")] = LogOutput.TABLE,
+    output: LogOutputOption = LogOutput.TABLE,
 ) -> None:
     """Explain one job."""
     from voda.domain.errors import InvalidInput

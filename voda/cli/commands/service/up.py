@@ -33,17 +33,13 @@ def register(app: typer.Typer) -> None:
 
 
 def up(  # noqa: PLR0913 - a command's options are its parameters
-    home: Annotated[
-        Path | None, typer.Option("--home", help="Folder of log, jobs, tokens; default VODA_HOME.")
-    ] = None,
+    home: Annotated[Path | None, typer.Option("--home", help="Folder of log, jobs, tokens; default VODA_HOME.")] = None,
     log: Annotated[str, typer.Option("--log", help="The log: a path, or a postgresql:// or nats:// URL.")] = "",
     slots: Annotated[int | None, typer.Option("--slots", help="CPU slots to offer; by default one per core.")] = None,
     pool: Annotated[str, typer.Option("--pool", help="Name of the pool of this machine.")] = "default",
     policy: Annotated[
         str | None,
-        typer.Option(
-            "--policy", rich_help_panel=_DECISIONS, help="See voda policies."
-        ),
+        typer.Option("--policy", rich_help_panel=_DECISIONS, help="See voda policies."),
     ] = None,
     placer: Annotated[
         str | None, typer.Option("--placer", rich_help_panel=_DECISIONS, help="Where workers go: steady or packed.")
