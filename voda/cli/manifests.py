@@ -50,7 +50,7 @@ def documents(file: str) -> list[Document]:
     return found
 
 
-def with_replicas(document: Document, *, name: str, annotations: Mapping[str, str]) -> Document:
+def with_name_and_annotations(document: Document, *, name: str, annotations: Mapping[str, str]) -> Document:
     """Return the document with this name and these annotations; empty = as it is."""
     manifest = dict(document.manifest)
     if not name and not annotations:
@@ -90,7 +90,7 @@ def with_working_dir(document: Document, folder: str) -> Document:
     known = metadata.get("annotations") if isinstance(metadata, dict) else None
     if isinstance(known, dict) and WORKING_DIR in known:
         return document
-    return with_replicas(document, name="", annotations={WORKING_DIR: folder})
+    return with_name_and_annotations(document, name="", annotations={WORKING_DIR: folder})
 
 
 def _read(file: str) -> str:

@@ -21,7 +21,10 @@ ANNOTATIONS = tuple(
 # Written by voda itself onto objects in a cluster, from where a manifest may have been copied.
 _WRITTEN_BY_VODA = frozenset(
     f"{_OURS}{name}"
-    for name in ("job-id", "state", "explanation", "estimated-finish", "worker-failures", "wishes-taken")
+    for name in (
+        *("job-id", "state", "explanation", "estimated-finish"),
+        *("worker-failures", "counted-failures", "wishes-taken"),
+    )
 )
 _NO_PRIORITY_CLASS = "priority classes are not read: set the annotation voda.dev/priority to a number"
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from voda.cli.manifests import Document, documents, in_namespace, with_replicas, with_working_dir
+from voda.cli.manifests import Document, documents, in_namespace, with_name_and_annotations, with_working_dir
 from voda.domain.errors import InvalidField, InvalidInput
 
 TWO = """\
@@ -75,16 +75,16 @@ def test_error_in_a_later_document_names_the_line_of_the_file(tmp_path: Path) ->
 
 def test_wishes_become_the_name_and_annotations_beside_those_there_are() -> None:
     document = Document(told_as="a", manifest={"metadata": {"name": "a", "annotations": {"x": "1"}}, "spec": {}})
-    wished = with_replicas(document, name="b", annotations={"voda.dev/max-replicas": "4"})
+    wished = with_name_and_annotations(document, name="b", annotations={"voda.dev/max-replicas": "4"})
     assert wished.manifest["metadata"] == {"name": "b", "annotations": {"x": "1", "voda.dev/max-replicas": "4"}}
     assert document.manifest["metadata"]["name"] == "a"
-    assert with_replicas(document, name="", annotations={}) is document
+    assert with_name_and_annotations(document, name="", annotations={}) is document
 
 
 def test_working_dir_is_told_where_a_container_names_none() -> None:
     assert annotations_of(with_working_dir(a_document(), "/here")) == {"voda.dev/working-dir": "/here"}
     assert annotations_of(with_working_dir(a_document(workingDir="/there"), "/here")) is None
-    told = with_replicas(a_document(), name="", annotations={"voda.dev/working-dir": "/mine"})
+    told = with_name_and_annotations(a_document(), name="", annotations={"voda.dev/working-dir": "/mine"})
     assert annotations_of(with_working_dir(told, "/here")) == {"voda.dev/working-dir": "/mine"}
 
 

@@ -159,3 +159,8 @@ def test_command_when_left_to_the_image_cannot_run_here() -> None:
     assert refusal.value.field == f"{_LAUNCHER}.containers[0].command"
     with pytest.raises(InvalidField):
         refuse_unrunnable(parse(a_torch_job(masters=1, container={"command": [], "args": []})))
+
+
+def test_annotations_when_voda_wrote_them_onto_an_object_are_no_unknown_ones() -> None:
+    written = {f"voda.dev/{name}": "1" for name in ("job-id", "state", "worker-failures", "counted-failures")}
+    assert parse(an_mpi_job(metadata={"annotations": written})).warnings == ()

@@ -56,7 +56,7 @@ def submit(  # noqa: PLR0913 - a command's options are its parameters
 ) -> None:
     """Submit every document of every file."""
     from voda.cli.http.client import call_server
-    from voda.cli.manifests import documents, in_namespace, with_replicas
+    from voda.cli.manifests import documents, in_namespace, with_name_and_annotations
     from voda.cli.watch.batch_submit import BatchSubmit
     from voda.clock import SystemClock
     from voda.domain.errors import InvalidInput
@@ -72,7 +72,10 @@ def submit(  # noqa: PLR0913 - a command's options are its parameters
     found: list[Document] = [document for file in files for document in documents(file)]
     if name and len(found) > 1:
         raise InvalidInput(f"--name is for one job: {files[0]} holds {len(found)}")
-    asked = [with_replicas(in_namespace(document, namespace), name=name, annotations=annotations) for document in found]
+    asked = [
+        with_name_and_annotations(in_namespace(document, namespace), name=name, annotations=annotations)
+        for document in found
+    ]
     submitting = BatchSubmit(asked, key=key or SystemClock().new_id(), is_dry_run=dry_run, output=output)
     if not call_server(where, submitting.follow if watch and not dry_run else submitting.run):
         raise typer.Exit(1)
