@@ -175,7 +175,7 @@ def test_voda_when_told_to_end_leaves_the_jobs_at_work(home: Home) -> None:
     until(lambda: count.exists(), "the job to count")
     served.stop()
     assert served.process.returncode == 0
-    assert "the next `voda up` takes it over" in (home.folder / "up.log").read_text()
+    assert "the next `voda up` takes them over" in (home.folder / "up.log").read_text()
     seen = int(count.read_text())
     until(lambda: int(count.read_text() or seen) > seen, "the job to go on")
 

@@ -41,7 +41,7 @@ def test_voda_when_told_to_end_twice_does_not_wait_for_who_ignores_it(tmp_path: 
     assert served.process.wait(timeout=WAIT_S) == 0
     assert time.perf_counter() - told_at < GRACE_S / 2
     said = (tmp_path / "up.log").read_text()
-    assert "ended at once" in said
+    assert "stopped at once" in said
     assert "Traceback" not in said
     # The job is still being halted, whoever looks after it.
     os.kill(int(pid.read_text()), signal.SIGKILL)
