@@ -65,10 +65,6 @@ class Response:
     """name -> description."""
 
 
-async def _unhandled(_request: web.Request, _caller: Caller) -> web.StreamResponse:
-    raise NotImplementedError
-
-
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One method on one path."""
@@ -93,7 +89,8 @@ class Operation:
     """Statuses of its problems, beside 401, 403 and 422, which every operation with a token may have."""
     name: str = ""
     summary: str = ""
-    handler: Handler = _unhandled
+    handler: Handler | None = None
+    """None where it is declared; `Routes.operations` binds it to the resource."""
 
     def __call__(self, handler: Method) -> Method:
         """Declare the operation on the method that handles it."""

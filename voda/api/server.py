@@ -69,6 +69,7 @@ def _resources(module: ModuleType) -> Sequence[type[Routes]]:
 def _with_checks(operation: Operation, backend: Backend) -> Handler:
     """Return the operation's handler behind the checks that all operations share."""
     handler, roles, takes_no_query = operation.handler, operation.roles, operation.query is None
+    assert handler is not None, "Routes.operations binds it"
     access, can_wait, is_read = backend.access, takes_position(operation), operation.method == "GET"
 
     async def handle(request: web.Request) -> web.StreamResponse:
