@@ -163,10 +163,10 @@ class _RowReader:
 
     async def open(self) -> None:
         """Connect."""
-        self._connection = aiosqlite.Connection(self._connect, iter_chunk_size=64)
+        connection = aiosqlite.Connection(self._connect, iter_chunk_size=64)
         # A process that ends without closing its log must not wait for this thread.
-        self._connection._thread.daemon = True
-        await self._connection
+        connection._thread.daemon = True
+        self._connection = await connection
 
     async def fetch(self, sql: str, params: Params) -> list[tuple[Any, ...]]:
         """Return the rows of one query."""
@@ -181,8 +181,10 @@ class _RowReader:
                 else:
                     if not self._is_outdated():
                         return list(rows)
-                await self._connection.close()
+                # In this order: a reader that is cancelled in between still has a connection.
+                outdated = self._connection
                 await self.open()
+                await outdated.close()
 
     async def close(self) -> None:
         """Close the connection."""
