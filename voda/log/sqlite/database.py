@@ -162,11 +162,19 @@ class _RowReader:
         self._turn = asyncio.Lock()
 
     async def open(self) -> None:
-        """Connect."""
-        connection = aiosqlite.Connection(self._connect, iter_chunk_size=64)
+        """Connect; cancelled in between, the connection of before stays, with what is known of it."""
+        stamps: list[file.Stamp | None] = []
+
+        def connect() -> sqlite3.Connection:
+            opened, stamp = file.open_reader(self._path)
+            stamps.append(stamp)
+            return opened
+
+        connection = aiosqlite.Connection(connect, iter_chunk_size=64)
         # A process that ends without closing its log must not wait for this thread.
         connection._thread.daemon = True
         self._connection = await connection
+        (self._frozen_at,) = stamps
 
     async def fetch(self, sql: str, params: Params) -> list[tuple[Any, ...]]:
         """Return the rows of one query."""
@@ -189,10 +197,6 @@ class _RowReader:
     async def close(self) -> None:
         """Close the connection."""
         await self._connection.close()
-
-    def _connect(self) -> sqlite3.Connection:
-        connection, self._frozen_at = file.open_reader(self._path)
-        return connection
 
     def _is_outdated(self) -> bool:
         return self._frozen_at is not None and self._frozen_at != file.stamp(self._path)
