@@ -45,6 +45,7 @@ def test_handler_is_bound_to_its_routes() -> None:
 
 
 async def _handled(operation: Operation) -> web.Response:
+    assert operation.handler is not None
     response = await operation.handler(cast("web.Request", None), ANONYMOUS)
     assert isinstance(response, web.Response)
     return response
