@@ -30,7 +30,7 @@ from voda.log.jetstream.transport.connection import NatsConnection
 from voda.log.jetstream.transport.url import parse_url
 from voda.log.lease.factory import lease_of
 from voda.log.memory import MemoryStore
-from voda.log.postgres.database import PostgresDatabase
+from voda.log.sql.postgres import PostgresDatabase
 
 CLOCK = SystemClock()
 PATIENT = ElectionTimeouts(duration_s=60.0, renew_deadline_s=40.0, retry_s=0.4)

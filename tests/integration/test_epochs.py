@@ -16,7 +16,7 @@ from voda.events.types import AnyFact, JobSubmitted, NodeJoined
 from voda.log.archive.verify import HashChain
 from voda.log.durable_store import Base, DurableStore
 from voda.log.factory import open_store
-from voda.log.postgres.database import PostgresDatabase
+from voda.log.sql.postgres import PostgresDatabase
 from voda.log.store import EventStore
 from voda.placement import PLACERS
 from voda.policies import POLICIES

@@ -24,8 +24,8 @@ from voda.log.archive.retention import archive_log
 from voda.log.archive.verify import HashChain, verify_log
 from voda.log.factory import open_log, open_store
 from voda.log.jetstream.store import JetStreamStore
-from voda.log.postgres.database import PostgresDatabase
 from voda.log.sql import store as sql_store
+from voda.log.sql.postgres import PostgresDatabase
 
 KILLS = 30
 EVENTS = 3_000

@@ -23,8 +23,8 @@ from voda.log.archive.verify import verify_log
 from voda.log.durable_store import DurableStore
 from voda.log.factory import open_store
 from voda.log.memory import MemoryStore
-from voda.log.postgres.database import PostgresDatabase
 from voda.log.sql import schema
+from voda.log.sql.postgres import PostgresDatabase
 
 pytestmark = pytest.mark.postgres
 WAIT_S = 120

@@ -19,9 +19,9 @@ from voda.log.archive.segment import is_export
 from voda.log.durable_store import DurableStore
 from voda.log.jetstream.transport.url import is_nats, parse_url
 from voda.log.memory import MemoryStore
+from voda.log.sql import sqlite_file
+from voda.log.sql.sqlite import SqliteDatabase
 from voda.log.sql.store import SqlStore
-from voda.log.sqlite import file
-from voda.log.sqlite.database import SqliteDatabase
 from voda.log.store import EventStore
 
 DEFAULT_TIMEOUT_S = 10.0
@@ -52,7 +52,7 @@ async def open_store(
 
         store = await JetStreamStore.open(str(location), read_only=read_only, timeout_s=timeout_s)
     elif path is None:
-        from voda.log.postgres.database import PostgresDatabase
+        from voda.log.sql.postgres import PostgresDatabase
 
         store = SqlStore(await PostgresDatabase.open(str(location), read_only=read_only, timeout_s=timeout_s))
     else:
@@ -80,7 +80,7 @@ async def migrate_log(location: str | Path) -> None:
 
         await JetStreamStore.migrate(str(location))
     elif path is None:
-        from voda.log.postgres.database import PostgresDatabase
+        from voda.log.sql.postgres import PostgresDatabase
 
         await PostgresDatabase.migrate(str(location))
     elif not path.exists():
@@ -172,5 +172,5 @@ def display_name(location: str | Path) -> str:
 
 def _prepare_sqlite(path: Path, read_only: bool) -> None:
     if not read_only and not path.exists():
-        file.create(path)
-    file.check(path)
+        sqlite_file.create(path)
+    sqlite_file.check(path)

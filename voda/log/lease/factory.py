@@ -10,8 +10,8 @@ from voda.clock import Clock
 from voda.domain.errors import InvalidInput
 from voda.domain.lease import LeaseStore
 from voda.log.lease.sqlite import SqliteLease
+from voda.log.sql.sqlite import SqliteDatabase
 from voda.log.sql.store import SqlStore
-from voda.log.sqlite.database import SqliteDatabase
 from voda.log.store import EventStore
 
 NAME: Final = "leader"
@@ -35,7 +35,7 @@ def lease_of(store: EventStore, name: str = NAME, *, clock: Clock) -> LeaseStore
     from voda.log.jetstream.store import JetStreamStore
     from voda.log.lease.jetstream import JetStreamLease
     from voda.log.lease.postgres import PostgresLease
-    from voda.log.postgres.database import PostgresDatabase
+    from voda.log.sql.postgres import PostgresDatabase
 
     if isinstance(store, SqlStore) and isinstance(store.database, PostgresDatabase):
         return PostgresLease(store.database, name)

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from voda.log.postgres.engine import give_up
+from voda.log.sql.postgres_engine import give_up
 
 CHANNEL = "voda_log"
 

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from voda.domain.errors import LogDamaged, LogTooNew
 from voda.log.durable_store import Base
-from voda.log.jetstream.log import settings
-from voda.log.jetstream.log.state import LogState
+from voda.log.jetstream import settings
+from voda.log.jetstream.state import LogState
 from voda.log.jetstream.transport.blobs import BlobKey, BlobStore
 from voda.log.jetstream.transport.connection import NatsConnection
 from voda.log.jetstream.transport.stream import MessageStream

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from voda.domain.errors import LogDamaged
-from voda.log.jetstream.log.marks import BASE, CHECKPOINT, IDS, PLACES, EndMark
-from voda.log.jetstream.log.synced_log import SyncedLog
+from voda.log.jetstream.marks import BASE, CHECKPOINT, IDS, PLACES, EndMark
+from voda.log.jetstream.synced_log import SyncedLog
 
 
 async def refuse_cut(log: SyncedLog, kinds: Sequence[str]) -> None:

@@ -13,14 +13,14 @@ from nats.nuid import NUID
 from voda.domain.errors import InvalidInput, LogDamaged
 from voda.log.append_plan import GroupPlan
 from voda.log.durable_store import Base
-from voda.log.jetstream.log.index import GroupBoundary
-from voda.log.jetstream.log.marks import BASE, IDS, PLACES, LogStart
-from voda.log.jetstream.log.messages import NO_GROUP, is_appended_behind
-from voda.log.jetstream.log.reader import PositionIndex
-from voda.log.jetstream.log.state import ClosedSegment, LogState
-from voda.log.jetstream.log.synced_log import SyncedLog
-from voda.log.jetstream.log.writer import JetStreamWriter
+from voda.log.jetstream.index import GroupBoundary
+from voda.log.jetstream.marks import BASE, IDS, PLACES, LogStart
+from voda.log.jetstream.messages import NO_GROUP, is_appended_behind
+from voda.log.jetstream.reader import PositionIndex
+from voda.log.jetstream.state import ClosedSegment, LogState
+from voda.log.jetstream.synced_log import SyncedLog
 from voda.log.jetstream.transport.blobs import BlobKey
+from voda.log.jetstream.writer import JetStreamWriter
 
 
 async def restore(log: SyncedLog, writer: JetStreamWriter, batches: Iterator[GroupPlan]) -> None:

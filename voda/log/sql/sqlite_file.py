@@ -16,8 +16,8 @@ from voda.domain.errors import InvalidInput, LogDamaged, NotALog, StoreNotWritab
 from voda.fsync import sync
 from voda.log.archive.segment import begins_as_export
 from voda.log.sql import schema
-from voda.log.sqlite.errors import translate_errors
-from voda.log.sqlite.high_water_mark import mark_path
+from voda.log.sql.sqlite_errors import translate_errors
+from voda.log.sql.sqlite_mark import mark_path
 
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
