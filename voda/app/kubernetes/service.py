@@ -49,9 +49,8 @@ from voda.events.types import JobFact
 from voda.kinds.base import FieldWarning
 from voda.log.archive.archive_backed_store import ArchiveBackedStore
 from voda.log.durable_store import DurableStore
-from voda.log.factory import display_name
+from voda.log.factory import display_name, lease_of
 from voda.log.instrumented_store import InstrumentedStore
-from voda.log.lease.factory import lease_of
 from voda.log.store import EventStore
 from voda.manifests.kubernetes_warnings import kubernetes_warnings, refuse_elsewhere
 from voda.manifests.parse import ParsedManifest

@@ -19,13 +19,12 @@ from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable,
 from voda.log.durable_store import Base, DurableStore
 from voda.log.group_commit import GroupCommit
 from voda.log.jetstream import settings
-from voda.log.jetstream.bounds import forget, restore
+from voda.log.jetstream.bounds import forget, refuse_cut, restore
 from voda.log.jetstream.reader import EventReader
 from voda.log.jetstream.synced_log import SyncedLog
 from voda.log.jetstream.transport.blobs import BlobKey
 from voda.log.jetstream.transport.connection import NatsConnection
 from voda.log.jetstream.transport.url import parse_url
-from voda.log.jetstream.truncation_check import refuse_cut
 from voda.log.jetstream.writer import JetStreamWriter
 from voda.log.store import Snapshot, SnapshotHeads, SnapshotStore, load_heads
 from voda.log.tail import TAIL_PAGE, GrowthSignal

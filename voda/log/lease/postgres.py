@@ -21,7 +21,7 @@ from voda.events.types import LEADERSHIP
 from voda.log.lease.record import poll
 from voda.log.sql import schema
 from voda.log.sql.postgres import PostgresDatabase
-from voda.log.sql.postgres_errors import translate_errors
+from voda.log.sql.postgres_engine import translate_errors
 
 _NAME_PREFIX: Final = "voda leads: "
 """First words of the application_name of a session that holds a Lease; the holder follows."""

@@ -19,9 +19,14 @@ from voda.domain.errors import InvalidInput, NotALog
 from voda.log.append_plan import Append, GroupPlan, Outcome
 from voda.log.durable_store import refuse_other_end
 from voda.log.sql import schema
-from voda.log.sql.postgres_engine import engine, refuse_loose, takes_any_sync
-from voda.log.sql.postgres_errors import translate_errors
-from voda.log.sql.postgres_notify import CHANNEL, PostgresNotifier
+from voda.log.sql.postgres_engine import (
+    CHANNEL,
+    PostgresNotifier,
+    engine,
+    refuse_loose,
+    takes_any_sync,
+    translate_errors,
+)
 from voda.log.sql.postgres_writer import LOCK, PostgresWriter
 from voda.log.sql.store import Database, Params
 

@@ -23,9 +23,8 @@ from voda.log.append_plan import Append, GroupPlan, Outcome, plan_group
 from voda.log.durable_store import refuse_other_end
 from voda.log.sql import schema, sqlite_file
 from voda.log.sql.rows import StoredHead
-from voda.log.sql.sqlite_errors import is_busy, translate_error, translate_errors
-from voda.log.sql.sqlite_journal import SqliteNotifier
-from voda.log.sql.sqlite_mark import HighWaterMark, mark_path, read_mark
+from voda.log.sql.sqlite_file import is_busy, translate_error, translate_errors
+from voda.log.sql.sqlite_journal import HighWaterMark, SqliteNotifier, mark_path, read_mark
 from voda.log.sql.store import Database, Params
 
 INLINE_BELOW_S = 0.002
