@@ -20,14 +20,13 @@ from voda.log.archive.archive import Archive
 from voda.log.archive.archive_backed_store import ArchiveBackedStore, SegmentStore
 from voda.log.archive.copy import restore_archive
 from voda.log.archive.segment import is_export
-from voda.log.durable_store import DurableStore
 from voda.log.jetstream.transport.url import is_nats, parse_url
 from voda.log.lease.sqlite import SqliteLease
 from voda.log.memory import MemoryStore
 from voda.log.sql import sqlite_file
 from voda.log.sql.sqlite import SqliteDatabase
 from voda.log.sql.store import SqlStore
-from voda.log.store import EventStore
+from voda.log.store import DurableStore, EventStore
 
 DEFAULT_TIMEOUT_S = 10.0
 

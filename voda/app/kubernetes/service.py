@@ -48,10 +48,9 @@ from voda.events.envelope import Event
 from voda.events.types import JobFact
 from voda.kinds.base import FieldWarning
 from voda.log.archive.archive_backed_store import ArchiveBackedStore
-from voda.log.durable_store import DurableStore
 from voda.log.factory import display_name, lease_of
 from voda.log.instrumented_store import InstrumentedStore
-from voda.log.store import EventStore
+from voda.log.store import DurableStore, EventStore
 from voda.manifests.kubernetes_warnings import kubernetes_warnings, refuse_elsewhere
 from voda.manifests.parse import ParsedManifest
 from voda.reconcilers.progress import ProgressCollector

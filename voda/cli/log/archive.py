@@ -14,7 +14,7 @@ from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
     from voda.log.archive.retention import ArchiveResult
-    from voda.log.durable_store import DurableStore
+    from voda.log.store import DurableStore
 
 
 def register(app: typer.Typer) -> None:

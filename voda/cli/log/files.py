@@ -14,8 +14,7 @@ import typer
 from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable, VodaError
 
 if TYPE_CHECKING:
-    from voda.log.durable_store import DurableStore
-    from voda.log.store import EventStore
+    from voda.log.store import DurableStore, EventStore
 
 LOG = "An SQLite file, a folder of segments, an exported .jsonl file, or a postgresql:// or nats:// URL."
 ARCHIVE = "Folder of the log's archive; by default VODA_ARCHIVE, else where the log was archived to."

@@ -15,15 +15,14 @@ from nats.nuid import NUID
 
 from voda.domain.errors import InvalidInput, LogDamaged
 from voda.log.append_plan import GroupPlan
-from voda.log.durable_store import Base
 from voda.log.jetstream.index import GroupBoundary
-from voda.log.jetstream.marks import BASE, CHECKPOINT, IDS, PLACES, EndMark, LogStart
+from voda.log.jetstream.marks import BASE, CHECKPOINT, IDS, PLACES, BlobKey, EndMark, LogStart
 from voda.log.jetstream.messages import NO_GROUP, is_appended_behind
 from voda.log.jetstream.reader import PositionIndex
 from voda.log.jetstream.state import ClosedSegment, LogState
 from voda.log.jetstream.synced_log import SyncedLog
-from voda.log.jetstream.transport.blobs import BlobKey
 from voda.log.jetstream.writer import JetStreamWriter
+from voda.log.store import Base
 
 
 async def restore(log: SyncedLog, writer: JetStreamWriter, batches: Iterator[GroupPlan]) -> None:

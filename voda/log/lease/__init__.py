@@ -1,1 +1,1 @@
-"""Leases in the log's store, by which replicas elect their leader: `sqlite`, `postgres` and `jetstream`, with `record`."""
+"""Leases in the log's own store, by which replicas elect a leader: `record`; `sqlite`, `postgres`, `jetstream`."""

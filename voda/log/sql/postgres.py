@@ -17,7 +17,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from voda.domain.errors import InvalidInput, NotALog
 from voda.log.append_plan import Append, GroupPlan, Outcome
-from voda.log.durable_store import refuse_other_end
 from voda.log.sql import schema
 from voda.log.sql.postgres_engine import (
     CHANNEL,
@@ -29,6 +28,7 @@ from voda.log.sql.postgres_engine import (
 )
 from voda.log.sql.postgres_writer import LOCK, PostgresWriter
 from voda.log.sql.store import Database, Params
+from voda.log.store import refuse_other_end
 
 _NOTIFY = f"SELECT pg_notify('{CHANNEL}', '')"
 _UPSERT_HEAD = (

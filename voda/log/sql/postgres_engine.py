@@ -140,8 +140,6 @@ def _options(url: URL) -> Mapping[str, str | tuple[str, ...]]:
 
 CHANNEL = "voda_log"
 
-_log = logging.getLogger(__name__)
-
 
 class PostgresNotifier:
     """A LISTEN that is made when first needed, and made again when its connection is lost."""

@@ -14,9 +14,8 @@ import msgspec
 from voda.domain.errors import LogDamaged
 from voda.events.codec import body_of, unseal
 from voda.events.envelope import Event, Head, Sealed, hash_of
-from voda.log.durable_store import Base
 from voda.log.sql import schema
-from voda.log.store import Snapshot, SnapshotHeads
+from voda.log.store import Base, Snapshot, SnapshotHeads
 
 Fetch = Callable[[str, dict[str, object]], Awaitable[Sequence[Any]]]
 """Runs one query."""

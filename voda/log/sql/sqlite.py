@@ -20,12 +20,12 @@ import aiosqlite
 from voda.domain.errors import InvalidInput, StoreNotWritable, VodaError
 from voda.events.envelope import Head
 from voda.log.append_plan import Append, GroupPlan, Outcome, plan_group
-from voda.log.durable_store import refuse_other_end
 from voda.log.sql import schema, sqlite_file
 from voda.log.sql.rows import StoredHead
 from voda.log.sql.sqlite_file import is_busy, translate_error, translate_errors
 from voda.log.sql.sqlite_journal import HighWaterMark, SqliteNotifier, mark_path, read_mark
 from voda.log.sql.store import Database, Params
+from voda.log.store import refuse_other_end
 
 INLINE_BELOW_S = 0.002
 """A commit runs on the event loop while recent ones took less: to wake a thread takes a third of that."""
