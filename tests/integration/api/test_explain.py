@@ -3,8 +3,7 @@
 from tests.builders import a_spec
 from tests.integration.api.test_plans import a_leader, decided, pass_time
 from tests.service import Service, a_service
-from voda.api.schemas.explanations import ExplanationView
-from voda.api.schemas.service import Problem
+from voda.api.schemas import ExplanationView, Problem
 from voda.domain.job import Phase
 from voda.events.types import (
     JobCanceled,

@@ -15,7 +15,7 @@ from msgspec import Struct
 from voda.application.backend import Backend
 from voda.application.registration.ports import JobObjects
 from voda.application.submit_job import JobSubmitter
-from voda.auth.callers import Caller
+from voda.auth import Caller
 from voda.cluster.kubernetes.client.errors import Conflict
 from voda.cluster.kubernetes.kinds.base import JobKind, Site
 from voda.cluster.kubernetes.reporting.kube_events import Announcement, Reason, subject_of

@@ -14,7 +14,7 @@ from voda.application.backend import Backend
 from voda.application.change_job import JobChange
 from voda.application.registration.adoption import Announce, ObjectRefused
 from voda.application.registration.ports import JobObjects
-from voda.auth.callers import Caller
+from voda.auth import Caller
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.reporting.kube_events import Announcement, subject_of
 from voda.cluster.kubernetes.resources.objects import JobObject

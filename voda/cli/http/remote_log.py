@@ -10,7 +10,7 @@ from typing import cast
 import msgspec
 from msgspec import Raw, Struct
 
-from voda.api.schemas.events import EventList, EventView
+from voda.api.schemas import EventList, EventView
 from voda.cli.http.client import Client, Params, decode
 from voda.cli.http.sse import follow_stream
 from voda.cli.render.stdout import note

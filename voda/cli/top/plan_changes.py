@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from voda.api.schemas.events import EventView
+from voda.api.schemas import EventView
 from voda.cli.http.remote_log import known_event
 from voda.events.types import PlanAdopted
 

@@ -9,8 +9,7 @@ from datetime import datetime
 
 from rich.text import Text
 
-from voda.api.schemas.jobs import JobView
-from voda.api.schemas.pools import NodeView, PoolView
+from voda.api.schemas import JobView, NodeView, PoolView
 from voda.cli.render.job_text import NONE, eta, progress, queue, replicas, state_text
 from voda.cli.render.stdout import plain
 from voda.cli.render.tables import Column, table

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from voda.api.schemas.jobs import SubmissionView, WarningView
+from voda.api.schemas import SubmissionView, WarningView
 from voda.cli.http.client import Client, HttpAnswer, decode
 from voda.cli.http.retry import for_each, retry_while_away
 from voda.cli.manifests import Document, with_working_dir

@@ -8,7 +8,7 @@ from voda.cli.completion import live_jobs
 from voda.cli.options import Output, OutputOption, ServerOptions, asks_server, provided
 
 if TYPE_CHECKING:
-    from voda.api.schemas.jobs import JobView
+    from voda.api.schemas import JobView
     from voda.cli.http.client import Client
 
 _FIELDS = (
@@ -58,7 +58,7 @@ def scale(  # noqa: PLR0913 - a command's options are its parameters
 
 
 async def _scale(client: "Client", name: str, change: dict[str, object], output: Output) -> None:
-    from voda.api.schemas.jobs import JobView
+    from voda.api.schemas import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.retry import patch_resource
     from voda.cli.render.stdout import plain, print_answer

@@ -9,7 +9,7 @@ from voda.cli.completion import pools as complete_pools
 from voda.cli.options import Output, OutputOption, ServerOptions, asks_server, provided
 
 if TYPE_CHECKING:
-    from voda.api.schemas.pools import SettingsView
+    from voda.api.schemas import SettingsView
     from voda.cli.http.client import Client
 
 _HELP = """
@@ -102,7 +102,7 @@ async def _show(client: "Client", pool: str, change: dict[str, object], output: 
 
 
 async def _show_pool(client: "Client", pool: str, change: dict[str, object], output: Output) -> None:
-    from voda.api.schemas.pools import SettingsView
+    from voda.api.schemas import SettingsView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.retry import patch_resource
     from voda.cli.render.stdout import print_answer
