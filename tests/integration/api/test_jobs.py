@@ -498,7 +498,11 @@ async def test_report_when_a_resize_fell_into_the_epoch_tells_no_time() -> None:
         clock.move_to(START + 20)
         await service.ask("POST", f"{JOBS}/digits/progress", body={"epoch": 3, "epoch_time_s": 4.0})
         reports = (await service.ask("GET", f"{JOBS}/digits/progress")).as_a(ReportList).items
+        events = await service.backend.store.read(0, 100, stream="job.digits")
     assert [(one.workers, one.epoch_s) for one in reports] == [(1, 5.0), (2, None), (2, 4.0)]
+    # The log has what the job said: whether a resize fell into it is decided by those who read the log.
+    recorded = [event.data.epoch_s for event in events if isinstance(event.data, JobProgressed)]
+    assert recorded == [5.0, 6.0, 4.0]
 
 
 @pytest.mark.parametrize(
