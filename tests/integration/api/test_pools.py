@@ -94,6 +94,12 @@ async def test_settings_when_they_are_so_already_then_nothing_is_recorded() -> N
             "expected a number >= 0",
         ),
         ({"parameters": {"fifo": {"knob": 1}}}, "parameters.fifo.knob", "it has none"),
+        (
+            {"policy": "fifo", "parameters": {"ffdl": {}, "tiresias": {"promote_knob": 8, "demote_gpu_s": [1]}}},
+            "parameters.tiresias.demote_gpu_s",
+            "got a list",
+        ),
+        ({"parameters": {"ffdl": {}, "tiresias": 3}}, "parameters.tiresias", "expected an object, got a whole number"),
         ({"parameters": {"tiresas": {"demote_gpu_s": 1}}}, "parameters.tiresas", "Did you mean 'tiresias'"),
         ({"polycy": "fifo"}, "polycy", "unknown"),
     ],
