@@ -1,12 +1,14 @@
-"""Claims about the screen of `voda top`."""
+"""Claims about the screen of `voda top`, and the changes of plans that it shows."""
 
 from datetime import timedelta
 
 import pytest
 
+from tests.builders import Log
 from tests.wire import NOW, a_wire_job, a_wire_node, a_wire_pool, ago
-from voda.cli.top.plan_changes import PlanChange
-from voda.cli.top.screen import ScreenState, frame
+from voda.api.presenters.events import event_of
+from voda.cli.watch.top_screen import PlanChange, PlanChanges, ScreenState, frame
+from voda.events.types import JobCompleted, PlanAdopted
 
 JOBS = [
     a_wire_job("digits-1", on=("n1", "n1"), epochs=20, epochs_done=12, submitted_at=ago(300)),
@@ -75,3 +77,34 @@ def test_screen_when_nothing_happens_shows_the_free_gpus() -> None:
 
 def test_screen_when_the_server_is_away_says_so() -> None:
     assert "the connection was lost" in shown(a_scene(note="the connection was lost"), 80, 24)
+
+
+def a_plan(number: int, **fields: object) -> PlanAdopted:
+    settled = {"policy": "fifo", "placer": "steady", "cause": "job.submitted", **fields}
+    return PlanAdopted(pool="default", number=number, based_on=0, **settled)  # type: ignore[arg-type]
+
+
+def test_change_of_a_job_whose_past_is_known_begins_at_none() -> None:
+    changes = PlanChanges(is_complete=True)
+    changes.add(event_of(Log().add(a_plan(1, placed={"a": ("n1",)}, reasons={"a": "starts"}), at=0)))
+    assert [change.size for change in changes] == ["0 -> 1"]
+
+
+def test_changes_tell_sizes_before_and_after_newest_first() -> None:
+    log, changes = Log(), PlanChanges()
+    for fact in (
+        a_plan(1, placed={"a": ("n1",)}, reasons={"a": "starts", "b": "waits: 0 free"}),
+        a_plan(2, placed={"a": ("n1", "n1", "n2")}, reasons={"a": "grows"}),
+        a_plan(3, placed={"a": ("n1", "n2", "n2")}, reasons={"a": "moves"}),
+        JobCompleted(job_id="a"),
+        a_plan(4, released=("a",), placed={"b": ("n1", "n1")}, reasons={"b": "starts"}),
+    ):
+        changes.add(event_of(log.add(fact, at=0)))
+    assert [(change.job_id, change.size, change.reason) for change in changes] == [
+        ("b", "0 -> 2", "starts"),
+        ("a", "3 -> 0", "the job had ended"),
+        ("a", "3 moved", "moves"),
+        ("a", "1 -> 3", "grows"),
+        ("b", "waits", "waits: 0 free"),
+        ("a", "-> 1", "starts"),
+    ]

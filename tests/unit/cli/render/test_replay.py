@@ -3,7 +3,7 @@
 import pytest
 from rich.console import Console
 
-from voda.cli.render.what_if import comparison_tables
+from voda.cli.render.replay import comparison_tables
 from voda.simulator.whatif.comparison import RunFigures, WhatIfComparison
 
 

@@ -5,10 +5,12 @@ Rule: JSON is the server's bytes, unchanged.
 
 import sys
 from collections.abc import Callable, Iterable
+from datetime import datetime
 
 from rich.console import Console
 
 from voda.cli.options import Output
+from voda.clock import SystemClock
 
 
 def print_bytes(body: bytes) -> None:
@@ -52,6 +54,11 @@ def note(sentence: str) -> None:
 def console() -> Console:
     """Return a console for people: colours on a terminal only, no automatic highlighting."""
     return Console(highlight=False, markup=False, emoji=False)
+
+
+def now() -> datetime:
+    """Return the time of day in the zone of this machine."""
+    return datetime.fromtimestamp(SystemClock().now()).astimezone()
 
 
 def plain(text: str) -> str:

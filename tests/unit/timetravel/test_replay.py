@@ -7,8 +7,8 @@ from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.plan_diff import adopted
 from voda.events.types import AnyFact, JobProgressed, JobQueueLevelChanged, LeaderElected, PlanAdopted
 from voda.log.memory import MemoryStore
-from voda.timetravel import plans
-from voda.timetravel.plans import plan_numbered, position_of
+from voda.timetravel import replay
+from voda.timetravel.replay import plan_numbered, position_of
 
 
 class Pool:
@@ -87,7 +87,7 @@ async def test_plan_numbered_when_begun_from_a_snapshot_then_is_the_same(monkeyp
     live = Live()
     until = await catch_up(pool.store, [live], after=0, until=pool.positions[20] + 1)
     await take_snapshots(pool.store, [live], until)
-    monkeypatch.setattr(plans, "_WORTH_A_SNAPSHOT", 3)
+    monkeypatch.setattr(replay, "_WORTH_A_SNAPSHOT", 3)
     for number in (20, 21, 25, 30):
         found = await plan_numbered(pool.store, "default", number)
         assert found is not None

@@ -1,9 +1,15 @@
-"""Refreshes the screen of `voda top` whenever something happens, and by a timer.
+"""Refreshes the screen of `voda top` whenever something happens, by a timer, and until q is pressed.
 
-Rule: while the server is away, the last screen stays, marked as old.
+Rules: while the server is away, the last screen stays, marked as old; the terminal's settings are restored.
 """
 
 import asyncio
+import os
+import sys
+import termios
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import msgspec
@@ -12,15 +18,11 @@ from rich.live import Live
 
 from voda.api.schemas.events import EventView
 from voda.cli.http.client import Client, ServerUnreachable
-from voda.cli.http.remote_log import RemoteLog
-from voda.cli.http.sse import SseMessage
-from voda.cli.render.stdout import console
-from voda.cli.render.times import now
-from voda.cli.top.keys import keys
-from voda.cli.top.plan_changes import PLANS, PlanChanges
-from voda.cli.top.screen import ScreenState, frame
+from voda.cli.http.remote_log import RemoteLog, SseMessage
+from voda.cli.render.terminal import console, now
 from voda.cli.watch.lists import fetch_jobs, fetch_nodes, fetch_pools
 from voda.cli.watch.refresh import wake_on_change
+from voda.cli.watch.top_screen import PLANS, PlanChanges, ScreenState, frame
 from voda.domain.errors import StoreUnavailable
 
 _EVERY_S = 1.0
@@ -105,3 +107,30 @@ class LiveScreen:
             changes=list(self._changes),
         )
         return self._state
+
+
+@contextmanager
+def keys(pressed: Callable[[str], None]) -> Iterator[None]:
+    """Call `pressed` with each key while the block runs; never, when standard input is not a terminal."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    handle = sys.stdin.fileno()
+    before = termios.tcgetattr(handle)
+    loop = asyncio.get_running_loop()
+
+    def read() -> None:
+        text = os.read(handle, 64).decode("utf-8", "replace")
+        if not text:
+            loop.remove_reader(handle)
+        for key in text:
+            pressed(key)
+
+    # Ctrl-C still interrupts.
+    tty.setcbreak(handle)
+    loop.add_reader(handle, read)
+    try:
+        yield
+    finally:
+        loop.remove_reader(handle)
+        termios.tcsetattr(handle, termios.TCSADRAIN, before)

@@ -1,23 +1,28 @@
 """The screen of `voda top`: GPUs and their jobs, running and waiting jobs, recent decisions.
 
-Rule: pure; on any terminal every part keeps a few lines and counts the lines it leaves out.
+Rules: pure; on any terminal every part keeps a few lines and counts the lines it leaves out; the size before a change
+of plan is shown only if an earlier plan in the window set it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from rich.text import Text
 
+from voda.api.schemas.events import EventView
 from voda.api.schemas.jobs import JobView
 from voda.api.schemas.pools import NodeView, PoolView
+from voda.cli.http.remote_log import known_event
 from voda.cli.render.job_text import NONE, eta, progress, queue, replicas, state_text
-from voda.cli.render.stdout import plain
 from voda.cli.render.tables import Column, table
-from voda.cli.render.times import clock
-from voda.cli.top.plan_changes import PlanChange
-from voda.text import counted
+from voda.cli.render.terminal import plain
+from voda.events.types import PlanAdopted
+from voda.text import clock, counted
 
+PLANS = PlanAdopted.TYPE
+_CAPACITY = 100
 _SIGNS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _COLOURS = ("green", "cyan", "magenta", "yellow", "blue", "red", "bright_green", "bright_cyan", "bright_magenta")
 _FREE, _FOREIGN, _OTHER = ".", "#", "*"
@@ -45,6 +50,58 @@ _DECIDED = (
     Column(head="REPLICAS"),
     Column(head="REASON", cut=1, least=10),
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanChange:
+    """What a plan changes for one job."""
+
+    at: datetime
+    job_id: str
+    size: str
+    """Replicas: 1 -> 3, -> 3 where the number before is unknown, 3 moved, waits."""
+    reason: str
+
+
+class PlanChanges:
+    """The last changes, newest first.
+
+    Args:
+        is_complete: whether all plans of the log are added; then an unknown size is 0.
+    """
+
+    def __init__(self, *, is_complete: bool = False) -> None:
+        self._unknown = 0 if is_complete else None
+        self._last: deque[PlanChange] = deque(maxlen=_CAPACITY)
+        self._sizes: dict[str, int] = {}
+
+    def __iter__(self) -> Iterator[PlanChange]:
+        return reversed(self._last)
+
+    def add(self, event: EventView) -> None:
+        """Add an event; only plans count."""
+        known = known_event(event) if event.type == PLANS else None
+        if known is None or not isinstance(plan := known.data, PlanAdopted):
+            return
+        for job_id in sorted({*plan.placed, *plan.released, *plan.reasons}):
+            self._last.append(
+                PlanChange(
+                    at=event.recorded_at,
+                    job_id=job_id,
+                    size=self._size(job_id, plan),
+                    reason=plan.reasons.get(job_id, "the job had ended"),
+                )
+            )
+
+    def _size(self, job_id: str, plan: PlanAdopted) -> str:
+        after = len(plan.placed.get(job_id, ()))
+        before = self._sizes.get(job_id, self._unknown)
+        self._sizes[job_id] = after
+        if job_id not in plan.placed and job_id not in plan.released:
+            return "waits"
+        if before is None:
+            return f"-> {after}"
+        return f"{after} moved" if before == after else f"{before} -> {after}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
