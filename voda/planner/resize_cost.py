@@ -6,9 +6,8 @@ Rule: starts, and the shrinks and preemptions that make room for starts, stand; 
 from collections.abc import Mapping
 from typing import Final
 
-from voda.domain.estimate import Estimate
 from voda.domain.gpus import NO_GPUS, Gpus
-from voda.domain.state import ClusterState
+from voda.domain.state import ClusterState, Estimate
 
 _UNKNOWN: Final = Estimate(speedup=())
 

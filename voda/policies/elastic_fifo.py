@@ -7,9 +7,8 @@ from typing import ClassVar
 
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
-from voda.policies.toolkit.allocation import give_first, least, spread
+from voda.policies.toolkit.allocation import explained, give_first, least, sharing, spread
 from voda.policies.toolkit.order import by_submission
-from voda.policies.toolkit.reasons import explained, sharing
 
 
 class ElasticFifo:

@@ -13,11 +13,10 @@ from voda.domain.job import Job, JobSpec
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
 from voda.policies.toolkit import levels
-from voda.policies.toolkit.allocation import Shares, give_first, grow_by_gain, requested
+from voda.policies.toolkit.allocation import Shares, explained, give_first, grow_by_gain, requested
 from voda.policies.toolkit.estimates import speedup
 from voda.policies.toolkit.order import by_first_start, by_queue, by_submission
 from voda.policies.toolkit.parameters import parameters
-from voda.policies.toolkit.reasons import explained
 
 
 class ElasticTiresiasParameters(levels.QueueThresholds, frozen=True, kw_only=True):

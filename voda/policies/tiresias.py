@@ -9,10 +9,9 @@ from typing import ClassVar
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
 from voda.policies.toolkit import levels
-from voda.policies.toolkit.allocation import give_first, requested
+from voda.policies.toolkit.allocation import as_requested, explained, give_first, requested
 from voda.policies.toolkit.order import by_first_start, by_queue, by_submission
 from voda.policies.toolkit.parameters import parameters
-from voda.policies.toolkit.reasons import as_requested, explained
 
 
 class Tiresias:

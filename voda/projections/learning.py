@@ -13,14 +13,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.domain.estimate import Estimate
 from voda.domain.job import Job, JobSpec
-from voda.domain.state import Settings
+from voda.domain.state import Estimate, Settings
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections.base import Projection
-from voda.projections.restarts import UndisturbedSpan
-from voda.projections.running_means import EpochDrift, EpochMeans, RunningMean
+from voda.projections.measurements import EpochDrift, EpochMeans, RunningMean, UndisturbedSpan
 from voda.projections.scaling import CategoryHistory, Scaling, estimate_scaling, is_material
 
 _LEAST_EPOCH_S: Final = 1e-6

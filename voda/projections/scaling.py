@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from voda.domain.estimate import linear_speedup
-from voda.projections.running_means import EpochMeans, Point
+from voda.domain.state import linear_speedup
+from voda.projections.measurements import EpochMeans, Point
 
 _PULL_A = 1e-5
 _PULL_B = 1e-3

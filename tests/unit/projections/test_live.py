@@ -4,8 +4,7 @@ from tests.builders import Log, a_node, a_spec
 from voda.domain.job import Job
 from voda.domain.state import Settings
 from voda.events.types import AnyFact, JobCompleted, JobSubmitted, NodeJoined, WorkerExited, WorkerStarted
-from voda.projections.live import Live
-from voda.projections.live_cluster import LivePool
+from voda.projections.live import Live, LivePool
 
 _KEPT = {"live-3": (("plan", "jobs", "nodes", "settings", "undecided", "outlived"), 21, 7)}
 """Format -> what snapshots of it keep of a pool, and how many fields of a job and of the settings: whoever changes that

@@ -32,7 +32,7 @@ from voda.events.types import (
     WorkerRefused,
     WorkerStarted,
 )
-from voda.projections.live_cluster import LiveCluster
+from voda.projections.live import LiveCluster
 
 
 def folded(log: Log) -> LiveCluster:
