@@ -13,7 +13,7 @@ from voda.domain.plan import Placement, Plan
 
 
 class Estimate(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Execution-time estimate of one job; made by the learning projection, read by policies and placers."""
+    """What is believed of a job: how it scales, and how long it still needs. The learning projection makes it."""
 
     speedup: Sequence[float]
     """T(n): shape (max_replicas + 1,), speedup on n replicas relative to one; T(0) = 0."""
@@ -58,9 +58,7 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
-    """One pool at one position of the log. Of finished jobs only those are in it that still have workers: a decision
-    costs O(live jobs).
-    """
+    """One pool at one position of the log; of ended jobs only those that still have workers are in it."""
 
     pool: str
     position: int

@@ -1,7 +1,7 @@
-"""Decides on one plan: which jobs get how many replicas, on which nodes, and why.
+"""Decides on one plan: which jobs get how many replicas, on which nodes, and why; and makes the fact that records it.
 
-Rules: pure, `voda replay --verify` calls it again; no GPUs are kept for a job that the nodes cannot hold now: the
-policy is asked again without it.
+Rules: pure, the controller and `voda replay --verify` call the same functions; no GPUs are kept for a job that the
+nodes cannot hold now: the policy is asked again without it.
 """
 
 from collections.abc import Callable, Set
@@ -23,17 +23,9 @@ _MOST_ATTEMPTS: Final = 4
 
 
 def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, cause: str) -> Plan:
-    """Return the plan that follows the one in force.
+    """Return the plan that follows the one in force, with one reason for every ready job.
 
-    Args:
-        view: the pool at one position of the log.
-        policy: says how many.
-        placer: says where.
-        now: seconds since the epoch.
-        cause: type of the event that made the decision due, or `tick`.
-
-    Returns:
-        The next plan, with one reason for every ready job.
+    `cause` is the type of the event that made the decision due, or `tick`; `now` is in seconds since the epoch.
     """
     # 1. Leave out the jobs that the nodes could not hold even if they were empty.
     candidates, left_out = feasible_view(view)
@@ -77,7 +69,6 @@ class Registries(Struct, frozen=True, kw_only=True):
         return first_known(self.policies, settings.policy, plan.policy)
 
     def placer(self, settings: Settings, plan: Plan) -> Placer:
-        """Return the placer that is set, or that of the plan in force where this version lacks it."""
         return first_known(self.placers, settings.placer, plan.placer)
 
 
@@ -87,14 +78,9 @@ DEFAULT = Registries()
 def redecide(
     state: ClusterState, undecided: Set[str], registries: Registries, now: float, *, cause: str
 ) -> PlanAdopted | None:
-    """Return the fact that a decision about this state is recorded by; None where nothing changes.
+    """Return the fact that records a decision on a pool's state; None where nothing changes.
 
-    Args:
-        state: of one pool.
-        undecided: live jobs that no plan has considered yet.
-        registries: of the policies and placers that the state's settings name.
-        now: seconds since the epoch.
-        cause: type of the event that made the decision due, or `tick`.
+    `undecided` are the live jobs that no plan has considered yet; the rest is as for `decide`.
     """
     policy = registries.policy(state.settings, state.plan)
     placer = registries.placer(state.settings, state.plan)
@@ -104,10 +90,7 @@ def redecide(
 def changes(old: Plan, new: Plan, undecided: Set[str]) -> PlanAdopted | None:
     """Return the fact that turns `old` into `new`; None when there is nothing to record.
 
-    Args:
-        old: the plan in force.
-        new: the plan decided.
-        undecided: live jobs that no plan has considered yet; those `new` gives a reason for are recorded.
+    Reasons of jobs that are placed, released or `undecided` are recorded.
     """
     before = old.placement
     placed = {job_id: nodes for job_id, nodes in sorted(new.placement.items()) if before.get(job_id) != nodes}

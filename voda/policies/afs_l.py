@@ -21,14 +21,11 @@ from voda.policies.toolkit.order import by_submission
 
 
 class AfsL:
-    """See the module."""
-
     name: ClassVar[str] = "afs-l"
     title: ClassVar[str] = "Replica by replica, weighing time left against gain"
     paper: ClassVar[str] = "Hwang et al., Elastic Resource Sharing for Distributed Deep Learning, NSDI 2021"
 
     def allocate(self, view: ClusterState, now: float) -> Allocation:
-        """See Policy.allocate."""
         jobs = by_submission(view)
         specs = [job.spec for job in jobs]
         curves = [speedup(view, job) for job in jobs]
@@ -61,14 +58,17 @@ def _why(spec: JobSpec, left_s: dict[str, float]) -> str:
 
 
 class Tournament:
-    """The jobs in the line, by their places 0, 1, 2, ...; at first without any share."""
+    """Whose turn it is: the jobs in the line, by their places 0, 1, 2, ...; at first without any share.
+
+    The priority is no order: a may beat b, b beat c, and c beat a. The top job is by definition the one left when a
+    champion is challenged by one job after the other, earlier ones first. Rule: the answer is that of the plain scan.
+
+    Only the champion changes between two scans, so all that was decided before its place in the line still holds: the
+    former champions wait on a stack, and the scan goes on from the last champion's place. Each scan takes one champion
+    off the stack, so that all scans together put on hardly more champions than there are replicas handed out.
+    """
 
     def __init__(self, remaining_s: Sequence[float]) -> None:
-        """Start with every job in the race and without a share.
-
-        Args:
-            remaining_s: W of each job, in the order of the line; infinite when unknown.
-        """
         jobs = len(remaining_s)
         self._remaining_s = list(remaining_s)
         self._has_share = [False] * jobs
@@ -90,7 +90,7 @@ class Tournament:
         return champions[-1] if champions else None
 
     def raise_share(self, place: int, speedup: float, next_speedup: float) -> None:
-        """Note that the champion got a step: its speedup T(n) is this, and T(n + 1) would be that."""
+        """Give the champion a step: its speedup T(n) is this, and T(n + 1) would be that."""
         gain = next_speedup - speedup
         self._set(
             place,

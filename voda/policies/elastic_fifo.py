@@ -12,8 +12,6 @@ from voda.policies.toolkit.order import by_submission
 
 
 class ElasticFifo:
-    """See the module."""
-
     name: ClassVar[str] = "elastic-fifo"
     title: ClassVar[str] = "The minimum to each by submission, the rest round robin"
     paper: ClassVar[str] = (
@@ -21,7 +19,6 @@ class ElasticFifo:
     )
 
     def allocate(self, view: ClusterState, now: float) -> Allocation:
-        """See Policy.allocate."""
         jobs = by_submission(view)
         shares = give_first(jobs, view.capacity_gpus, least)
         spread(jobs, shares)

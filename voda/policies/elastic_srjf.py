@@ -12,8 +12,6 @@ from voda.policies.toolkit.order import by_time_left
 
 
 class ElasticSrjf:
-    """See the module."""
-
     name: ClassVar[str] = "elastic-srjf"
     title: ClassVar[str] = "The minimum to each by time left, the rest round robin"
     paper: ClassVar[str] = (
@@ -21,7 +19,6 @@ class ElasticSrjf:
     )
 
     def allocate(self, view: ClusterState, now: float) -> Allocation:
-        """See Policy.allocate."""
         jobs = by_time_left(view)
         shares = give_first(jobs, view.capacity_gpus, least)
         spread(jobs, shares)

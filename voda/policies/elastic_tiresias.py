@@ -20,8 +20,6 @@ from voda.policies.toolkit.parameters import parameters
 
 
 class ElasticTiresiasParameters(levels.QueueThresholds, frozen=True, kw_only=True):
-    """See the module."""
-
     compact_pending: Annotated[
         int,
         Meta(
@@ -31,15 +29,12 @@ class ElasticTiresiasParameters(levels.QueueThresholds, frozen=True, kw_only=Tru
 
 
 class ElasticTiresias:
-    """See the module."""
-
     name: ClassVar[str] = "elastic-tiresias"
     title: ClassVar[str] = "Tiresias that shrinks the lower queue and grows by gain"
     paper: ClassVar[str] = "Wu et al., Elastic Deep Learning in Multi-Tenant GPU Clusters, TPDS 2021"
     parameters: ClassVar[type[ElasticTiresiasParameters]] = ElasticTiresiasParameters
 
     def allocate(self, view: ClusterState, now: float) -> Allocation:
-        """See Policy.allocate."""
         submitted = by_submission(view)
         shares = give_first(by_queue(by_first_start(submitted)), view.capacity_gpus, requested)
         pending = sum(count == 0 for count in shares.replicas.values())
@@ -57,11 +52,9 @@ class ElasticTiresias:
         return explained(view, submitted, shares, why=why)
 
     def requeue(self, view: ClusterState, now: float) -> Mapping[str, tuple[int, str]]:
-        """See Queueing.requeue."""
         return levels.moves(view, now, parameters(view, self.name, ElasticTiresiasParameters))
 
     def requeue_due_at(self, view: ClusterState, now: float) -> float:
-        """See Queueing.requeue_due_at."""
         return levels.next_move_at(view, now, parameters(view, self.name, ElasticTiresiasParameters))
 
 

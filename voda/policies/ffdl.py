@@ -1,8 +1,14 @@
 """FfDL Optimizer: the sizes with the highest total speedup, by dynamic programming over jobs and GPUs.
 
 Saxena et al., MASCOTS 2020. Jobs whose minimum does not fit are trimmed in order of submission, a later small one
-passing a large one; each other job then has a size in [min, max], and the sum of T(n) is the highest there is.
-Equal sums: see `toolkit/knapsack.py`.
+passing a large one; each other job then has a size in [min, max], and the sum of T(n) is the highest there is, to 1e-9
+per step.
+
+A knapsack. P[k] is the best total on k GPUs left over; one choice after the other is added to it, all k at once:
+P'[k] = max over s of P[k - s * gpus] + worth[s]. Jobs with falling gains and equal GPUs per replica are one choice
+together, because their best s steps are simply the s highest gains; every other job is a choice of its own.
+Among equal sums, the jobs of the first choices get more: those with falling gains first, then by their order, and
+among equal gains the earlier job.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,14 +30,11 @@ from voda.policies.toolkit.order import by_submission
 
 
 class Ffdl:
-    """See the module."""
-
     name: ClassVar[str] = "ffdl"
     title: ClassVar[str] = "The highest total speedup there is, for the jobs that fit"
     paper: ClassVar[str] = "Saxena et al., Effective Elastic Scaling of Deep Learning Workloads, MASCOTS 2020"
 
     def allocate(self, view: ClusterState, now: float) -> Allocation:
-        """See Policy.allocate."""
         jobs = by_submission(view)
         shares = give_first(jobs, view.capacity_gpus, least)
         fitting = [job for job in jobs if shares.replicas[job.spec.job_id]]
@@ -70,10 +73,10 @@ class _Choice(Struct, frozen=True):
 
 
 def add_best_steps(specs: Sequence[JobSpec], curves: Mapping[str, Sequence[float]], shares: Shares) -> None:
-    """Raise the jobs' sizes above their minimum so that the sum of T(n) is the highest there is.
+    """Raise the sizes of jobs that have their minimum so that the sum of T(n) is the highest there is.
 
     Args:
-        specs: the jobs, each of which has its minimum; earlier ones win ties.
+        specs: earlier ones win ties.
         curves: job id -> T(n), shape at least (max_replicas + 1,).
         shares: changed in place.
     """

@@ -13,8 +13,6 @@ from voda.policies.toolkit.order import by_submission
 
 
 class Fifo:
-    """See the module."""
-
     name: ClassVar[str] = "fifo"
     title: ClassVar[str] = "First submitted, first served, each as requested"
     paper: ClassVar[str] = (
@@ -22,7 +20,6 @@ class Fifo:
     )
 
     def allocate(self, view: ClusterState, now: float) -> Allocation:
-        """See Policy.allocate."""
         jobs = by_submission(view)
         shares = give_first(jobs, view.capacity_gpus, requested)
         return explained(view, jobs, shares, why=as_requested, size=requested)

@@ -12,8 +12,6 @@ from voda.policies.toolkit.order import by_time_left_as_requested
 
 
 class Srjf:
-    """See the module."""
-
     name: ClassVar[str] = "srjf"
     title: ClassVar[str] = "Least time left first, each as requested"
     paper: ClassVar[str] = (
@@ -21,7 +19,6 @@ class Srjf:
     )
 
     def allocate(self, view: ClusterState, now: float) -> Allocation:
-        """See Policy.allocate."""
         jobs = by_time_left_as_requested(view)
         shares = give_first(jobs, view.capacity_gpus, requested)
         return explained(view, jobs, shares, why=as_requested, size=requested)

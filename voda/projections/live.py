@@ -1,6 +1,7 @@
-"""The live cluster: unfinished jobs, nodes, the plan in force and the settings, pool by pool.
+"""All that a decision reads: unfinished jobs, nodes, the plan in force and the settings, and what reports taught.
 
-Rule: folding an event costs O(1), whatever happened before; a plan costs O(jobs placed).
+Rules: a decision reads the log through `Live.state` only; folding an event costs O(1), whatever happened before; a plan
+costs O(jobs placed).
 """
 
 from collections.abc import Mapping
@@ -52,7 +53,6 @@ class LiveCluster(Projection):
         """Node -> jobs it refuses: an index of `Job.refusals`."""
 
     def apply(self, event: Event) -> None:
-        """Fold one event; events must come in the order of their positions."""
         self.changed_pools.clear()
         super().apply(event)
         self.position = event.position
@@ -62,7 +62,6 @@ class LiveCluster(Projection):
         return tuple(sorted(self._pools))
 
     def pool_of(self, job_id: str) -> str | None:
-        """Return the pool of a live job."""
         pool = self._pool_of.get(job_id)
         return pool.plan.pool if pool else None
 
@@ -71,11 +70,9 @@ class LiveCluster(Projection):
         return frozenset(self._pool(pool).undecided)
 
     def plan(self, pool: str) -> Plan:
-        """Return the plan in force."""
         return self._pool(pool).plan
 
     def settings(self, pool: str) -> Settings:
-        """Return the settings in force."""
         return self._pool(pool).settings
 
     def state(self, pool: str, estimates: Mapping[str, Estimate] | None = None) -> ClusterState:
@@ -105,7 +102,6 @@ class LiveCluster(Projection):
         return msgspec.msgpack.encode((self.position, self._pools))
 
     def load(self, state: bytes) -> None:
-        """Replace the state by a dumped one."""
         self.position, self._pools = msgspec.msgpack.decode(state, type=tuple[int, dict[str, LivePool]])
         self._pool_of = {job_id: pool for pool in self._pools.values() for job_id in pool.jobs}
         self._outlived_in = {job_id: pool for pool in self._pools.values() for job_id in pool.outlived}
@@ -136,7 +132,6 @@ class LiveCluster(Projection):
             self._store(replace(job, **fields))
 
     def _store(self, job: Job) -> None:
-        """Replace a live job."""
         pool = self._pool_of[job.spec.job_id]
         self.changed_pools.add(pool.plan.pool)
         pool.jobs[job.spec.job_id] = job
@@ -289,11 +284,9 @@ class Live:
 
     @property
     def position(self) -> int:
-        """Position of the last event folded."""
         return self.cluster.position
 
     def apply(self, event: Event) -> None:
-        """Fold one event; events must come in the order of their positions."""
         self.learning.apply(event)
         self.cluster.apply(event)
 
@@ -305,11 +298,9 @@ class Live:
         return self.cluster.state(pool, estimates)
 
     def dump(self) -> bytes:
-        """Return the whole state; equal states give equal bytes."""
         return msgspec.msgpack.encode((self.cluster.dump(), self.learning.dump()))
 
     def load(self, state: bytes) -> None:
-        """Replace the state by a dumped one."""
         cluster, learning = msgspec.msgpack.decode(state, type=tuple[bytes, bytes])
         self.cluster.load(cluster)
         self.learning.load(learning)

@@ -1,7 +1,10 @@
-"""Measurements of a job or of a category: running means, and the settled values that estimates read.
+"""What was measured of a job or of a category: running means, settled values, and what restarts cost.
 
-Rule: a mean settles when it differs by a twentieth from the value it settled at last, or by a hundredth when its count
+Rules: a mean settles when it differs by a twentieth from the value it settled at last, or by a hundredth when its count
 passes a power of four. So estimates change seldom, and the log alone says when, not the time of reading.
+A start, resize or migration costs the running time beyond what the reported epochs would have taken. A sample of it
+needs exactly one change of the workers between two reports. Only the job's own undisturbed epochs say what it cost,
+because jobs of one category may differ in length. Work that a restart lost is part of its cost.
 """
 
 import math
@@ -192,9 +195,7 @@ class UndisturbedSpan(Struct, kw_only=True):
     def take_cost(self, own: EpochMeans, drift: float) -> float | None:
         """Return the seconds that the sampled change cost, >= 0, and drop the sample; None while unknown.
 
-        Args:
-            own: what the job's own epochs took.
-            drift: what they take now, relative to that.
+        `own` is what the job's own epochs took, `drift` what they take now, relative to that.
         """
         if (sample := self.sample) is None:
             return None

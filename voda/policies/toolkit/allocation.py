@@ -1,6 +1,7 @@
-"""Ways to hand out GPUs that several policies share: first come first served, round robin, by gain.
+"""Ways to hand out GPUs (first come first served, round robin, by gain), and why each job gets what it gets.
 
-Rule: capacity is charged `gpus_per_replica` for each replica; no job gets what does not fit.
+Rules: capacity is charged `gpus_per_replica` for each replica; no job gets what does not fit; every number in a reason
+is one the decision was made with. `needs` and `free` count GPUs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +25,7 @@ class Shares(Struct):
 
 
 def requested(spec: JobSpec) -> int:
-    """Return the requested replicas."""
+    """Return the replicas that the job requests."""
     return spec.requested
 
 
@@ -34,13 +35,7 @@ def least(spec: JobSpec) -> int:
 
 
 def give_first(jobs: Iterable[Job], gpus: Gpus, size: Callable[[JobSpec], int]) -> Shares:
-    """Give each job its size if that still fits, in order; a small job may pass a large one that does not fit.
-
-    Args:
-        jobs: in the order of their claims.
-        gpus: to hand out.
-        size: replicas due to a job.
-    """
+    """Give each job its size if that still fits, in order; a small job may pass a large one that does not fit."""
     replicas = {}
     for job in jobs:
         spec = job.spec
@@ -129,7 +124,7 @@ def explained(
     why: Callable[[JobSpec], str],
     size: Callable[[JobSpec], int] = least,
 ) -> Allocation:
-    """Return the answer with its reasons.
+    """Return the shares of all ready jobs with a reason for each.
 
     Args:
         view: the plan in force says what each job had.
@@ -155,14 +150,14 @@ def explained(
 
 
 def sharing(view: ClusterState, shares: Shares, order: str) -> Callable[[JobSpec], str]:
-    """Return words for policies that let jobs share the GPUs in an order: `first submitted first`."""
+    """Return words for jobs that share the GPUs in an order: `first submitted first`."""
     running = sum(map(bool, shares.replicas.values()))
     text = f"{running} of {len(shares.replicas)} jobs share {view.capacity_gpus} GPUs, {order}"
     return lambda _spec: text
 
 
 def as_requested(_spec: JobSpec) -> str:
-    """Return words for a job that gets exactly what it requested."""
+    """Return words for a job that gets what it requested."""
     return "as requested"
 
 
