@@ -143,8 +143,7 @@ def _settings(shared: Shared, config: Path | None) -> "KubernetesOptions":
     from msgspec.structs import replace
 
     from voda import config as environment
-    from voda.app.kubernetes.options import KubernetesOptions
-    from voda.app.kubernetes.settings_file import checked, read_options
+    from voda.app.kubernetes.options import KubernetesOptions, checked, read_options
     from voda.app.options import is_loopback
     from voda.domain.errors import InvalidInput
 

@@ -2,8 +2,17 @@
 
 import pytest
 
-from voda.cluster.kubernetes.client.errors import Absent, Conflict, Gone, NotServed, Rejected, Throttled
-from voda.cluster.kubernetes.client.responses import StatusBody, error_of, parse_status
+from voda.cluster.kubernetes.client.errors import (
+    Absent,
+    Conflict,
+    Gone,
+    NotServed,
+    Rejected,
+    StatusBody,
+    Throttled,
+    error_of,
+    parse_status,
+)
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 
 

@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from voda.cluster.kubernetes.reporting.kube_events import (
+from voda.application.status.kube_events import (
     WARNINGS,
     Announcement,
     Reason,

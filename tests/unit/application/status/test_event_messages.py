@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.builders import Log, a_spec
-from voda.cluster.kubernetes.reporting.event_messages import EventMessages
+from voda.application.status.event_messages import EventMessages
 from voda.events.types import (
     ActionFailed,
     AnyFact,

@@ -1,13 +1,41 @@
-"""Why pods failed, why a job failed, and when it failed too often. Pure.
+"""How operators name the pods of a job, and why a pod or a job failed. Pure.
 
-Rule: a pod that was evicted or whose node is gone has not failed: its program did nothing wrong.
+Rules: index labels are not read: with runLauncherAsWorker they are off by one; a pod that was evicted or whose node is
+gone has not failed: its program did nothing wrong.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from voda.cluster.kubernetes.resources.objects import JobCondition, JobObject, Pod, Terminated
+from voda.cluster.kubernetes import well_known
+from voda.cluster.kubernetes.objects import JobCondition, JobObject, Pod, Terminated
 from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT
+
+_REPLICA: Final = re.compile(r"-(worker|master)-(0|[1-9][0-9]{0,5})")
+
+
+def index(job_name: str, pod: Pod) -> int | None:
+    """Return the replica index of a pod of that job; None for a launcher and for what is no replica.
+
+    The pod alone is enough, so this works for pods that outlive their job object too.
+    """
+    found = _REPLICA.fullmatch(pod.metadata.name.removeprefix(job_name))
+    if found is None or not pod.metadata.name.startswith(job_name):
+        return None
+    return int(found[2]) + _first_index(pod)
+
+
+def is_launcher(pod: Pod) -> bool:
+    """Return whether a pod is the launcher of an MPIJob of either version."""
+    labels = pod.metadata.labels
+    return "launcher" in (labels.get(well_known.OPERATOR_JOB_ROLE), labels.get(well_known.OPERATOR_REPLICA_TYPE))
+
+
+def _first_index(pod: Pod) -> int:
+    # Of all roles only the workers beside a Master begin at another index than 0.
+    return 1 if pod.metadata.annotations.get(well_known.FIRST_INDEX) == "1" else 0
+
 
 _OWN_FAULT: Final = frozenset({"", "DeadlineExceeded"})
 """Reasons of a pod that failed by itself; any other is its kubelet's or its node's controller's."""

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from voda.cluster.kubernetes.client.decoding import Unreadable, key, read, read_page, version
-from voda.cluster.kubernetes.resources.interning import intern_mapping, intern_value
-from voda.cluster.kubernetes.resources.objects import JobObject, NodeObject, Pod
+from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod, intern_mapping, intern_value
 
 
 def test_pods_that_ask_for_the_same_keep_it_once() -> None:

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import astuple
 
-from voda.app.kubernetes.options import KubernetesOptions
-from voda.app.kubernetes.settings_file import checked, read_options
+from voda.app.kubernetes.options import KubernetesOptions, checked, read_options
 from voda.domain.errors import InvalidInput
 
 

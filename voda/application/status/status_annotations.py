@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from voda.cluster.kubernetes.reporting.kube_events import rfc3339, shortened
-from voda.cluster.kubernetes.resources import well_known
+from voda.application.status.kube_events import rfc3339, shortened
+from voda.cluster.kubernetes import well_known
 from voda.projections.job_record import JobRecord
 
 _MOST_LETTERS: Final = 512

@@ -1,22 +1,55 @@
 """Kubernetes objects, trimmed to the fields that voda reads.
 
-Rule: decoding drops everything else and keeps equal parts once (interning.py), so that ten thousand pods cost megabytes
-and not gigabytes; an object and its mappings are never changed.
+Rules: decoding drops everything else and keeps equal parts once, so that ten thousand pods, which tolerate the same
+taints and request the same GPUs, cost megabytes and not gigabytes; an object and its mappings are never changed.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from sys import intern
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from urllib.parse import quote
 
 from msgspec import Struct, defstruct, field
 from msgspec.structs import force_setattr
 
-from voda.cluster.kubernetes.resources.interning import intern_mapping, intern_strings, intern_value
 from voda.kinds.registry import KINDS
 
+H = TypeVar("H", bound=Hashable)
+V = TypeVar("V")
 _OURS: Final = "voda.dev/"
 """Prefix of the annotations of pods and nodes that are kept: those of others are long, and voda reads none."""
+_MOST: Final = 8192
+_known: dict[Hashable, object] = {}
+"""Parts that are kept once. The memory is bounded, for names and messages are endless."""
+
+
+def intern_value(part: H) -> H:
+    """Return the first part that was equal to this one."""
+    return cast(H, _first(part, part))
+
+
+def intern_mapping(part: Mapping[str, V]) -> Mapping[str, V]:
+    """Return the first mapping that had the same items in the same order; of what can be hashed."""
+    return cast(Mapping[str, V], _first(tuple(part.items()), part))
+
+
+def intern_strings(part: Mapping[str, str]) -> Mapping[str, str]:
+    """Return a mapping with keys and values that are kept once, for mappings of which hardly two are equal."""
+    return {intern(key): intern(value) for key, value in part.items()} if part else intern_mapping(part)
+
+
+def _first(name: Hashable, part: object) -> object:
+    # The items of an empty mapping equal an empty tuple.
+    key = (type(part), name)
+    found = _known.get(key)
+    if found is not None:
+        return found
+    if len(_known) >= _MOST:
+        _known.clear()
+    _known[key] = part
+    return part
 
 
 class _Object(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
@@ -200,6 +233,12 @@ class Pod(_Object, frozen=True):
 
     def __post_init__(self) -> None:
         self.metadata.keep_ours()
+
+    @property
+    def path(self) -> str:
+        """On the API server."""
+        namespace, name = quote(self.metadata.namespace, safe=""), quote(self.metadata.name, safe="")
+        return f"/api/v1/namespaces/{namespace}/pods/{name}"
 
     @property
     def is_over(self) -> bool:

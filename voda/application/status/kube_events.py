@@ -13,7 +13,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.resources.objects import ObjectMeta
+from voda.cluster.kubernetes.objects import ObjectMeta
 
 _Normal = Literal[
     "Queued",

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kube.trimmed import a_node_object, a_pod
-from voda.cluster.kubernetes.resources.objects import NodeObject, Pod
-from voda.cluster.kubernetes.state.worker_pods import Exit, exit_cause, gpu_nodes, worker_facts
+from voda.cluster.kubernetes import well_known
+from voda.cluster.kubernetes.objects import NodeObject, Pod
+from voda.cluster.kubernetes.state.job_pods import Exit, exit_cause, gpu_nodes, worker_facts
 from voda.events.types import JobCompleted, JobFailed, WorkerExited, WorkerStarted
 
 HERE = a_node_object("n1")
@@ -28,23 +29,22 @@ def a_disruption(reason: str, status: str = "True") -> dict[str, Any]:
     return {"conditions": [{"type": "DisruptionTarget", "status": status, "reason": reason}]}
 
 
-def index_of(pod: Pod) -> int | None:
-    tail = pod.metadata.name.rpartition("-")[2]
-    return int(tail) if tail.isdecimal() else None
+def a_worker(name: str, **fields: Any) -> Pod:
+    return a_pod(f"j-{name}", labels={well_known.OPERATOR_JOB_NAME: "j"}, **fields)
 
 
 def test_held_of_a_jobs_pods_are_the_bound_ones_that_are_not_over() -> None:
     pods = [
-        a_pod("j-worker-10", node="n2", phase="Running"),
-        a_pod("j-worker-2", node="n1", phase="Running", deleted_at=GONE_AT),
-        a_pod("j-worker-1", node="n1", phase="Pending"),
-        a_pod("j-worker-0", phase="Pending"),
-        a_pod("j-worker-3", node="n1", phase="Failed"),
-        a_pod("j-worker-4", node="n1", phase="Succeeded"),
-        a_pod("j-worker-5", node="n1", phase="Unknown"),
-        a_pod("j-launcher", node="n1", phase="Running"),
+        a_worker("worker-10", node="n2", phase="Running"),
+        a_worker("worker-2", node="n1", phase="Running", deleted_at=GONE_AT),
+        a_worker("worker-1", node="n1", phase="Pending"),
+        a_worker("worker-0", phase="Pending"),
+        a_worker("worker-3", node="n1", phase="Failed"),
+        a_worker("worker-4", node="n1", phase="Succeeded"),
+        a_worker("worker-5", node="n1", phase="Unknown"),
+        a_worker("launcher", node="n1", phase="Running"),
     ]
-    assert list(gpu_nodes(pods, index_of).items()) == [(1, "n1"), (2, "n1"), (5, "n1"), (10, "n2")]
+    assert list(gpu_nodes(pods).items()) == [(1, "n1"), (2, "n1"), (5, "n1"), (10, "n2")]
 
 
 @pytest.mark.parametrize(

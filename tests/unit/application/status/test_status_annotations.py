@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.builders import a_job
-from voda.cluster.kubernetes.reporting.status_annotations import (
+from voda.application.status.status_annotations import (
     differing,
     explanation_of,
     refused_annotations,

@@ -1,14 +1,20 @@
-"""Which worker pods of a job hold GPUs and where, and why others hold none any more.
+"""Which pods belong to which job, which of its workers hold GPUs and where, and why others hold none any more.
 
-Rules: pure; a worker holds its GPUs from its binding until its pod has ended or is gone, also while it is being
-deleted; a worker that was deleted did not fail, whatever its exit code says.
+Rules: pure; labels and annotations of a pod prove nothing alone, because anybody can write or copy them: a worker of a
+job is in the job's namespace, belongs to an object of the job's name, and is named as its replicas are. A worker holds
+its GPUs from its binding until its pod has ended or is gone, also while it is being deleted; a worker that was deleted
+did not fail, whatever its exit code says.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from voda.cluster.kubernetes.resources.objects import NodeObject, Pod
+from voda.cluster.kubernetes import well_known
+from voda.cluster.kubernetes.kinds import operator_pods
+from voda.cluster.kubernetes.objects import NodeObject, Pod
 from voda.cluster.kubernetes.state.nodes import is_ready
+from voda.domain.job import Job
 from voda.events.types import ExitCause, JobCompleted, JobFailed, WorkerExited, WorkerStarted
 
 Exit = tuple[ExitCause, int | None]
@@ -24,6 +30,94 @@ _REFUSED: Final = frozenset({"NodeAffinity", "NodePorts", "TopologyAffinityError
 _REFUSED_PREFIXES: Final = ("OutOf",)
 _TERMINATED: Final = frozenset({137, 143})
 """128 + SIGKILL or SIGTERM."""
+_NONE: Final[Mapping[str, Pod]] = {}
+
+
+class PodOwners:
+    """Pods by job object, and worker pods by job.
+
+    Args:
+        job: returns a job of the log, live or ended; None where the log has none of that id.
+    """
+
+    def __init__(self, job: Callable[[str], Job | None]) -> None:
+        self._job = job
+        self._workers: defaultdict[str, dict[str, dict[str, Pod]]] = defaultdict(dict)
+        """job id -> namespace/name of an object -> its pods that carry the job's id, by key."""
+        self._pods: defaultdict[str, dict[str, Pod]] = defaultdict(dict)
+        """namespace/name of an object -> its pods, launchers too, by key."""
+
+    def add(self, key: str, pod: Pod) -> None:
+        """Store a pod."""
+        owner = owner_key(pod)
+        if owner:
+            self._pods[owner][key] = pod
+        if job_id := worker_of(pod):
+            self._workers[job_id].setdefault(owner, {})[key] = pod
+
+    def drop(self, key: str, pod: Pod) -> None:
+        """Forget a pod as it was added."""
+        job_id, owner = worker_of(pod), owner_key(pod)
+        _remove(self._pods, owner, key)
+        _remove(self._workers.get(job_id, {}), owner, key)
+        if not self._workers.get(job_id, True):
+            del self._workers[job_id]
+
+    def pods(self, owner: str) -> Mapping[str, Pod]:
+        """Return the pods of an object, by key.
+
+        Args:
+            owner: namespace/name of the object.
+        """
+        return self._pods.get(owner, _NONE)
+
+    def workers(self, job_id: str) -> Mapping[str, Pod]:
+        """Return the workers of a job, by key; of a job that the log does not have, all that carry its id."""
+        owners = self._workers.get(job_id)
+        if not owners:
+            return _NONE
+        if (job := self._job(job_id)) is not None:
+            return owners.get(object_key(job), _NONE)
+        return {key: pod for pods in owners.values() for key, pod in pods.items()}
+
+    def job_of(self, pod: Pod) -> str:
+        """Return the id of the job that a pod is a worker of; empty where it is none."""
+        job_id = worker_of(pod)
+        if not job_id or (job := self._job(job_id)) is None:
+            return job_id
+        return job_id if owner_key(pod) == object_key(job) else ""
+
+    def job_ids(self) -> Iterator[str]:
+        """Yield the jobs that have workers."""
+        return (job_id for job_id in list(self._workers) if self.workers(job_id))
+
+
+def worker_of(pod: Pod) -> str:
+    """Return the id of the job that a pod carries as a worker; empty where voda does not place it."""
+    if pod.spec.scheduler_name != well_known.SCHEDULER or index(pod) is None:
+        return ""
+    return pod.metadata.annotations.get(well_known.JOB_ID, "")
+
+
+def index(pod: Pod) -> int | None:
+    """Return the replica index of a pod, by its name; None where it is no replica of the object it belongs to."""
+    return operator_pods.index(pod.metadata.labels.get(well_known.OPERATOR_JOB_NAME, ""), pod)
+
+
+def owner_key(pod: Pod) -> str:
+    """Return namespace/name of the object that a pod's label names; empty without the label."""
+    owner = pod.metadata.labels.get(well_known.OPERATOR_JOB_NAME)
+    return f"{pod.metadata.namespace}/{owner}" if owner else ""
+
+
+def object_key(job: Job) -> str:
+    """Return namespace/name of a job's object."""
+    return f"{job.spec.namespace}/{job.spec.name or job.spec.job_id}"
+
+
+def _remove(pods: dict[str, dict[str, Pod]], owner: str, key: str) -> None:
+    if pods.get(owner, {}).pop(key, None) is not None and not pods[owner]:
+        del pods[owner]
 
 
 def is_refusal(reason: str) -> bool:
@@ -36,14 +130,9 @@ def is_held(pod: Pod) -> bool:
     return bool(pod.spec.node_name) and not pod.is_over
 
 
-def gpu_nodes(pods: Iterable[Pod], index_of: Callable[[Pod], int | None]) -> dict[int, str]:
-    """Return index -> node of the workers that hold GPUs, in the order of the indices.
-
-    Args:
-        pods: of one job.
-        index_of: returns the index of a worker, None for what is none.
-    """
-    found = {index: pod.spec.node_name for pod in pods if is_held(pod) and (index := index_of(pod)) is not None}
+def gpu_nodes(pods: Iterable[Pod]) -> dict[int, str]:
+    """Return index -> node of the workers of one job that hold GPUs, in the order of the indices."""
+    found = {number: pod.spec.node_name for pod in pods if is_held(pod) and (number := index(pod)) is not None}
     return dict(sorted(found.items()))
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from voda.cluster.kubernetes.reporting.kube_events import Reason
+from voda.application.status.kube_events import Reason
 from voda.domain.job import JobSpec
 from voda.events.envelope import Event
 from voda.events.types import (
