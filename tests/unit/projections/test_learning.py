@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import Log, a_job, a_spec
-from voda.domain.estimate import Estimate
 from voda.domain.job import Job
-from voda.domain.state import Settings
+from voda.domain.state import Estimate, Settings
 from voda.events.envelope import Event
 from voda.events.types import (
     JobCanceled,

@@ -19,7 +19,7 @@ from voda.auth import Caller
 from voda.domain.errors import NotFound
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState
-from voda.timetravel.plans import plan_numbered, position_of
+from voda.timetravel.replay import plan_numbered, position_of
 
 
 class NodesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
