@@ -22,9 +22,9 @@ from voda.projections.timeline import Timeline
 from voda.simulator.engine import simulate
 from voda.simulator.fairness import IdealTimes
 from voda.simulator.metrics import Execution, measure
-from voda.simulator.profiles.base import Workload
 from voda.simulator.report.run_summary import RunOutcome
 from voda.simulator.run import ProgressCallback, SimulationOptions, SimulationRun
+from voda.simulator.workload import Workload
 
 
 class ComparedRun(Struct, frozen=True, kw_only=True):

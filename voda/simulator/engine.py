@@ -25,7 +25,6 @@ from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
 from voda.simulator.cluster import SimulatedCluster
 from voda.simulator.failures import Failure, FailureSchedule
-from voda.simulator.profiles.base import Workload
 from voda.simulator.run import (
     InitialState,
     ProgressCallback,
@@ -34,6 +33,7 @@ from voda.simulator.run import (
     StopCondition,
     empty_log,
 )
+from voda.simulator.workload import Workload
 
 
 class DecisionTimes(NoTelemetry):

@@ -13,7 +13,7 @@ import numpy as np
 
 from voda.projections.history import FinishedJob
 from voda.projections.timeline import Floats, Steps, integral_until
-from voda.simulator.profiles.base import Arrival, Workload
+from voda.simulator.workload import Arrival, Workload
 
 IdealTime = Callable[[str, float], float]
 """(job id, GPUs, not always whole) -> seconds from start to end, alone, at the profile's true speed.

@@ -14,8 +14,8 @@ from voda.events.envelope import Sealed
 from voda.events.types import AnyFact, Intent, NodeFact, NodeJoined, PolicyChanged, RatelimitChanged
 from voda.log.store import EventStore
 from voda.simulator.failures import FailureRates
-from voda.simulator.profiles.base import Workload
 from voda.simulator.training import EpochEnd, Training, exact_end
+from voda.simulator.workload import Workload
 
 ProgressCallback = Callable[[int, int], None]
 """(jobs finished, jobs in all) -> nothing."""

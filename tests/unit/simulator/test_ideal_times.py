@@ -4,7 +4,7 @@ import pytest
 
 from tests.builders import a_node, a_spec
 from voda.simulator.fairness import IdealTimes, packed
-from voda.simulator.profiles.base import Arrival, Costs, Workload
+from voda.simulator.workload import Arrival, Costs, Workload
 
 
 class SteadyProfile:

@@ -11,8 +11,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from voda.simulator.profiles.base import Costs
 from voda.simulator.whatif.measured_epochs import EpochPiece, MeasuredJob, Size, WorkerChange
+from voda.simulator.workload import Costs
 
 Means = Mapping[Size, float]
 """Size -> seconds of an epoch on it, were the trend 1."""

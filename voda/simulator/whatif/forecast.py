@@ -23,9 +23,9 @@ from voda.policies import POLICIES
 from voda.projections.live import Live
 from voda.projections.restarts import UndisturbedSpan
 from voda.simulator.engine import Simulation
-from voda.simulator.profiles.base import Costs, Workload
 from voda.simulator.run import InitialState, SimulationOptions
 from voda.simulator.training import Training, exact_end
+from voda.simulator.workload import Costs, Workload
 
 _PAGE: Final = 5_000
 _MOST_STEPS: Final = 16

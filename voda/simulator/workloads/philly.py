@@ -17,7 +17,7 @@ from msgspec import Struct
 from voda.domain.errors import InvalidInput
 from voda.domain.rng import rng_at
 from voda.simulator.data import PHILLY, find_file, find_folder, intact
-from voda.simulator.profiles.base import Arrival, Workload
+from voda.simulator.workload import Arrival, Workload
 from voda.simulator.workloads.request import WorkloadOptions, WorkloadRequest, parse_nodes
 from voda.simulator.workloads.synthetic import TracedJob, draw_scaling, synthetic_jobs
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from voda.domain.errors import InvalidInput
 from voda.domain.node import Node
 from voda.domain.rng import rng_at
-from voda.simulator.profiles.base import Arrival, Workload
+from voda.simulator.workload import Arrival, Workload
 from voda.simulator.workloads.request import WorkloadRequest, parse_nodes, total_gpus
 from voda.simulator.workloads.synthetic import TracedJob, draw_scaling, synthetic_jobs
 

@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
-from voda.simulator.profiles.base import Arrival, Costs
-from voda.simulator.profiles.speedup import SpeedupProfile, speedup_law
+from voda.simulator.workload import Arrival, Costs, SpeedupProfile, speedup_law
 from voda.simulator.workloads.request import total_gpus
 
 EFFICIENCY = (0.6, 0.95)

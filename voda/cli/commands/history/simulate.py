@@ -12,9 +12,9 @@ from voda.cli.execution import run_async
 
 if TYPE_CHECKING:
     from voda.simulator.compare import ComparedRun
-    from voda.simulator.profiles.base import Workload
     from voda.simulator.report.run_summary import RunOutcome
     from voda.simulator.run import ProgressCallback, SimulationOptions
+    from voda.simulator.workload import Workload
 
 _HELP = """
 Run a workload on a simulated cluster, and compare policies.
