@@ -6,7 +6,7 @@ from tests.builders import Log, a_node, a_spec
 from voda.events.types import JobCompleted, JobSubmitted, NodeJoined, WorkerExited, WorkerStarted
 from voda.projections.history import FinishedJob, History
 from voda.projections.timeline import Timeline
-from voda.simulator.fairness import fair_shares, rhos
+from voda.simulator.metrics import fair_shares, rhos
 
 
 def folded(log: Log) -> tuple[list[FinishedJob], Timeline]:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.builders import a_node, a_spec
-from voda.simulator.fairness import IdealTimes, packed
+from voda.simulator.metrics import IdealTimes, packed
 from voda.simulator.workload import Arrival, Costs, Workload
 
 

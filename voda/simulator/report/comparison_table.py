@@ -9,8 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from voda.simulator.fairness import UNFAIR_ABOVE
-from voda.simulator.metrics import RunResult
+from voda.simulator.metrics import UNFAIR_ABOVE, RunResult
 from voda.simulator.report.run_summary import RunOutcome, about, labels, warnings
 from voda.text import count, instant_span, number, percent, span
 
