@@ -22,8 +22,7 @@ from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.projections.live import Live
 from voda.projections.restarts import UndisturbedSpan
-from voda.simulator.engine import Simulation
-from voda.simulator.run import InitialState, SimulationOptions
+from voda.simulator.engine import InitialState, Simulation, SimulationOptions
 from voda.simulator.training import Training, exact_end
 from voda.simulator.workload import Costs, Workload
 

@@ -23,8 +23,7 @@ from voda.policies import POLICIES
 from voda.projections.history import History
 from voda.projections.live_cluster import LiveCluster
 from voda.projections.timeline import Timeline
-from voda.simulator.engine import Simulation
-from voda.simulator.run import InitialState, ScheduledFact, SimulationOptions, SimulationRun
+from voda.simulator.engine import InitialState, ScheduledFact, Simulation, SimulationOptions, SimulationRun
 from voda.simulator.training import Training
 from voda.simulator.whatif.comparison import Cutoff, FoldedRun, WhatIfComparison, compare_runs
 from voda.simulator.whatif.hindsight import Hindsight

@@ -27,8 +27,7 @@ from voda.events.types import (
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.projections.live import Live
-from voda.simulator.engine import Simulation
-from voda.simulator.run import SimulationOptions
+from voda.simulator.engine import Simulation, SimulationOptions
 from voda.simulator.whatif.forecast import ExpectedTimes, ForecastBudget, forecast
 from voda.simulator.workload import Arrival, Costs, SpeedupProfile, Workload
 

@@ -12,8 +12,8 @@ from voda.cli.execution import run_async
 
 if TYPE_CHECKING:
     from voda.simulator.compare import ComparedRun
+    from voda.simulator.engine import ProgressCallback, SimulationOptions
     from voda.simulator.report.run_summary import RunOutcome
-    from voda.simulator.run import ProgressCallback, SimulationOptions
     from voda.simulator.workload import Workload
 
 _HELP = """
@@ -102,8 +102,8 @@ def _options(
     *, seed: int, ratelimit: float, node_mtbf: float, node_repair: float, worker_mtbf: float
 ) -> "SimulationOptions":
     from voda.domain.state import Settings
+    from voda.simulator.engine import SimulationOptions
     from voda.simulator.failures import FailureRates
-    from voda.simulator.run import SimulationOptions
 
     never = float("inf")
     rates = FailureRates(node_mtbf_s=node_mtbf or never, node_repair_s=node_repair, worker_mtbf_s=worker_mtbf or never)
