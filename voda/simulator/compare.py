@@ -21,7 +21,7 @@ from voda.projections.history import History
 from voda.projections.timeline import Timeline
 from voda.simulator.engine import ProgressCallback, SimulationOptions, SimulationRun, simulate
 from voda.simulator.metrics import Execution, IdealTimes, measure
-from voda.simulator.report.run_summary import RunOutcome
+from voda.simulator.report.comparison_table import RunOutcome
 from voda.simulator.workload import Workload
 
 

@@ -19,12 +19,13 @@ from voda.simulator.whatif.epoch_times import (
     ChangeCosts,
     EpochTimes,
     Means,
+    MeasuredJob,
+    Size,
     fit_epoch_times,
     mean_epoch_times,
     timed_weights,
     weight_of,
 )
-from voda.simulator.whatif.measured_epochs import MeasuredJob, Size
 from voda.simulator.workload import Costs
 
 _UNKNOWN_WORK_S: Final = 3600.0

@@ -7,8 +7,7 @@ import zlib
 import numpy as np
 
 from voda.projections.timeline import Segment
-from voda.simulator.report.bins import edges, mean_per_bin, occupancy
-from voda.simulator.report.gantt import data_uri
+from voda.simulator.report.gantt import data_uri, edges, mean_per_bin, occupancy
 
 
 def test_mean_of_a_bin_is_weighted_by_time() -> None:

@@ -6,7 +6,7 @@ from tests.builders import Log, a_node, a_spec
 from voda.events.types import JobCompleted, JobSubmitted, NodeJoined, WorkerExited, WorkerStarted
 from voda.projections.history import History
 from voda.projections.timeline import Timeline
-from voda.simulator.report.timeline_page import recorded_run, timeline_page
+from voda.simulator.report.pages import recorded_run, timeline_page
 
 
 class Words(HTMLParser):

@@ -14,9 +14,8 @@ from voda.events.types import JobCompleted, JobSubmitted, NodeJoined, WorkerExit
 from voda.projections.history import History
 from voda.projections.timeline import Timeline
 from voda.simulator.metrics import Execution, RunResult, measure
-from voda.simulator.report.comparison_page import results_json, write_report
-from voda.simulator.report.comparison_table import comparison_table
-from voda.simulator.report.run_summary import RunOutcome
+from voda.simulator.report.comparison_table import RunOutcome, comparison_table
+from voda.simulator.report.pages import results_json, write_report
 
 HOSTILE = "<script>alert('job')</script>&\"x"
 COLUMNS = [

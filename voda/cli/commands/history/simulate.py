@@ -13,7 +13,7 @@ from voda.cli.execution import run_async
 if TYPE_CHECKING:
     from voda.simulator.compare import ComparedRun
     from voda.simulator.engine import ProgressCallback, SimulationOptions
-    from voda.simulator.report.run_summary import RunOutcome
+    from voda.simulator.report.comparison_table import RunOutcome
     from voda.simulator.workload import Workload
 
 _HELP = """
@@ -132,8 +132,8 @@ def _show(runs: "Sequence[RunOutcome]", *, seed: int, out: Path | None, as_json:
     import msgspec
     from rich.console import Console
 
-    from voda.simulator.report.comparison_page import write_report
     from voda.simulator.report.comparison_table import comparison_table
+    from voda.simulator.report.pages import write_report
 
     page = write_report(out, runs, command=shlex.join(["voda", *sys.argv[1:]]), seed=seed) if out else None
     if as_json:

@@ -9,7 +9,7 @@ from voda.cli.execution import run_async
 from voda.cli.log.open import EMPTY, LOG, open_log
 
 if TYPE_CHECKING:
-    from voda.simulator.report.run_summary import RunOutcome
+    from voda.simulator.report.comparison_table import RunOutcome
 
 _HELP = """
 Draw who had which GPU when, and what became of each job, as one HTML page.
@@ -32,7 +32,7 @@ def timeline(
 ) -> None:
     """Draw a log."""
     from voda.domain.errors import InvalidInput
-    from voda.simulator.report.timeline_page import timeline_page
+    from voda.simulator.report.pages import timeline_page
 
     run = run_async(_read(log))
     if not run.timeline.nodes:
@@ -51,7 +51,7 @@ async def _read(log: str) -> "RunOutcome":
     from voda.projections.history import History
     from voda.projections.live_cluster import LiveCluster
     from voda.projections.timeline import Timeline
-    from voda.simulator.report.timeline_page import recorded_run
+    from voda.simulator.report.pages import recorded_run
 
     history, timeline, live = History(), Timeline(), LiveCluster()
     async with open_log(log) as store:
