@@ -1,4 +1,4 @@
-"""The event loop of a simulation: the real controller and reconcilers on a virtual clock.
+"""A simulation's input and output, and its event loop: the real controller and reconcilers on a virtual clock.
 
 Rule: it connects the ports and moves the clock to the next instant; it decides nothing.
 """

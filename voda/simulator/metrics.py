@@ -1,8 +1,9 @@
-"""Finish-time fairness: how much later a job ended than it would have, alone on its fair share of the cluster.
+"""The figures of one run, which the tables compare and `--json` prints; the caller measures the computing time.
 
-After Mahajan et al., "Themis: Fair and Efficient GPU Cluster Scheduling", NSDI 2020, as it is commonly cited (the
-paper itself was not looked up): rho = T_shared / T_ideal, where T_ideal is the time on a 1/N share of the cluster, N
-the average contention during the job's life. Public plotting code of this field counts a job as unfair above 1.1.
+Finish-time fairness (how much later a job ended than alone on its fair share of the cluster) is after Mahajan et al.,
+"Themis: Fair and Efficient GPU Cluster Scheduling", NSDI 2020, as it is commonly cited (the paper itself was not looked
+up): rho = T_shared / T_ideal, where T_ideal is the time on a 1/N share of the cluster, N the average contention during
+the job's life. Public plotting code of this field counts a job as unfair above 1.1.
 """
 
 from collections.abc import Callable, Sequence

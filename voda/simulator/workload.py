@@ -1,4 +1,4 @@
-"""How fast a simulated job really is: the truth that the scheduler has to learn.
+"""A workload: jobs that arrive, how fast they really are (which the scheduler has to learn), and their cluster.
 
 Rule: a profile is data and pure functions; it knows neither clock nor cluster.
 """
@@ -75,7 +75,10 @@ class Workload(Struct, frozen=True, kw_only=True):
 
 
 class SpeedupProfile(Struct, frozen=True, kw_only=True):
-    """Work on one replica, and how many times faster n replicas do it."""
+    """Work on one replica, and how many times faster n replicas do it, as in voda-exp, Philly and CSV files.
+
+    All epochs of a placement take the same time, which depends on the number of replicas and on spanning nodes.
+    """
 
     epochs: int
     work_s: float

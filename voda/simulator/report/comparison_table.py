@@ -1,4 +1,4 @@
-"""One run for the report: its figures, and the projections of its log."""
+"""A run as it is reported, and the columns by which runs are compared, in the terminal and on the page alike."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -29,7 +29,6 @@ _LABEL_STEP = 14.0
 _LABEL_EVERY = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _MOST_NAME = 60
 
-
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _LEVELS = 256
 

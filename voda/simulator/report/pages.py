@@ -1,4 +1,4 @@
-"""The page that compares runs: one HTML file without script or outside resources, for light and dark screens.
+"""The pages that compare runs and show a recorded log: HTML without script or outside resources, light and dark.
 
 Rule: names of jobs, policies and workloads may be hostile; they pass through `text` or `element`.
 """
@@ -28,10 +28,8 @@ from voda.text import counted, percent, span
 # No script and no request, even if a name were not escaped.
 _SECURITY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
-
 _LONGEST = 3
 _MOST_NAME = 60
-
 
 _MOST_ROWS = 500
 

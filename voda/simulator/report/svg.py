@@ -1,4 +1,4 @@
-"""SVG and HTML, element by element: escaped text, rounded coordinates, axes with round figures.
+"""SVG and HTML, element by element: escaped text, rounded coordinates, round figures on axes, and the page's colours.
 
 Rule: every string from outside passes through `text` or an attribute of `element`.
 """
@@ -39,7 +39,6 @@ _FINE_LOG_TICKS: Sequence[tuple[float, str]] = tuple(
     )
     for n in counts
 )
-
 
 _HUES = ("#4e79d9", "#f2a93b", "#e3655b", "#5bb8a8", "#8fbf4d", "#c583c9", "#8a63d2", "#7ec4ea", "#b07d56", "#9aa0a8")
 _WHITE_IN_SHADE = (0.0, 0.22, 0.42)

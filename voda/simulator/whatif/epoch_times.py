@@ -1,6 +1,9 @@
-"""What a log says about a job's speed: the epochs that the job timed, and the pieces of the others.
+"""What a log says about the speed of jobs: how long epochs take, by size and place in the job's course.
 
-Rule: pure; either the job timed an epoch itself, or the epoch is known as the pieces between changes of workers.
+Either a job timed an epoch itself, or the epoch is known as the pieces between changes of workers, which cost time.
+An epoch's seconds are the mean of its size times a trend, which the jobs of a category share: epochs may grow longer
+or shorter in the course of a job, and jobs are resized on the way, so that neither can be read off alone.
+Rule: pure; where a category has one job, size comes before trend.
 """
 
 import math
@@ -20,7 +23,6 @@ Size = tuple[int, bool]
 """Replicas, and whether they span nodes."""
 WorkerChange = Literal["start", "resize", "migrate"]
 _LOSSES: Final = frozenset({"failed", "evicted", "node_lost"})
-
 
 Means = Mapping[Size, float]
 """Size -> seconds of an epoch on it, were the trend 1."""

@@ -1,8 +1,8 @@
 """Microsoft's Philly cluster, September to December 2017: 82,247 jobs.
 
 Source: Jeon et al., ATC'19, reduced to submission, run time, GPUs and virtual cluster by the Pollux artifact. The trace
-does not say how jobs scale; synthetic.py draws that. Rule: a job's draws depend on the seed and its place in the
-whole trace, so that every window shows the same job.
+does not say how jobs scale; `draw_scaling` draws that, from the ranges that docs/workloads.md describes. Rule: a job's
+draws depend on the seed and its place in the whole trace, so that every window shows the same job.
 """
 
 import csv
@@ -25,7 +25,6 @@ from voda.simulator.workloads.request import WorkloadOptions, WorkloadRequest, p
 
 DEFAULT_NODES = "128x8"
 """The trace keeps 374 GPUs busy on average, and 1,243 at its peak."""
-
 
 EFFICIENCY = (0.6, 0.95)
 """T(n)/n at the requested size (at 2, where 1 was requested)."""
