@@ -17,7 +17,7 @@ from voda.domain.state import ClusterState
 from voda.events.envelope import Event
 from voda.events.types import JobCancelRequested, JobCompleted, JobFailed, JobSubmitted, PlanAdopted
 from voda.log.store import EventStore
-from voda.planner.redecide import DEFAULT, Registries
+from voda.planner.decide import DEFAULT, Registries
 from voda.policies import POLICIES
 from voda.projections.history import FinishedJob, History
 from voda.timetravel.explanation import JobDecision, JobExplanation, explain_ended, explain_live

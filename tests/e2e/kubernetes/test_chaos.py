@@ -29,7 +29,7 @@ from voda.log.factory import open_log
 from voda.log.postgres.database import PostgresDatabase
 from voda.projections.job_record import JobRecord
 from voda.projections.job_registry import JobRegistry
-from voda.projections.live_cluster import LiveCluster
+from voda.projections.live import LiveCluster
 
 _POOL = "v100"
 _STEPS = 60
