@@ -20,8 +20,7 @@ from voda.log.store import EventStore
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.projections.live import Live
-from voda.simulator.engine import simulate
-from voda.simulator.run import SimulationOptions
+from voda.simulator.engine import SimulationOptions, simulate
 from voda.simulator.whatif.forecast import expected_start
 from voda.simulator.whatif.what_if import AlternativePolicy, compare_with
 from voda.simulator.workloads.catalogue import load_workload

@@ -15,7 +15,7 @@ from voda.events.types import AnyFact
 from voda.kinds.base import FieldWarning
 from voda.log.store import EventStore
 from voda.manifests.parse import ACCELERATOR, ParsedManifest
-from voda.manifests.size_limits import MOST_BYTES
+from voda.manifests.text import MOST_BYTES
 from voda.metrics import NO_TELEMETRY, Telemetry
 
 

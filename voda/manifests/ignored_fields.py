@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from voda.kinds.base import FieldWarning, JobManifest
-from voda.manifests.replica_bounds import VARIABLES
-from voda.manifests.resources import is_gpu_count, is_gpu_share
-from voda.manifests.variables import known_value
+from voda.manifests.programs import known_value
+from voda.manifests.replicas import VARIABLES, is_gpu_count, is_gpu_share
 
 _OURS = "voda.dev/"
 _QUEUE = f"{_OURS}queue"

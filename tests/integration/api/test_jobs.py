@@ -17,7 +17,7 @@ from voda.clock import VirtualClock
 from voda.domain.job import Phase
 from voda.events.types import JobCancelRequested, JobCompleted, JobProgressed, JobSubmitted, WorkerStarted
 from voda.log.memory import MemoryStore
-from voda.manifests.size_limits import MOST_BYTES
+from voda.manifests.text import MOST_BYTES
 from voda.simulator.whatif.forecast import ExpectedTimes
 
 JOBS = "/api/v1/jobs"

@@ -15,11 +15,10 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.simulator.profiles.base import Costs
-from voda.simulator.profiles.speedup import SpeedupProfile, speedup_law
+from voda.simulator.whatif.epoch_times import EpochMeasurements
 from voda.simulator.whatif.hindsight import Hindsight, HindsightProfile
 from voda.simulator.whatif.job_replay import JobReplay
-from voda.simulator.whatif.measured_epochs import EpochMeasurements
+from voda.simulator.workload import Costs, SpeedupProfile, speedup_law
 
 
 def profile_of(log: Log, job_id: str = "a") -> HindsightProfile:
