@@ -24,8 +24,8 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.log.append_plan import Append, GroupPlan, plan_group
-from voda.log.durable_store import DurableStore
 from voda.log.factory import open_store
+from voda.log.store import DurableStore
 
 POOLS = ("first", "second")
 TAIL = 50_000
@@ -60,8 +60,8 @@ async def taken_over(kept: str, store: DurableStore) -> None:
         heads = {row[1]: Head(row[2], row[7], 0) for row in rows}
         await store.take_over(GroupPlan(list(rows), heads, []), after=position)
         position = rows[-1][0]
-    async for snapshot in source.snapshots():
-        await store.save_snapshot(snapshot)
+    async for snapshot in source.snapshots.all():
+        await store.snapshots.save(snapshot)
     await source.close()
 
 

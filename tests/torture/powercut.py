@@ -26,8 +26,8 @@ from voda.domain.errors import VodaError
 from voda.domain.rng import rng_at
 from voda.events.envelope import ANY_VERSION, Event
 from voda.log.archive.verify import verify_log
-from voda.log.durable_store import DurableStore
 from voda.log.factory import open_store
+from voda.log.store import DurableStore
 
 _ROOT = Path(__file__).parents[2]
 _WRITER_S = 300
@@ -144,7 +144,7 @@ async def _judged_log(path: Path, told: Told) -> str:
             return verdict.problem
         if problem := _compared(await store.read(0, 1_000_000), told):
             return problem
-        if told.snapshot and not await store.latest_snapshot("live-1", at_most=told.snapshot):
+        if told.snapshot and not await store.snapshots.latest("live-1", at_most=told.snapshot):
             return f"the snapshot of position {told.snapshot} is gone"
         return await _gone_on(store)
     finally:

@@ -15,7 +15,7 @@ from voda.events.types import PolicyChanged, RatelimitChanged
 from voda.log.store import EventStore
 from voda.placement import PLACERS
 from voda.policies import POLICIES
-from voda.projections.live_cluster import LiveCluster
+from voda.projections.live import LiveCluster
 
 
 class RequestedSettings(Struct, frozen=True, kw_only=True):

@@ -12,8 +12,8 @@ from voda.cluster.port import Observed
 from voda.controller.controller import Controller
 from voda.controller.pool_loop import PoolLoop
 from voda.domain.errors import ClusterUnavailable, Fenced
-from voda.domain.estimate import linear_speedup
 from voda.domain.plan import Action
+from voda.domain.state import linear_speedup
 from voda.events.envelope import ANY_VERSION, Event, Fact, Head
 from voda.events.types import AnyFact, JobSubmitted, LeaderElected, PlanAdopted, PolicyChanged, RatelimitChanged
 from voda.log.memory import MemoryStore
@@ -22,7 +22,7 @@ from voda.policies import POLICIES
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
 from voda.simulator.cluster import SimulatedCluster
-from voda.simulator.profiles.speedup import SpeedupProfile
+from voda.simulator.workload import SpeedupProfile
 
 PROFILE = SpeedupProfile(epochs=1, work_s=1e9, speedup=linear_speedup(8))
 _TURNS_AFTER = 20

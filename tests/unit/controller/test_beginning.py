@@ -15,10 +15,9 @@ from voda.controller.follower import catch_up, restore, take_snapshots
 from voda.domain.errors import LogArchived
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobSubmitted, NodeJoined, PlanAdopted
-from voda.log.durable_store import Base
 from voda.log.factory import open_store
 from voda.log.memory import MemoryStore
-from voda.log.store import EventStore, Snapshot
+from voda.log.store import Base, EventStore, Snapshot
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.projections.live import Live
@@ -49,7 +48,7 @@ def a_controller(store: EventStore, live: Live | None = None) -> Controller:
 async def keep_unreadable(store: EventStore, position: int) -> None:
     state = b"\xc1 of another version"
     state_hash = sha256(state).hexdigest()
-    await store.save_snapshot(
+    await store.snapshots.save(
         Snapshot(name=Live.FORMAT, position=position, state=state, state_hash=state_hash, heads=await store.heads())
     )
 
@@ -131,6 +130,6 @@ async def test_start_from_an_old_snapshot_leaves_a_newer_one_to_later_starts() -
     opened = ReadModel(store)
     await opened.open()
     await Snapshots(store, opened).take()
-    snapshot = await store.latest_snapshot(Live.FORMAT)
+    snapshot = await store.snapshots.latest(Live.FORMAT)
     assert snapshot is not None
     assert snapshot.position == at

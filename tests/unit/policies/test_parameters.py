@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from tests.builders import a_job, a_node, a_state
 from tests.service import a_service
 from voda import policies as package
-from voda.api.schemas.pools import SettingsView
+from voda.api.schemas import SettingsView
 from voda.cli import build_app
 from voda.domain.errors import InvalidField, InvalidInput
 from voda.domain.state import Settings
@@ -30,7 +30,7 @@ from voda.domain.state import ClusterState
 from voda.policies.toolkit.allocation import give_first, requested
 from voda.policies.toolkit.order import by_submission
 from voda.policies.toolkit.parameters import parameters
-from voda.policies.toolkit.reasons import as_requested, explained
+from voda.policies.toolkit.allocation import as_requested, explained
 
 
 class ThriftyParameters(Struct, frozen=True, kw_only=True):

@@ -10,16 +10,15 @@ from tests.waiting import until
 from voda.clock import VirtualClock
 from voda.cluster.port import Observed
 from voda.domain.errors import ActionRefused, ClusterUnavailable, StoreUnavailable
-from voda.domain.estimate import linear_speedup
 from voda.domain.plan import Action, Placement, ResizeJob, StartJob
-from voda.domain.state import ClusterState
+from voda.domain.state import ClusterState, linear_speedup
 from voda.events.envelope import Fact
 from voda.events.types import ActionFailed
 from voda.log.memory import MemoryStore
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
 from voda.simulator.cluster import SimulatedCluster
-from voda.simulator.profiles.speedup import SpeedupProfile
+from voda.simulator.workload import SpeedupProfile
 
 PROFILE = SpeedupProfile(epochs=1, work_s=1e6, speedup=linear_speedup(4))
 

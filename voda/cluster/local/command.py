@@ -13,8 +13,7 @@ from voda.cluster.local.processes.folder import JobFolder
 from voda.cluster.local.processes.record import LocalJobRecord
 from voda.cluster.local.processes.replica import ReplicaCommand
 from voda.cluster.local.run_spec import RunSpec
-from voda.manifests.programs import Program, expand_program
-from voda.manifests.variables import POD_NAME
+from voda.manifests.programs import POD_NAME, Program, expand_program
 
 LAUNCHER = "launcher"
 
