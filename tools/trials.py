@@ -49,13 +49,16 @@ class Executed:
 
     seconds: dict[str, float] = field(default_factory=dict)
     tests: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+    """These fail without a mutant, so they find none."""
 
     def of_lines(self, path: str, lines: Collection[int]) -> set[str]:
         """Return the tests that execute one of the lines; if the import does, or there are none, all sure tests."""
         names = {test for line in lines for test in self.tests.get(f"{path}:{line}", ())}
         files = tuple(name for name in names if name.endswith("::"))
         everywhere = SURE if not lines or "" in names else ()
-        return {test for test in self.seconds if test in names or test.startswith((*files, *everywhere))}
+        tests = {test for test in self.seconds if test in names or test.startswith((*files, *everywhere))}
+        return tests.difference(self.failed)
 
 
 def lines_of(text: str, line: int) -> range:
@@ -107,6 +110,11 @@ class Lines:
             return (yield)
         finally:
             self._coverage.switch_context(self._test)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note the tests that fail."""
+        if report.failed:
+            self.executed.failed.append(report.nodeid)
 
     def pytest_sessionfinish(self) -> None:
         """Collect what was noted."""
@@ -184,17 +192,19 @@ def run(arguments: Sequence[str], plugin: object) -> int:
 
 
 def measure(folders: Sequence[Path]) -> Executed:
-    """Run all tests, which must pass, and return which of them execute which lines."""
+    """Run all tests and return which of them execute which lines."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "executed.json"
         if (process := os.fork()) == 0:
             plugin = Lines(folders)
-            code = run((*TESTS, "--maxfail=20"), plugin)
+            code = run((*TESTS, "--maxfail=0"), plugin)
             file.write_text(json.dumps(vars(plugin.executed)))
             os._exit(code)
-        if os.waitpid(process, 0)[1] != 0:
-            sys.exit("without a mutant, the tests must pass")
-        return Executed(**json.loads(file.read_text()))
+        if os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) not in (0, pytest.ExitCode.TESTS_FAILED):
+            sys.exit("the tests cannot be run")
+        executed = Executed(**json.loads(file.read_text()))
+        print(*(f"fails without a mutant, left out: {test}" for test in executed.failed), sep="\n", flush=True)
+        return executed
 
 
 def attempt(finder: Finder, line: int, executed: Executed) -> Outcome:
