@@ -5,6 +5,7 @@ written into the sources: an import hook of the fork puts the changed text in pl
 """
 
 import ast
+import gc
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -31,13 +32,18 @@ ARGUMENTS = (
     *("-x", "-q", "-m", "not slow and not postgres and not nats", "--ignore=tests/integration/kubernetes"),
     *("-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"),
 )
-LIBRARIES = ("hypothesis", "numpy", "scipy.optimize", "msgspec", "aiohttp.web", "sqlalchemy.ext.asyncio", "typer")
+LIBRARIES = (
+    *("aiohttp.web", "hypothesis", "msgspec", "numpy", "scipy.optimize", "sqlalchemy.ext.asyncio", "typer"),
+    *("_pytest.config", "pytest_asyncio.plugin", "schemathesis.pytest.plugin", "xdist.plugin"),
+)
 """They take long to import, so they are imported once, before the forks."""
 MEMORY_BYTES = 6 * 2**30
-COLLECTION_S = 180.0
+COLLECTION_S = 600.0
 SPARE_S = 10.0
 SLOWER = 10.0
-"""A test with a mutant may take SPARE_S and SLOWER times as long as without."""
+"""A test with a mutant may compute for SPARE_S and SLOWER times as long as it takes without."""
+BUSY = 6.0
+"""As much longer it may take by the clock: other programs run beside it, or it waits."""
 
 
 @dataclass
@@ -53,12 +59,19 @@ class Executed:
     """These fail without a mutant, so they find none."""
 
     def of_lines(self, path: str, lines: Collection[int]) -> set[str]:
-        """Return the tests that execute one of the lines; if the import does, or there are none, all sure tests."""
-        names = {test for line in lines for test in self.tests.get(f"{path}:{line}", ())}
+        """Return the tests that execute one of the lines; of lines that the import executes, those of the module."""
+        names = self._of({f"{path}:{line}" for line in lines})
+        if not lines or "" in names:
+            room = path.rpartition("/")[0]
+            names = self._of_module(f"{path}:") or self._of_module(f"{room}/")
         files = tuple(name for name in names if name.endswith("::"))
-        everywhere = SURE if not lines or "" in names else ()
-        tests = {test for test in self.seconds if test in names or test.startswith((*files, *everywhere))}
-        return tests.difference(self.failed)
+        return {test for test in self.seconds if test in names or test.startswith(files)}.difference(self.failed)
+
+    def _of_module(self, prefix: str) -> set[str]:
+        return self._of({place for place in self.tests if place.startswith(prefix)}) - {""}
+
+    def _of(self, places: Collection[str]) -> set[str]:
+        return {test for place in places for test in self.tests.get(place, ())}
 
 
 def lines_of(text: str, line: int) -> range:
@@ -144,7 +157,9 @@ class Choice:
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
         """End the process when the test takes too long."""
         self._current.write_text(item.nodeid)
-        signal.setitimer(signal.ITIMER_REAL, SPARE_S + SLOWER * self._seconds.get(item.nodeid, 1.0))
+        limit_s = SPARE_S + SLOWER * self._seconds.get(item.nodeid, 1.0)
+        signal.setitimer(signal.ITIMER_PROF, limit_s)
+        signal.setitimer(signal.ITIMER_REAL, BUSY * limit_s)
 
 
 class _Changed(importlib.machinery.SourceFileLoader):
@@ -230,13 +245,14 @@ def _fork(finder: Finder, tests: Collection[str], executed: Executed, folder: st
     files = sorted(file for file in {test.partition("::")[0] for test in tests} | new if (ROOT / file).exists())
     if not files:
         return Outcome(survived=True)
+    gc.freeze()  # Else each collection of the fork would walk through all that was loaded before it.
     with tempfile.NamedTemporaryFile() as current:
         if (process := os.fork()) == 0:
             _be_mutant(finder)
             os._exit(run(files, Choice(tests, executed.seconds, Path(current.name))))
         status = os.waitpid(process, 0)[1]
         _end_children(process)
-        too_long = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM
+        too_long = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGALRM, signal.SIGPROF)
         passed = os.WIFEXITED(status) and os.WEXITSTATUS(status) in (0, pytest.ExitCode.NO_TESTS_COLLECTED)
         return Outcome(passed, "" if passed else Path(current.name).read_text(), too_long)
 
@@ -248,7 +264,6 @@ def _be_mutant(finder: Finder) -> None:
     for stream in range(3):
         os.dup2(nothing, stream)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, COLLECTION_S)
     sys.meta_path.insert(0, finder)
 
