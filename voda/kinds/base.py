@@ -118,7 +118,6 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
         return False
 
     def path(self, role: str) -> str:
-        """Return the path of a role."""
         return f"spec.{self.replica_specs}.{role}"
 
     def main_container(self, role: str) -> tuple[int, ContainerTemplate]:
@@ -128,7 +127,6 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
         return next(((index, each) for index, each in enumerate(containers) if each.name == name), (0, containers[0]))
 
     def replica_count(self) -> int:
-        """Return how many replicas the manifest asks for."""
         counts = [role.replicas for name, role in self.roles.items() if name in self.placed_roles]
         return sum(1 if count is None else count for count in counts)
 

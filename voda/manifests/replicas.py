@@ -34,8 +34,6 @@ _SHARES = ("core", "mem", "percent")
 
 
 class FieldText(Struct, frozen=True):
-    """The text of a field, and the field's path."""
-
     text: str
     path: str
     is_env: bool = False
@@ -43,8 +41,6 @@ class FieldText(Struct, frozen=True):
 
 
 class ManifestBounds(Struct, frozen=True):
-    """Least, most and requested replicas."""
-
     min_replicas: int
     max_replicas: int
     requested: int

@@ -52,8 +52,6 @@ class EpochEnds:
 
 
 class SimulatedNodes:
-    """Nodes, and how many GPUs of each are in use."""
-
     def __init__(self, nodes: Iterable[Node]) -> None:
         self.by_name = {node.name: node for node in nodes}
         self._used = dict.fromkeys(self.by_name, 0)
@@ -148,14 +146,12 @@ class SimulatedCluster:
             self._complete(job_id)
 
     def respecify(self, spec: JobSpec) -> None:
-        """Give a job new bounds."""
         if (training := self._admitted.get(spec.job_id)) is not None:
             training.respecify(spec, self._now())
             if training.workers:
                 self._ends.add(training)
 
     async def observe(self) -> Observed:
-        """See Cluster.observe."""
         return Observed(
             nodes=dict(self._nodes.by_name),
             workers={job_id: training.workers for job_id, training in self._placed.items()},
@@ -178,11 +174,9 @@ class SimulatedCluster:
                 self._admitted.pop(action.job_id, None)
 
     def watch(self) -> AsyncIterator[facts.Observation]:
-        """See Cluster.watch."""
         return self._notices.watch()
 
     def take_notices(self) -> Sequence[facts.Observation]:
-        """Return what happened since the last call."""
         return self._notices.take()
 
     def next_at(self) -> float:
@@ -190,7 +184,6 @@ class SimulatedCluster:
         return self._ends.next_at()
 
     def advance(self, now: float) -> None:
-        """End every epoch that is due by `now`."""
         while self._ends.next_at() <= now:
             at, training = self._ends.pop()
             self._finish_epoch(training, at)

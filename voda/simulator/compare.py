@@ -40,7 +40,6 @@ class ComparedRun(Struct, frozen=True, kw_only=True):
 
     @property
     def folder(self) -> str:
-        """Name of the folder that keeps the run's log."""
         return self.title if self.placer == "steady" else f"{self.title}-{self.placer}"
 
 

@@ -40,8 +40,6 @@ StopCondition = Callable[[int, Mapping[str, Job]], bool]
 
 
 class SimulationOptions(Struct, frozen=True, kw_only=True):
-    """How a workload is run."""
-
     settings: Settings = Settings()
     seed: int = 0
     failures: FailureRates = FailureRates()
@@ -74,8 +72,6 @@ class InitialState(Struct, frozen=True, kw_only=True):
 
 
 class SimulationRun(Struct, frozen=True, kw_only=True):
-    """The result of a simulation."""
-
     workload: Workload
     options: SimulationOptions
     store: EventStore
@@ -97,20 +93,15 @@ def empty_log(pool: str, workload: Workload, options: SimulationOptions) -> Init
 
 
 class DecisionTimes(NoTelemetry):
-    """Collects how long each decision of a simulation took."""
-
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
     def observe(self, histogram: Histogram, seconds: float, *_labels: str) -> None:
-        """See Telemetry.observe."""
         if histogram is REPLAN_DURATION:
             self.seconds.append(seconds)
 
 
 class Simulation:
-    """One workload under one policy and one placer."""
-
     def __init__(
         self,
         workload: Workload,

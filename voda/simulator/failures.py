@@ -26,8 +26,6 @@ class FailureRates(Struct, frozen=True, kw_only=True):
 
 
 class Failure(Struct, frozen=True, order=True):
-    """One failure or repair."""
-
     at: float
     """Seconds since the epoch."""
     kind: Literal["node_fails", "node_repaired", "worker_fails"]

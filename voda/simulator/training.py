@@ -62,12 +62,10 @@ class Training:
 
     @property
     def is_done(self) -> bool:
-        """Whether all epochs are finished."""
         return self.epoch >= self.profile.epochs
 
     @property
     def epochs_done(self) -> float:
-        """Epochs finished, as the job reports them."""
         return self.epochs_before + self.epochs_each * self.epoch
 
     def advance(self, now: float) -> None:
@@ -109,7 +107,6 @@ class Training:
         return max(start, self.end_of(start, (1.0 - self.fraction) * self.epoch_s))
 
     def finish_epoch(self, now: float) -> None:
-        """Begin the next epoch."""
         self.epoch += 1
         self.fraction, self.updated_at, self.is_disturbed = 0.0, now, False
         self.safe_fraction, self.training_since = 0.0, now

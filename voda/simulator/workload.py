@@ -53,8 +53,6 @@ class MeasuresThroughput(Protocol):
 
 
 class Arrival(Struct, frozen=True, kw_only=True):
-    """One job of a workload."""
-
     spec: JobSpec
     submitted_s: float
     """Seconds after the workload's beginning."""
@@ -90,7 +88,6 @@ class SpeedupProfile(Struct, frozen=True, kw_only=True):
     costs: Costs = Costs()
 
     def epoch_s(self, epoch: int, per_node: tuple[int, ...]) -> float:
-        """Return the seconds of one epoch on this placement."""
         one_replica_s = self.work_s / self.epochs
         penalty = 1.0 + self.span_penalty if len(per_node) > 1 else 1.0
         return one_replica_s * penalty / self.speedup[sum(per_node)]

@@ -17,8 +17,6 @@ from voda.text import count, counted, instant_span, number, percent, span
 
 
 class RunOutcome(Struct, frozen=True, kw_only=True):
-    """One run, ready to be reported."""
-
     result: RunResult
     history: History
     timeline: Timeline
@@ -55,8 +53,6 @@ def about(runs: Sequence[RunOutcome]) -> str:
 
 
 class RunColumn(Struct, frozen=True):
-    """One figure of a run."""
-
     head: str
     """Two short lines."""
     value: Callable[[RunResult], float]

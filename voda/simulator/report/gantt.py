@@ -122,7 +122,6 @@ class Frame(Struct, frozen=True):
     width: float
 
     def at(self, instant: float) -> float:
-        """Return the x of an instant."""
         return self.x + self.width * (instant - self.begin) / (self.end - self.begin)
 
 
@@ -164,7 +163,6 @@ def segments_of(runs: Sequence[RunOutcome]) -> Iterable[Segment]:
 
 
 def _rows(bars: Sequence[Bar], sizes: Mapping[str, int], box: Box) -> tuple[Mapping[str, Box], float]:
-    """Return each node's rows and the height of one lane."""
     lanes = dict(sizes)
     for bar in bars:
         lanes[bar.node] = max(lanes.get(bar.node, 0), bar.lane + bar.height)
@@ -189,7 +187,6 @@ def _node_labels(rows: Mapping[str, Box], box: Box) -> Iterable[str]:
 
 
 def _name(job_id: str, boxes: Sequence[Box]) -> str:
-    """Write a job's name on its largest bar, if it fits."""
     widest = max(boxes, key=lambda shape: shape.width)
     if widest.width < _LETTER * len(job_id) + 6:
         return ""

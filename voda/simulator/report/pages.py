@@ -82,7 +82,6 @@ def _introduction(runs: Sequence[RunOutcome]) -> Iterable[str]:
 
 
 def _headline(runs: Sequence[RunOutcome]) -> str:
-    """Return the result in one or two sentences."""
     names = dict(zip((id(run) for run in runs), labels(runs), strict=True))
     by_jct = sorted(runs, key=lambda run: run.result.avg_jct_s)
     first, last = by_jct[0], by_jct[-1]
@@ -272,7 +271,6 @@ def _log_summary(run: RunOutcome) -> str:
 
 
 def _ended_jobs(run: RunOutcome) -> Iterable[str]:
-    """Yield a table of the jobs that ended, the latest first."""
     jobs = sorted(run.history.finished, key=lambda job: job.finished_at, reverse=True)
     heads = ("job", "outcome", "waited", "ran", "in total", "GPU time", "resizes", "restarts")
     head = element("thead", element("tr", *(element("th", name, scope="col") for name in heads)))

@@ -94,7 +94,6 @@ class RunPictures:
 
 
 def _grid(frame: Frame, box: Box) -> Iterable[str]:
-    """Yield the time axis below the box, with lines through it."""
     ticks, unit = time_ticks(frame.end - frame.begin)
     for seconds, figure in ticks:
         x = frame.at(frame.begin + seconds)
@@ -227,7 +226,6 @@ def _is_free(corner: Box, jcts: Sequence[Floats], limits: tuple[float, float]) -
 
 
 def _legend(runs: Sequence[RunOutcome], corner: Box, *, is_inside: bool) -> Iterable[str]:
-    """Yield the names, the shortest average first: in the corner, or below the picture."""
     names = labels(runs)
     order = sorted(range(len(runs)), key=lambda i: runs[i].result.avg_jct_s)
     if is_inside:

@@ -17,8 +17,6 @@ _MOST_SHIFTS = 5
 
 
 class FoldedRun(Struct, frozen=True, kw_only=True):
-    """One of the runs, folded."""
-
     history: History
     timeline: Timeline
 
@@ -38,8 +36,6 @@ class RunFigures(Struct, frozen=True, kw_only=True):
 
 
 class JobShift(Struct, frozen=True, kw_only=True):
-    """One job under both policies, in the same model."""
-
     job_id: str
     recorded_jct_s: float
     resimulated_jct_s: float
@@ -52,8 +48,6 @@ class JobShift(Struct, frozen=True, kw_only=True):
 
 
 class WhatIfComparison(Struct, frozen=True, kw_only=True):
-    """Recorded, re-simulated and what-if, side by side."""
-
     position: int
     at: float
     policy: str

@@ -64,11 +64,9 @@ class MeasuredJob(Struct, kw_only=True):
 
     @property
     def size(self) -> Size:
-        """Its present size."""
         return len(self.workers), len(set(self.workers.values())) > 1
 
     def end_piece(self, now: float) -> None:
-        """End the present piece."""
         seconds = now - self.counted_at
         if seconds <= 0:
             return
@@ -80,7 +78,6 @@ class MeasuredJob(Struct, kw_only=True):
             self.change = None
 
     def set_workers(self, workers: dict[int, str]) -> None:
-        """Continue with these workers."""
         self.workers = workers
         if not self.workers_before:
             self.change = "start"
@@ -89,8 +86,6 @@ class MeasuredJob(Struct, kw_only=True):
 
 
 class EpochMeasurements(Projection):
-    """The timed and disturbed epochs of every job of a log."""
-
     def __init__(self) -> None:
         self.jobs: dict[str, MeasuredJob] = {}
 

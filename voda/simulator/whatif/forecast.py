@@ -31,8 +31,6 @@ _MOST_STEPS: Final = 16
 
 
 class ExpectedTimes(Struct, frozen=True, kw_only=True):
-    """Expected times of one live job."""
-
     position: int | None = None
     """In the queue, 1 = next; None: it does not wait."""
     starts_at: float | None = None
@@ -59,7 +57,6 @@ class LearnedProfile(Struct, frozen=True, kw_only=True):
     estimate: Estimate
 
     def epoch_s(self, epoch: int, per_node: tuple[int, ...]) -> float:
-        """Return the seconds of one step on this placement."""
         return self.step_s * relative_s(self.estimate, sum(per_node), is_spanning=len(per_node) > 1)
 
 

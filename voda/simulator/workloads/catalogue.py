@@ -16,8 +16,6 @@ from voda.simulator.workloads.request import WorkloadOptions, WorkloadRequest
 
 
 class WorkloadFamily(Struct, frozen=True, kw_only=True):
-    """One family of workloads."""
-
     load: Callable[[str, WorkloadRequest], Workload]
     """(variant, request) -> workload."""
     variants: Sequence[str] = ()

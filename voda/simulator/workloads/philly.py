@@ -36,8 +36,6 @@ MOST_EPOCHS = 10
 
 
 class TracedJob(Struct, frozen=True, kw_only=True):
-    """A job of a trace."""
-
     job_id: str
     virtual_cluster: str = ""
     """Of the trace; a part of the job's category."""

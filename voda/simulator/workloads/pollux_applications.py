@@ -103,7 +103,6 @@ class Application:
 
     @property
     def epochs(self) -> int:
-        """Epochs that complete a job."""
         return EPOCHS[self.name]
 
     @functools.cached_property
@@ -118,7 +117,6 @@ class Application:
         return max(1, min(MOST_REPLICAS, batch // self.limits.local_smallest))
 
     def split(self, batch: int, replicas: int) -> Split:
-        """Spread a batch over replicas; see `split`."""
         return split(batch, replicas, self.limits)
 
     def iteration_s(self, batch: int, per_node: tuple[int, ...]) -> float:
@@ -179,15 +177,12 @@ class Application:
 
 
 class PolluxProfile(Struct, frozen=True, kw_only=True):
-    """The speed of one job of an application at a fixed batch size."""
-
     application: Application
     batch: int
     costs: Costs = RESTART
 
     @property
     def epochs(self) -> int:
-        """Epochs until the job is complete."""
         return self.application.epochs
 
     def epoch_s(self, epoch: int, per_node: tuple[int, ...]) -> float:
@@ -195,7 +190,6 @@ class PolluxProfile(Struct, frozen=True, kw_only=True):
         return self.application.epochs_s(self.batch, _measured(per_node))[epoch]
 
     def samples_per_s(self, per_node: tuple[int, ...]) -> float:
-        """Return the samples trained per second, accumulated ones included."""
         batch = self.application.split(self.batch, sum(per_node)).batch
         return batch / self.application.iteration_s(self.batch, _measured(per_node))
 

@@ -26,8 +26,6 @@ Point: TypeAlias = tuple[int, int, int]
 
 
 class StepTimes:
-    """Step times of one application."""
-
     def __init__(
         self,
         placements: Mapping[str, Sequence[tuple[int, Times]]],

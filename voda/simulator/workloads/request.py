@@ -29,8 +29,6 @@ class WorkloadOptions(Struct, frozen=True, kw_only=True):
 
 
 class WorkloadRequest(Struct, frozen=True, kw_only=True):
-    """The input of a loader."""
-
     data: Path | None = None
     """The data folder; None = found by `voda.simulator.data`."""
     nodes: tuple[Node, ...] | None = None

@@ -69,11 +69,9 @@ class CsvRow:
         self._cells = cells
 
     def error(self, column: str, reason: str) -> InvalidInput:
-        """Return the error that names this line."""
         return InvalidInput(f"{self.path}, line {self.line}, column {column}: {reason}")
 
     def text(self, column: str) -> str:
-        """Return a cell, "" where it is empty or absent."""
         return self._cells.get(column, "").strip()
 
     def whole(self, column: str, default: int | None, *, least: int, most: int) -> int:
