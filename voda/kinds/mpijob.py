@@ -126,9 +126,11 @@ class MPIJob(JobManifest, frozen=True, rename="camel", kw_only=True):
 
     @classmethod
     def in_version(cls, manifest: Mapping[str, Any], api_version: str) -> ConvertedManifest:
-        if {manifest["apiVersion"], api_version} == {V1, V2}:
-            return in_other_version(manifest, api_version)
-        return super().in_version(manifest, api_version)
+        if {manifest["apiVersion"], api_version} != {V1, V2}:
+            return super().in_version(manifest, api_version)
+        found = {**manifest, "apiVersion": api_version, "spec": _copied(manifest["spec"])}
+        warnings = _to_v2(found["spec"]) if api_version == V2 else _to_v1(found["spec"])
+        return ConvertedManifest(found, tuple(warnings))
 
     def _horovod_hints(self, *, has_slots: bool) -> Iterator[FieldWarning]:
         """Yield the options of horovodrun that an elastic job needs; a program of any other name may know better.
@@ -153,13 +155,6 @@ class MPIJob(JobManifest, frozen=True, rename="camel", kw_only=True):
                 " again"
             )
             yield FieldWarning(field=field, message=message)
-
-
-def in_other_version(manifest: Mapping[str, Any], api_version: str) -> ConvertedManifest:
-    """Return an accepted MPIJob of v1 as v2beta1, or one of v2beta1 as v1; the manifest itself stays as it is."""
-    found = {**manifest, "apiVersion": api_version, "spec": _copied(manifest["spec"])}
-    warnings = _to_v2(found["spec"]) if api_version == V2 else _to_v1(found["spec"])
-    return ConvertedManifest(found, tuple(warnings))
 
 
 def _copied(spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -131,9 +131,4 @@ def expand_text(text: str, env: Mapping[str, str]) -> str:
     """Return the text with every `$(NAME)` replaced whose name is known."""
     if "$" not in text:
         return text
-    return _REFERENCE.sub(lambda match: _replacement(match, env), text)
-
-
-def _replacement(match: re.Match[str], env: Mapping[str, str]) -> str:
-    name = match[1]
-    return "$" if name is None else env.get(name, match[0])
+    return _REFERENCE.sub(lambda match: "$" if match[1] is None else env.get(match[1], match[0]), text)

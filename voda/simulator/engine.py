@@ -107,8 +107,8 @@ class Simulation:
         workload: Workload,
         options: SimulationOptions,
         *,
-        policies: Callable[[str], Policy],
-        placers: Callable[[str], Placer],
+        policies: Callable[[str], Policy] = POLICIES.choose,
+        placers: Callable[[str], Placer] = PLACERS.choose,
         initial: InitialState | None = None,
     ) -> None:
         pools = {node.pool for node in workload.nodes} | {arrival.spec.pool for arrival in workload.arrivals}
@@ -146,7 +146,11 @@ class Simulation:
     async def run(
         self, progress: ProgressCallback | None = None, *, stop_when: StopCondition | None = None
     ) -> SimulationRun:
-        """Run the workload to its end or until `stop_when`, and return the log and the measurements."""
+        """Run the workload to its end or until `stop_when`, and return the log and the measurements.
+
+        Raises:
+            InvalidInput: unknown policy or placer.
+        """
         laps: list[float] = []
         finished = 0
         with stopwatch(laps):
@@ -308,19 +312,3 @@ def _is_expected(notice: facts.Observation) -> bool:
     if isinstance(notice, facts.WorkerExited):
         return notice.cause == "finished"
     return isinstance(notice, facts.JobProgressed | facts.JobCompleted)
-
-
-async def simulate(
-    workload: Workload,
-    options: SimulationOptions,
-    *,
-    policies: Callable[[str], Policy] = POLICIES.choose,
-    placers: Callable[[str], Placer] = PLACERS.choose,
-    progress: ProgressCallback | None = None,
-) -> SimulationRun:
-    """Run a workload to its end under `options.settings`.
-
-    Raises:
-        InvalidInput: unknown policy or placer, or a workload over several pools.
-    """
-    return await Simulation(workload, options, policies=policies, placers=placers).run(progress)

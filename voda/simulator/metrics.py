@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from voda.projections.history import FinishedJob, History
 from voda.projections.timeline import Floats, Steps, Timeline, integral_until
-from voda.simulator.workload import Arrival, Workload
+from voda.simulator.workload import Workload
 
 IdealTime = Callable[[str, float], float]
 """(job id, GPUs, not always whole) -> seconds from start to end, alone, at the profile's true speed.
@@ -89,8 +89,10 @@ class IdealTimes:
 
     def _seconds(self, job_id: str, replicas: int) -> float:
         arrival = self._arrivals[job_id]
-        per_node = packed(replicas, arrival.spec.gpus_per_replica, self._node_gpus)
-        return _alone_s(arrival, per_node)
+        profile, per_node = arrival.profile, packed(replicas, arrival.spec.gpus_per_replica, self._node_gpus)
+        if not per_node:
+            return float("inf")
+        return profile.costs.start_s + sum(profile.epoch_s(epoch, per_node) for epoch in range(profile.epochs))
 
 
 def packed(replicas: int, gpus_per_replica: int, node_gpus: Sequence[int]) -> tuple[int, ...]:
@@ -104,13 +106,6 @@ def packed(replicas: int, gpus_per_replica: int, node_gpus: Sequence[int]) -> tu
             per_node.append(fitting)
             replicas -= fitting
     return tuple(per_node)
-
-
-def _alone_s(arrival: Arrival, per_node: tuple[int, ...]) -> float:
-    profile = arrival.profile
-    if not per_node:
-        return float("inf")
-    return profile.costs.start_s + sum(profile.epoch_s(epoch, per_node) for epoch in range(profile.epochs))
 
 
 _S_PER_H = 3600.0

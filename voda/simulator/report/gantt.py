@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 
 from voda.projections.history import FinishedJob
-from voda.projections.timeline import Floats, Segment, Steps, integral_until
+from voda.projections.timeline import Floats, Segment, integral_until
 from voda.simulator.report.comparison_table import RunOutcome
 from voda.simulator.report.svg import OCCUPANCY, Box, JobColours, element, px, rectangle_path, text
 from voda.text import span
@@ -157,11 +157,6 @@ def occupancy_map(run: RunOutcome, frame: Frame, box: Box) -> Iterable[str]:
     )
 
 
-def segments_of(runs: Sequence[RunOutcome]) -> Iterable[Segment]:
-    """Yield the segments of all runs."""
-    return (segment for run in runs for segment in run.timeline.segments())
-
-
 def _rows(bars: Sequence[Bar], sizes: Mapping[str, int], box: Box) -> tuple[Mapping[str, Box], float]:
     lanes = dict(sizes)
     for bar in bars:
@@ -265,11 +260,6 @@ def occupancy(segments: Iterable[Segment], sizes: Mapping[str, int], bins: Float
         changes.setdefault(segment.node, []).extend(((segment.from_s, segment.gpus), (segment.to_s, -segment.gpus)))
     rows = [_held_share(sorted(node_changes), sizes.get(node, 0), bins) for node, node_changes in changes.items()]
     return np.array(rows).reshape(len(changes), len(bins) - 1)
-
-
-def waiting_and_used(steps: Steps, bins: Floats) -> tuple[Floats, Floats]:
-    """Return the mean queue length and the mean GPUs in use per bin."""
-    return mean_per_bin(steps.at_s, steps.queued, bins), mean_per_bin(steps.at_s, steps.gpus_in_use, bins)
 
 
 def _held_share(changes: list[tuple[float, int]], gpus: int, bins: Floats) -> Floats:

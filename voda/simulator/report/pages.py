@@ -13,7 +13,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 import msgspec
-from msgspec import Struct
 
 from voda import __version__
 from voda.domain.errors import InvalidInput
@@ -34,26 +33,7 @@ _MOST_NAME = 60
 _MOST_ROWS = 500
 
 
-class Provenance(Struct, frozen=True, kw_only=True):
-    """How the page was made, so that somebody else can repeat it."""
-
-    command: str
-    seed: int
-    version: str
-
-
-def document(runs: Sequence[RunOutcome], origin: Provenance, logs: Sequence[str | None]) -> str:
-    """Return the page of one or more runs of one workload.
-
-    `logs` has the path of each run's log relative to the page; None where it was not kept.
-    """
-    title = f"{runs[0].result.workload}: {counted(len(runs), 'run')} compared"
-    body = (*_introduction(runs), _facts(runs, origin), _comparison(runs), *_distribution(runs), *_runs(runs, logs))
-    return page(title, body)
-
-
-def page(title: str, body: Iterable[str]) -> str:
-    """Return an HTML page without script or outside resources; `body` is markup."""
+def _page(title: str, body: Iterable[str]) -> str:
     head = (
         '<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
@@ -103,13 +83,14 @@ def _headline(runs: Sequence[RunOutcome]) -> str:
     )
 
 
-def _facts(runs: Sequence[RunOutcome], origin: Provenance) -> str:
+def _facts(runs: Sequence[RunOutcome], command: str, seed: int) -> str:
+    """Return how the page was made, so that somebody else can repeat it."""
     placers = ", ".join(dict.fromkeys(run.result.placer for run in runs))
     pairs = (
         ("Source", text(runs[0].source)),
         ("Placer", text(placers)),
-        ("Seed", str(origin.seed)),
-        ("Made by", element("code", text(origin.command)) + f" (voda {text(origin.version)})"),
+        ("Seed", str(seed)),
+        ("Made by", element("code", text(command)) + f" (voda {text(__version__)})"),
         ("Figures", '<a href="results.json">results.json</a>'),
     )
     return element("dl", *(element("dt", name) + element("dd", value) for name, value in pairs))
@@ -219,13 +200,14 @@ def write_report(directory: Path, runs: Sequence[RunOutcome], *, command: str, s
     Raises:
         InvalidInput: the folder cannot be made or written to.
     """
-    origin = Provenance(command=command, seed=seed, version=__version__)
     logs = [os.path.relpath(run.log, directory) if run.log is not None else None for run in runs]
+    facts, title = _facts(runs, command, seed), f"{runs[0].result.workload}: {counted(len(runs), 'run')} compared"
+    body = (*_introduction(runs), facts, _comparison(runs), *_distribution(runs), *_runs(runs, logs))
     target = directory / "index.html"
     try:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "results.json").write_bytes(results_json(runs))
-        target.write_text(document(runs, origin, logs), encoding="utf-8")
+        target.write_text(_page(title, body), encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"--out {directory}: the report cannot be written there ({error.strerror})") from error
     return target
@@ -259,7 +241,7 @@ def timeline_page(run: RunOutcome) -> str:
         *_ended_jobs(run),
         element("p", f"See also: {_further_commands(run)}", class_="soft"),
     )
-    return page(title, body)
+    return _page(title, body)
 
 
 def _log_summary(run: RunOutcome) -> str:

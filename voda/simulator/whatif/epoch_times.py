@@ -22,7 +22,7 @@ from voda.simulator.workload import Costs
 Size = tuple[int, bool]
 """Replicas, and whether they span nodes."""
 WorkerChange = Literal["start", "resize", "migrate"]
-_LOSSES: Final = frozenset({"failed", "evicted", "node_lost"})
+LOSSES: Final = frozenset({"failed", "evicted", "node_lost"})
 
 Means = Mapping[Size, float]
 """Size -> seconds of an epoch on it, were the trend 1."""
@@ -116,7 +116,7 @@ def _exited(measurements: EpochMeasurements, fact: facts.WorkerExited, event: Ev
     if (job := measurements.jobs.get(fact.job_id)) is not None:
         job.end_piece(event.recorded_at)
         job.set_workers({index: node for index, node in job.workers.items() if index not in fact.workers})
-        if fact.cause in _LOSSES:
+        if fact.cause in LOSSES:
             # How much of the epoch a checkpoint saved is not in the log.
             job.pieces.clear()
 

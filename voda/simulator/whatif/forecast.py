@@ -17,15 +17,12 @@ from voda.domain.state import ClusterState, Estimate
 from voda.events.envelope import Event
 from voda.events.types import JobCanceled, JobCompleted, WorkerStarted
 from voda.log.store import EventStore
-from voda.placement import PLACERS
-from voda.policies import POLICIES
 from voda.projections.live import Live
 from voda.projections.measurements import UndisturbedSpan
 from voda.simulator.engine import InitialState, Simulation, SimulationOptions
 from voda.simulator.training import Training, exact_end
 from voda.simulator.workload import Costs, Workload
 
-_PAGE: Final = 5_000
 _MOST_STEPS: Final = 16
 """Reports of progress that are simulated of one job; more would cost time and change little."""
 
@@ -98,9 +95,7 @@ async def _simulated(state: ClusterState, now: float, initial: InitialState, bud
     workload = Workload(
         name="forecast", source="the live state", arrivals=(), nodes=tuple(state.nodes.values()), begins_at=now
     )
-    simulation = Simulation(
-        workload, SimulationOptions(), policies=POLICIES.choose, placers=PLACERS.choose, initial=initial
-    )
+    simulation = Simulation(workload, SimulationOptions(), initial=initial)
     wall = SystemClock()
     until = wall.now() + budget.wall_s
 

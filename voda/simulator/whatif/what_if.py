@@ -18,8 +18,6 @@ from voda.domain.state import Settings
 from voda.events import types as facts
 from voda.events.envelope import Event, Sealed
 from voda.log.store import EventStore
-from voda.placement import PLACERS
-from voda.policies import POLICIES
 from voda.projections.history import History
 from voda.projections.live import LiveCluster
 from voda.projections.timeline import Timeline
@@ -128,10 +126,7 @@ async def what_if(recording: RecordedLog, choice: AlternativePolicy) -> Simulati
         nodes=recording.nodes,
         begins_at=recording.at,
     )
-    simulation = Simulation(
-        workload, SimulationOptions(), policies=POLICIES.choose, placers=PLACERS.choose, initial=initial
-    )
-    return await simulation.run()
+    return await Simulation(workload, SimulationOptions(), initial=initial).run()
 
 
 async def compare_with(

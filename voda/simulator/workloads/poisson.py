@@ -13,7 +13,7 @@ from voda.domain.errors import InvalidInput
 from voda.domain.node import Node
 from voda.domain.rng import rng_at
 from voda.simulator.workload import Arrival, Workload
-from voda.simulator.workloads.philly import TracedJob, draw_scaling, synthetic_jobs
+from voda.simulator.workloads.philly import SyntheticJobs, TracedJob, draw_scaling
 from voda.simulator.workloads.request import WorkloadRequest, parse_nodes, total_gpus
 
 GPU_MIX: Mapping[int, float] = {1: 76_627, 2: 1_818, 4: 1_870, 8: 1_650, 16: 206, 32: 67, 64: 6, 128: 3}
@@ -35,11 +35,7 @@ MOST_GPUS = 1_024
 
 
 def load(variant: str, request: WorkloadRequest) -> Workload:
-    """Return jobs drawn by the seed; see the catalogue.
-
-    Raises:
-        InvalidInput: an option out of range.
-    """
+    """Return jobs drawn by the seed; see the catalogue."""
     count = request.options.jobs or DEFAULT_JOBS
     if not 1 <= count <= MOST_JOBS:
         raise InvalidInput(f"poisson: {count} jobs requested, expected 1 to {MOST_JOBS}")
@@ -68,7 +64,7 @@ def draw_duration_s(rng: random.Random, gpus: int) -> float:
 def _arrivals(request: WorkloadRequest, nodes: tuple[Node, ...]) -> Iterator[Arrival]:
     mix = _mix(request)
     rate_per_s = _rate_per_s(request, mix, total_gpus(nodes))
-    gaps, jobs, synthetic = rng_at(request.seed, "gaps"), rng_at(request.seed, "jobs"), synthetic_jobs(nodes)
+    gaps, jobs, synthetic = rng_at(request.seed, "gaps"), rng_at(request.seed, "jobs"), SyntheticJobs(nodes)
     submitted_s = 0.0
     for number in itertools.count(1):
         gpus = jobs.choices(list(mix), list(mix.values()))[0]

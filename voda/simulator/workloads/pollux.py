@@ -42,12 +42,7 @@ def read_jobs(path: Path) -> tuple[TunedJob, ...]:
 
 
 def load(variant: str, request: WorkloadRequest) -> Workload:
-    """Return one of the workloads; see the catalogue.
-
-    Raises:
-        DataNotFound: the data set is not on this machine.
-        InvalidInput: the data set has no such file.
-    """
+    """Return one of the workloads; see the catalogue."""
     return _load(f"pollux/{variant}", "workloads", request)
 
 

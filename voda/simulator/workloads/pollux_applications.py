@@ -23,14 +23,7 @@ from voda.simulator.workloads.pollux_step_times import (
     read_rows,
 )
 
-EPOCHS: Mapping[str, int] = {
-    "bert": 2,
-    "cifar10": 100,
-    "deepspeech2": 80,
-    "imagenet": 90,
-    "ncf": 10,
-    "yolov3": 50,
-}
+EPOCHS: Mapping[str, int] = {"bert": 2, "cifar10": 100, "deepspeech2": 80, "imagenet": 90, "ncf": 10, "yolov3": 50}
 """Applications and the epochs that complete them."""
 SINGLE_REPLICA = frozenset({"ncf"})
 """Applications that are never spread."""
@@ -138,14 +131,6 @@ class Application:
         signal = self._at(batch, epoch, lambda row: row.signal)
         noise = self._at(batch, epoch, lambda row: row.noise)
         return (noise + signal) / (noise / (batch / self.limits.initial) + signal)
-
-    def rate(self, batch: int, per_node: tuple[int, ...], epoch: int) -> float:
-        """Return the progress per second in an epoch of a job that asks for `batch` on this placement.
-
-        Raises:
-            ValueError: see `iteration_s`.
-        """
-        return self.gain(self.split(batch, sum(per_node)).batch, epoch) / self.iteration_s(batch, per_node)
 
     def epochs_s(self, batch: int, per_node: tuple[int, ...]) -> tuple[float, ...]:
         """Return the seconds of every epoch of a job that asks for `batch`, were it run whole on this placement."""

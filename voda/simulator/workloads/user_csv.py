@@ -17,32 +17,15 @@ from voda.simulator.workloads.request import WorkloadOptions, WorkloadRequest, p
 
 DEFAULT_NODES = "4x4"
 REQUIRED = ("name", "submitted_s", "epochs")
-COLUMNS = (
-    *REQUIRED,
-    "epoch_s",
-    "work_s",
-    "requested",
-    "min",
-    "max",
-    "gpus_per_replica",
-    "priority",
-    "a",
-    "b",
-    "speedup",
-    "span_penalty",
-    "restart_s",
-)
+_OF_SCALING = ("a", "b", "speedup", "span_penalty", "restart_s")
+COLUMNS = (*REQUIRED, "epoch_s", "work_s", "requested", "min", "max", "gpus_per_replica", "priority", *_OF_SCALING)
 MOST_EPOCHS = 1_000_000
 LONGEST_S = 1e9
 """About 30 years."""
 
 
 def load(name: str, request: WorkloadRequest) -> Workload:
-    """Return the workload of a file; see the catalogue.
-
-    Raises:
-        InvalidInput: the file cannot be read, or says something impossible.
-    """
+    """Return the workload of a file; see the catalogue."""
     if request.options != WorkloadOptions():
         raise InvalidInput(f"workload {name}: a CSV file is run as it is, without options")
     nodes = request.nodes or parse_nodes(DEFAULT_NODES)
