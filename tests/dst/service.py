@@ -24,7 +24,7 @@ from voda.app.pool_loop_factory import CONCURRENCY, pool_loop
 from voda.app.snapshots import Snapshots
 from voda.application.backend import Backend, CallerLimits
 from voda.application.read_model import ReadModel
-from voda.auth.tokens import Authenticator
+from voda.auth import Authenticator
 from voda.clock import Clock
 from voda.controller.leader_epochs import LeaderEpochs
 from voda.controller.pool_loop import PoolLoop

@@ -66,6 +66,18 @@ def test_moment_when_it_is_none_is_refused_with_examples(text: str) -> None:
         parse_moment(text)
 
 
+@pytest.mark.parametrize("text", ["+99999999999999999999h", "-36501d", f"+{'9' * 400}s"])
+def test_span_when_it_is_too_long_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="is too long: expected a span of at most 36500d"):
+        parse_moment(text)
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59Z", "0001-06-01"])
+def test_time_when_it_is_at_the_edge_of_the_calendar_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="expected a year from 2 to 9998"):
+        parse_moment(text)
+
+
 async def test_place_of_a_time_is_the_last_event_by_then() -> None:
     store = await stored()
     at_40_s = await place(store, "+40s")

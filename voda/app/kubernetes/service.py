@@ -28,7 +28,7 @@ from voda.application.registration.adoption import TemplateValues
 from voda.application.registration.registrar import Registrar
 from voda.application.status.status_reporter import StatusReporter
 from voda.application.submit_job import JobSubmitter
-from voda.auth.tokens import Authenticator
+from voda.auth import Authenticator
 from voda.clock import SystemClock
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.client.api import Api
@@ -48,17 +48,14 @@ from voda.events.event_text import describe, subject_of
 from voda.events.types import JobFact, JobProgressed
 from voda.kinds.base import FieldWarning
 from voda.log.archive.archive_backed_store import ArchiveBackedStore
-from voda.log.durable_store import DurableStore
-from voda.log.factory import display_name
+from voda.log.factory import display_name, lease_of
 from voda.log.instrumented_store import InstrumentedStore
-from voda.log.lease.factory import lease_of
-from voda.log.store import EventStore
+from voda.log.store import DurableStore, EventStore
 from voda.manifests.kubernetes_warnings import kubernetes_warnings, refuse_elsewhere
 from voda.manifests.parse import ParsedManifest
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
-from voda.telemetry.gauges import leadership_gauges
-from voda.telemetry.kubernetes import kubernetes_gauges
+from voda.telemetry.gauges import kubernetes_gauges, leadership_gauges
 from voda.telemetry.prometheus import PrometheusTelemetry
 
 _log = logging.getLogger(__name__)

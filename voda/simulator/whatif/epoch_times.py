@@ -17,6 +17,7 @@ from voda.domain.job import JobSpec
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections.base import Projection
+from voda.projections.job_changes import undisturbed_epoch_s
 from voda.simulator.workload import Costs
 
 Size = tuple[int, bool]
@@ -125,10 +126,11 @@ def _exited(measurements: EpochMeasurements, fact: facts.WorkerExited, event: Ev
 def _progressed(measurements: EpochMeasurements, fact: facts.JobProgressed, event: Event) -> None:
     if (job := measurements.jobs.get(fact.job_id)) is None:
         return
+    epoch_s = undisturbed_epoch_s(fact, event.recorded_at, job.counted_at if job.change else -math.inf)
     job.end_piece(event.recorded_at)
     epoch = math.ceil(fact.epochs_done) - 1
-    if fact.epoch_s is not None and fact.epoch_s > 0 and fact.workers > 0:
-        job.timed_epochs[epoch] = ((fact.workers, job.size[1]), fact.epoch_s)
+    if epoch_s is not None and epoch_s > 0 and fact.workers > 0:
+        job.timed_epochs[epoch] = ((fact.workers, job.size[1]), epoch_s)
     elif fact.epochs_done - job.epochs_done == 1.0 and any(piece.change for piece in job.pieces):
         job.disturbed_epochs[epoch] = tuple(job.pieces)
     job.pieces.clear()

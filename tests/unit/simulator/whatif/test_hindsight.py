@@ -60,6 +60,18 @@ def test_profile_when_sizes_were_measured_gives_them_back() -> None:
     assert profile.epoch_s(5, (2,)) == pytest.approx(60.0)
 
 
+def test_raw_epochs_are_timed_unless_the_workers_changed_within_them() -> None:
+    log, watch = a_log(epochs=6), EpochMeasurements()
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=0)
+    report(log, 110, epochs_done=1, workers=1, epoch_s=100.0, is_raw=True)
+    log.add(WorkerStarted(job_id="a", workers={1: "n1"}), at=160)
+    report(log, 210, epochs_done=2, workers=2, epoch_s=100.0, is_raw=True)
+    for event in log.events:
+        watch.apply(event)
+    assert watch.jobs["a"].timed_epochs == {0: ((1, False), 100.0)}
+    assert set(watch.jobs["a"].disturbed_epochs) == {1}
+
+
 def test_costs_when_single_changes_were_seen_are_told_apart_by_kind() -> None:
     costs = profile_of(a_resized_job()).costs
     assert costs.start_s == pytest.approx(10.0)
