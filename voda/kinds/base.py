@@ -142,11 +142,7 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
         """Raise InvalidField on the first of the kind's own fields that cannot be used."""
 
     def warnings(self, spec: Mapping[str, Any]) -> Iterator[FieldWarning]:
-        """Yield the kind's own fields that voda ignores on every cluster.
-
-        Args:
-            spec: of the manifest, as the user wrote it.
-        """
+        """Yield the kind's own fields that voda ignores on every cluster; `spec` is as the user wrote it."""
         yield from ()
 
     def local_warnings(self, spec: Mapping[str, Any]) -> Iterator[FieldWarning]:
@@ -154,12 +150,7 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
         yield from ()
 
     def kubernetes_warnings(self, converted: Mapping[str, Any], job: JobSpec) -> Iterator[FieldWarning]:
-        """Yield what voda changes of the kind's own fields on Kubernetes.
-
-        Args:
-            converted: the manifest in the version that the cluster serves.
-            job: what the manifest asks for.
-        """
+        """Yield what voda changes of the kind's own fields; `converted` is in the version that the cluster serves."""
         yield from ()
 
     @classmethod

@@ -133,18 +133,14 @@ class MPIJob(JobManifest, frozen=True, rename="camel", kw_only=True):
         return ConvertedManifest(found, tuple(warnings))
 
     def _horovod_hints(self, *, has_slots: bool) -> Iterator[FieldWarning]:
-        """Yield the options of horovodrun that an elastic job needs; a program of any other name may know better.
-
-        Args:
-            has_slots: whether the operator's discover_hosts.sh lists hosts with their slots.
-        """
+        """Yield the options of horovodrun that an elastic job needs; a program of any other name may know better."""
         index, container = self.main_container("Launcher")
         # Often it is one word of a shell's.
         line = " ".join((*(container.command or ()), *(container.args or ())))
         if "horovodrun" not in line:
             return
         field = f"{self.path('Launcher')}.template.spec.containers[{index}].command"
-        # --slots and --slots-per-host are the same option.
+        # --slots and --slots-per-host are the same option. Only v1's discover_hosts.sh lists hosts with their slots.
         if not has_slots and "--slots" not in line:
             option = f"--slots-per-host {self.processes}"
             message = f"add {option} to horovodrun: discover_hosts.sh lists hosts without their slots"

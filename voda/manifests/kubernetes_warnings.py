@@ -61,10 +61,8 @@ def kubernetes_warnings(
 ) -> tuple[FieldWarning, ...]:
     """Return what a cluster changes or ignores of a manifest, besides the warnings of `parse`.
 
-    Args:
-        parsed: the manifest.
-        served: kind -> the apiVersion that the cluster serves.
-        gpu_resource: that its pools count, such as nvidia.com/gpu.
+    `served` is kind -> the apiVersion that the cluster serves, `gpu_resource` what its pools count, such as
+    nvidia.com/gpu.
 
     Raises:
         InvalidField: the cluster does not run the kind, or no pod could be made of a template.

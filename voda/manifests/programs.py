@@ -63,16 +63,10 @@ def program(job: JobManifest, role: str) -> Program | None:
 
 
 def expand_program(program: Program, base: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the command line and the environment of one process of a program.
+    """Return the command line (empty where the manifest leaves it to the image) and the environment of one process.
 
-    Args:
-        program: as the manifest has it.
-        base: what the process is given besides; values may refer to it, and a variable of the program that has the
-            same name replaces it. VODA_POD_NAME should be there (the pod's name, which fieldRef metadata.name stands
-            for); without it, it is made from VODA_JOB_NAME and the role.
-
-    Returns:
-        argv (empty where the manifest leaves it to the image), and base with the program's variables.
+    The environment is `base` with the program's variables, which may refer to it, and replace those of the same name.
+    Without a VODA_POD_NAME in `base`, it is made from VODA_JOB_NAME and the role.
     """
     pod_name = f"{base.get('VODA_JOB_NAME', 'job')}-{program.role}"
     env = expand_env(program.env, {POD_NAME: pod_name, **base})

@@ -30,10 +30,8 @@ UNFAIR_ABOVE: Final = 1.1
 def fair_shares(jobs: Sequence[FinishedJob], steps: Steps) -> Floats:
     """Return the GPUs due to each job: mean capacity / mean number of live jobs, both over the job's life.
 
-    Waiting jobs count as live, so the shares of all live jobs add up to the cluster at any instant.
-
-    Returns:
-        Shape (len(jobs),), GPUs; infinite for a job that ended the instant it was submitted.
+    Waiting jobs count as live, so the shares of all live jobs add up to the cluster at any instant. The share of a job
+    that ended the instant it was submitted is infinite.
     """
     lives = np.array([[job.submitted_at for job in jobs], [job.finished_at for job in jobs]])
     (capacity_gpu_s,) = np.diff(integral_until(steps.at_s, steps.capacity, lives), axis=0)
@@ -46,11 +44,9 @@ def fair_shares(jobs: Sequence[FinishedJob], steps: Steps) -> Floats:
 def rhos(jobs: Sequence[FinishedJob], steps: Steps, ideal_s: IdealTime) -> Floats:
     """Return the finish-time fairness rho of each job: JCT / time alone on its fair share.
 
-    The job cannot use a share above its maximum, so the share is cut there. On a share below its minimum the job runs
-    at its minimum for that part of the time, so the time grows in proportion.
-
-    Returns:
-        Shape (len(jobs),); 1 = as on an own slice of the cluster, below 1 = better off by sharing.
+    1 = as on an own slice of the cluster, below 1 = better off by sharing. The job cannot use a share above its
+    maximum, so the share is cut there. On a share below its minimum the job runs at its minimum for that part of the
+    time, so the time grows in proportion.
     """
     if not jobs:
         return np.zeros(0)

@@ -238,15 +238,9 @@ def edges(begin: float, end: float, count: int) -> Floats:
 
 
 def mean_per_bin(at_s: Floats, values: Floats, bins: Floats) -> Floats:
-    """Return the time-weighted mean of a step function in each bin.
+    """Return the time-weighted mean of a step function in each of m bins, shape (m,); `bins` are the m + 1 edges.
 
-    Args:
-        at_s: shape (n,), as for `integral_until`, but may be empty.
-        values: shape (n,); before at_s[0] the function is 0.
-        bins: shape (m + 1,), edges.
-
-    Returns:
-        Shape (m,).
+    `at_s` is as for `integral_until`, but may be empty; before at_s[0] the function is 0.
     """
     if not len(at_s):
         return np.zeros(len(bins) - 1)

@@ -29,7 +29,6 @@ _SECURITY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 _LONGEST = 3
 _MOST_NAME = 60
-
 _MOST_ROWS = 500
 
 
@@ -143,7 +142,7 @@ def _runs(runs: Sequence[RunOutcome], logs: Sequence[str | None]) -> Iterable[st
         yield element("h3", text(label), id=f"run{number}")
         yield element("p", _summary(run), class_="soft")
         yield element("figure", pictures.draw(run, label))
-        yield from commands_for(run, log)
+        yield from _commands(run, log)
 
 
 def _how_to_read(pictures: RunPictures) -> str:
@@ -170,7 +169,7 @@ def _summary(run: RunOutcome) -> str:
     )
 
 
-def commands_for(run: RunOutcome, log: str | None) -> Iterable[str]:
+def _commands(run: RunOutcome, log: str | None) -> Iterable[str]:
     """Yield the commands that explain a run; nothing where its log was not kept. `log` is relative to the page."""
     if log is None:
         return
@@ -234,12 +233,13 @@ def timeline_page(run: RunOutcome) -> str:
     """Return one HTML page without script or outside resources."""
     pictures = RunPictures([run])
     title = f"{run.result.workload}: which job held which GPU"
+    commands = (f"voda events {run.source}", f"voda replay {run.source} --verify")
     body = (
         element("h1", text(title)),
         element("p", f"{about([run])}; {_log_summary(run)}", class_="soft"),
         element("figure", pictures.draw(run, run.result.policy)),
         *_ended_jobs(run),
-        element("p", f"See also: {_further_commands(run)}", class_="soft"),
+        element("p", f"See also: {', '.join(element('code', text(command)) for command in commands)}", class_="soft"),
     )
     return _page(title, body)
 
@@ -267,8 +267,3 @@ def _job_cells(job: FinishedJob) -> Iterable[str]:
     figures = (span(job.queueing_s), span(job.running_s), span(job.jct_s), span(job.gpu_s))
     for words in (job.outcome, *figures, str(job.resizes), str(job.restarts)):
         yield element("td", text(words))
-
-
-def _further_commands(run: RunOutcome) -> str:
-    commands = (f"voda events {run.source}", f"voda replay {run.source} --verify")
-    return ", ".join(element("code", text(command)) for command in commands)

@@ -143,7 +143,8 @@ def _whole_span(run: RunOutcome) -> tuple[float, float]:
 
 def jct_picture(runs: Sequence[RunOutcome]) -> str:
     """Return the distribution of the job completion times of each run; empty where no job completed."""
-    jcts = [_jcts(run) for run in runs]
+    completed = ([job.jct_s for job in run.history.finished if job.outcome == "completed"] for run in runs)
+    jcts = [np.sort(np.array(jct_s)) for jct_s in completed]
     if not any(len(jct_s) for jct_s in jcts):
         return ""
     low = max(0.05, min(float(jct_s[0]) for jct_s in jcts if len(jct_s)))
@@ -158,10 +159,6 @@ def jct_picture(runs: Sequence[RunOutcome]) -> str:
     parts += _legend(runs, legend, is_inside=is_inside)
     height = _HEIGHT if is_inside else _HEIGHT + _LEGEND_LINE * (1 + (len(runs) - 1) // _across(legend) + 1)
     return picture(_WIDTH, height, "Share of jobs completed within a time, one line per run", parts)
-
-
-def _jcts(run: RunOutcome) -> Floats:
-    return np.sort(np.array([job.jct_s for job in run.history.finished if job.outcome == "completed"]))
 
 
 def _tooltip(run: RunOutcome) -> str:

@@ -243,12 +243,7 @@ def mean_epoch_times(job: MeasuredJob, times: EpochTimes, costs: Costs) -> Means
 
 
 def _worked_s(piece: EpochPiece, costs: Costs) -> float:
-    cost_s: Mapping[WorkerChange | None, float] = {
-        None: 0.0,
-        "start": costs.start_s,
-        "resize": costs.resize_s,
-        "migrate": costs.migrate_s,
-    }
+    cost_s = {None: 0.0, "start": costs.start_s, "resize": costs.resize_s, "migrate": costs.migrate_s}
     return max(0.0, piece.seconds - cost_s[piece.change])
 
 

@@ -132,11 +132,7 @@ async def what_if(recording: RecordedLog, choice: AlternativePolicy) -> Simulati
 async def compare_with(
     store: EventStore, position: int, choice: AlternativePolicy, *, pool: str | None = None
 ) -> WhatIfComparison:
-    """Compare a log with what would have happened from `position` on, under the recorded policy and under another.
-
-    Raises:
-        InvalidInput: see read_recording and what_if.
-    """
+    """Compare a log with what would have happened from `position` on, under the recorded policy and under another."""
     recording = await read_recording(store, position, pool=pool)
     resimulated = await what_if(recording, AlternativePolicy())
     other = await what_if(recording, choice)

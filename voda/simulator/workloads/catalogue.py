@@ -49,7 +49,7 @@ CATALOGUE: Mapping[str, WorkloadFamily] = {
     "poisson": WorkloadFamily(
         load=poisson.load,
         about="jobs drawn like Philly's, arriving at random (built in)",
-        options=frozenset({"jobs", "rate_per_h", "load", "gpu_mix"}),
+        options=frozenset({"jobs", "rate_per_h", "load"}),
     ),
 }
 
@@ -67,12 +67,8 @@ def load_workload(
 ) -> Workload:
     """Return a workload by name; a name that ends in ".csv" is the user's own file.
 
-    Args:
-        name: see `workload_names`.
-        data: folder of the public data sets; None = VODA_DATA, ./data or ../shared/data.
-        nodes: the cluster; None = the workload's own.
-        seed: of the random draws.
-        options: see `WorkloadOptions`.
+    `data` is the folder of the public data sets, None = VODA_DATA, ./data or ../shared/data; `nodes` is the cluster,
+    None = the workload's own.
 
     Raises:
         InvalidInput: no such workload, an option it does not know, or a file that cannot be used.

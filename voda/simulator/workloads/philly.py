@@ -111,7 +111,7 @@ class TraceRow(Struct, frozen=True, order=True):
 
 def load(variant: str, request: WorkloadRequest) -> Workload:
     """Return the trace or a window of it; see the catalogue."""
-    trace = read_trace(find_folder(PHILLY, request.data))
+    trace = _read_trace(find_folder(PHILLY, request.data))
     begins_at, ends_at = _window(trace, request.options)
     jobs = SyntheticJobs(nodes := request.nodes or parse_nodes(DEFAULT_NODES))
     rng = rng_at(request.seed, "philly")
@@ -132,7 +132,7 @@ def load(variant: str, request: WorkloadRequest) -> Workload:
     return Workload(name="philly", source=PHILLY.origin, arrivals=tuple(arrivals), nodes=nodes, begins_at=begins_at)
 
 
-def read_trace(folder: Path) -> Sequence[TraceRow]:
+def _read_trace(folder: Path) -> Sequence[TraceRow]:
     """Return the trace by submission time, then as in the file."""
     path = find_file(folder, PHILLY.marker)
     assert path is not None, "find_folder returns only folders that have it"
@@ -144,12 +144,8 @@ def read_trace(folder: Path) -> Sequence[TraceRow]:
         return trace
 
 
-def instant_of(text: str) -> float:
-    """Return the instant of a day or a time of the trace's clock, seconds since the Unix epoch.
-
-    Raises:
-        InvalidInput: it is neither.
-    """
+def _instant(text: str) -> float:
+    """Return the instant of a day or a time of the trace's clock, seconds since the Unix epoch."""
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
@@ -161,8 +157,8 @@ def instant_of(text: str) -> float:
 
 def _window(trace: Sequence[TraceRow], options: WorkloadOptions) -> tuple[float, float]:
     first, last = trace[0].submitted_at, trace[-1].submitted_at
-    begins_at = instant_of(options.begins) if options.begins else first
-    ends_at = instant_of(options.ends) if options.ends else math.inf
+    begins_at = _instant(options.begins) if options.begins else first
+    ends_at = _instant(options.ends) if options.ends else math.inf
     if options.jobs < 0:
         raise InvalidInput(f"philly: {options.jobs} jobs requested, expected 0 (all) or more")
     if not any(begins_at <= row.submitted_at < ends_at for row in trace):

@@ -31,7 +31,7 @@ def load(name: str, request: WorkloadRequest) -> Workload:
     nodes = request.nodes or parse_nodes(DEFAULT_NODES)
     line_of: dict[str, int] = {}
     arrivals: list[Arrival] = []
-    for row in read_rows(Path(name)):
+    for row in _read_rows(Path(name)):
         arrival = _arrival(row, nodes)
         first = line_of.setdefault(arrival.spec.job_id, row.line)
         if first != row.line:
@@ -82,12 +82,7 @@ class CsvRow:
         return value
 
 
-def read_rows(path: Path) -> Iterator[CsvRow]:
-    """Yield the rows below the header, empty lines left out.
-
-    Raises:
-        InvalidInput: no such file, not UTF-8, no CSV, columns missing, unknown or named twice.
-    """
+def _read_rows(path: Path) -> Iterator[CsvRow]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             lines = csv.reader(file, strict=True)
