@@ -72,7 +72,6 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
     local_launch: ClassVar[Literal["mpi", "torch"] | None] = None
     """How one machine starts the replicas: by a launcher, or each as a torch agent. None: it cannot."""
     local_roles: ClassVar[tuple[str, ...]] = ()
-    """Roles whose programs run on one machine."""
     processes_field: ClassVar[str] = "spec"
     """Field that says how many processes one replica starts."""
 

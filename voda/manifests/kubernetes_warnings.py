@@ -92,7 +92,6 @@ def refuse_elsewhere(parsed: ParsedManifest, namespaces: Collection[str]) -> Non
 
 
 def _refuse_impossible_pods(job: JobManifest, raw: Mapping[str, Any]) -> None:
-    """Raise InvalidField on the first template of which the API server would make no pod."""
     for name, role in job.roles.items():
         path = f"{job.path(name)}.template"
         _refuse_wrong_types(raw["spec"][job.replica_specs][name]["template"], path)

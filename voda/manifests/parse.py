@@ -29,7 +29,6 @@ class ParsedManifest(Struct, frozen=True, kw_only=True):
     raw: Mapping[str, Any]
     """As the user wrote it."""
     job: JobManifest
-    """The typed view of it."""
     spec: JobSpec
     """Complete but for its job_id, which is the name until the job is submitted."""
     warnings: tuple[FieldWarning, ...] = ()

@@ -79,9 +79,11 @@ def failure_policy(job: JobManifest) -> FailurePolicy:
     restart_policy = {
         name.lower(): role.restart_policy or job.default_restart_policy(name) for name, role in job.roles.items()
     }
+    is_final = not job.always_retries and set(restart_policy.values()) == {"Never"}
+    limit = DEFAULT_BACKOFF_LIMIT if policy.backoff_limit is None else policy.backoff_limit
     deadline_s = policy.active_deadline_seconds
     return FailurePolicy(
-        backoff_limit=_backoff_limit(job, policy, restart_policy),
+        backoff_limit=0 if is_final else limit,
         active_deadline_s=None if deadline_s is None else float(deadline_s),
         restart_policy=restart_policy,
     )
@@ -90,12 +92,6 @@ def failure_policy(job: JobManifest) -> FailurePolicy:
 def working_dir_annotation(job: JobManifest) -> str:
     """Return the folder that the annotation voda.dev/working-dir names; empty without one."""
     return (job.metadata.annotations or {}).get(WORKING_DIR, "")
-
-
-def _backoff_limit(job: JobManifest, policy: RunPolicyFields, restart_policy: Mapping[str, str]) -> int:
-    if not job.always_retries and set(restart_policy.values()) == {"Never"}:
-        return 0
-    return DEFAULT_BACKOFF_LIMIT if policy.backoff_limit is None else policy.backoff_limit
 
 
 def env_pairs(container: ContainerTemplate, namespace: str) -> tuple[tuple[str, str], ...]:

@@ -194,7 +194,6 @@ def processes_per_replica(job: JobManifest) -> int:
 
 
 def _gpu_limit(job: JobManifest) -> int | None:
-    """Return the GPUs in the limits (else requests) of a worker; None if they name none."""
     role = job.resized_role
     index, container = job.main_container(role)
     path = f"{job.path(role)}.template.spec.containers[{index}].resources"

@@ -129,7 +129,6 @@ class _Loader(_SafeLoader):
         return values, levels
 
     def text(self, node: Any) -> str:
-        """Return a text that can be stored."""
         value: str = self.construct_scalar(node)
         refuse_odd_text(value)
         return value

@@ -35,7 +35,6 @@ class ComparedRun(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """The policy, with the parameters that are not its defaults."""
         return ",".join([self.policy, *(f"{name}={value}" for name, value in self.parameters.items())])
 
     @property

@@ -60,7 +60,6 @@ class InitialState(Struct, frozen=True, kw_only=True):
     """The beginning of a simulation; by default an empty log and idle nodes."""
 
     facts: tuple[AnyFact, ...]
-    """Recorded before anything else."""
     log: tuple[Sealed, ...] = ()
     """The log so far, from position 1 on."""
     state: bytes = b""
@@ -73,7 +72,6 @@ class InitialState(Struct, frozen=True, kw_only=True):
 
 class SimulationRun(Struct, frozen=True, kw_only=True):
     workload: Workload
-    options: SimulationOptions
     store: EventStore
     decision_s: Sequence[float]
     """Seconds of wall time that each decision took."""
@@ -82,8 +80,7 @@ class SimulationRun(Struct, frozen=True, kw_only=True):
     """Jobs that could not run to their end on this cluster, or not before the stop."""
 
 
-def empty_log(pool: str, workload: Workload, options: SimulationOptions) -> InitialState:
-    """Return a beginning with an empty log: the pool's settings, then its nodes."""
+def _empty_log(pool: str, workload: Workload, options: SimulationOptions) -> InitialState:
     settings = asdict(options.settings)
     ratelimit_s = settings.pop("ratelimit_s")
     facts: list[AnyFact] = [PolicyChanged(pool=pool, **settings)]
@@ -117,7 +114,7 @@ class Simulation:
         self._workload = workload
         self._options = options
         self._pool = next(iter(pools), "default")
-        self._initial = initial or empty_log(self._pool, workload, options)
+        self._initial = initial or _empty_log(self._pool, workload, options)
         past = self._initial.log
         # Ids are numbers, and must differ from those in the log.
         self._clock = VirtualClock(workload.begins_at, prefix=f"after-{past[-1].position}-" if past else "")
@@ -165,7 +162,6 @@ class Simulation:
                     break
         return SimulationRun(
             workload=self._workload,
-            options=self._options,
             store=self._store,
             decision_s=self._decisions.seconds,
             wall_s=laps[0],
@@ -173,7 +169,6 @@ class Simulation:
         )
 
     async def _begin(self) -> None:
-        """Record the initial state, then take the lead."""
         if self._initial.log:
             await self._store.restore(iter([plan_copy(self._initial.log)]))
         if state := self._initial.state:
@@ -209,7 +204,6 @@ class Simulation:
         return is_changed
 
     async def _reconcile(self) -> None:
-        """Act until the cluster shows the plan, or nothing more can be done at this instant."""
         while await self._reconciler.step(self._current):
             await self._record()
         await self._record()
@@ -283,7 +277,6 @@ class Simulation:
         return self._initial.scheduled[self._applied].at
 
     def _wake_at(self) -> float:
-        """Return when the controller's next step is due without an event."""
         tick_s = self._options.tick_s
         if not tick_s:
             return self._step_at

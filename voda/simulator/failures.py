@@ -52,7 +52,6 @@ class FailureSchedule:
 
     @property
     def repair_is_due(self) -> bool:
-        """Whether a node is down and will come back."""
         return any(failure.kind == "node_repaired" for failure in self._heap)
 
     def due(self, now: float) -> Sequence[Failure]:

@@ -129,7 +129,6 @@ class RunResult(Struct, frozen=True, kw_only=True):
     policy: str
     placer: str
     jobs: int
-    """Jobs that completed."""
     avg_jct_s: float
     p50_jct_s: float
     p90_jct_s: float

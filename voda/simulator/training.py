@@ -32,7 +32,6 @@ class Training:
     end_of: EpochEnd
     workers: Mapping[int, str] = field(default_factory=dict)
     epoch: int = 0
-    """Epochs finished."""
     fraction: float = 0.0
     """Of the current epoch, finished by `updated_at`."""
     updated_at: float = 0.0
@@ -76,7 +75,6 @@ class Training:
         self.updated_at = max(now, self.updated_at)
 
     def place(self, workers: Mapping[int, str], now: float, *, cost_s: float) -> None:
-        """Continue with other workers, after a pause of `cost_s`."""
         self.advance(now)
         # Two changes at one instant are one restart, as long as the longer of the two.
         begun = self.resumes_at if now == self.placed_at else now
@@ -113,7 +111,6 @@ class Training:
         self._time_epoch()
 
     def samples_per_s(self) -> float | None:
-        """Return the throughput on the current placement, where the job measures it."""
         return self.meter.samples_per_s(self._per_node()) if self.meter else None
 
     def _time_epoch(self) -> None:

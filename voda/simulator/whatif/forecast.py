@@ -47,22 +47,20 @@ class LearnedProfile(Struct, frozen=True, kw_only=True):
     """A job at its estimated speed; the rest of it, in equal steps."""
 
     epochs: int
-    """Steps."""
     costs: Costs
     step_s: float
     """On one replica; infinite where nothing is known."""
     estimate: Estimate
 
     def epoch_s(self, epoch: int, per_node: tuple[int, ...]) -> float:
-        return self.step_s * relative_s(self.estimate, sum(per_node), is_spanning=len(per_node) > 1)
+        return self.seconds(sum(per_node), is_spanning=len(per_node) > 1)
 
-
-def relative_s(estimate: Estimate, workers: int, *, is_spanning: bool) -> float:
-    """Return how long these workers take for what takes one worker a second."""
-    # For a moment there may be more workers than job.changed leaves it.
-    speed = estimate.speedup[min(workers, len(estimate.speedup) - 1)]
-    longer = 1.0 + estimate.span_penalty if is_spanning else 1.0
-    return longer / speed if speed > 0 else math.inf
+    def seconds(self, workers: int, *, is_spanning: bool) -> float:
+        """Return the seconds that a step takes these workers."""
+        # For a moment there may be more workers than job.changed leaves it.
+        speed = self.estimate.speedup[min(workers, len(self.estimate.speedup) - 1)]
+        longer = 1.0 + self.estimate.span_penalty if is_spanning else 1.0
+        return self.step_s * (longer / speed if speed > 0 else math.inf)
 
 
 async def forecast(
@@ -173,10 +171,9 @@ def _training(job: Job, state: ClusterState, span: UndisturbedSpan | None, now: 
 
 
 def _share(profile: LearnedProfile, workers: int, is_spanning: bool, seconds: float) -> float:
-    """Return the share of a step that was done."""
     if not workers or not seconds or not profile.step_s:
         return 0.0
-    return seconds / (profile.step_s * relative_s(profile.estimate, workers, is_spanning=is_spanning))
+    return seconds / profile.seconds(workers, is_spanning=is_spanning)
 
 
 _BUDGET: Final = ForecastBudget(events=500_000, wall_s=20.0)

@@ -27,9 +27,7 @@ class WorkloadOptions(Struct, frozen=True, kw_only=True):
 
 class WorkloadRequest(Struct, frozen=True, kw_only=True):
     data: Path | None = None
-    """The data folder; None = found by `voda.simulator.data`."""
     nodes: tuple[Node, ...] | None = None
-    """None = the cluster the workload was meant for."""
     seed: int = 0
     options: WorkloadOptions = WorkloadOptions()
 

@@ -72,7 +72,6 @@ class CsvRow:
         return self.parsed(column, text, least=least, most=most)
 
     def parsed(self, column: str, text: str, *, least: float, most: float) -> float:
-        """Return the number that `text`, out of this column, stands for."""
         try:
             value = float(text)
         except ValueError:
