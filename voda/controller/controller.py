@@ -48,11 +48,7 @@ class Controller:
         telemetry: Telemetry = NO_TELEMETRY,
         initial: Live | None = None,
     ) -> None:
-        """Decide for the pool from now on.
-
-        The controller begins from the state of `initial`, a projection of the same log, so that several controllers of
-        one process need not each read the log.
-        """
+        """Begin from the state of `initial`, a projection of the same log that several controllers share."""
         self.live = Live()
         self.pool = pool
         self._store = store
@@ -179,7 +175,6 @@ class Controller:
             await self.catch_up()
 
     async def _requeue(self, policy: Policy) -> None:
-        """Let a policy with queues move jobs between them; each move is an event."""
         if self._clock.now() < self._requeue_at:
             return
         if not has_queues(policy):

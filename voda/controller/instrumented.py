@@ -39,7 +39,6 @@ class _TimedPolicy:
         self._pool = pool
 
     def allocate(self, view: ClusterState, now: float) -> Allocation:
-        """See Policy.allocate."""
         laps: list[float] = []
         with stopwatch(laps):
             allocation = self._policy.allocate(view, now)
@@ -49,11 +48,9 @@ class _TimedPolicy:
 
 class _TimedQueueing(_TimedPolicy):
     def requeue(self, view: ClusterState, now: float) -> Mapping[str, tuple[int, str]]:
-        """See Queueing.requeue."""
         return cast(Queueing, self._policy).requeue(view, now)
 
     def requeue_due_at(self, view: ClusterState, now: float) -> float:
-        """See Queueing.requeue_due_at."""
         return cast(Queueing, self._policy).requeue_due_at(view, now)
 
 
@@ -65,7 +62,6 @@ class _TimedPlacer:
         self._pool = pool
 
     def place(self, view: ClusterState, replicas: Mapping[str, int], now: float) -> Placement:
-        """See Placer.place."""
         laps: list[float] = []
         with stopwatch(laps):
             placement = self._placer.place(view, replicas, now)

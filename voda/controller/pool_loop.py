@@ -121,7 +121,6 @@ class PoolLoop:
             self._report_resync(0)
 
     async def _listen(self) -> None:
-        """Queue the cluster's notices as they come."""
         while True:
             try:
                 async for notice in self._cluster.watch():

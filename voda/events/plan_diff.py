@@ -10,12 +10,8 @@ from voda.events.types import PlanAdopted
 def adopted(old: Plan, fact: PlanAdopted, decided_at: float) -> Plan:
     """Return the plan in force once `fact` is recorded; the inverse of `voda.planner.decide.changes`.
 
-    Costs two shallow copies of mappings that are as long as the pool has live jobs.
-
-    Args:
-        old: the plan in force before.
-        fact: the difference.
-        decided_at: the event's `recorded_at`, seconds since the epoch.
+    Costs two shallow copies of mappings that are as long as the pool has live jobs. `decided_at` is the event's
+    `recorded_at`.
     """
     placement = dict(old.placement)
     reasons = dict(old.reasons)

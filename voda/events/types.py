@@ -1,6 +1,6 @@
 """One frozen record per fact. `TYPE` is a stable word of the log, never a class path.
 
-Rule: a released record is never edited in place; raise its `SCHEMA` and add an upcaster in upcasters.py.
+Rule: a released record is never edited in place; raise its `SCHEMA` and add an upcaster in codec.py.
 """
 
 from collections.abc import Mapping

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from voda.domain.gpus import NO_GPUS, Gpus
 from voda.domain.state import ClusterState
-from voda.placement.rendezvous_anchor import anchor
+from voda.placement.order import anchor
 
 
 @dataclass(slots=True)
@@ -108,14 +108,9 @@ def _holders(carried: CarryOver, nodes: Iterable[str]) -> Mapping[str, Mapping[s
 
 
 def _take_off(carried: CarryOver, node: str, job_id: str, gpus: Gpus, *, is_spared: bool) -> None:
-    """Take the job's workers off the node, highest index first, until the node is no longer overfull.
+    """Take the job's workers off the overfull node, highest index first, until it is not overfull.
 
-    Args:
-        carried: what stays; changed.
-        node: overfull.
-        job_id: has workers there.
-        gpus: per worker.
-        is_spared: worker 0 stays.
+    `gpus` is per worker; `is_spared`: worker 0 stays.
     """
     if carried.free[node] >= 0:
         return

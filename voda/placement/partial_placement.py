@@ -10,8 +10,7 @@ from voda.domain.job import Job
 from voda.domain.state import ClusterState
 from voda.placement.carry_over import carry_over
 from voda.placement.free_gpus import FreeGpus
-from voda.placement.order import by_size, per_node
-from voda.placement.rendezvous_anchor import anchor
+from voda.placement.order import anchor, by_size, per_node
 
 
 class PartialPlacement:

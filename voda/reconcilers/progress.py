@@ -54,13 +54,7 @@ class _Reading:
 
 
 class ProgressCollector:
-    """Reads a folder of CSV files and records what is new in them.
-
-    Args:
-        folder: need not exist yet.
-        watcher: writes to the log.
-        jobs: returns the live jobs by id, as the log has them.
-    """
+    """Reads a folder of CSV files, which need not exist yet, and records what is new of the live jobs."""
 
     def __init__(self, folder: Path, *, watcher: Watcher, jobs: Callable[[], Mapping[str, Job]]) -> None:
         self._folder = folder

@@ -32,5 +32,4 @@ class Watcher:
         return Fact(data=notice, event_id=self._clock.new_id(), recorded_at=self._clock.now(), actor=self._actor)
 
     async def append(self, fact: Fact) -> None:
-        """Append one fact to its stream."""
         await self._store.append(fact.data.stream, ANY_VERSION, [fact])

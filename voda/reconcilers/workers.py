@@ -73,9 +73,8 @@ class WorkerReconciler:
     async def step(self, current: Callable[[], Awaitable[ClusterState]]) -> int:
         """Apply what can be done now, and return the number of actions the cluster accepted.
 
-        Args:
-            current: reads the log to its end and returns the state. It is asked once the cluster is observed, so
-                that every job seen at work is in it: one that is not would be stopped for good.
+        `current` reads the log to its end and returns the state. It is called once the cluster is observed, so that
+        every job seen at work is in it: one that is not would be stopped for good.
 
         Raises:
             ClusterUnavailable: the cluster could not be observed; nothing was done.
@@ -117,7 +116,7 @@ class WorkerReconciler:
     ) -> int:
         """Take actions from `todo` until none is left, and return how many the cluster accepted.
 
-        `wanted` has all actions by job. `busy` is job -> its next actions, for the coroutine that works on the job.
+        `busy` is job -> its next actions, for the coroutine that works on the job.
         """
         accepted = 0
         while todo:
