@@ -18,10 +18,7 @@ _SUFFIX = re.compile(r"-(\d[\dt-]*|[0-9a-f]{8,})$")
 
 
 class Phase(enum.StrEnum):
-    """Where a job stands. A preempted job is Waiting again.
-
-    An adopted job may go from Submitted to Running: its workers are observed before the first decision.
-    """
+    """Where a job stands. A preempted job is Waiting again."""
 
     SUBMITTED = "Submitted"
     WAITING = "Waiting"

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from voda.domain.errors import InvalidInput, LogDamaged, LogTooNew
-from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
+from voda.events.envelope import Event, Fact, Head, Sealed
 from voda.events.types import AnyFact, Data
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
@@ -128,16 +128,6 @@ def encode_body(fact: Fact, *, stream: str, version: int, prev: str, epoch: int)
         )
     except (ValueError, OverflowError, OSError) as error:
         raise InvalidInput(f"{fact_data.TYPE} {fact.event_id!a} cannot be encoded: {error}") from error
-
-
-def seal(fact: Fact, *, stream: str, head: Head, epoch: int, position: int) -> Sealed:
-    """Return the event that follows `head` in `stream`, in its stored form.
-
-    Raises:
-        InvalidInput: see encode_body.
-    """
-    body = encode_body(fact, stream=stream, version=head.version + 1, prev=head.hash, epoch=epoch)
-    return Sealed(position, body, hash_of(body))
 
 
 def body_of(sealed: Sealed) -> EventBody:
