@@ -131,11 +131,7 @@ def encode_body(fact: Fact, *, stream: str, version: int, prev: str, epoch: int)
 
 
 def body_of(sealed: Sealed) -> EventBody:
-    """Return the stored form of an event, its data still raw.
-
-    Raises:
-        LogDamaged: the bytes are no event.
-    """
+    """Return the stored form of an event, its data still raw; raise LogDamaged where the bytes are none."""
     try:
         return _decode_body(sealed.body)
     except msgspec.MsgspecError as error:
@@ -182,11 +178,7 @@ def head_after(sealed: Sealed, body: EventBody, before: Head) -> Head:
 
 
 def refuse_newer(body: EventBody, position: int) -> type[Data]:
-    """Return the class of a body's fact, in the current schema.
-
-    Raises:
-        LogTooNew: the type or schema is unknown to this version.
-    """
+    """Return the class of a body's fact; raise LogTooNew where this version does not know the type or schema."""
     fact = _FACTS.get(body.type)
     if fact is None or body.schema > fact.SCHEMA:
         raise LogTooNew(

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from voda.domain.node import Node
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections.base import Projection
@@ -192,17 +191,14 @@ def _ended(timeline: Timeline, fact: facts.JobEnd, event: Event) -> None:
 
 @Timeline.folds
 def _node_changed(timeline: Timeline, fact: facts.NodeJoined | facts.NodeChanged, event: Event) -> None:
-    gpus = _capacity_of(fact.node)
-    timeline._capacity_gpus += gpus - timeline._capacity.get(fact.node.name, 0)
-    timeline._capacity[fact.node.name] = gpus
-    timeline._sizes[fact.node.name] = max(gpus, timeline._sizes.get(fact.node.name, 0))
+    node = fact.node
+    # A cordoned node counts: it may still carry workers.
+    gpus = max(0, node.gpus - node.foreign_gpus) if node.is_ready else 0
+    timeline._capacity_gpus += gpus - timeline._capacity.get(node.name, 0)
+    timeline._capacity[node.name] = gpus
+    timeline._sizes[node.name] = max(gpus, timeline._sizes.get(node.name, 0))
 
 
 @Timeline.folds
 def _node_left(timeline: Timeline, fact: facts.NodeLeft, event: Event) -> None:
     timeline._capacity_gpus -= timeline._capacity.pop(fact.name, 0)
-
-
-def _capacity_of(node: Node) -> int:
-    """A cordoned node counts: it may still carry workers."""
-    return max(0, node.gpus - node.foreign_gpus) if node.is_ready else 0

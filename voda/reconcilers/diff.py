@@ -61,7 +61,6 @@ class _JobGap:
 
     @property
     def is_surplus(self) -> bool:
-        """Whether workers have to exit."""
         return max(self.observed, default=-1) >= len(self.planned)
 
     @property
@@ -127,7 +126,6 @@ class _ActionPlan:
             self.starts.append(StartJob(job_id=gap.job_id, nodes=gap.planned))
 
     def grow(self, gap: _JobGap) -> None:
-        """Add the missing workers if all their GPUs are free."""
         if gap.missing and self.reserve(gap.needs):
             self.grows.append(ResizeJob(job_id=gap.job_id, nodes=gap.planned))
 

@@ -12,8 +12,6 @@ from voda.log.store import EventStore
 
 
 class Watcher:
-    """Writes a cluster's notices to the log."""
-
     def __init__(self, *, store: EventStore, clock: Clock, actor: str = "watcher") -> None:
         self._store = store
         self._clock = clock
