@@ -15,8 +15,8 @@ from voda.clock import SystemClock
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.context import LocalClusterConfig
 from voda.cluster.local.devices import Device, cpu_slots
+from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.gpus import Card
-from voda.cluster.local.processes.folder import JobFolder
 from voda.cluster.local.run_spec import RunSpec
 from voda.domain.errors import ActionRefused
 from voda.domain.gpus import Gpus

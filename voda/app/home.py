@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from voda.auth.secret_files import write_once
 from voda.domain.errors import AlreadyExists, InvalidInput, StoreNotWritable
-from voda.fsync import sync
+from voda.files import sync
 
 
 class ServerFile(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -12,9 +12,9 @@ from tests.local_jobs import FakeNvml, Ground, a_ground, an_mpi_job, cards
 from tests.waiting import until
 from voda.cluster.local import cluster
 from voda.cluster.local.gpus import Card, GpuMonitor, find_gpus
-from voda.cluster.local.processes.process_table import open_process, start_of
 from voda.domain.errors import ActionRefused
 from voda.events.types import NodeChanged
+from voda.process_table import open_process, start_of
 
 
 @pytest.mark.slow

@@ -11,14 +11,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from voda import process_table
 from voda.cluster.local import mpi
 from voda.cluster.local.context import LocalClusterConfig, LocalContext
 from voda.cluster.local.devices import Slots
+from voda.cluster.local.folder import JobFolder, job_ids
 from voda.cluster.local.gpus import GpuHealth
 from voda.cluster.local.job import LocalJob
-from voda.cluster.local.processes import process_table
-from voda.cluster.local.processes.folder import JobFolder, job_ids
-from voda.cluster.local.processes.record import LocalJobRecord
+from voda.cluster.local.record import LocalJobRecord
 from voda.cluster.port import Observed
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob

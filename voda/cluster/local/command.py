@@ -9,9 +9,9 @@ from pathlib import Path
 
 from voda.cluster.local import mpi, torch
 from voda.cluster.local.context import LocalContext
-from voda.cluster.local.processes.folder import JobFolder
-from voda.cluster.local.processes.record import LocalJobRecord
-from voda.cluster.local.processes.replica import ReplicaCommand
+from voda.cluster.local.folder import JobFolder
+from voda.cluster.local.record import LocalJobRecord
+from voda.cluster.local.replica import ReplicaCommand
 from voda.cluster.local.run_spec import RunSpec
 from voda.manifests.programs import Program, expand_program
 from voda.manifests.variables import POD_NAME

@@ -17,10 +17,10 @@ from voda.cluster.local.command import LAUNCHER, visible
 from voda.cluster.local.exit_policy import FORGIVEN_S
 from voda.cluster.local.job_replicas import JobReplicas
 from voda.cluster.local.job_state import TRY_AGAIN_S, JobState
-from voda.cluster.local.processes.process_table import is_locked, kill_marked, marked_processes
 from voda.cluster.local.run_spec import RunSpec
 from voda.domain.errors import ClusterUnavailable
 from voda.events.types import ExitCause, WorkerExited
+from voda.process_table import is_locked, kill_marked, marked_processes
 
 _SPARE_S: Final = 5.0
 """On top of a job's grace: what an elastic launcher needs to notice that a worker leaves."""

@@ -10,7 +10,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from voda.cluster.local.command import LAUNCHER, index_of
-from voda.cluster.local.processes.record import Exit, LocalJobRecord
+from voda.cluster.local.record import Exit, LocalJobRecord
 from voda.cluster.local.run_spec import RunSpec
 
 FORGIVEN_S: Final = 10.0

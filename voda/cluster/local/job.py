@@ -20,11 +20,11 @@ from voda.cluster.local.exit_policy import (
     unfinished_replicas,
     waits_for_nobody,
 )
+from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.job_replicas import JobReplicas
 from voda.cluster.local.job_state import TRY_AGAIN_S, JobState
 from voda.cluster.local.outputs import last_lines
-from voda.cluster.local.processes.folder import JobFolder
-from voda.cluster.local.processes.record import Exit, LocalJobRecord
+from voda.cluster.local.record import Exit, LocalJobRecord
 from voda.domain.errors import ActionRefused
 from voda.domain.plan import StopReason
 from voda.events.types import JobCompleted, JobFailed, WorkerStarted

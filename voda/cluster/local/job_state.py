@@ -10,8 +10,8 @@ from typing import Final
 
 from voda.cluster.local.command import LAUNCHER
 from voda.cluster.local.context import LocalContext
-from voda.cluster.local.processes.folder import JobFolder
-from voda.cluster.local.processes.record import LocalJobRecord
+from voda.cluster.local.folder import JobFolder
+from voda.cluster.local.record import LocalJobRecord
 from voda.cluster.local.run_spec import RunSpec
 from voda.domain.errors import ActionRefused
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from voda.cluster.local import rsh_agent
-from voda.cluster.local.processes.folder import JobFolder, write_whole
+from voda.cluster.local.folder import JobFolder, write_whole
 from voda.cluster.local.run_spec import RunSpec
 
 Transport = Literal["remote", "rank"]

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from sqlalchemy import StaticPool, create_engine, event
 
 from voda.domain.errors import InvalidInput, LogDamaged, NotALog, StoreNotWritable
-from voda.fsync import sync
+from voda.files import sync
 from voda.log.archive.segment import begins_as_export
 from voda.log.sql import schema
 from voda.log.sqlite.errors import translate_errors

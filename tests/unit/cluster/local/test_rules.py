@@ -12,8 +12,8 @@ from tests.local_jobs import a_torch_job, an_mpi_job
 from voda.cluster.local import mpi, torch
 from voda.cluster.local.devices import Device, Slots, cpu_slots
 from voda.cluster.local.exit_policy import ExitDecision, decide_exit, pause_s, put_off_restart
-from voda.cluster.local.processes.folder import JobFolder
-from voda.cluster.local.processes.record import Exit, LocalJobRecord
+from voda.cluster.local.folder import JobFolder
+from voda.cluster.local.record import Exit, LocalJobRecord
 from voda.cluster.local.run_spec import RunSpec, run_spec_of
 from voda.domain.errors import ActionRefused
 from voda.domain.gpus import Gpus

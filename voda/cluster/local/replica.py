@@ -13,10 +13,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from voda.cluster.local.processes import shim
-from voda.cluster.local.processes.folder import JobFolder
-from voda.cluster.local.processes.process_table import exit_status, is_locked, kill_marked, open_process, send_signal
-from voda.cluster.local.processes.record import Exit
+from voda.cluster.local import shim
+from voda.cluster.local.folder import JobFolder
+from voda.cluster.local.record import Exit
+from voda.process_table import exit_status, is_locked, kill_marked, open_process, send_signal
 
 MARK: Final = "VODA_REPLICA"
 

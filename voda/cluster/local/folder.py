@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
-from voda.cluster.local.processes.record import Exit, LocalJobRecord, ShimProcess
+from voda.cluster.local.record import Exit, LocalJobRecord, ShimProcess
 from voda.domain.errors import ActionRefused
 
 _Kind = TypeVar("_Kind", LocalJobRecord, Exit, ShimProcess)

@@ -12,8 +12,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from voda.cluster.local.processes import shim
-
 _MARK = b"VODA_REPLICA="
 
 
@@ -24,8 +22,12 @@ def boot_id() -> str:
 
 def start_of(pid: int) -> int | None:
     """Return when a process started, in ticks since boot; None if there is none of that id."""
-    stat = shim.stat_of(pid)
-    return int(stat[19]) if stat else None
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    # The name in parentheses may hold anything.
+    return int(stat.rpartition(b")")[2].split()[19])
 
 
 def open_process(pid: int, start: int) -> int | None:
