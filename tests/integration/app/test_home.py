@@ -10,8 +10,8 @@ import pytest
 
 from tests.builders import a_spec
 from voda.app.home import Home, ServerFile
-from voda.app.initial_settings import ON_ONE_MACHINE, RequestedSettings, record_settings
-from voda.app.snapshots import Snapshots
+from voda.app.pool_setup import ON_ONE_MACHINE, RequestedSettings, record_settings
+from voda.app.runtime import Snapshots
 from voda.application.read_model import ReadModel
 from voda.clock import VirtualClock
 from voda.domain.errors import AlreadyExists, InvalidInput

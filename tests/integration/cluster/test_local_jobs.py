@@ -16,8 +16,7 @@ from tests.waiting import is_alive, until
 from voda import process_table
 from voda.cluster.local import job_replicas, replica
 from voda.cluster.local.device_claims import DeviceClaims
-from voda.cluster.local.folder import JobFolder
-from voda.cluster.local.record import Exit
+from voda.cluster.local.folder import Exit, JobFolder
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.plan import StartJob
 from voda.events.types import JobCompleted, JobFailed, WorkerExited, WorkerStarted

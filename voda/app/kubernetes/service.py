@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import Final
 
 from voda import config
-from voda.app.initial_settings import FirstSettings, RequestedSettings, record_settings
 from voda.app.kubernetes.event_logging import log_event
 from voda.app.kubernetes.log_liveness import LogLiveness
 from voda.app.kubernetes.log_queries import LoggedJobs, unadopted
 from voda.app.kubernetes.options import KubernetesOptions, PoolSettings, ReplicaContext
 from voda.app.kubernetes.pools import Pools
 from voda.app.leadership import Leadership
-from voda.app.pool_loop_factory import CONCURRENCY, pool_loop
-from voda.app.snapshots import Snapshots
+from voda.app.pool_setup import CONCURRENCY, FirstSettings, RequestedSettings, pool_loop, record_settings
+from voda.app.runtime import Snapshots
 from voda.application.backend import Backend, CallerLimits
 from voda.application.read_model import ReadModel
 from voda.application.registration.adoption import TemplateValues

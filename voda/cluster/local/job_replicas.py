@@ -10,9 +10,8 @@ from functools import partial
 from typing import Final
 
 from voda.cluster.local.command import command_of
-from voda.cluster.local.context import Timer
-from voda.cluster.local.job_state import TRY_AGAIN_S, JobState
-from voda.cluster.local.record import Exit
+from voda.cluster.local.context import TRY_AGAIN_S, JobState, Timer
+from voda.cluster.local.folder import Exit
 from voda.cluster.local.replica import ReplicaProcess, ReplicaStateUnknown, find_replica, start_replica
 from voda.cluster.local.run_spec import RunSpec
 from voda.process_table import try_lock
