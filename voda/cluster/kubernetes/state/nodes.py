@@ -53,7 +53,7 @@ def pool_of(node: NodeObject, rule: PoolRule) -> str | None:
 def pool_name(value: str) -> str | None:
     """Return the pool that a label's value names: dots become dashes, for streams are named after pools.
 
-    `1.5` and `1-5` are one pool.
+    `1.5` and `1-5` are one pool; NodeStock warns of it.
 
     Returns:
         None where the value is no label's: the API server allows none such.
