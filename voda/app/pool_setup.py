@@ -20,6 +20,7 @@ from voda.log.store import EventStore
 from voda.metrics import Telemetry
 from voda.placement import PLACERS
 from voda.policies import POLICIES
+from voda.policies.toolkit.parameters import Parameters, changed_parameters
 from voda.projections.live import Live
 from voda.projections.live_cluster import LiveCluster
 from voda.reconcilers.watcher import Watcher
@@ -37,6 +38,8 @@ class RequestedSettings(Struct, frozen=True, kw_only=True):
     policy: str | None = None
     placer: str | None = None
     ratelimit_s: float | None = None
+    parameters: Parameters = {}
+    """Of policies, checked; those that are left out stay."""
 
 
 class FirstSettings(Struct, frozen=True, kw_only=True):
@@ -81,9 +84,10 @@ def _changes(
     now = Settings() if is_new else live.settings(pool)
     chosen = None if wish.policy in (None, now.policy) else POLICIES.choose(wish.policy or "").name
     placing = None if wish.placer in (None, now.placer) else PLACERS.choose(wish.placer or "").name
-    if is_new or chosen or placing:
+    parameters = changed_parameters(wish.parameters, now)
+    if is_new or chosen or placing or parameters:
         cost_s = beginning.resize_cost_s if is_new else None
-        yield PolicyChanged(pool=pool, policy=chosen, placer=placing, resize_cost_s=cost_s)
+        yield PolicyChanged(pool=pool, policy=chosen, placer=placing, parameters=parameters, resize_cost_s=cost_s)
     ratelimit_s = wish.ratelimit_s
     if ratelimit_s is None and is_new:
         ratelimit_s = beginning.ratelimit_s

@@ -129,6 +129,14 @@ async def test_pool_when_known_keeps_what_was_set_unless_told_otherwise() -> Non
     assert (settings.policy, settings.placer, settings.ratelimit_s) == ("afs-l", "packed", 1.0)
 
 
+async def test_pool_when_given_parameters_of_a_policy_records_those_that_are_new() -> None:
+    start = Start()
+    assert await start.settle(parameters={"tiresias": {"demote_gpu_s": 7200.0}}) == 2
+    assert await start.settle(parameters={"tiresias": {"demote_gpu_s": 7200.0}}) == 0
+    assert await start.settle(parameters={"tiresias": {"demote_gpu_s": 60.0}}) == 1
+    assert start.view.live.cluster.settings("default").parameters["tiresias"] == {"demote_gpu_s": 60.0}
+
+
 async def test_pool_when_told_an_unknown_policy_is_refused_and_unchanged() -> None:
     start = Start()
     with pytest.raises(InvalidInput, match="nope"):

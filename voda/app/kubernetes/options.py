@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from voda.app.election import LOG_TIMEOUTS, ElectionTimeouts
 from voda.cluster.kubernetes.kinds.base import Site
 from voda.cluster.kubernetes.state.nodes import PoolRule
+from voda.domain.state import ParameterValue
 
 
 class _SettingsPart(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -99,6 +100,8 @@ class PoolSettings(_SettingsPart, frozen=True):
     policy: str | None = None
     placer: str | None = None
     ratelimit_seconds: float | None = None
+    parameters: Mapping[str, Mapping[str, ParameterValue]] = {}
+    """policy -> parameter -> value."""
 
 
 class KubernetesOptions(_SettingsPart, frozen=True):

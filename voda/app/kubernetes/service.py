@@ -54,6 +54,7 @@ from voda.log.lease.factory import lease_of
 from voda.log.store import EventStore
 from voda.manifests.kubernetes_warnings import kubernetes_warnings, refuse_elsewhere
 from voda.manifests.parse import ParsedManifest
+from voda.policies.toolkit.parameters import check_parameters
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
 from voda.telemetry.gauges import leadership_gauges
@@ -263,7 +264,12 @@ class KubernetesService:
     async def _settle(self, pool: str) -> None:
         """Record the settings that the settings file asks for and the log does not have."""
         asked = self.options.pools.get(pool, PoolSettings())
-        wish = RequestedSettings(policy=asked.policy, placer=asked.placer, ratelimit_s=asked.ratelimit_seconds)
+        wish = RequestedSettings(
+            policy=asked.policy,
+            placer=asked.placer,
+            ratelimit_s=asked.ratelimit_seconds,
+            parameters=check_parameters(asked.parameters),
+        )
         live = self.view.live.cluster
         position = await record_settings(self.store, self.clock, live, pool, wish, FirstSettings(), actor="serve")
         await self.view.wait_for(position)

@@ -18,6 +18,7 @@ from voda.manifests import names
 from voda.manifests.yaml_text import read
 from voda.placement import PLACERS
 from voda.policies import POLICIES
+from voda.policies.toolkit.parameters import check_parameters
 
 _MOST_BYTES: Final = 1_000_000
 _LONGEST_S: Final = 86_400.0
@@ -110,6 +111,10 @@ def _check_pool(name: str, pool: PoolSettings) -> None:
                 find(chosen)
             except InvalidInput as error:
                 raise InvalidInput(f"pools.{name}.{what}: {error}") from error
+    try:
+        check_parameters(pool.parameters)
+    except InvalidInput as error:
+        raise InvalidInput(f"pools.{name}: {error}") from error
 
 
 def _match(path: str, text: str, pattern: re.Pattern[str], expected: str) -> None:
