@@ -6,13 +6,12 @@ from time import perf_counter
 from typing import Final
 
 from benchmarks.table import Row
-from voda.domain.estimate import Estimate
 from voda.domain.gpus import Gpus
 from voda.domain.job import Job, JobSpec
 from voda.domain.node import Node
 from voda.domain.plan import Plan
 from voda.domain.rng import rng_at
-from voda.domain.state import ClusterState, Settings
+from voda.domain.state import ClusterState, Estimate, Settings
 from voda.policies import POLICIES
 
 TITLE = "allocate: 1,000 jobs, 4,000 GPUs, min = 1, one core"

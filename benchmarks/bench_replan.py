@@ -27,8 +27,7 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.placement import PLACERS
-from voda.planner.decide import decide
-from voda.planner.redecide import changes
+from voda.planner.decide import changes, decide
 from voda.policies import POLICIES
 from voda.projections.live import Live
 from voda.reconcilers.diff import diff

@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from voda.domain.estimate import Estimate
 from voda.domain.job import Job, JobSpec, Phase
 from voda.domain.node import Node
 from voda.domain.plan import Placement, Plan
-from voda.domain.state import ClusterState, Settings
+from voda.domain.state import ClusterState, Estimate, Settings
 from voda.events.codec import seal, unseal
 from voda.events.envelope import Event, Fact, Head, hash_of
 from voda.events.types import AnyFact, JobProgressed

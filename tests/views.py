@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
-from voda.domain.estimate import Estimate
 from voda.domain.job import Job
 from voda.domain.rng import rng_at
-from voda.domain.state import ClusterState, Settings
+from voda.domain.state import ClusterState, Estimate, Settings
 
 CURVES = ("missing", "short", "linear", "amdahl", "retrograde", "bent")
 GPUS_PER_REPLICA = (1, 1, 1, 2, 3, 8)

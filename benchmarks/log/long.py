@@ -60,8 +60,8 @@ async def taken_over(kept: str, store: DurableStore) -> None:
         heads = {row[1]: Head(row[2], row[7], 0) for row in rows}
         await store.take_over(GroupPlan(list(rows), heads, []), after=position)
         position = rows[-1][0]
-    async for snapshot in source.snapshots():
-        await store.save_snapshot(snapshot)
+    async for snapshot in source.snapshots.all():
+        await store.snapshots.save(snapshot)
     await source.close()
 
 

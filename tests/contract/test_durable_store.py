@@ -164,7 +164,7 @@ async def test_restore_that_fails_on_the_way_leaves_the_log_empty(store: Durable
 
 async def test_copy_of_pages_of_several_sizes_is_the_log_with_its_snapshots(store: DurableStore) -> None:
     log = await another(PAGE + 7, streams=11)
-    await log.save_snapshot(a_snapshot("live", PAGE + 7, b"state", heads=await log.heads()))
+    await log.snapshots.save(a_snapshot("live", PAGE + 7, b"state", heads=await log.heads()))
     copied = await copy_log(log, store)
     assert (copied.position, copied.events, copied.snapshots) == (PAGE + 7, PAGE + 7, 1)
     assert await store.ends() == await log.ends()

@@ -324,16 +324,16 @@ async def test_tails_of_several_readers_all_see_everything(store: EventStore) ->
 async def test_snapshot_when_loaded_is_what_was_saved(store: EventStore) -> None:
     await store.append("job.a", 0, [a_fact("1"), a_fact("2")])
     snapshot = a_snapshot("live-1", 2, b"\x00state\xff", heads=await store.heads())
-    await store.save_snapshot(snapshot)
-    assert await store.latest_snapshot("live-1") == snapshot
-    assert await store.latest_snapshot("live-2") is None
+    await store.snapshots.save(snapshot)
+    assert await store.snapshots.latest("live-1") == snapshot
+    assert await store.snapshots.latest("live-2") is None
 
 
 async def test_latest_snapshot_is_the_newest_not_beyond_the_position_asked_for(store: EventStore) -> None:
     await store.append("job.a", 0, [a_fact(str(number)) for number in range(9)])
     for position in (3, 9, 6):
-        await store.save_snapshot(a_snapshot("live-1", position, b"%d" % position))
-    found = [await store.latest_snapshot("live-1", at_most=at_most) for at_most in (2, 3, 8, 9, None)]
+        await store.snapshots.save(a_snapshot("live-1", position, b"%d" % position))
+    found = [await store.snapshots.latest("live-1", at_most=at_most) for at_most in (2, 3, 8, 9, None)]
     assert [snapshot and snapshot.position for snapshot in found] == [None, 3, 6, 9, 9]
 
 
@@ -341,7 +341,7 @@ async def test_snapshot_taken_while_others_append_is_no_damage(store: EventStore
     await store.append("job.a", 0, [a_fact("1")])
     # Its state is at 1, but by the time it asks for the heads there are three events.
     await store.append("job.b", 0, [a_fact("2"), a_fact("3")])
-    await store.save_snapshot(a_snapshot("live-1", 1, b"state", heads=await store.heads()))
+    await store.snapshots.save(a_snapshot("live-1", 1, b"state", heads=await store.heads()))
     await store.append("job.a", 1, [a_fact("4")])
     assert (await verify_log(store)).problem == ""
 

@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import a_job, a_node, a_state
-from voda.domain.estimate import Estimate, linear_speedup
 from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Placement
-from voda.domain.state import ClusterState
+from voda.domain.state import ClusterState, Estimate, linear_speedup
 from voda.placement import PLACERS, Placer
 
 MAX_REPLICAS = 6

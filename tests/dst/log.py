@@ -18,7 +18,7 @@ from voda.events.codec import unseal
 from voda.events.envelope import Event, Fact, Head, Sealed
 from voda.log import append_plan
 from voda.log.memory import MemoryStore
-from voda.log.store import Snapshot
+from voda.log.store import Snapshot, SnapshotStore
 
 _TAIL_PAGE: Final = 1_000
 _TOLD_S: Final = 0.02
@@ -41,7 +41,7 @@ class SharedLog:
         self.events: list[Event] = []
         self.sealed: list[Sealed] = []
         self.heads: dict[str, Head] = {}
-        self.snapshots: dict[str, list[Snapshot]] = {}
+        self.snapshots: list[Snapshot] = []
         self.ids: dict[str, int] = {}
         self.streams: dict[str, list[int]] = {}
         self.readers: list[Callable[[], None]] = []
@@ -87,6 +87,27 @@ class SharedLog:
             self.streams.setdefault(stream, []).append(position)
 
 
+class _SnapshotsBeyondWire(SnapshotStore):
+    def __init__(self, kept: list[Snapshot], wire: Wire) -> None:
+        self._kept = kept
+        self._wire = wire
+
+    async def save(self, snapshot: Snapshot) -> None:
+        await self._wire.ask(lambda: self._kept.append(snapshot), is_change=True)
+
+    async def latest(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
+        def latest() -> Snapshot | None:
+            named = [snapshot for snapshot in self._kept if snapshot.name == name]
+            fitting = [snapshot for snapshot in named if at_most is None or snapshot.position <= at_most]
+            return max(fitting, key=lambda snapshot: snapshot.position, default=None)
+
+        return await self._wire.ask(latest)
+
+    async def all(self) -> AsyncIterator[Snapshot]:
+        for snapshot in await self._wire.ask(lambda: list(self._kept)):
+            yield snapshot
+
+
 class LogConnection:
     """An EventStore: one life of one replica's way to the log."""
 
@@ -94,6 +115,7 @@ class LogConnection:
         self, log: SharedLog, loop: asyncio.AbstractEventLoop, chance: Random, trouble: Trouble, by: str
     ) -> None:
         self.wire = Wire(loop, chance, trouble, "store", lambda why: StoreUnavailable(f"the log: {why}"))
+        self.snapshots: SnapshotStore = _SnapshotsBeyondWire(log.snapshots, self.wire)
         self._log = log
         self._loop = loop
         self._chance = chance
@@ -151,21 +173,6 @@ class LogConnection:
     async def ends(self) -> tuple[int, Mapping[str, Head]]:
         """Return the position of the last event and every stream's head, both seen at one instant."""
         return await self.wire.ask(lambda: (self._log.position, dict(self._log.heads)))
-
-    async def save_snapshot(self, snapshot: Snapshot) -> None:
-        """See EventStore.save_snapshot."""
-        kept = self._log.snapshots.setdefault(snapshot.name, [])
-        await self.wire.ask(lambda: kept.append(snapshot), is_change=True)
-
-    async def latest_snapshot(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
-        """See EventStore.latest_snapshot."""
-
-        def latest() -> Snapshot | None:
-            kept = self._log.snapshots.get(name, ())
-            fitting = [snapshot for snapshot in kept if at_most is None or snapshot.position <= at_most]
-            return max(fitting, key=lambda snapshot: snapshot.position, default=None)
-
-        return await self.wire.ask(latest)
 
     async def close(self) -> None:
         """See EventStore.close."""

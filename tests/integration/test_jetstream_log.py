@@ -209,7 +209,7 @@ async def test_servers_that_lost_their_tail_are_found_out_by_who_has_read_it(tmp
             shutil.copytree(node.store, tmp_path / "older")
             await asyncio.to_thread(node.start)
             await store.append("job.a", 1, [a_fact("2"), a_fact("3")])
-            await store.save_snapshot(a_snapshot("live-1", 3, b"state", heads=await store.heads()))
+            await store.snapshots.save(a_snapshot("live-1", 3, b"state", heads=await store.heads()))
             assert await other.position() == 3
             await asyncio.to_thread(node.kill)
             shutil.rmtree(node.store / "jetstream" / "$G" / "streams" / "log")
@@ -438,11 +438,11 @@ async def test_snapshot_of_many_megabytes_is_kept_and_old_ones_are_dropped(store
     for position in range(1, 11):
         await store.append("job.a", position - 1, [a_fact(str(position))])
         content = state if position == 10 else b"%d" % position
-        await store.save_snapshot(a_snapshot("live 1.*", position, content, heads=await store.heads()))
-    latest = await store.latest_snapshot("live 1.*")
+        await store.snapshots.save(a_snapshot("live 1.*", position, content, heads=await store.heads()))
+    latest = await store.snapshots.latest("live 1.*")
     assert latest is not None
     assert latest.state == state
-    assert [snapshot.position async for snapshot in store.snapshots()] == list(range(3, 11))
+    assert [snapshot.position async for snapshot in store.snapshots.all()] == list(range(3, 11))
     marks = await store._log.marks.stream.api("INFO", {"subjects_filter": ">"})
     pieces = [subject for subject in marks["state"]["subjects"] if "-pieces." in subject]
     assert len(pieces) == 7 + -(-len(state) // (256 * 1024)) + (1 if len(state) % (256 * 1024) > 262_000 else 0)

@@ -96,7 +96,7 @@ def test_import_that_fails_leaves_what_another_began_to_write_meanwhile(
 
     async def as_another_process(store: SqlStore, batches: Iterator[GroupPlan]) -> None:
         await store.append("job.a", 0, [a_fact("theirs")])
-        await SqliteDatabase.restore(store._database, batches)  # type: ignore[arg-type]
+        await SqliteDatabase.restore(store.database, batches)  # type: ignore[arg-type]
 
     monkeypatch.setattr(SqlStore, "restore", as_another_process)
     said = voda("log", "import", export, target)

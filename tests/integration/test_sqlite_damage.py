@@ -238,8 +238,8 @@ async def test_log_cut_with_its_heads_is_betrayed_by_a_snapshot(path: Path) -> N
 
 
 async def test_damaged_event_is_named_though_snapshots_are_damaged_too(path: Path) -> None:
-    await with_store(path, lambda store: store.save_snapshot(a_snapshot("live-1", 3, b"state")))
-    await with_store(path, lambda store: store.save_snapshot(a_snapshot("live-2", 3, b"state")))
+    await with_store(path, lambda store: store.snapshots.save(a_snapshot("live-1", 3, b"state")))
+    await with_store(path, lambda store: store.snapshots.save(a_snapshot("live-2", 3, b"state")))
     behind_vodas_back(path, "UPDATE snapshots SET state = 'other' WHERE name = 'live-2'")
     assert "snapshot live-2 at position 3: the checksum does not fit" in await verified(path)
     behind_vodas_back(path, "UPDATE events SET body = x'' WHERE position = 5")
@@ -257,7 +257,7 @@ async def test_each_of_two_snapshots_at_one_position_is_compared(path: Path) -> 
 
 async def test_log_cut_after_a_snapshot_whose_heads_were_further_is_found(path: Path) -> None:
     heads = await heads_of(path)
-    await with_store(path, lambda store: store.save_snapshot(a_snapshot("live-1", 2, b"state", heads=heads)))
+    await with_store(path, lambda store: store.snapshots.save(a_snapshot("live-1", 2, b"state", heads=heads)))
     behind_vodas_back(path, "DELETE FROM events WHERE position > 4")
     behind_vodas_back(path, "UPDATE streams SET version = 2, position = position - 2")
     behind_vodas_back(path, "UPDATE streams SET hash = (SELECT hash FROM events e WHERE e.position = streams.position)")
@@ -265,19 +265,19 @@ async def test_log_cut_after_a_snapshot_whose_heads_were_further_is_found(path: 
 
 
 async def test_snapshot_whose_heads_are_others_is_found(path: Path) -> None:
-    await with_store(path, lambda store: store.save_snapshot(a_snapshot("live-1", 3, b"state")))
+    await with_store(path, lambda store: store.snapshots.save(a_snapshot("live-1", 3, b"state")))
     assert "the snapshot at position 3 says that stream job.0 is at version 0" in await verified(path)
 
 
 async def test_snapshot_that_is_damaged_is_passed_over_for_an_older_one(path: Path) -> None:
     async def save(store: EventStore) -> None:
         for position in (2, 4):
-            await store.save_snapshot(a_snapshot("live-1", position, b"state"))
+            await store.snapshots.save(a_snapshot("live-1", position, b"state"))
 
     await with_store(path, save)
     behind_vodas_back(path, "UPDATE snapshots SET state = 'other' WHERE position = 4")
     store = await open_store(path)
-    snapshot = await store.latest_snapshot("live-1")
+    snapshot = await store.snapshots.latest("live-1")
     assert snapshot is not None
     assert snapshot.position == 2
     await store.close()
@@ -285,11 +285,11 @@ async def test_snapshot_that_is_damaged_is_passed_over_for_an_older_one(path: Pa
 
 
 async def _save(snapshot: Snapshot, store: EventStore) -> None:
-    await store.save_snapshot(snapshot)
+    await store.snapshots.save(snapshot)
 
 
 async def _snapshot_at_end(store: EventStore) -> None:
-    await store.save_snapshot(a_snapshot("live-1", 6, b"state", heads=await store.heads()))
+    await store.snapshots.save(a_snapshot("live-1", 6, b"state", heads=await store.heads()))
 
 
 async def heads_of(path: Path) -> Mapping[str, Head]:

@@ -285,14 +285,14 @@ async def test_appends_and_snapshots_at_the_same_time_do_not_meet_in_one_transac
     async def snapshot(appending: asyncio.Task[list[int]]) -> int:
         number = 0
         while not appending.done():
-            await store.save_snapshot(a_snapshot("live-1", number := number + 1, bytes(50_000)))
+            await store.snapshots.save(a_snapshot("live-1", number := number + 1, bytes(50_000)))
         return number
 
     async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
         appending = group.create_task(append())
         snapshots = group.create_task(snapshot(appending))
     assert appending.result() == list(range(7, 307))
-    assert [found.position async for found in store.snapshots()][-1] == snapshots.result()
+    assert [found.position async for found in store.snapshots.all()][-1] == snapshots.result()
     await store.close()
 
 

@@ -10,9 +10,8 @@ from msgspec.structs import replace
 from tests.builders import a_job, a_node, a_spec, a_state
 from voda.controller.follower import catch_up, take_snapshots
 from voda.domain.errors import InvalidInput
-from voda.domain.estimate import Estimate
 from voda.domain.job import Phase
-from voda.domain.state import Settings
+from voda.domain.state import Estimate, Settings
 from voda.events.envelope import Fact
 from voda.events.types import JobSubmitted
 from voda.log.factory import open_log

@@ -111,8 +111,8 @@ async def write(store: DurableStore, events: int) -> Truth:
         await store.append(f"job.{number % _STREAMS}", ANY_VERSION, facts)
         if number % 100 == 50:
             state = rng_at(number).randbytes(3000)
-            await store.save_snapshot(a_snapshot(_SNAPSHOT, number + 1, state, heads=await store.heads()))
-    snapshots = [(found.name, found.position, found.state) async for found in store.snapshots()]
+            await store.snapshots.save(a_snapshot(_SNAPSHOT, number + 1, state, heads=await store.heads()))
+    snapshots = [(found.name, found.position, found.state) async for found in store.snapshots.all()]
     return Truth(await store.read_sealed(0, _FAR), await store.heads(), snapshots)
 
 
@@ -183,7 +183,7 @@ async def _read_streams(store: DurableStore, truth: Truth) -> str:
 
 
 async def _read_snapshot(store: DurableStore, truth: Truth) -> str:
-    snapshot = await store.latest_snapshot(_SNAPSHOT)
+    snapshot = await store.snapshots.latest(_SNAPSHOT)
     if snapshot and (snapshot.name, snapshot.position, snapshot.state) not in truth.snapshots:
         return f"the snapshot of position {snapshot.position} is another one"
     return ""

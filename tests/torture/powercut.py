@@ -144,7 +144,7 @@ async def _judged_log(path: Path, told: Told) -> str:
             return verdict.problem
         if problem := _compared(await store.read(0, 1_000_000), told):
             return problem
-        if told.snapshot and not await store.latest_snapshot("live-1", at_most=told.snapshot):
+        if told.snapshot and not await store.snapshots.latest("live-1", at_most=told.snapshot):
             return f"the snapshot of position {told.snapshot} is gone"
         return await _gone_on(store)
     finally:

@@ -86,7 +86,7 @@ class Writer:
     async def _snapshot(self, store: DurableStore) -> None:
         position, state = await store.position(), self._rng.randbytes(self._rng.choice([100, 20_000, 200_000]))
         if position:
-            await store.save_snapshot(a_snapshot(_SNAPSHOT, position, state, heads=await store.heads()))
+            await store.snapshots.save(a_snapshot(_SNAPSHOT, position, state, heads=await store.heads()))
             self._note(Note(snapshot=position))
 
     def _note(self, note: Note) -> None:
@@ -94,7 +94,7 @@ class Writer:
 
 
 async def _set_synchronous(store: DurableStore, synchronous: str) -> None:
-    writer = store._database._writer  # type: ignore[attr-defined]  # the setting is not the user's to choose
+    writer = store.database._writer  # type: ignore[attr-defined]  # the setting is not the user's to choose
     writer._connection.execute(f"PRAGMA synchronous = {synchronous}")
 
 

@@ -21,8 +21,7 @@ from voda.metrics import Telemetry
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.policies.toolkit.parameters import Parameters, changed_parameters
-from voda.projections.live import Live
-from voda.projections.live_cluster import LiveCluster
+from voda.projections.live import Live, LiveCluster
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
 

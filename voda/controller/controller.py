@@ -25,7 +25,7 @@ from voda.events.types import (
 from voda.log.store import EventStore
 from voda.metrics import CONTROLLER_STEP_DURATION, NO_TELEMETRY, REPLAN_DURATION, Telemetry
 from voda.placement import Placer
-from voda.planner.redecide import Registries, redecide
+from voda.planner.decide import Registries, redecide
 from voda.policies import Policy, has_queues
 from voda.projections.live import Live
 

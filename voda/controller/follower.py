@@ -77,7 +77,7 @@ async def restore(store: EventStore, projection: Foldable, *, at_most: int | Non
         LogDamaged: the log ends before the snapshot, or the snapshot is damaged.
     """
     empty = projection.dump()
-    while (snapshot := await store.latest_snapshot(projection.FORMAT, at_most=at_most)) is not None:
+    while (snapshot := await store.snapshots.latest(projection.FORMAT, at_most=at_most)) is not None:
         await _check(store, snapshot)
         try:
             projection.load(snapshot.state)
@@ -111,5 +111,5 @@ async def take_snapshots(store: EventStore, projections: Sequence[Foldable], pos
         for name, state in states
     ]
     for snapshot in snapshots:
-        await store.save_snapshot(snapshot)
+        await store.snapshots.save(snapshot)
     return snapshots

@@ -1,29 +1,6 @@
-"""Every error voda raises on purpose, as a tree.
+"""Every error voda raises on purpose: a VodaError is transient or permanent.
 
-VodaError
-├── TransientError            try again later, unchanged
-│   ├── StoreUnavailable
-│   ├── ClusterUnavailable
-│   └── ChangedMeanwhile      what was to be changed is not as it was seen: look again
-└── PermanentError            trying the same again fails the same way
-    ├── InvalidInput          the user's file, row, option or manifest
-    │   └── DataNotFound      a public data set that is not on this machine
-    ├── VersionConflict       somebody else wrote to the stream first: read again, decide again
-    ├── ActionRefused         the cluster cannot do this now: no such node, no room
-    ├── NotFound              nothing of that name
-    ├── AlreadyExists         something of that name is there already
-    ├── Unauthorized          no token, or an unknown one
-    ├── NotAllowed            the caller's role does not allow this
-    ├── PreconditionFailed    it is not what the caller saw: get it again, decide again
-    ├── WrongState            it is in a state in which this cannot be done
-    ├── TooManyJobs           the user has as many live jobs as one may have
-    ├── Fenced                a newer leader took over: stop deciding
-    ├── LogDamaged            bytes that are not what was written
-    ├── LogTooNew             written by a newer voda
-    ├── NotALog               a file that voda did not write
-    └── StoreNotWritable      disk full, read-only file or folder
-
-A message says what, which, expected, got, and where it helps what to do next: one sentence.
+A message says what, which, expected, got, and where it helps what to do next: one sentence, for the user.
 """
 
 
@@ -32,11 +9,11 @@ class VodaError(Exception):
 
 
 class TransientError(VodaError):
-    """The same call may succeed later."""
+    """Try again later, unchanged: the same call may succeed."""
 
 
 class PermanentError(VodaError):
-    """The same call will fail again."""
+    """Trying the same again fails the same way."""
 
 
 class StoreUnavailable(TransientError):
@@ -44,12 +21,7 @@ class StoreUnavailable(TransientError):
 
 
 class ClusterUnavailable(TransientError):
-    """The cluster does not answer.
-
-    Args:
-        message: the sentence for the user.
-        retry_after_s: how long it asks to be left alone; 0 = it did not say.
-    """
+    """The cluster does not answer; it asks to be left alone for `retry_after_s`, 0 = it did not say."""
 
     def __init__(self, message: str = "", retry_after_s: float = 0.0) -> None:
         super().__init__(message)
@@ -57,11 +29,11 @@ class ClusterUnavailable(TransientError):
 
 
 class ChangedMeanwhile(TransientError):
-    """What was to be changed is not as it was believed to be: somebody else was faster."""
+    """What was to be changed is not as it was seen, somebody else was faster: look again."""
 
 
 class InvalidInput(PermanentError):
-    """What the user gave cannot be used."""
+    """The user's file, row, option or manifest cannot be used."""
 
 
 class DataNotFound(InvalidInput):
@@ -69,12 +41,7 @@ class DataNotFound(InvalidInput):
 
 
 class InvalidField(InvalidInput):
-    """One field of a manifest or a request is wrong.
-
-    Args:
-        field: its path, as a user would write it: spec.mpiReplicaSpecs.Worker.replicas.
-        message: the sentence for the user, which names the field too.
-    """
+    """A field of a manifest or request is wrong; `field` is its path, as in spec.mpiReplicaSpecs.Worker.replicas."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
@@ -98,7 +65,7 @@ class NotAllowed(PermanentError):
 
 
 class PreconditionFailed(PermanentError):
-    """The resource is not what the caller believed it to be."""
+    """The resource is not what the caller saw: get it again, decide again."""
 
 
 class WrongState(PermanentError):
@@ -110,7 +77,7 @@ class TooManyJobs(PermanentError):
 
 
 class VersionConflict(PermanentError):
-    """The stream's head is not where the writer believed it to be."""
+    """Somebody else wrote to the stream first: read again, decide again."""
 
 
 class ActionRefused(PermanentError):
@@ -118,16 +85,11 @@ class ActionRefused(PermanentError):
 
 
 class Fenced(PermanentError):
-    """A leader of a later epoch has written to the stream."""
+    """A leader of a later epoch has written to the stream: stop deciding."""
 
 
 class LogDamaged(PermanentError):
-    """Bytes in the log are not what was written.
-
-    Args:
-        message: the sentence for the user.
-        position: first damaged position, where known.
-    """
+    """Bytes in the log are not what was written; `position` is the first damaged one, where known."""
 
     def __init__(self, message: str, position: int | None = None) -> None:
         super().__init__(message)
@@ -135,12 +97,7 @@ class LogDamaged(PermanentError):
 
 
 class LogArchived(PermanentError):
-    """Events asked for are not in the log any more: they are in its archive.
-
-    Args:
-        message: the sentence for the user.
-        base: position of the last archived event.
-    """
+    """Events asked for are in the archive of the log; `base` is the position of the last archived one."""
 
     def __init__(self, message: str, base: int) -> None:
         super().__init__(message)

@@ -1,7 +1,4 @@
-"""Jobs: what a user asks for (`JobSpec`), what became of it (`Job`), and the table of phases.
-
-Rule: a phase changes only along `TRANSITIONS`.
-"""
+"""Jobs: what a user asks for (`JobSpec`), what became of it (`Job`), and the phases."""
 
 import enum
 import re
@@ -21,7 +18,10 @@ _SUFFIX = re.compile(r"-(\d[\dt-]*|[0-9a-f]{8,})$")
 
 
 class Phase(enum.StrEnum):
-    """Where a job stands. A preempted job is Waiting again."""
+    """Where a job stands. A preempted job is Waiting again.
+
+    An adopted job may go from Submitted to Running: its workers are observed before the first decision.
+    """
 
     SUBMITTED = "Submitted"
     WAITING = "Waiting"
@@ -29,18 +29,6 @@ class Phase(enum.StrEnum):
     COMPLETED = "Completed"
     FAILED = "Failed"
     CANCELED = "Canceled"
-
-
-_ENDS = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.CANCELED})
-# Workers may be observed before the first decision (an adopted job), hence Submitted -> Running.
-TRANSITIONS: Mapping[Phase, frozenset[Phase]] = {
-    Phase.SUBMITTED: frozenset({Phase.WAITING, Phase.RUNNING}) | _ENDS,
-    Phase.WAITING: frozenset({Phase.RUNNING}) | _ENDS,
-    Phase.RUNNING: frozenset({Phase.WAITING}) | _ENDS,
-    Phase.COMPLETED: frozenset(),
-    Phase.FAILED: frozenset(),
-    Phase.CANCELED: frozenset(),
-}
 
 
 class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -69,7 +57,6 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_elastic(self) -> bool:
-        """Whether the job can run at more than one size."""
         return self.min_replicas < self.max_replicas
 
     @property
@@ -118,7 +105,6 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def gpus(self) -> Gpus:
-        """GPUs held."""
         return len(self.workers) * self.spec.gpus_per_replica
 
     def service_by(self, now: float) -> float:
@@ -152,10 +138,10 @@ def validated(spec: JobSpec) -> JobSpec:
             f"job {spec.job_id[:80]!r}: a job id has 1 to 128 of a-z, 0-9, '-' and '_', and begins and ends"
             " with a letter or digit"
         )
-    for field in ("min_replicas", "gpus_per_replica"):
-        _refuse_below(spec, field, 1)
-    _refuse_below(spec, "max_replicas", spec.min_replicas)
-    _refuse_below(spec, "epochs", 0)
+    least = {"min_replicas": 1, "gpus_per_replica": 1, "max_replicas": spec.min_replicas, "epochs": 0}
+    for field, bound in least.items():
+        if (value := getattr(spec, field)) < bound:
+            raise InvalidInput(f"job {spec.job_id}: {field} is {value}, expected {bound} or more")
     if spec.max_replicas > MOST_REPLICAS:
         raise InvalidInput(f"job {spec.job_id}: max_replicas is {spec.max_replicas}, expected {MOST_REPLICAS} or less")
     if not spec.min_replicas <= spec.requested <= spec.max_replicas:
@@ -164,8 +150,3 @@ def validated(spec: JobSpec) -> JobSpec:
             f" {spec.min_replicas} (min) to {spec.max_replicas} (max)"
         )
     return spec
-
-
-def _refuse_below(spec: JobSpec, field: str, least: int) -> None:
-    if (value := getattr(spec, field)) < least:
-        raise InvalidInput(f"job {spec.job_id}: {field} is {value}, expected {least} or more")

@@ -5,7 +5,7 @@ Rule: a Lease elects and no more; the epoch that its holder claims in the log is
 What every adapter promises (tests/contract/lease_claims.py):
 1. Of two candidates that take it one gets it, and the other ChangedMeanwhile.
 2. No other candidate gets it before its holder released it, was silent for its duration, or is gone.
-3. A candidate that does not hold it any more can neither renew nor release it.
+3. A candidate that does not hold it any more can neither renew nor release it, and gets ChangedMeanwhile.
 """
 
 from collections.abc import AsyncGenerator
@@ -37,38 +37,18 @@ class LeaseStore(Protocol):
     @property
     def key(self) -> str:
         """What users call it."""
-        ...
 
     async def read(self) -> Lease | None:
         """Return the Lease as it is now; None where there is none, though its last holder may not know yet."""
-        ...
 
     async def take(self, seen: Lease | None, *, holder: str, transitions: int, duration_s: float) -> Lease:
-        """Make it the holder's, if it still is what was seen; None = if there still is none.
-
-        Raises:
-            ChangedMeanwhile: it changed, or was made or deleted, meanwhile; it is somebody else's.
-        """
-        ...
+        """Make it the holder's, if it still is what was seen (None = there was none), else raise ChangedMeanwhile."""
 
     async def renew(self, mine: Lease) -> Lease:
-        """Show that the holder is alive.
-
-        Args:
-            mine: as the last call returned it.
-
-        Raises:
-            ChangedMeanwhile: it is not as the holder left it.
-        """
-        ...
+        """Show that the holder is alive; `mine` is what the last call returned."""
 
     async def release(self, mine: Lease) -> None:
-        """Let others take over at once.
-
-        Raises:
-            ChangedMeanwhile: it is not as the holder left it.
-        """
-        ...
+        """Let others take over at once."""
 
     def watch(self) -> AsyncGenerator[Lease | None, None]:
         """Yield the Lease as it is, and again whenever it changes; the iteration may end, or be late.
@@ -76,4 +56,3 @@ class LeaseStore(Protocol):
         Raises:
             VodaError: the store does not answer.
         """
-        ...

@@ -16,15 +16,10 @@ Part = TypeVar("Part")
 
 
 class Catalogue(Mapping[str, Part]):
-    """The parts that the files of one package define, by name and in the order of their names.
+    """The parts in the files of a package such as `voda.policies`, by name and in the order of their names.
 
     A part is an instance of a public class that has a `name` and the given method. The package is searched at the
-    first look-up; its subpackages are not.
-
-    Args:
-        package: where the files lie, such as `voda.policies`.
-        method: what makes a class a part, such as `allocate`.
-        noun: what a part is called in a message: `policy`.
+    first look-up; its subpackages are not. A `noun` such as `policy` is what messages call a part.
     """
 
     def __init__(self, package: str, *, method: str, noun: str) -> None:
@@ -42,11 +37,7 @@ class Catalogue(Mapping[str, Part]):
         return len(self._parts)
 
     def choose(self, name: str) -> Part:
-        """Return the part of the name that a user wrote.
-
-        Raises:
-            InvalidInput: there is none of that name.
-        """
+        """Return the part of the name that a user wrote, or raise InvalidInput."""
         return chosen(name, self, what=self._noun)
 
     def search_again(self) -> None:
@@ -55,11 +46,6 @@ class Catalogue(Mapping[str, Part]):
 
     @cached_property
     def _parts(self) -> Mapping[str, Part]:
-        """Import every module of the package and make its parts.
-
-        Raises:
-            ValueError: two classes have the same `name`.
-        """
         package = importlib.import_module(self._package)
         kinds: dict[str, type[Part]] = {}
         for file in pkgutil.iter_modules(package.__path__, f"{self._package}."):
@@ -76,12 +62,7 @@ class Catalogue(Mapping[str, Part]):
 
 
 def chosen(name: str, known: Mapping[str, Part], *, what: str) -> Part:
-    """Return the part of that name.
-
-    Args:
-        name: as the user wrote it.
-        known: all parts by name.
-        what: what the parts are, in the singular, for the message: `policy`.
+    """Return the part of the name that a user wrote; `what` parts are stands in the message: `policy`.
 
     Raises:
         InvalidInput: there is none; the message names the closest one and all that are known.
@@ -94,14 +75,9 @@ def chosen(name: str, known: Mapping[str, Part], *, what: str) -> Part:
 
 
 def first_known(choose: Callable[[str], Part], wanted: str, in_force: str) -> Part:
-    """Return the wanted part, or the one in force where the wanted one is not known.
+    """Return the wanted part, or the one in force where the wanted one is not known; "" = nothing is in force.
 
     A log may name a part that this version lacks; the pool then goes on as it was, rather than not at all.
-
-    Args:
-        choose: returns the part of a name, or raises InvalidInput.
-        wanted: as set.
-        in_force: of the last decision; "" = there was none.
 
     Raises:
         InvalidInput: `wanted` is not known, and nothing is in force.

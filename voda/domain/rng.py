@@ -4,10 +4,5 @@ import random
 
 
 def rng_at(seed: int, position: int | str = 0) -> random.Random:
-    """Return a generator that depends on nothing but its arguments.
-
-    Args:
-        seed: of the run.
-        position: of the log, or a name, so that independent uses do not share draws.
-    """
+    """Return a generator that depends on nothing but the seed of the run and a position of its log, or a name."""
     return random.Random(f"{seed}/{position}")

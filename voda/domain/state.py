@@ -1,15 +1,41 @@
 """The frozen view that a decision reads, and the settings that steer it."""
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from msgspec import Struct
 
-from voda.domain.estimate import Estimate
 from voda.domain.gpus import Gpus, total
 from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Placement, Plan
+
+
+class Estimate(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is believed of a job: how it scales, and how long it still needs. The learning projection makes it."""
+
+    speedup: Sequence[float]
+    """T(n): shape (max_replicas + 1,), speedup on n replicas relative to one; T(0) = 0."""
+    remaining_s: float = math.inf
+    """W: seconds left on ONE replica; infinite when nothing is known."""
+    resize_cost_s: float = 0.0
+    """Seconds of training lost by one start, resize or migration of this kind of job."""
+    span_penalty: float = 0.0
+    """Share by which an epoch takes longer when the workers span nodes; 0.25 means a quarter longer."""
+    is_assumed: bool = True
+    """Whether the speedup is a guess (linear), not measured."""
+
+    def time_left_s(self, replicas: int) -> float:
+        """Return the seconds left on `replicas` workers, 0 <= replicas <= max_replicas; infinite at 0."""
+        speed = self.speedup[replicas]
+        return self.remaining_s / speed if speed > 0 else math.inf
+
+
+def linear_speedup(max_replicas: int) -> tuple[float, ...]:
+    """Return T(n) = n for n in 0..max_replicas: what is assumed of a job never seen."""
+    return tuple(float(n) for n in range(max_replicas + 1))
+
 
 ParameterValue = bool | int | float | str
 
@@ -32,9 +58,7 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
-    """One pool at one position of the log. Of finished jobs only those are in it that still have workers: a decision
-    costs O(live jobs).
-    """
+    """One pool at one position of the log; of ended jobs only those that still have workers are in it."""
 
     pool: str
     position: int

@@ -8,7 +8,7 @@ from voda.events.types import PlanAdopted
 
 
 def adopted(old: Plan, fact: PlanAdopted, decided_at: float) -> Plan:
-    """Return the plan in force once `fact` is recorded; the inverse of `voda.planner.redecide.changes`.
+    """Return the plan in force once `fact` is recorded; the inverse of `voda.planner.decide.changes`.
 
     Costs two shallow copies of mappings that are as long as the pool has live jobs.
 

@@ -6,7 +6,7 @@ Every adapter promises (tests/contract/test_durable_store.py):
 3. A store that can tell that its log was cut refuses before anything is appended.
 """
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -14,7 +14,7 @@ from msgspec import Struct
 from voda.domain.errors import LogArchived, VersionConflict
 from voda.events.envelope import Head
 from voda.log.append_plan import EventRow, GroupPlan
-from voda.log.store import EventStore, Snapshot
+from voda.log.store import EventStore
 
 
 class Base(Struct, frozen=True, kw_only=True):
@@ -50,23 +50,13 @@ def archived_error(place: str, base: Base, after: int) -> LogArchived:
 class DurableStore(EventStore, Protocol):
     """An EventStore that can be copied, verified and archived; see voda.log.factory."""
 
-    @property
-    def place(self) -> str:
-        """Path or URL, without password."""
-        ...
+    place: str
+    """Path or URL, without password."""
 
     # ---- proof
 
     async def read_rows(self, after: int, limit: int) -> Sequence[EventRow]:
         """Return up to `limit` events with the columns that the store has beside their bodies; gaps are not refused."""
-        ...
-
-    def snapshots(self) -> AsyncIterator[Snapshot]:
-        """Yield every stored snapshot, lowest position first.
-
-        Raises:
-            LogDamaged: a snapshot is not what was written.
-        """
         ...
 
     async def damage(self) -> str | None:

@@ -8,12 +8,60 @@ from voda.events.codec import body_of, unseal
 from voda.events.envelope import Event, Fact, Head, Sealed
 from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, row_of, seal_batch
 from voda.log.durable_store import Base, DurableStore, archived_error, refuse_other_end
-from voda.log.store import Snapshot
+from voda.log.store import Snapshot, SnapshotStore
 from voda.log.tail import TAIL_PAGE, GrowthSignal
 
 _EMPTY = Head()
 _DIGEST_BYTES = 32
 """Of SHA-256."""
+
+
+class MemorySnapshots(SnapshotStore):
+    """A SnapshotStore that keeps every snapshot."""
+
+    def __init__(self) -> None:
+        self._snapshots: list[Snapshot] = []
+
+    async def save(self, snapshot: Snapshot) -> None:
+        self._snapshots.append(snapshot)
+
+    async def latest(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
+        named = [snapshot for snapshot in self._snapshots if snapshot.name == name]
+        fitting = [snapshot for snapshot in named if at_most is None or snapshot.position <= at_most]
+        return max(fitting, key=lambda snapshot: snapshot.position, default=None)
+
+    async def all(self) -> AsyncIterator[Snapshot]:
+        for snapshot in sorted(self._snapshots, key=lambda snapshot: (snapshot.position, snapshot.name)):
+            yield snapshot
+
+
+class _SealedEvents:
+    """Events by their positions: bodies and raw digests, because a simulation has a million of them."""
+
+    def __init__(self) -> None:
+        self._bodies: list[bytes] = []
+        self._digests = bytearray()
+        self._after = 0
+        """Position of the last event forgotten."""
+
+    @property
+    def end(self) -> int:
+        """Position of the last event."""
+        return self._after + len(self._bodies)
+
+    def add(self, body: bytes, digest: str) -> None:
+        self._bodies.append(body)
+        self._digests += bytes.fromhex(digest)
+
+    def at(self, position: int) -> Sealed:
+        index = position - self._after - 1
+        digest = self._digests[index * _DIGEST_BYTES : (index + 1) * _DIGEST_BYTES]
+        return Sealed(position, self._bodies[index], digest.hex())
+
+    def forget(self, until: int) -> None:
+        count = until - self._after
+        del self._bodies[:count], self._digests[: count * _DIGEST_BYTES]
+        self._after = until
 
 
 class MemoryStore(DurableStore):
@@ -22,13 +70,11 @@ class MemoryStore(DurableStore):
     place = "memory"
 
     def __init__(self) -> None:
-        # Bodies and raw digests rather than sealed events: a simulation keeps a million of them.
-        self._bodies: list[bytes] = []
-        self._digests = bytearray()
+        self.snapshots = MemorySnapshots()
+        self._events = _SealedEvents()
         self._heads: dict[str, Head] = {}
         self._ids: dict[str, int] = {}
         self._in_stream: dict[str, list[int]] = {}
-        self._snapshots: dict[str, list[Snapshot]] = {}
         self._growth = GrowthSignal()
         self._base = Base()
 
@@ -36,7 +82,7 @@ class MemoryStore(DurableStore):
         head = self._heads.get(stream, _EMPTY)
         batch = Append(stream, expected_version, facts, epoch)
         refuse_unstorable(batch)
-        rows, head = seal_batch(batch, head, position=self._end, recorded=self._ids)
+        rows, head = seal_batch(batch, head, position=self._events.end, recorded=self._ids)
         if rows:
             self._keep(rows)
             self._heads[stream] = head
@@ -49,8 +95,8 @@ class MemoryStore(DurableStore):
         Raises:
             InvalidInput: this log is not empty.
         """
-        if self._end:
-            raise InvalidInput(f"the log is not empty: it has {self._end} events")
+        if self._events.end:
+            raise InvalidInput(f"the log is not empty: it has {self._events.end} events")
         for batch in list(batches):
             self._keep(batch.rows)
             self._heads.update(batch.heads)
@@ -58,20 +104,21 @@ class MemoryStore(DurableStore):
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
         if stream is None:
-            return [unseal(sealed) for sealed in self._sealed(after, limit)]
+            return [unseal(sealed) for sealed in await self.read_sealed(after, limit)]
         self._refuse_archived(after, stream)
         positions = self._in_stream.get(stream, [])
         first = bisect_right(positions, after)
-        return [unseal(self._at(position)) for position in positions[first : first + limit]]
+        return [unseal(self._events.at(position)) for position in positions[first : first + limit]]
 
     async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
-        return self._sealed(after, limit)
+        self._refuse_archived(after)
+        return [self._events.at(position) for position in range(after + 1, min(after + limit, self._events.end) + 1)]
 
     def tail(self, after: int) -> AsyncIterator[Event]:
         return self._growth.tail(after, lambda behind: self.read(behind, TAIL_PAGE), poll_s=None)
 
     async def position(self) -> int:
-        return self._end
+        return self._events.end
 
     async def head(self, stream: str) -> Head:
         return self._heads.get(stream, _EMPTY)
@@ -79,24 +126,11 @@ class MemoryStore(DurableStore):
     async def heads(self) -> Mapping[str, Head]:
         return dict(self._heads)
 
-    async def save_snapshot(self, snapshot: Snapshot) -> None:
-        self._snapshots.setdefault(snapshot.name, []).append(snapshot)
-
-    async def latest_snapshot(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
-        kept = self._snapshots.get(name, ())
-        fitting = [snapshot for snapshot in kept if at_most is None or snapshot.position <= at_most]
-        return max(fitting, key=lambda snapshot: snapshot.position, default=None)
-
     async def ends(self) -> tuple[int, Mapping[str, Head]]:
-        return self._end, dict(self._heads)
+        return self._events.end, dict(self._heads)
 
     async def read_rows(self, after: int, limit: int) -> Sequence[EventRow]:
-        return [row_of(sealed, body_of(sealed)) for sealed in self._sealed(after, limit)]
-
-    async def snapshots(self) -> AsyncIterator[Snapshot]:
-        kept = [snapshot for snapshots in self._snapshots.values() for snapshot in snapshots]
-        for snapshot in sorted(kept, key=lambda snapshot: (snapshot.position, snapshot.name)):
-            yield snapshot
+        return [row_of(sealed, body_of(sealed)) for sealed in await self.read_sealed(after, limit)]
 
     async def damage(self) -> None:
         """See DurableStore.damage."""
@@ -105,7 +139,7 @@ class MemoryStore(DurableStore):
         """See DurableStore.refuse_cut."""
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        refuse_other_end(self.place, self._end, after)
+        refuse_other_end(self.place, self._events.end, after)
         self._keep(plan.rows)
         self._heads.update(plan.heads)
         self._growth.wake()
@@ -114,11 +148,11 @@ class MemoryStore(DurableStore):
         return self._base
 
     async def forget(self, base: Base) -> None:
-        if base.position > self._end:
-            raise InvalidInput(f"the log ends at position {self._end}: it cannot forget up to {base.position}")
-        if (count := base.position - self._base.position) <= 0:
+        if base.position > self._events.end:
+            raise InvalidInput(f"the log ends at position {self._events.end}: it cannot forget up to {base.position}")
+        if base.position <= self._base.position:
             return
-        del self._bodies[:count], self._digests[: count * _DIGEST_BYTES]
+        self._events.forget(base.position)
         self._base = base
         self._ids = {event_id: position for event_id, position in self._ids.items() if position > base.position}
         for positions in self._in_stream.values():
@@ -129,24 +163,10 @@ class MemoryStore(DurableStore):
 
     def _keep(self, rows: Iterable[EventRow]) -> None:
         for position, stream, _, event_id, _, _, body, digest in rows:
-            self._bodies.append(body)
-            self._digests += bytes.fromhex(digest)
+            self._events.add(body, digest)
             self._ids[event_id] = position
             self._in_stream.setdefault(stream, []).append(position)
-
-    @property
-    def _end(self) -> int:
-        return self._base.position + len(self._bodies)
 
     def _refuse_archived(self, after: int, stream: str | None = None) -> None:
         if after < self._base.position and (stream is None or stream in self._base.heads):
             raise archived_error(self.place, self._base, after)
-
-    def _sealed(self, after: int, limit: int) -> list[Sealed]:
-        self._refuse_archived(after)
-        return [self._at(position) for position in range(after + 1, min(after + limit, self._end) + 1)]
-
-    def _at(self, position: int) -> Sealed:
-        index = position - self._base.position - 1
-        digest = self._digests[index * _DIGEST_BYTES : (index + 1) * _DIGEST_BYTES]
-        return Sealed(position, self._bodies[index], digest.hex())

@@ -77,8 +77,30 @@ def load_heads(snapshot: Snapshot) -> Snapshot:
     return snapshot
 
 
+class SnapshotStore(Protocol):
+    """The snapshots beside a log."""
+
+    async def save(self, snapshot: Snapshot) -> None:
+        """Store the snapshot; the store may drop an older one of the same name."""
+        ...
+
+    async def latest(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
+        """Return the newest snapshot of that name at a position <= `at_most`, or None; a damaged one is skipped."""
+        ...
+
+    def all(self) -> AsyncIterator[Snapshot]:
+        """Yield every stored snapshot, lowest position first.
+
+        Raises:
+            LogDamaged: a snapshot is not what was written.
+        """
+        ...
+
+
 class EventStore(Protocol):
     """An append-only log of events in many streams."""
+
+    snapshots: SnapshotStore
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
         """Record the facts at the end of the stream, all or none, and return the last one's position.
@@ -131,14 +153,6 @@ class EventStore(Protocol):
         """Return the position of the last event and the head of every stream, both read at one instant."""
         ...
 
-    async def save_snapshot(self, snapshot: Snapshot) -> None:
-        """Store the snapshot; the store may drop an older one of the same name."""
-        ...
-
-    async def latest_snapshot(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
-        """Return the newest snapshot of that name at a position <= `at_most`, or None."""
-        ...
-
     async def close(self) -> None:
         """Release all connections and files. Safe to call twice."""
         ...
@@ -156,6 +170,7 @@ class DelegatingStore(EventStore, Generic[StoreT]):
 
     def __init__(self, store: StoreT) -> None:
         self._store = store
+        self.snapshots = store.snapshots
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
         return await self._store.append(stream, expected_version, facts, epoch=epoch)
@@ -180,12 +195,6 @@ class DelegatingStore(EventStore, Generic[StoreT]):
 
     async def ends(self) -> tuple[int, Mapping[str, Head]]:
         return await self._store.ends()
-
-    async def save_snapshot(self, snapshot: Snapshot) -> None:
-        await self._store.save_snapshot(snapshot)
-
-    async def latest_snapshot(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
-        return await self._store.latest_snapshot(name, at_most=at_most)
 
     async def close(self) -> None:
         await self._store.close()

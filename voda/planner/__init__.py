@@ -1,6 +1,5 @@
 """The planner: how many GPUs each job gets, on which nodes, and why; pure.
 
-In reading order: `decide` makes one plan; `priority` lets higher priorities go first; `resize_cost` leaves out growths
-that do not pay; `feasibility` finds jobs for which the nodes have no room; `redecide` makes the fact that records a
-plan, for the controller and again for `voda replay --verify`.
+In reading order: `decide` makes one plan, and the fact that records it; `priority` lets higher priorities go first;
+`resize_cost` leaves out growths that do not pay; `feasibility` finds jobs for which the nodes have no room.
 """

@@ -127,13 +127,7 @@ def count_of(number: int, what: str) -> str:
 
 
 def room_for(view: ClusterState, job: Job, slots: int) -> int:
-    """Return how many workers of the job its pool could hold, were it empty otherwise.
-
-    Args:
-        view: the pool.
-        job: of the pool.
-        slots: workers of its size that all nodes together have room for.
-    """
+    """Return how many workers of the job its pool could hold, were it empty; without refusals it would be `slots`."""
     at_work = Counter(job.workers.values())
     for name in job.refusals:
         if (node := view.nodes.get(name)) is not None:
@@ -142,11 +136,7 @@ def room_for(view: ClusterState, job: Job, slots: int) -> int:
 
 
 def largest_refusal(view: ClusterState, job: Job) -> str:
-    """Return why the job is refused by the node with the most GPUs that refuses it, and how many more do.
-
-    Returns:
-        Such as `gpu-1: 2 CPUs free, 4 needed; 3 more refuse it`.
-    """
+    """Return why the largest node that refuses the job does: `gpu-1: 2 CPUs free, 4 needed; 3 more refuse it`."""
 
     def rank(name: str) -> tuple[int, str]:
         node = view.nodes.get(name)

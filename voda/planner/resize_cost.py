@@ -6,25 +6,17 @@ Rule: starts, and the shrinks and preemptions that make room for starts, stand; 
 from collections.abc import Mapping
 from typing import Final
 
-from voda.domain.estimate import Estimate
 from voda.domain.gpus import NO_GPUS, Gpus
-from voda.domain.state import ClusterState
+from voda.domain.state import ClusterState, Estimate
 
 _UNKNOWN: Final = Estimate(speedup=())
 
 
 def without_thrash(view: ClusterState, wanted: Mapping[str, int]) -> tuple[Mapping[str, int], Mapping[str, str]]:
-    """Leave out growths whose gain does not outweigh the cost, then what no job needs any more.
+    """Return the replicas wanted, less growths that do not pay, and reasons of the jobs that keep what they had.
 
-    Starts, and shrinks and preemptions that make room for starts, stand: only the GPUs of the growths left out
-    are given back. They go to preempted jobs first, then to waiting ones, then to shrunk ones.
-
-    Args:
-        view: the plan in force, the jobs and their estimates.
-        wanted: job id -> replicas, from the policy.
-
-    Returns:
-        The corrected replicas, and a reason for each job that keeps what it had.
+    Only the GPUs of the growths left out are given back: to preempted jobs first, then to waiting ones, then to shrunk
+    ones.
     """
     growths = _growths_that_do_not_pay(view, wanted)
     if not growths:

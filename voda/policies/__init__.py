@@ -30,7 +30,6 @@ class Policy(Protocol):
         Counts are 0 or within [min, max] of the job; the sum of replicas x GPUs per replica is at most
         `view.capacity_gpus`. The answer does not depend on the order of the view's mappings. Never raises.
         """
-        ...
 
 
 @runtime_checkable
@@ -39,11 +38,9 @@ class Queueing(Protocol):
 
     def requeue(self, view: ClusterState, now: float) -> Mapping[str, tuple[int, str]]:
         """Return job id -> (new queue level, reason) for the jobs that belong elsewhere by now."""
-        ...
 
     def requeue_due_at(self, view: ClusterState, now: float) -> float:
         """Return the earliest instant > `now` at which `requeue` will move a job; infinite if none will."""
-        ...
 
 
 def has_queues(policy: Policy) -> TypeGuard[Queueing]:

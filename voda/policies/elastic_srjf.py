@@ -7,14 +7,11 @@ from typing import ClassVar
 
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
-from voda.policies.toolkit.allocation import give_first, least, spread
+from voda.policies.toolkit.allocation import explained, give_first, least, sharing, spread
 from voda.policies.toolkit.order import by_time_left
-from voda.policies.toolkit.reasons import explained, sharing
 
 
 class ElasticSrjf:
-    """See the module."""
-
     name: ClassVar[str] = "elastic-srjf"
     title: ClassVar[str] = "The minimum to each by time left, the rest round robin"
     paper: ClassVar[str] = (
@@ -22,7 +19,6 @@ class ElasticSrjf:
     )
 
     def allocate(self, view: ClusterState, now: float) -> Allocation:
-        """See Policy.allocate."""
         jobs = by_time_left(view)
         shares = give_first(jobs, view.capacity_gpus, least)
         spread(jobs, shares)

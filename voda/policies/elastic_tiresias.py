@@ -13,16 +13,13 @@ from voda.domain.job import Job, JobSpec
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
 from voda.policies.toolkit import levels
-from voda.policies.toolkit.allocation import Shares, give_first, grow_by_gain, requested
+from voda.policies.toolkit.allocation import Shares, explained, give_first, grow_by_gain, requested
 from voda.policies.toolkit.estimates import speedup
 from voda.policies.toolkit.order import by_first_start, by_queue, by_submission
 from voda.policies.toolkit.parameters import parameters
-from voda.policies.toolkit.reasons import explained
 
 
 class ElasticTiresiasParameters(levels.QueueThresholds, frozen=True, kw_only=True):
-    """See the module."""
-
     compact_pending: Annotated[
         int,
         Meta(
@@ -32,15 +29,12 @@ class ElasticTiresiasParameters(levels.QueueThresholds, frozen=True, kw_only=Tru
 
 
 class ElasticTiresias:
-    """See the module."""
-
     name: ClassVar[str] = "elastic-tiresias"
     title: ClassVar[str] = "Tiresias that shrinks the lower queue and grows by gain"
     paper: ClassVar[str] = "Wu et al., Elastic Deep Learning in Multi-Tenant GPU Clusters, TPDS 2021"
     parameters: ClassVar[type[ElasticTiresiasParameters]] = ElasticTiresiasParameters
 
     def allocate(self, view: ClusterState, now: float) -> Allocation:
-        """See Policy.allocate."""
         submitted = by_submission(view)
         shares = give_first(by_queue(by_first_start(submitted)), view.capacity_gpus, requested)
         pending = sum(count == 0 for count in shares.replicas.values())
@@ -58,11 +52,9 @@ class ElasticTiresias:
         return explained(view, submitted, shares, why=why)
 
     def requeue(self, view: ClusterState, now: float) -> Mapping[str, tuple[int, str]]:
-        """See Queueing.requeue."""
         return levels.moves(view, now, parameters(view, self.name, ElasticTiresiasParameters))
 
     def requeue_due_at(self, view: ClusterState, now: float) -> float:
-        """See Queueing.requeue_due_at."""
         return levels.next_move_at(view, now, parameters(view, self.name, ElasticTiresiasParameters))
 
 

@@ -8,14 +8,11 @@ from typing import ClassVar
 
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
-from voda.policies.toolkit.allocation import give_first, requested
+from voda.policies.toolkit.allocation import as_requested, explained, give_first, requested
 from voda.policies.toolkit.order import by_submission
-from voda.policies.toolkit.reasons import as_requested, explained
 
 
 class Fifo:
-    """See the module."""
-
     name: ClassVar[str] = "fifo"
     title: ClassVar[str] = "First submitted, first served, each as requested"
     paper: ClassVar[str] = (
@@ -23,7 +20,6 @@ class Fifo:
     )
 
     def allocate(self, view: ClusterState, now: float) -> Allocation:
-        """See Policy.allocate."""
         jobs = by_submission(view)
         shares = give_first(jobs, view.capacity_gpus, requested)
         return explained(view, jobs, shares, why=as_requested, size=requested)

@@ -7,14 +7,11 @@ from typing import ClassVar
 
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
-from voda.policies.toolkit.allocation import give_first, requested
+from voda.policies.toolkit.allocation import as_requested, explained, give_first, requested
 from voda.policies.toolkit.order import by_time_left_as_requested
-from voda.policies.toolkit.reasons import as_requested, explained
 
 
 class Srjf:
-    """See the module."""
-
     name: ClassVar[str] = "srjf"
     title: ClassVar[str] = "Least time left first, each as requested"
     paper: ClassVar[str] = (
@@ -22,7 +19,6 @@ class Srjf:
     )
 
     def allocate(self, view: ClusterState, now: float) -> Allocation:
-        """See Policy.allocate."""
         jobs = by_time_left_as_requested(view)
         shares = give_first(jobs, view.capacity_gpus, requested)
         return explained(view, jobs, shares, why=as_requested, size=requested)

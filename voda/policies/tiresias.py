@@ -9,30 +9,24 @@ from typing import ClassVar
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
 from voda.policies.toolkit import levels
-from voda.policies.toolkit.allocation import give_first, requested
+from voda.policies.toolkit.allocation import as_requested, explained, give_first, requested
 from voda.policies.toolkit.order import by_first_start, by_queue, by_submission
 from voda.policies.toolkit.parameters import parameters
-from voda.policies.toolkit.reasons import as_requested, explained
 
 
 class Tiresias:
-    """See the module."""
-
     name: ClassVar[str] = "tiresias"
     title: ClassVar[str] = "Least GPU service first in two queues, each as requested"
     paper: ClassVar[str] = "Gu et al., Tiresias: A GPU Cluster Manager for Distributed Deep Learning, NSDI 2019"
     parameters: ClassVar[type[levels.QueueThresholds]] = levels.QueueThresholds
 
     def allocate(self, view: ClusterState, now: float) -> Allocation:
-        """See Policy.allocate."""
         jobs = by_queue(by_first_start(by_submission(view)))
         shares = give_first(jobs, view.capacity_gpus, requested)
         return explained(view, jobs, shares, why=as_requested, size=requested)
 
     def requeue(self, view: ClusterState, now: float) -> Mapping[str, tuple[int, str]]:
-        """See Queueing.requeue."""
         return levels.moves(view, now, parameters(view, self.name, levels.QueueThresholds))
 
     def requeue_due_at(self, view: ClusterState, now: float) -> float:
-        """See Queueing.requeue_due_at."""
         return levels.next_move_at(view, now, parameters(view, self.name, levels.QueueThresholds))

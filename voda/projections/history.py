@@ -71,7 +71,6 @@ class _WorkerTotals(WorkerChanges, kw_only=True):
     end: tuple[Outcome, float] | None = None
 
     def count_to(self, now: float) -> None:
-        """Carry the totals on to `now`."""
         if self.workers:
             self.gpu_s += len(self.workers) * self.spec.gpus_per_replica * (now - self.counted_at)
             if self.end is None:
@@ -109,11 +108,9 @@ class History(Projection):
         return {job_id: job.submitted_at for job_id, job in self._totals.items() if job.end is None}
 
     def dump(self) -> bytes:
-        """Return the whole state; equal states give equal bytes."""
         return msgspec.msgpack.encode(_HistoryState(self._totals, self._finished))
 
     def load(self, state: bytes) -> None:
-        """Replace the state by a dumped one."""
         loaded = msgspec.msgpack.decode(state, type=_HistoryState)
         self._totals, self._finished = loaded.totals, loaded.finished
 

@@ -118,7 +118,6 @@ class WorkerChanges(Struct, kw_only=True):
         self.workers_moved += moved
 
     def totals(self) -> "WorkerChanges":
-        """Return the counts, with the net change of the last instant."""
         counted = replace(self)
         counted.settle()
         return counted
@@ -140,7 +139,6 @@ def charge(job: Job, now: float) -> Job:
 
 
 def _start_workers(job: Job, workers: Mapping[int, str], now: float) -> Job:
-    """Return the job once these workers hold their GPUs."""
     is_start = job.phase is not Phase.RUNNING
     job = replace(charge(job, now), workers={**job.workers, **workers})
     if not is_start:
@@ -157,7 +155,6 @@ def _start_workers(job: Job, workers: Mapping[int, str], now: float) -> Job:
 
 
 def _exit_workers(job: Job, gone: Collection[int], cause: facts.ExitCause, now: float) -> Job:
-    """Return the job once these workers hold no GPU any more."""
     left = {index: node for index, node in job.workers.items() if index not in gone}
     # A job whose workers all move is on its way, not halted: it keeps its start and its service.
     is_halt = bool(job.workers) and not left and cause != "migrated"

@@ -54,12 +54,10 @@ class JobIndex:
         return self._names[begin : self._ends[number]].decode()
 
     def dump(self) -> bytes:
-        """Return the whole state; equal states give equal bytes on machines of one byte order."""
         tiers = [(keys.tobytes(), numbers.tobytes()) for keys, numbers in self._tiers]
         return msgspec.msgpack.encode((self._tail, tiers, bytes(self._names), self._ends.tobytes()))
 
     def load(self, state: bytes) -> None:
-        """Replace the state by a dumped one."""
         kind = tuple[dict[int, int], list[tuple[bytes, bytes]], bytes, bytes]
         self._tail, tiers, names, ends = msgspec.msgpack.decode(state, type=kind)
         self._tiers = [(np.frombuffer(keys, np.uint64), np.frombuffer(of, np.uint32)) for keys, of in tiers]

@@ -71,12 +71,10 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
 
     @property
     def phase(self) -> Phase:
-        """Its phase."""
         return self.job.phase
 
     @property
     def is_live(self) -> bool:
-        """Whether it has not ended."""
         return self.finished_at is None
 
     @property
@@ -106,7 +104,6 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
 
     @property
     def reports_kept(self) -> int:
-        """The number of reports."""
         return len(self.packed)
 
     def change(self, fact: JobChange | facts.JobStalled, now: float) -> bool:
@@ -167,7 +164,6 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
             self.planned = ()
 
     def end(self, fact: facts.JobEnd, now: float) -> None:
-        """End the job."""
         self.job = replace(charge(self.job, now), phase=END_PHASES[type(fact)])
         self._count_changes()
         self.finished_at, self.planned, self.changes, self.stall = now, (), None, ""

@@ -51,7 +51,6 @@ class JobRegistry(Projection):
         self._live_counts = Counter[str]()
 
     def apply(self, event: Event) -> None:
-        """Fold one event; events must come in the order of their positions."""
         self.changed_jobs.clear()
         super().apply(event)
 
@@ -96,7 +95,6 @@ class JobRegistry(Projection):
         return msgspec.msgpack.encode((records, ended, with_reports, self._undecided, self._index.dump()))
 
     def load(self, state: bytes) -> None:
-        """Replace the state by a dumped one."""
         records, ended, with_reports, self._undecided, index = msgspec.msgpack.decode(state, type=_State)
         self._records = {record.spec.job_id: record for record in records}
         self._ended, self._with_reports = dict.fromkeys(ended), dict.fromkeys(with_reports)

@@ -13,14 +13,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.domain.estimate import Estimate
 from voda.domain.job import Job, JobSpec
-from voda.domain.state import Settings
+from voda.domain.state import Estimate, Settings
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections.base import Projection
-from voda.projections.restarts import UndisturbedSpan
-from voda.projections.running_means import EpochDrift, EpochMeans, RunningMean
+from voda.projections.measurements import EpochDrift, EpochMeans, RunningMean, UndisturbedSpan
 from voda.projections.scaling import CategoryHistory, Scaling, estimate_scaling, is_material
 
 _LEAST_EPOCH_S: Final = 1e-6
@@ -89,10 +87,7 @@ class Learning(Projection):
         self._clear_cache()
 
     def estimate(self, job: Job, settings: Settings) -> Estimate:
-        """Return the estimate of the job's future; the same object while nothing changes.
-
-        Where nothing was measured, the settings say what to assume.
-        """
+        """Return the estimate of the job's future; the same object while nothing changes."""
         spec = job.spec
         cached = self._cache.get(spec.job_id)
         if (
@@ -111,10 +106,7 @@ class Learning(Projection):
         return own.span if own else None
 
     def changed_materially(self) -> bool:
-        """Return whether the scaling of some job differs by a tenth or more from the one last read.
-
-        It stays true until the estimate of that job is read again, or the job ends.
-        """
+        """Return whether the scaling of a job differs by a tenth or more from the one that was last read."""
         while self._outdated:
             job_id = self._outdated.pop()
             cached = self._cache[job_id]
@@ -131,11 +123,9 @@ class Learning(Projection):
         }
 
     def dump(self) -> bytes:
-        """Return the whole state; equal states give equal bytes."""
         return msgspec.msgpack.encode((_ordered(self._jobs), _ordered(self._categories)))
 
     def load(self, state: bytes) -> None:
-        """Replace the state by a dumped one."""
         self._jobs, self._categories = msgspec.msgpack.decode(state, type=_State)
         self._clear_cache()
 
@@ -196,7 +186,6 @@ class Learning(Projection):
         return own
 
     def _invalidate(self, job_ids: Iterable[str]) -> None:
-        """Mark the estimates of these jobs as outdated."""
         for job_id in job_ids:
             if (cached := self._cache.get(job_id)) is not None:
                 cached.estimate = None

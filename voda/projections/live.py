@@ -1,17 +1,275 @@
-"""All that a decision reads: the live cluster, and what the jobs' reports taught about them.
+"""All that a decision reads: unfinished jobs, nodes, the plan in force and the settings, and what reports taught.
 
-Rule: a decision reads the log through `Live.state` only.
+Rules: a decision reads the log through `Live.state` only; folding an event costs O(1), whatever happened before; a plan
+costs O(jobs placed).
 """
 
+from collections.abc import Mapping
 from hashlib import sha256
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
-from voda.domain.state import ClusterState
+from voda.domain.job import Job, Phase
+from voda.domain.node import Node
+from voda.domain.plan import Plan
+from voda.domain.state import ClusterState, Estimate, Settings
+from voda.events import types as facts
 from voda.events.envelope import Event
+from voda.events.plan_diff import adopted
+from voda.projections.base import Projection
+from voda.projections.job_changes import END_PHASES, JobChange, changed_job
 from voda.projections.learning import Learning
-from voda.projections.live_cluster import LiveCluster
+
+
+class LivePool(Struct, kw_only=True):
+    """One pool; the projection changes it in place."""
+
+    plan: Plan
+    jobs: dict[str, Job] = {}
+    nodes: dict[str, Node] = {}
+    settings: Settings = Settings()
+    undecided: dict[str, int] = {}
+    """Jobs that no plan has considered yet -> position of their submission."""
+    outlived: dict[str, Job] = {}
+    """Jobs that have ended and whose workers have not all exited."""
+
+
+class LiveCluster(Projection):
+    """The state that decisions read."""
+
+    FORMAT: ClassVar[str] = "cluster-3"
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.changed_pools: set[str] = set()
+        """Pools that the last event changed. Not part of the state."""
+        self._pools: dict[str, LivePool] = {}
+        self._pool_of: dict[str, LivePool] = {}
+        self._outlived_in: dict[str, LivePool] = {}
+        self._refused_by: dict[str, set[str]] = {}
+        """Node -> jobs it refuses: an index of `Job.refusals`."""
+
+    def apply(self, event: Event) -> None:
+        self.changed_pools.clear()
+        super().apply(event)
+        self.position = event.position
+
+    def pools(self) -> tuple[str, ...]:
+        """Return the names of all pools that events ever named, sorted."""
+        return tuple(sorted(self._pools))
+
+    def pool_of(self, job_id: str) -> str | None:
+        pool = self._pool_of.get(job_id)
+        return pool.plan.pool if pool else None
+
+    def undecided(self, pool: str) -> frozenset[str]:
+        """Return the live jobs of the pool that no plan has considered yet."""
+        return frozenset(self._pool(pool).undecided)
+
+    def plan(self, pool: str) -> Plan:
+        return self._pool(pool).plan
+
+    def settings(self, pool: str) -> Settings:
+        return self._pool(pool).settings
+
+    def state(self, pool: str, estimates: Mapping[str, Estimate] | None = None) -> ClusterState:
+        """Return a frozen view of one pool; later events do not change it. Costs O(live jobs)."""
+        live_pool = self._pool(pool)
+        return ClusterState(
+            pool=pool,
+            position=self.position,
+            jobs=dict(live_pool.jobs),
+            nodes=dict(live_pool.nodes),
+            plan=live_pool.plan,
+            estimates=estimates or {},
+            settings=live_pool.settings,
+            outlived=dict(live_pool.outlived),
+        )
+
+    def nodes(self, pool: str) -> Mapping[str, Node]:
+        """Return the nodes of the pool, read-only and changing with the log."""
+        return self._pool(pool).nodes
+
+    def jobs(self, pool: str) -> Mapping[str, Job]:
+        """Return the live jobs of the pool, read-only and changing with the log."""
+        return self._pool(pool).jobs
+
+    def dump(self) -> bytes:
+        """Return the whole state as MessagePack; folding the same log gives the same bytes."""
+        return msgspec.msgpack.encode((self.position, self._pools))
+
+    def load(self, state: bytes) -> None:
+        self.position, self._pools = msgspec.msgpack.decode(state, type=tuple[int, dict[str, LivePool]])
+        self._pool_of = {job_id: pool for pool in self._pools.values() for job_id in pool.jobs}
+        self._outlived_in = {job_id: pool for pool in self._pools.values() for job_id in pool.outlived}
+        self._refused_by = {}
+        for pool in self._pools.values():
+            for job_id, job in pool.jobs.items():
+                _index(self, job_id, job.refusals)
+
+    def rebase(self) -> None:
+        """Make this state the beginning of another log, whose first event is at position 1."""
+        self.position = 0
+        for pool in self._pools.values():
+            pool.plan = replace(pool.plan, based_on=0)
+            pool.undecided = dict.fromkeys(pool.undecided, 0)
+
+    def _pool(self, name: str) -> LivePool:
+        """Return a pool to read; an unknown one is empty, and stays unknown."""
+        return self._pools.get(name) or LivePool(plan=Plan(pool=name))
+
+    def _change_pool(self, name: str) -> LivePool:
+        """Return a pool that the present event changes."""
+        self.changed_pools.add(name)
+        return self._pools.setdefault(name, self._pool(name))
+
+    def _change(self, job_id: str, **fields: Any) -> None:
+        """Change a live job; an event about any other job changes nothing here."""
+        if (job := self._job(job_id)) is not None:
+            self._store(replace(job, **fields))
+
+    def _store(self, job: Job) -> None:
+        pool = self._pool_of[job.spec.job_id]
+        self.changed_pools.add(pool.plan.pool)
+        pool.jobs[job.spec.job_id] = job
+
+    def _job(self, job_id: str) -> Job | None:
+        pool = self._pool_of.get(job_id)
+        return pool.jobs[job_id] if pool else None
+
+
+@LiveCluster.folds
+def _submitted(live: LiveCluster, fact: facts.JobSubmitted, event: Event) -> None:
+    job_id = fact.spec.job_id
+    if job_id in live._pool_of:
+        return
+    pool = live._pool_of[job_id] = live._change_pool(fact.spec.pool)
+    pool.jobs[job_id] = Job(spec=fact.spec, submitted_at=event.recorded_at, counted_at=event.recorded_at)
+    pool.undecided[job_id] = event.position
+
+
+@LiveCluster.folds
+def _ended(live: LiveCluster, fact: facts.JobEnd, event: Event) -> None:
+    if (pool := live._pool_of.pop(fact.job_id, None)) is not None:
+        live.changed_pools.add(pool.plan.pool)
+        job = pool.jobs.pop(fact.job_id)
+        _unindex(live, job)
+        if job.workers:
+            pool.outlived[fact.job_id] = replace(job, phase=END_PHASES[type(fact)])
+            live._outlived_in[fact.job_id] = pool
+        pool.undecided.pop(fact.job_id, None)
+        # A plan releases only what it placed, so the reason of a job that never was would stay for ever.
+        if fact.job_id in pool.plan.reasons and fact.job_id not in pool.plan.placement:
+            reasons = {job_id: reason for job_id, reason in pool.plan.reasons.items() if job_id != fact.job_id}
+            pool.plan = replace(pool.plan, reasons=reasons)
+
+
+@LiveCluster.folds
+def _job_changed(live: LiveCluster, fact: JobChange, event: Event) -> None:
+    if (job := live._job(fact.job_id)) is not None:
+        if isinstance(fact, facts.JobChanged):
+            _unindex(live, job)
+        if (changed := changed_job(job, fact, event.recorded_at)) is not job:
+            live._store(changed)
+    elif (pool := live._outlived_in.get(fact.job_id)) is not None:
+        _outlived_job_changed(live, pool.outlived, fact)
+
+
+def _outlived_job_changed(live: LiveCluster, outlived: dict[str, Job], fact: JobChange) -> None:
+    job = outlived[fact.job_id]
+    if isinstance(fact, facts.WorkerStarted):
+        outlived[fact.job_id] = replace(job, workers={**job.workers, **fact.workers})
+    elif isinstance(fact, facts.WorkerExited):
+        left = {index: node for index, node in job.workers.items() if index not in fact.workers}
+        # The order of jobs is that of their last exits.
+        del outlived[fact.job_id]
+        if left:
+            outlived[fact.job_id] = replace(job, workers=left)
+        else:
+            del live._outlived_in[fact.job_id]
+
+
+@LiveCluster.folds
+def _refused(live: LiveCluster, fact: facts.WorkerRefused, event: Event) -> None:
+    if not fact.reason:
+        _lift(live, fact.job_id, fact.node)
+    elif (job := live._job(fact.job_id)) is not None:
+        live._change(fact.job_id, refusals={**job.refusals, fact.node: fact.reason})
+        _index(live, fact.job_id, {fact.node: fact.reason})
+
+
+@LiveCluster.folds
+def _node_changed(live: LiveCluster, fact: facts.NodeJoined | facts.NodeChanged, event: Event) -> None:
+    _forget_node(live, fact.node.name)
+    _lift_all(live, fact.node.name)
+    live._change_pool(fact.node.pool).nodes[fact.node.name] = fact.node
+
+
+@LiveCluster.folds
+def _node_left(live: LiveCluster, fact: facts.NodeLeft, event: Event) -> None:
+    _forget_node(live, fact.name)
+    _lift_all(live, fact.name)
+
+
+def _forget_node(live: LiveCluster, name: str) -> None:
+    """Remove a node from its pool: it is in one pool at a time, and its label may change unobserved."""
+    for pool in live._pools.values():
+        if pool.nodes.pop(name, None) is not None:
+            live.changed_pools.add(pool.plan.pool)
+
+
+def _lift_all(live: LiveCluster, node: str) -> None:
+    """Lift all refusals of a node: what it refused may fit once it has changed."""
+    for job_id in live._refused_by.pop(node, ()):
+        _lift(live, job_id, node)
+
+
+def _lift(live: LiveCluster, job_id: str, node: str) -> None:
+    if (job := live._job(job_id)) is not None and node in job.refusals:
+        _unindex(live, job)
+        left = {name: reason for name, reason in job.refusals.items() if name != node}
+        live._change(job_id, refusals=left)
+        _index(live, job_id, left)
+
+
+def _index(live: LiveCluster, job_id: str, refusals: Mapping[str, str]) -> None:
+    for node in refusals:
+        live._refused_by.setdefault(node, set()).add(job_id)
+
+
+def _unindex(live: LiveCluster, job: Job) -> None:
+    for node in job.refusals:
+        jobs = live._refused_by.get(node, set())
+        jobs.discard(job.spec.job_id)
+        if not jobs:
+            live._refused_by.pop(node, None)
+
+
+@LiveCluster.folds
+def _plan_adopted(live: LiveCluster, fact: facts.PlanAdopted, event: Event) -> None:
+    pool = live._change_pool(fact.pool)
+    pool.plan = adopted(pool.plan, fact, event.recorded_at)
+    decided = [job_id for job_id, position in pool.undecided.items() if position <= fact.based_on]
+    for job_id in decided:
+        del pool.undecided[job_id]
+        if pool.jobs[job_id].phase is Phase.SUBMITTED:
+            live._change(job_id, phase=Phase.WAITING)
+
+
+@LiveCluster.folds
+def _settings_changed(live: LiveCluster, fact: facts.PolicyChanged | facts.RatelimitChanged, event: Event) -> None:
+    pool = live._change_pool(fact.pool)
+    fields = Settings.__struct_fields__
+    given = {name: value for name in fact.__struct_fields__ if (value := getattr(fact, name)) is not None}
+    changed = {name: value for name, value in given.items() if name in fields}
+    if isinstance(fact, facts.PolicyChanged):
+        before = pool.settings.parameters
+        new = {policy: {**before.get(policy, {}), **values} for policy, values in fact.parameters.items()}
+        changed["parameters"] = {**before, **new}
+    pool.settings = replace(pool.settings, **changed)
 
 
 class Live:
@@ -26,11 +284,9 @@ class Live:
 
     @property
     def position(self) -> int:
-        """Position of the last event folded."""
         return self.cluster.position
 
     def apply(self, event: Event) -> None:
-        """Fold one event; events must come in the order of their positions."""
         self.learning.apply(event)
         self.cluster.apply(event)
 
@@ -42,11 +298,9 @@ class Live:
         return self.cluster.state(pool, estimates)
 
     def dump(self) -> bytes:
-        """Return the whole state; equal states give equal bytes."""
         return msgspec.msgpack.encode((self.cluster.dump(), self.learning.dump()))
 
     def load(self, state: bytes) -> None:
-        """Replace the state by a dumped one."""
         cluster, learning = msgspec.msgpack.decode(state, type=tuple[bytes, bytes])
         self.cluster.load(cluster)
         self.learning.load(learning)

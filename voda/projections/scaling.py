@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from voda.domain.estimate import linear_speedup
-from voda.projections.running_means import EpochMeans, Point
+from voda.domain.state import linear_speedup
+from voda.projections.measurements import EpochMeans, Point
 
 _PULL_A = 1e-5
 _PULL_B = 1e-3
@@ -49,8 +49,7 @@ class Scaling(Struct, frozen=True):
 def fit_law(points: Sequence[Point]) -> ScalingLaw:
     """Return the law closest to the points, by relative error.
 
-    Args:
-        points: at least one; distinct sizes >= 1, epoch_s > 0, weight > 0.
+    There is at least one point; sizes are distinct and >= 1, epoch_s and weights > 0.
     """
     # Half of scipy's import time would be spent by commands that fit nothing.
     from scipy.optimize import nnls
@@ -76,10 +75,7 @@ def fit_law(points: Sequence[Point]) -> ScalingLaw:
 def scaling_of(points: Sequence[Point], law: ScalingLaw, max_replicas: int) -> Scaling:
     """Return T(n): as measured at the measured sizes, interpolated between them, along the law beyond them.
 
-    Args:
-        points: as for `fit_law`, smallest size first.
-        law: gives the shape beyond the measured sizes, joined without a step.
-        max_replicas: greatest size needed.
+    The points are as for `fit_law`, smallest size first; the law is joined without a step.
     """
     smallest, largest = points[0], points[-1]
     e1 = smallest.epoch_s * law.speedup(smallest.workers)

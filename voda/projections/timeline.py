@@ -123,7 +123,6 @@ class Timeline(Projection):
         return Steps(*np.array(self._steps, dtype=np.float64).reshape(-1, _STEP).T)
 
     def apply(self, event: Event) -> None:
-        """Fold one event; events must come in the order of their positions."""
         if type(event.data) in self._folds:
             # The log is ordered by position; a clock that was set back must not make negative spans.
             self._state.at_s = max(self._state.at_s, event.recorded_at)
@@ -135,7 +134,6 @@ class Timeline(Projection):
         return msgspec.msgpack.encode((self._state, self._segments.tobytes(), self._steps.tobytes()))
 
     def load(self, state: bytes) -> None:
-        """Replace the state by a dumped one."""
         self._state, segments, steps = msgspec.msgpack.decode(state, type=tuple[_TimelineState, bytes, bytes])
         self._segments, self._steps = array("d", segments), array("d", steps)
 

@@ -122,7 +122,7 @@ class Simulation:
         if self._initial.log:
             await self._store.restore(iter([plan_copy(self._initial.log)]))
         if state := self._initial.state:
-            await self._store.save_snapshot(
+            await self._store.snapshots.save(
                 Snapshot(name=Live.FORMAT, position=0, state=state, state_hash=sha256(state).hexdigest(), heads={})
             )
         for training in self._initial.trainings:

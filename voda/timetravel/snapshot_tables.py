@@ -8,10 +8,9 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from voda.domain.estimate import Estimate
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
-from voda.domain.state import ClusterState
+from voda.domain.state import ClusterState, Estimate
 from voda.projections.live import Live
 
 

@@ -16,8 +16,8 @@ from voda.events.envelope import Event
 from voda.events.event_text import per_node
 from voda.events.types import JobQueueLevelChanged, LeaderElected, PlanAdopted
 from voda.log.store import EventStore
+from voda.planner.decide import DEFAULT, Registries, redecide
 from voda.planner.priority import without_priorities
-from voda.planner.redecide import DEFAULT, Registries, redecide
 from voda.policies import has_queues
 from voda.projections.live import Live
 from voda.timetravel.replay import events_between

@@ -163,6 +163,6 @@ async def test_view_when_opened_from_snapshots_is_as_from_the_whole_log() -> Non
     for event in await store.read(0, 100):
         whole.live.apply(event)
         whole.job_registry.apply(event)
-    assert await store.latest_snapshot(opened.job_registry.FORMAT) is not None
+    assert await store.snapshots.latest(opened.job_registry.FORMAT) is not None
     assert opened.live.state_hash() == whole.live.state_hash()
     assert opened.job_registry.dump() == whole.job_registry.dump()

@@ -16,9 +16,8 @@ from voda.controller import pool_loop as loop_of_a_pool
 from voda.controller.controller import Controller
 from voda.controller.pool_loop import PoolLoop
 from voda.domain.errors import ClusterUnavailable, Fenced, StoreNotWritable, StoreUnavailable
-from voda.domain.estimate import linear_speedup
 from voda.domain.plan import Allocation
-from voda.domain.state import ClusterState
+from voda.domain.state import ClusterState, linear_speedup
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobSubmitted, LeaderElected, PolicyChanged, RatelimitChanged, WorkerStarted
 from voda.log.memory import MemoryStore

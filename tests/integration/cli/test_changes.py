@@ -12,7 +12,7 @@ from tests.served import Server, served
 from tests.service import a_manifest
 from voda.domain.errors import AlreadyExists, InvalidInput, NotFound
 from voda.events.types import AnyFact, JobCanceled, JobCompleted, JobFailed
-from voda.projections.live_cluster import LiveCluster
+from voda.projections.live import LiveCluster
 
 
 def written(folder: Path, *manifests: object) -> str:

@@ -9,7 +9,7 @@ import pytest
 from tests.integration.cli.conftest import LINES
 from tests.served import Server, served
 from voda.cli.http.client import open_client
-from voda.cli.http.sse import follow_stream
+from voda.cli.http.remote_log import follow_stream
 from voda.cli.options import ServerOptions
 from voda.domain.errors import InvalidInput, NotAllowed, NotFound, TransientError
 from voda.events.types import JobProgressed

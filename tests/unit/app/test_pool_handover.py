@@ -12,8 +12,8 @@ from voda.cluster.port import Observed
 from voda.controller.controller import Controller
 from voda.controller.pool_loop import PoolLoop
 from voda.domain.errors import ClusterUnavailable, Fenced
-from voda.domain.estimate import linear_speedup
 from voda.domain.plan import Action
+from voda.domain.state import linear_speedup
 from voda.events.envelope import ANY_VERSION, Event, Fact, Head
 from voda.events.types import AnyFact, JobSubmitted, LeaderElected, PlanAdopted, PolicyChanged, RatelimitChanged
 from voda.log.memory import MemoryStore

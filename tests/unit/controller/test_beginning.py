@@ -48,7 +48,7 @@ def a_controller(store: EventStore, live: Live | None = None) -> Controller:
 async def keep_unreadable(store: EventStore, position: int) -> None:
     state = b"\xc1 of another version"
     state_hash = sha256(state).hexdigest()
-    await store.save_snapshot(
+    await store.snapshots.save(
         Snapshot(name=Live.FORMAT, position=position, state=state, state_hash=state_hash, heads=await store.heads())
     )
 
@@ -130,6 +130,6 @@ async def test_start_from_an_old_snapshot_leaves_a_newer_one_to_later_starts() -
     opened = ReadModel(store)
     await opened.open()
     await Snapshots(store, opened).take()
-    snapshot = await store.latest_snapshot(Live.FORMAT)
+    snapshot = await store.snapshots.latest(Live.FORMAT)
     assert snapshot is not None
     assert snapshot.position == at

@@ -13,7 +13,7 @@ from voda.cluster.port import Observed
 from voda.controller.controller import Controller
 from voda.controller.pool_loop import RESYNC_S, PoolLoop
 from voda.domain.errors import ClusterUnavailable
-from voda.domain.estimate import linear_speedup
+from voda.domain.state import linear_speedup
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobCanceled, JobCancelRequested, JobRegistered, JobSubmitted
 from voda.log.memory import MemoryStore

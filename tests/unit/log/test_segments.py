@@ -353,10 +353,10 @@ async def test_snapshots_that_are_missing_or_unusable_keep_the_log_whole() -> No
     log = await a_log()
     with pytest.raises(InvalidInput, match="has no snapshot live-1"):
         await behind_snapshots(log, {"live-1": load})
-    await log.save_snapshot(a_snapshot("live-1", 30, b"good"))
-    await log.save_snapshot(a_snapshot("roster-1", 20, b"good"))
+    await log.snapshots.save(a_snapshot("live-1", 30, b"good"))
+    await log.snapshots.save(a_snapshot("roster-1", 20, b"good"))
     assert await behind_snapshots(log, {"live-1": load, "roster-1": load}) == 20
-    await log.save_snapshot(a_snapshot("live-1", 35, b"bad"))
+    await log.snapshots.save(a_snapshot("live-1", 35, b"bad"))
     with pytest.raises(InvalidInput, match="the newest snapshot live-1, at position 35, cannot be loaded"):
         await behind_snapshots(log, {"live-1": load})
 

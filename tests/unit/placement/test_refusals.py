@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import pytest
 
 from tests.builders import a_job, a_node, a_state
-from voda.domain.estimate import Estimate, linear_speedup
 from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Placement
+from voda.domain.state import Estimate, linear_speedup
 from voda.placement import Placer
 from voda.placement.packed import Packed
 from voda.placement.steady import Steady

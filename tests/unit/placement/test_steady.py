@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import a_job, a_node, a_state
-from voda.domain.estimate import Estimate, linear_speedup
 from voda.domain.plan import Placement
+from voda.domain.state import Estimate, linear_speedup
 from voda.placement.steady import Steady
 
 TWO_NODES = [a_node("n1"), a_node("n2")]

@@ -9,14 +9,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
-from voda.domain.estimate import Estimate, linear_speedup
 from voda.domain.plan import Allocation, Placement, Plan
-from voda.domain.state import ClusterState
+from voda.domain.state import ClusterState, Estimate, linear_speedup
 from voda.events.plan_diff import adopted
 from voda.events.types import PlanAdopted
 from voda.placement.steady import Steady
-from voda.planner.decide import decide
-from voda.planner.redecide import changes
+from voda.planner.decide import changes, decide
 from voda.planner.resize_cost import without_thrash
 from voda.policies.elastic_fifo import ElasticFifo
 from voda.policies.fifo import Fifo

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from tests.builders import a_job, a_node, a_state
 from tests.views import with_priorities
-from voda.domain.estimate import Estimate, linear_speedup
 from voda.domain.job import Job
 from voda.domain.plan import Plan
-from voda.domain.state import ClusterState
+from voda.domain.state import ClusterState, Estimate, linear_speedup
 from voda.placement import PLACERS
 from voda.planner.decide import decide
 from voda.planner.priority import without_priorities

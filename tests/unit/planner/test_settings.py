@@ -5,9 +5,8 @@ from typing import ClassVar
 import pytest
 
 from tests.builders import a_job, a_node, a_state
-from voda.domain.estimate import Estimate, linear_speedup
 from voda.domain.plan import Allocation
-from voda.domain.state import ClusterState, Settings
+from voda.domain.state import ClusterState, Estimate, Settings, linear_speedup
 from voda.placement import PLACERS
 from voda.planner.decide import decide
 

@@ -4,9 +4,8 @@ import math
 
 from tests.builders import a_job, a_node, a_state
 from tests.views import drawn_view
-from voda.domain.estimate import Estimate
 from voda.domain.job import Job
-from voda.domain.state import ClusterState
+from voda.domain.state import ClusterState, Estimate
 from voda.policies.afs_l import AfsL
 from voda.policies.toolkit.estimates import remaining_s, speedup
 from voda.policies.toolkit.order import by_submission

@@ -2,9 +2,8 @@
 
 from tests.builders import a_job, a_node, a_state
 from tests.views import drawn_view
-from voda.domain.estimate import Estimate
 from voda.domain.job import Job
-from voda.domain.state import ClusterState, Settings
+from voda.domain.state import ClusterState, Estimate, Settings
 from voda.policies.elastic_tiresias import ElasticTiresias
 from voda.policies.toolkit.estimates import speedup
 

@@ -6,9 +6,8 @@ import pytest
 
 from tests.builders import a_job, a_node, a_state
 from tests.views import drawn_view
-from voda.domain.estimate import Estimate
 from voda.domain.job import Job
-from voda.domain.state import ClusterState
+from voda.domain.state import ClusterState, Estimate
 from voda.policies.ffdl import Ffdl
 from voda.policies.toolkit.estimates import speedup
 from voda.policies.toolkit.order import by_submission

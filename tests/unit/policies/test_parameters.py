@@ -30,7 +30,7 @@ from voda.domain.state import ClusterState
 from voda.policies.toolkit.allocation import give_first, requested
 from voda.policies.toolkit.order import by_submission
 from voda.policies.toolkit.parameters import parameters
-from voda.policies.toolkit.reasons import as_requested, explained
+from voda.policies.toolkit.allocation import as_requested, explained
 
 
 class ThriftyParameters(Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """SRJF and Elastic-SRJF: what counts as short, and that nobody passes the maximum."""
 
 from tests.builders import a_job, a_node, a_state
-from voda.domain.estimate import Estimate
+from voda.domain.state import Estimate
 from voda.policies.elastic_srjf import ElasticSrjf
 from voda.policies.srjf import Srjf
 

@@ -26,7 +26,7 @@ from voda.events.types import (
 from voda.projections.history import History
 from voda.projections.job_record import JobRecord
 from voda.projections.job_registry import JobRegistry
-from voda.projections.live_cluster import LiveCluster
+from voda.projections.live import LiveCluster
 
 
 def folded(log: Log, job_registry: JobRegistry | None = None) -> JobRegistry:

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import Log, a_job, a_spec
-from voda.domain.estimate import Estimate
 from voda.domain.job import Job
-from voda.domain.state import Settings
+from voda.domain.state import Estimate, Settings
 from voda.events.envelope import Event
 from voda.events.types import (
     JobCanceled,

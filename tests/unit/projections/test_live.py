@@ -1,11 +1,305 @@
-"""The snapshots behind the controller: which ones are taken for its own."""
+"""The live state: what each fact changes, that a snapshot with its tail equals the whole log, and its format."""
+
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.builders import Log, a_node, a_spec
-from voda.domain.job import Job
+from voda.domain.job import Job, Phase
 from voda.domain.state import Settings
-from voda.events.types import AnyFact, JobCompleted, JobSubmitted, NodeJoined, WorkerExited, WorkerStarted
-from voda.projections.live import Live
-from voda.projections.live_cluster import LivePool
+from voda.events.types import (
+    AnyFact,
+    JobCanceled,
+    JobCancelRequested,
+    JobChanged,
+    JobCompleted,
+    JobFailed,
+    JobProgressed,
+    JobQueueLevelChanged,
+    JobRegistered,
+    JobStalled,
+    JobSubmitted,
+    LeaderElected,
+    NodeChanged,
+    NodeJoined,
+    NodeLeft,
+    PlanAdopted,
+    PolicyChanged,
+    RatelimitChanged,
+    WorkerExited,
+    WorkerRefused,
+    WorkerStarted,
+)
+from voda.projections.live import Live, LiveCluster, LivePool
+
+
+def folded(log: Log) -> LiveCluster:
+    live = LiveCluster()
+    for event in log.events:
+        live.apply(event)
+    return live
+
+
+def a_running_job() -> Log:
+    log = Log()
+    log.add(JobSubmitted(spec=a_spec("a", max_replicas=4, gpus_per_replica=2)), at=0)
+    log.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1"}), at=10)
+    return log
+
+
+def test_job_when_submitted_is_undecided_until_a_plan_considered_it() -> None:
+    log = Log()
+    log.add(JobSubmitted(spec=a_spec("a")), at=0)
+    assert folded(log).undecided("default") == {"a"}
+    log.add(PlanAdopted(pool="default", number=1, based_on=1, policy="fifo", placer="steady", cause="x"), at=1)
+    live = folded(log)
+    assert live.undecided("default") == frozenset()
+    assert live.state("default").jobs["a"].phase is Phase.WAITING
+
+
+def test_job_when_submitted_after_the_decision_was_based_stays_undecided() -> None:
+    log = Log()
+    log.add(JobSubmitted(spec=a_spec("a")), at=0)
+    log.add(PlanAdopted(pool="default", number=1, based_on=0, policy="fifo", placer="steady", cause="x"), at=1)
+    assert folded(log).undecided("default") == {"a"}
+
+
+def test_totals_when_workers_come_and_go_count_time_and_gpus() -> None:
+    log = a_running_job()
+    log.add(WorkerExited(job_id="a", workers=(1,)), at=20)
+    log.add(WorkerExited(job_id="a", workers=(0,)), at=25)
+    job = folded(log).state("default").jobs["a"]
+    assert (job.waiting_s, job.running_s, job.attained_service_gpu_s) == (10, 15, 10 * 4 + 5 * 2)
+    assert (job.phase, job.last_halted_at, job.last_run_s) == (Phase.WAITING, 25, 15)
+    assert job.waiting_by(30) == 15
+
+
+def test_service_since_start_when_started_again_begins_anew() -> None:
+    log = a_running_job()
+    log.add(WorkerExited(job_id="a", workers=(0, 1)), at=20)
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=30)
+    job = folded(log).state("default").jobs["a"]
+    assert job.service_since_start_by(35) == 10
+    assert job.service_by(35) == 50
+    assert (job.restarts, job.first_started_at, job.last_started_at) == (1, 10, 30)
+
+
+def test_job_when_all_its_workers_move_is_not_halted() -> None:
+    log = a_running_job()
+    log.add(WorkerExited(job_id="a", workers=(0, 1), cause="migrated"), at=20)
+    log.add(WorkerStarted(job_id="a", workers={0: "n2", 1: "n2"}), at=20)
+    job = folded(log).state("default").jobs["a"]
+    assert (job.restarts, job.last_halted_at, job.last_started_at) == (0, None, 10)
+    assert dict(job.workers) == {0: "n2", 1: "n2"}
+
+
+@pytest.mark.parametrize("end", [JobCompleted(job_id="a"), JobFailed(job_id="a", reason="out of memory")])
+def test_job_when_ended_leaves_the_live_state(end: AnyFact) -> None:
+    log = a_running_job()
+    log.add(end, at=50)
+    log.add(WorkerExited(job_id="a", workers=(0, 1), cause="finished"), at=51)
+    assert folded(log).state("default").jobs == {}
+
+
+def test_job_when_it_ends_without_ever_being_placed_leaves_no_reason_behind() -> None:
+    log = Log()
+    log.add(JobSubmitted(spec=a_spec("a")), at=0)
+    plan = PlanAdopted(
+        pool="default", number=1, based_on=1, policy="fifo", placer="steady", cause="x", reasons={"a": "waits"}
+    )
+    log.add(plan, at=1)
+    log.add(JobCanceled(job_id="a"), at=2)
+    assert folded(log).plan("default").reasons == {}
+
+
+def test_job_when_submitted_twice_keeps_its_first_wishes() -> None:
+    log = a_running_job()
+    log.add(JobSubmitted(spec=a_spec("a", max_replicas=8)), at=11)
+    assert folded(log).state("default").jobs["a"].spec.max_replicas == 4
+
+
+def test_changed_bounds_when_below_the_request_lower_it() -> None:
+    log = Log()
+    log.add(JobSubmitted(spec=a_spec("a", max_replicas=8, requested_replicas=6)), at=0)
+    log.add(JobChanged(job_id="a", max_replicas=3, priority=7), at=1)
+    spec = folded(log).state("default").jobs["a"].spec
+    assert (spec.min_replicas, spec.requested, spec.max_replicas, spec.priority) == (1, 3, 3, 7)
+
+
+def test_changed_bounds_when_they_exclude_each_other_change_nothing() -> None:
+    log = Log()
+    log.add(JobSubmitted(spec=a_spec("a", max_replicas=4)), at=0)
+    log.add(JobChanged(job_id="a", min_replicas=9), at=1)
+    assert folded(log).state("default").jobs["a"].spec == a_spec("a", max_replicas=4)
+
+
+def test_progress_when_reported_out_of_order_never_goes_back() -> None:
+    log = a_running_job()
+    log.add(JobProgressed(job_id="a", epochs_done=5, workers=2), at=20)
+    log.add(JobProgressed(job_id="a", epochs_done=4, workers=2), at=21)
+    assert folded(log).state("default").jobs["a"].epochs_done == 5
+
+
+def test_node_when_it_changes_its_pool_leaves_the_old_one() -> None:
+    log = Log()
+    log.add(NodeJoined(node=a_node("n1", gpus=4)), at=0)
+    log.add(NodeChanged(node=a_node("n1", gpus=8, pool="v100")), at=1)
+    live = folded(log)
+    assert live.state("default").nodes == {}
+    assert live.state("v100").capacity_gpus == 8
+    log.add(NodeLeft(name="n1", pool="v100"), at=2)
+    assert folded(log).state("v100").nodes == {}
+
+
+def test_settings_when_changed_keep_what_was_not_named() -> None:
+    log = Log()
+    log.add(PolicyChanged(pool="default", policy="tiresias", parameters={"tiresias": {"demote_gpu_s": 10.0}}), at=0)
+    log.add(RatelimitChanged(pool="default", ratelimit_s=5.0), at=1)
+    log.add(PolicyChanged(pool="default", placer="packed", parameters={"tiresias": {"promote_knob": 2.0}}), at=2)
+    settings = folded(log).settings("default")
+    assert (settings.policy, settings.placer, settings.ratelimit_s) == ("tiresias", "packed", 5.0)
+    assert settings.parameters == {"tiresias": {"demote_gpu_s": 10.0, "promote_knob": 2.0}}
+
+
+def test_job_when_canceled_or_requeued_shows_it() -> None:
+    log = a_running_job()
+    log.add(JobQueueLevelChanged(pool="default", job_id="a", queue_level=1), at=11)
+    log.add(JobCancelRequested(job_id="a"), at=12)
+    job = folded(log).state("default").jobs["a"]
+    assert (job.queue_level, job.queued_since, job.is_canceling) == (1, 11.0, True)
+
+
+def a_refused_job() -> Log:
+    log = a_running_job()
+    log.add(JobSubmitted(spec=a_spec("b")), at=11)
+    log.add(WorkerRefused(job_id="a", node="n1", reason="2 CPUs free, 4 needed"), at=12)
+    log.add(WorkerRefused(job_id="a", node="n2", reason="a taint"), at=13)
+    log.add(WorkerRefused(job_id="b", node="n2", reason="a taint"), at=14)
+    return log
+
+
+def refusals(log: Log) -> dict[str, dict[str, str]]:
+    return {job_id: dict(job.refusals) for job_id, job in folded(log).jobs("default").items() if job.refusals}
+
+
+def test_refusals_when_told_hold_for_their_job_and_node() -> None:
+    assert refusals(a_refused_job()) == {"a": {"n1": "2 CPUs free, 4 needed", "n2": "a taint"}, "b": {"n2": "a taint"}}
+
+
+@pytest.mark.parametrize(
+    "fact", [NodeChanged(node=a_node("n2")), NodeJoined(node=a_node("n2")), NodeLeft(name="n2", pool="elsewhere")]
+)
+def test_refusals_of_a_node_when_it_changes_are_lifted(fact: AnyFact) -> None:
+    log = a_refused_job()
+    log.add(fact, at=20)
+    assert refusals(log) == {"a": {"n1": "2 CPUs free, 4 needed"}}
+
+
+def test_refusal_when_told_without_a_reason_is_lifted_for_its_job_alone() -> None:
+    log = a_refused_job()
+    log.add(WorkerRefused(job_id="a", node="n2"), at=20)
+    log.add(WorkerRefused(job_id="b", node="n7"), at=21)
+    assert refusals(log) == {"a": {"n1": "2 CPUs free, 4 needed"}, "b": {"n2": "a taint"}}
+
+
+def test_refusals_of_a_job_when_its_wishes_change_are_lifted() -> None:
+    log = a_refused_job()
+    log.add(JobChanged(job_id="a", max_replicas=2), at=20)
+    assert refusals(log) == {"b": {"n2": "a taint"}}
+
+
+def test_refusal_when_told_or_lifted_makes_its_pool_touched() -> None:
+    log = a_refused_job()
+    live = folded(log)
+    for fact in (WorkerRefused(job_id="a", node="n3", reason="full"), NodeLeft(name="n3", pool="elsewhere")):
+        live.apply(log.add(fact, at=20))
+        assert live.changed_pools == {"default"}
+
+
+def test_object_of_a_job_when_registered_is_known_by_its_uid() -> None:
+    log = a_running_job()
+    assert folded(log).jobs("default")["a"].uid == ""
+    log.add(JobRegistered(job_id="a", uid="u1", kind="MPIJob"), at=11)
+    assert folded(log).jobs("default")["a"].uid == "u1"
+
+
+def test_snapshot_of_a_voda_that_knew_no_objects_and_refusals_is_read() -> None:
+    live = folded(a_running_job())
+    position, pools = msgspec.msgpack.decode(live.dump())
+    jobs: dict[str, Any] = pools["default"]["jobs"]
+    assert not {"uid", "refusals"} & jobs["a"].keys()
+    older = LiveCluster()
+    older.load(msgspec.msgpack.encode((position, pools)))
+    assert older.state("default") == live.state("default")
+
+
+def test_state_when_the_log_grows_does_not_change() -> None:
+    log = a_running_job()
+    live = folded(log)
+    before = live.state("default")
+    live.apply(log.add(JobCompleted(job_id="a"), at=99))
+    assert set(before.jobs) == {"a"}
+
+
+JOBS = st.sampled_from(["a", "b", "c"])
+NODES = st.sampled_from(["n1", "n2"])
+FACTS: st.SearchStrategy[AnyFact] = st.one_of(
+    st.builds(JobSubmitted, spec=st.builds(a_spec, JOBS, max_replicas=st.integers(1, 8))),
+    st.builds(WorkerStarted, job_id=JOBS, workers=st.dictionaries(st.integers(0, 4), NODES, min_size=1)),
+    st.builds(
+        WorkerExited,
+        job_id=JOBS,
+        workers=st.lists(st.integers(0, 4), max_size=4).map(tuple),
+        cause=st.sampled_from(["stopped", "migrated", "failed", "node_lost"]),
+    ),
+    st.builds(JobProgressed, job_id=JOBS, epochs_done=st.floats(0, 100), workers=st.integers(0, 8)),
+    st.builds(JobChanged, job_id=JOBS, min_replicas=st.integers(-1, 9), max_replicas=st.integers(-1, 9)),
+    st.builds(JobCompleted, job_id=JOBS),
+    st.builds(JobRegistered, job_id=JOBS, uid=st.sampled_from(["", "u1"])),
+    st.builds(WorkerRefused, job_id=JOBS, node=NODES, reason=st.sampled_from(["", "full"])),
+    st.builds(JobCancelRequested, job_id=JOBS),
+    st.builds(NodeJoined, node=st.builds(a_node, NODES, gpus=st.integers(0, 8))),
+    st.builds(NodeLeft, name=NODES),
+    st.builds(
+        PlanAdopted,
+        pool=st.just("default"),
+        number=st.integers(1, 9),
+        based_on=st.integers(0, 60),
+        policy=st.just("fifo"),
+        placer=st.just("steady"),
+        cause=st.just("tick"),
+        placed=st.dictionaries(JOBS, st.lists(NODES, min_size=1, max_size=4).map(tuple)),
+        released=st.lists(JOBS, unique=True).map(tuple),
+    ),
+)
+
+
+@given(facts=st.lists(FACTS, max_size=60), cut=st.integers(0, 60))
+def test_snapshot_and_tail_give_the_same_state_as_the_whole_log(facts: list[AnyFact], cut: int) -> None:
+    log = Log()
+    for second, fact in enumerate(facts):
+        log.add(fact, at=second)
+    whole, tail = folded(log), LiveCluster()
+    tail.load(folded(log.until(cut)).dump())
+    for event in log.events[cut:]:
+        tail.apply(event)
+    assert tail.dump() == whole.dump()
+    assert tail.state("default") == whole.state("default")
+
+
+def test_event_type_is_folded_or_changes_no_decision() -> None:
+    changes_nothing = {JobStalled, LeaderElected}
+    assert set(LiveCluster._folds) == set(get_args(AnyFact)) - changes_nothing
+
+
+def test_pool_when_only_read_stays_unknown() -> None:
+    cluster = LiveCluster()
+    assert (dict(cluster.jobs("a100")), cluster.plan("a100").placement, dict(cluster.nodes("a100"))) == ({}, {}, {})
+    assert cluster.pools() == ()
+
 
 _KEPT = {"live-3": (("plan", "jobs", "nodes", "settings", "undecided", "outlived"), 21, 7)}
 """Format -> what snapshots of it keep of a pool, and how many fields of a job and of the settings: whoever changes that

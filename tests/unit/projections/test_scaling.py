@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from voda.projections.running_means import Point
+from voda.projections.measurements import Point
 from voda.projections.scaling import ScalingLaw, fit_law, scaling_of
 
 

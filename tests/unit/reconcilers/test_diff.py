@@ -10,11 +10,10 @@ from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
 from voda.cluster.port import Observed
-from voda.domain.estimate import Estimate
 from voda.domain.gpus import Gpus
 from voda.domain.node import Node
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, Placement, ResizeJob, StartJob, StopJob
-from voda.domain.state import ClusterState
+from voda.domain.state import ClusterState, Estimate
 from voda.events.types import JobCompleted
 from voda.reconcilers.diff import diff
 

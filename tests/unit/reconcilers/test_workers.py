@@ -10,9 +10,8 @@ from tests.waiting import until
 from voda.clock import VirtualClock
 from voda.cluster.port import Observed
 from voda.domain.errors import ActionRefused, ClusterUnavailable, StoreUnavailable
-from voda.domain.estimate import linear_speedup
 from voda.domain.plan import Action, Placement, ResizeJob, StartJob
-from voda.domain.state import ClusterState
+from voda.domain.state import ClusterState, linear_speedup
 from voda.events.envelope import Fact
 from voda.events.types import ActionFailed
 from voda.log.memory import MemoryStore

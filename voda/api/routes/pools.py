@@ -17,7 +17,7 @@ from voda.auth.callers import Caller
 from voda.domain.errors import NotFound
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState
-from voda.timetravel.plans import plan_numbered, position_of
+from voda.timetravel.replay import plan_numbered, position_of
 
 _TAG: Final = "Pools"
 _POOL: Final = {"pool": "Name of the pool."}

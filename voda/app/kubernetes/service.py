@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 from voda import config
-from voda.app.kubernetes.event_logging import log_event
 from voda.app.kubernetes.log_liveness import LogLiveness
 from voda.app.kubernetes.log_queries import LoggedJobs, unadopted
 from voda.app.kubernetes.options import KubernetesOptions, PoolSettings, ReplicaContext
@@ -30,12 +29,12 @@ from voda.application.status.status_reporter import StatusReporter
 from voda.application.submit_job import JobSubmitter
 from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
+from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.lease import LeaseClient
+from voda.cluster.kubernetes.objects import NamedObject
 from voda.cluster.kubernetes.pod_logs import KubernetesOutputs
 from voda.cluster.kubernetes.pools import KubernetesPools
-from voda.cluster.kubernetes.resources import well_known
-from voda.cluster.kubernetes.resources.objects import NamedObject
 from voda.cluster.kubernetes.setup import KubernetesSetup
 from voda.concurrency import log_unexpected
 from voda.controller.leader_epochs import LeaderEpochs
@@ -44,7 +43,8 @@ from voda.domain.errors import ClusterUnavailable, StoreNotWritable, StoreUnavai
 from voda.domain.job import JobSpec
 from voda.domain.lease import LeaseStore
 from voda.events.envelope import Event
-from voda.events.types import JobFact
+from voda.events.event_text import describe, subject_of
+from voda.events.types import JobFact, JobProgressed
 from voda.kinds.base import FieldWarning
 from voda.log.archive.archive_backed_store import ArchiveBackedStore
 from voda.log.durable_store import DurableStore
@@ -273,3 +273,12 @@ class KubernetesService:
         live = self.view.live.cluster
         position = await record_settings(self.store, self.clock, live, pool, wish, FirstSettings(), actor="serve")
         await self.view.wait_for(position)
+
+
+def log_event(event: Event) -> None:
+    """Write an event to the leader's own log, in the words of `voda events`; progress reports of jobs are DEBUG."""
+    level = logging.DEBUG if isinstance(event.data, JobProgressed) else logging.INFO
+    if _log.isEnabledFor(level):
+        # In one line, whatever text of users is in it.
+        what = " ".join(describe(event).split())
+        _log.log(level, "%s position=%d about=%s: %s", event.type, event.position, subject_of(event), what)

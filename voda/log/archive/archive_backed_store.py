@@ -14,11 +14,30 @@ from voda.events.envelope import Event, Fact, Head, Sealed
 from voda.log.archive.archive import Archive
 from voda.log.archive.segment import SegmentFile, SegmentHeader, events_of, header_of
 from voda.log.durable_store import DurableStore
-from voda.log.store import DelegatingStore, EventStore, Snapshot
+from voda.log.store import DelegatingStore, EventStore, Snapshot, SnapshotStore
 
 _TAIL_PAGE = 1000
 _CACHED = 2
 """Segments kept in memory, about 50 MB each."""
+
+
+class _NoSnapshots(SnapshotStore):
+    """What an archive has for a SnapshotStore."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    async def save(self, snapshot: Snapshot) -> None:
+        """Refuse: an archive is not written to."""
+        raise StoreNotWritable(f"{self._place} is an archive, which cannot be written")
+
+    async def latest(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
+        return None
+
+    async def all(self) -> AsyncIterator[Snapshot]:
+        none: Sequence[Snapshot] = ()
+        for snapshot in none:
+            yield snapshot
 
 
 class SegmentStore(EventStore):
@@ -30,6 +49,7 @@ class SegmentStore(EventStore):
 
     def __init__(self, archive: Archive) -> None:
         self.place = str(archive.path)
+        self.snapshots = _NoSnapshots(self.place)
         self.archive = archive
         self._headers: list[SegmentHeader] | None = None
         self._cached: dict[str, _LoadedSegment] = {}
@@ -66,14 +86,6 @@ class SegmentStore(EventStore):
 
     async def heads(self) -> Mapping[str, Head]:
         return (await asyncio.to_thread(self.archive.chain)).heads
-
-    async def save_snapshot(self, snapshot: Snapshot) -> None:
-        """Refuse: an archive is not written to."""
-        raise StoreNotWritable(f"{self.place} is an archive, which cannot be written")
-
-    async def latest_snapshot(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
-        """Return None: an archive has no snapshots."""
-        return None
 
     async def close(self) -> None:
         """See EventStore.close."""
@@ -176,9 +188,6 @@ class ArchiveBackedStore(DelegatingStore[DurableStore]):
                     if event.position <= error.base:
                         yield event
                         after = event.position
-
-    def snapshots(self) -> AsyncIterator[Snapshot]:
-        return self._store.snapshots()
 
     async def refuse_cut(self) -> None:
         await self._store.refuse_cut()

@@ -15,7 +15,6 @@ from voda.domain.errors import InvalidInput, LogDamaged
 from voda.events.envelope import Sealed
 from voda.log.append_plan import GroupPlan, row_of
 from voda.log.archive.archive import SEGMENT_BYTES, SEGMENT_EVENTS, Archive, open_to_add
-from voda.log.archive.archive_backed_store import ArchiveBackedStore
 from voda.log.archive.common_prefix import event_at, page_of, prove_prefix
 from voda.log.archive.segment import encode_header, encode_line
 from voda.log.archive.verify import HashChain, Progress, compare_heads
@@ -200,13 +199,11 @@ def _is_full(events: Sequence[Sealed]) -> bool:
 
 async def _copy_snapshots(source: EventStore, target: DurableStore, position: int) -> int:
     """Copy the snapshots up to a position, so that a start on the copy is quick; stop at a damaged one."""
-    if not isinstance(source, DurableStore | ArchiveBackedStore):
-        return 0
     copied = 0
     try:
-        async for snapshot in source.snapshots():
+        async for snapshot in source.snapshots.all():
             if snapshot.position <= position and sum(head.version for head in snapshot.heads.values()) <= position:
-                await target.save_snapshot(snapshot)
+                await target.snapshots.save(snapshot)
                 copied += 1
     except LogDamaged:
         # A new snapshot can always be taken from the events.

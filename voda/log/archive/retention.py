@@ -100,7 +100,7 @@ async def behind_snapshots(store: DurableStore, needed: Mapping[str, LoadState])
 
 
 async def _usable(store: DurableStore, name: str, load: LoadState) -> Snapshot:
-    snapshot = await store.latest_snapshot(name)
+    snapshot = await store.snapshots.latest(name)
     if snapshot is None:
         raise InvalidInput(
             f"{store.place} has no snapshot {name}, without which nothing can start on what is left: run"

@@ -142,7 +142,7 @@ class _SnapshotHeads:
         if not isinstance(store, DurableStore):
             return
         try:
-            async for snapshot in store.snapshots():
+            async for snapshot in store.snapshots.all():
                 self.count += 1
                 # Others may have appended between the state's position and the look at the heads. Their versions
                 # add up to the position at which they were seen.

@@ -27,7 +27,7 @@ from voda.log.jetstream.log.writer import JetStreamWriter
 from voda.log.jetstream.transport.blobs import BlobKey
 from voda.log.jetstream.transport.connection import NatsConnection
 from voda.log.jetstream.transport.url import parse_url
-from voda.log.store import Snapshot, SnapshotHeads, load_heads
+from voda.log.store import Snapshot, SnapshotHeads, SnapshotStore, load_heads
 from voda.log.tail import TAIL_PAGE, GrowthSignal
 
 SNAPSHOTS_KEPT = 8
@@ -50,6 +50,74 @@ _decode = msgspec.msgpack.Decoder(_SnapshotRecord).decode
 _decode_heads = msgspec.msgpack.Decoder(dict[str, tuple[int, str, int]]).decode
 
 
+class JetStreamSnapshots(SnapshotStore):
+    """A SnapshotStore in the records beside a log."""
+
+    def __init__(self, log: SyncedLog, *, read_only: bool) -> None:
+        self._place = log.place
+        self._blobs = log.marks.blobs
+        self._read_only = read_only
+
+    async def save(self, snapshot: Snapshot) -> None:
+        _refuse_read_only(self._place, self._read_only)
+        heads = {stream: (head.version, head.hash, head.epoch) for stream, head in snapshot.heads.items()}
+        data = _encode(_SnapshotRecord(snapshot.state, snapshot.state_hash, Raw(_encode(heads))))
+        await self._blobs.put(BlobKey(_SNAPSHOT, snapshot.name, snapshot.position), data)
+        for key in (await self._blobs.keys(_SNAPSHOT, snapshot.name))[:-SNAPSHOTS_KEPT]:
+            await self._blobs.drop(key)
+
+    async def latest(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
+        for key in reversed(await self._blobs.keys(_SNAPSHOT, name)):
+            if at_most is not None and key.position > at_most:
+                continue
+            try:
+                if found := await self._load(key):
+                    return found
+            except LogDamaged as error:
+                _log.warning("snapshot passed over place=%s reason=%s", self._place, error)
+        return None
+
+    async def all(self) -> AsyncIterator[Snapshot]:
+        for key in await self._blobs.keys(_SNAPSHOT):
+            # A writer may have deleted it meanwhile.
+            if found := await self._load(key):
+                yield load_heads(found)
+
+    async def _load(self, key: BlobKey) -> Snapshot | None:
+        data = await self._blobs.get(key)
+        if data is None:
+            return None
+        where = f"snapshot {key.name} at position {key.position}"
+        try:
+            kept = _decode(data)
+        except msgspec.MsgspecError as error:
+            raise LogDamaged(f"{where}: it cannot be read ({error})") from error
+        if hash_of(kept.state) != kept.state_hash:
+            raise LogDamaged(f"{where}: the checksum does not fit the state")
+        heads = SnapshotHeads(lambda: _decode_heads(kept.heads), where)
+        return Snapshot(name=key.name, position=key.position, state=kept.state, state_hash=kept.state_hash, heads=heads)
+
+
+class _GrowthListener:
+    """Wakes the tails of a log when the server says that it has grown."""
+
+    def __init__(self, connection: NatsConnection, growth: GrowthSignal) -> None:
+        self._connection = connection
+        self._growth = growth
+        self._listening_on: Client | None = None
+        connection.on_reconnect(growth.wake)
+
+    async def listen(self) -> None:
+        """Subscribe, once for every connection to a server."""
+        client = await self._connection.client()
+        if client is not self._listening_on:
+            self._listening_on = client
+            await self._connection.subscribe(settings.grown_subject(self._connection.location.stream), self._on_grown)
+
+    async def _on_grown(self, _: Msg) -> None:
+        self._growth.wake()
+
+
 class JetStreamStore(DurableStore):
     """A DurableStore.
 
@@ -61,14 +129,15 @@ class JetStreamStore(DurableStore):
     def __init__(self, connection: NatsConnection, *, read_only: bool = False) -> None:
         self.connection = connection
         """A Lease beside the log uses it."""
+        self.place = connection.place
         self._read_only = read_only
         self._log = SyncedLog(connection)
+        self.snapshots = JetStreamSnapshots(self._log, read_only=read_only)
         self._reader = EventReader(self._log)
         self._writer = JetStreamWriter(self._log, self._reader)
         self._commits = GroupCommit(self._writer)
         self._growth = GrowthSignal()
-        self._listening_on: Client | None = None
-        connection.on_reconnect(self._growth.wake)
+        self._listener = _GrowthListener(connection, self._growth)
 
     @classmethod
     async def open(cls, url: str, *, read_only: bool = False, timeout_s: float = 10.0) -> Self:
@@ -99,15 +168,10 @@ class JetStreamStore(DurableStore):
         async with await NatsConnection.open(parse_url(url), timeout_s=timeout_s) as connection:
             await settings.migrate(connection)
 
-    @property
-    def place(self) -> str:
-        """URL without password."""
-        return self.connection.place
-
     # ---- events
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
-        self._refuse_read_only()
+        _refuse_read_only(self.place, self._read_only)
         append = Append(stream, expected_version, facts, epoch)
         refuse_unstorable(append)
         position = await self._commits.append(append)
@@ -132,17 +196,11 @@ class JetStreamStore(DurableStore):
         return self._growth.tail(after, self._next, poll_s=_POLL_S, full_page=1)
 
     async def _next(self, after: int) -> Sequence[Event]:
-        client = await self.connection.client()
-        if client is not self._listening_on:
-            self._listening_on = client
-            await self.connection.subscribe(settings.grown_subject(self.connection.location.stream), self._on_grown)
+        await self._listener.listen()
         # First the events that the nearest server has; if none, those that the leader knows.
         reader = self._reader
         found = await reader.sealed(after, TAIL_PAGE, to_end=False) or await reader.sealed(after, TAIL_PAGE)
         return [unseal(sealed) for sealed in found]
-
-    async def _on_grown(self, _: Msg) -> None:
-        self._growth.wake()
 
     async def position(self) -> int:
         return (await self._log.sync()).position
@@ -157,48 +215,6 @@ class JetStreamStore(DurableStore):
         state = await self._log.sync()
         return state.position, dict(state.heads)
 
-    # ---- snapshots
-
-    async def save_snapshot(self, snapshot: Snapshot) -> None:
-        self._refuse_read_only()
-        heads = {stream: (head.version, head.hash, head.epoch) for stream, head in snapshot.heads.items()}
-        data = _encode(_SnapshotRecord(snapshot.state, snapshot.state_hash, Raw(_encode(heads))))
-        await self._log.marks.blobs.put(BlobKey(_SNAPSHOT, snapshot.name, snapshot.position), data)
-        for key in (await self._log.marks.blobs.keys(_SNAPSHOT, snapshot.name))[:-SNAPSHOTS_KEPT]:
-            await self._log.marks.blobs.drop(key)
-
-    async def latest_snapshot(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
-        """See EventStore.latest_snapshot. A damaged snapshot is skipped: the log has all events."""
-        for key in reversed(await self._log.marks.blobs.keys(_SNAPSHOT, name)):
-            if at_most is not None and key.position > at_most:
-                continue
-            try:
-                if found := await self._snapshot(key):
-                    return found
-            except LogDamaged as error:
-                _log.warning("snapshot passed over place=%s reason=%s", self.place, error)
-        return None
-
-    async def snapshots(self) -> AsyncIterator[Snapshot]:
-        for key in await self._log.marks.blobs.keys(_SNAPSHOT):
-            # A writer may have deleted it meanwhile.
-            if found := await self._snapshot(key):
-                yield load_heads(found)
-
-    async def _snapshot(self, key: BlobKey) -> Snapshot | None:
-        data = await self._log.marks.blobs.get(key)
-        if data is None:
-            return None
-        where = f"snapshot {key.name} at position {key.position}"
-        try:
-            kept = _decode(data)
-        except msgspec.MsgspecError as error:
-            raise LogDamaged(f"{where}: it cannot be read ({error})") from error
-        if hash_of(kept.state) != kept.state_hash:
-            raise LogDamaged(f"{where}: the checksum does not fit the state")
-        heads = SnapshotHeads(lambda: _decode_heads(kept.heads), where)
-        return Snapshot(name=key.name, position=key.position, state=kept.state, state_hash=kept.state_hash, heads=heads)
-
     # ---- proof, copies, archive
 
     async def refuse_cut(self) -> None:
@@ -210,12 +226,12 @@ class JetStreamStore(DurableStore):
         return None
 
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
-        self._refuse_read_only()
+        _refuse_read_only(self.place, self._read_only)
         await restore(self._log, self._writer, batches)
         self._growth.wake()
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        self._refuse_read_only()
+        _refuse_read_only(self.place, self._read_only)
         await self._writer.take_over(plan, after=after)
         self._growth.wake()
 
@@ -223,14 +239,15 @@ class JetStreamStore(DurableStore):
         return await self._log.marks.base()
 
     async def forget(self, base: Base) -> None:
-        self._refuse_read_only()
+        _refuse_read_only(self.place, self._read_only)
         await forget(self._log, self._reader.index, base)
 
     async def close(self) -> None:
         await self._commits.close()
-        await self._writer.close()
+        await self._writer.marks.close()
         await self.connection.close()
 
-    def _refuse_read_only(self) -> None:
-        if self._read_only:
-            raise StoreNotWritable(f"{self.place} was opened for reading only")
+
+def _refuse_read_only(place: str, read_only: bool) -> None:
+    if read_only:
+        raise StoreNotWritable(f"{place} was opened for reading only")

@@ -18,7 +18,7 @@ from voda.log.group_commit import Committer, GroupCommit
 from voda.log.sql import schema
 from voda.log.sql.rows import StoredHead, base_of, readable_end, snapshot_of
 from voda.log.sql.stream_reader import read_stream
-from voda.log.store import Snapshot, load_heads
+from voda.log.store import Snapshot, SnapshotStore, load_heads
 from voda.log.tail import TAIL_PAGE, GrowthSignal
 
 SNAPSHOTS_KEPT = 8
@@ -77,88 +77,13 @@ class Database(Committer, Protocol):
         ...
 
 
-class SqlStore(DurableStore):
-    """An EventStore in SQLite or PostgreSQL; made by `open_store`."""
+class SqlSnapshots(SnapshotStore):
+    """A SnapshotStore in the database of a log."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._commits = GroupCommit(database)
-        self._growth = GrowthSignal()
-        self._base = Base()
-        """As read last; it only moves forwards."""
 
-    @property
-    def place(self) -> str:
-        """Path or URL, without password."""
-        return self._database.place
-
-    @property
-    def database(self) -> Database:
-        """The database; a Lease beside the log uses it."""
-        return self._database
-
-    async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
-        append = Append(stream, expected_version, facts, epoch)
-        refuse_unstorable(append)
-        position = await self._commits.append(append)
-        self._growth.wake()
-        return position
-
-    async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
-        if stream is None:
-            return [unseal(sealed) for sealed in await self.read_sealed(after, limit)]
-        events, gap = await read_stream(self._database.fetch, stream, after, limit)
-        # After the read: events that it lacks were deleted after the base was moved.
-        base = await self._refuse_archived(after, stream)
-        if gap is not None and gap.version > base.heads.get(stream, Head()).version:
-            raise gap.damage()
-        return events
-
-    async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
-        rows = await self._database.fetch(schema.READ, {"after": after, "limit": limit})
-        if not rows or rows[0][0] != after + 1:
-            await self._refuse_archived(after)
-        _refuse_gap(after, [row[0] for row in rows])
-        return [Sealed(*row) for row in rows]
-
-    async def read_rows(self, after: int, limit: int) -> Sequence[EventRow]:
-        rows = await self._database.fetch(schema.READ_ROWS, {"after": after, "limit": limit})
-        if not rows or rows[0][0] != after + 1:
-            await self._refuse_archived(after)
-        return rows
-
-    async def ends(self) -> tuple[int, Mapping[str, Head]]:
-        try:
-            rows = await self._database.fetch(schema.ENDS, {})
-        except LogDamaged:
-            # Its error names the position.
-            await self.refuse_cut()
-            raise
-        return rows[0][0], {stream: Head(*head) for _, stream, *head in rows if stream is not None}
-
-    def tail(self, after: int) -> AsyncIterator[Event]:
-        return self._growth.tail(after, self._next, poll_s=self._database.poll_s)
-
-    async def _next(self, after: int) -> Sequence[Event]:
-        await self._database.listen(self._growth.wake)
-        return await self.read(after, TAIL_PAGE)
-
-    async def position(self) -> int:
-        return int((await self._database.fetch(schema.POSITION, {}))[0][0])
-
-    async def head(self, stream: str) -> Head:
-        """See EventStore.head.
-
-        Raises:
-            LogDamaged: the stream's last event is not the one in the list of streams.
-        """
-        rows = await self._database.fetch(schema.HEAD, {"stream": stream})
-        return StoredHead(*rows[0]).proven() if rows else Head()
-
-    async def heads(self) -> Mapping[str, Head]:
-        return {stream: Head(*head) for stream, *head in await self._database.fetch(schema.HEADS, {})}
-
-    async def save_snapshot(self, snapshot: Snapshot) -> None:
+    async def save(self, snapshot: Snapshot) -> None:
         heads = {stream: (head.version, head.hash, head.epoch) for stream, head in snapshot.heads.items()}
         row = {
             "name": snapshot.name,
@@ -170,36 +95,110 @@ class SqlStore(DurableStore):
         drop = {"name": snapshot.name, "keep": SNAPSHOTS_KEPT}
         await self._database.write([(schema.SAVE_SNAPSHOT, row), (schema.DROP_SNAPSHOTS, drop)])
 
-    async def latest_snapshot(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
-        """See EventStore.latest_snapshot. A damaged snapshot is skipped: the log has all events."""
+    async def latest(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
         limit = 2**62 if at_most is None else at_most
         while rows := await self._database.fetch(schema.LATEST_SNAPSHOT, {"name": name, "at_most": limit}):
             try:
                 return snapshot_of(*rows[0])
             except LogDamaged as error:
-                _log.warning("snapshot passed over place=%s reason=%s", self.place, error)
+                _log.warning("snapshot passed over place=%s reason=%s", self._database.place, error)
                 limit = rows[0][1] - 1
         return None
 
-    async def snapshots(self) -> AsyncIterator[Snapshot]:
+    async def all(self) -> AsyncIterator[Snapshot]:
         for name, position in await self._database.fetch(schema.SNAPSHOTS, {}):
             params = {"name": name, "at_most": position}
             # A writer may have deleted it meanwhile.
             for row in await self._database.fetch(schema.LATEST_SNAPSHOT, params):
                 yield load_heads(snapshot_of(*row))
 
+
+class SqlStore(DurableStore):
+    """An EventStore in SQLite or PostgreSQL; made by `open_store`."""
+
+    def __init__(self, database: Database) -> None:
+        self.place = database.place
+        self.database = database
+        """A Lease beside the log uses it."""
+        self.snapshots = SqlSnapshots(database)
+        self._commits = GroupCommit(database)
+        self._growth = GrowthSignal()
+        self._base = Base()
+        """As read last; it only moves forwards."""
+
+    async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
+        append = Append(stream, expected_version, facts, epoch)
+        refuse_unstorable(append)
+        position = await self._commits.append(append)
+        self._growth.wake()
+        return position
+
+    async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
+        if stream is None:
+            return [unseal(sealed) for sealed in await self.read_sealed(after, limit)]
+        events, gap = await read_stream(self.database.fetch, stream, after, limit)
+        # After the read: events that it lacks were deleted after the base was moved.
+        base = await self._refuse_archived(after, stream)
+        if gap is not None and gap.version > base.heads.get(stream, Head()).version:
+            raise gap.damage()
+        return events
+
+    async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
+        rows = await self.database.fetch(schema.READ, {"after": after, "limit": limit})
+        if not rows or rows[0][0] != after + 1:
+            await self._refuse_archived(after)
+        _refuse_gap(after, [row[0] for row in rows])
+        return [Sealed(*row) for row in rows]
+
+    async def read_rows(self, after: int, limit: int) -> Sequence[EventRow]:
+        rows = await self.database.fetch(schema.READ_ROWS, {"after": after, "limit": limit})
+        if not rows or rows[0][0] != after + 1:
+            await self._refuse_archived(after)
+        return rows
+
+    async def ends(self) -> tuple[int, Mapping[str, Head]]:
+        try:
+            rows = await self.database.fetch(schema.ENDS, {})
+        except LogDamaged:
+            # Its error names the position.
+            await self.refuse_cut()
+            raise
+        return rows[0][0], {stream: Head(*head) for _, stream, *head in rows if stream is not None}
+
+    def tail(self, after: int) -> AsyncIterator[Event]:
+        return self._growth.tail(after, self._next, poll_s=self.database.poll_s)
+
+    async def _next(self, after: int) -> Sequence[Event]:
+        await self.database.listen(self._growth.wake)
+        return await self.read(after, TAIL_PAGE)
+
+    async def position(self) -> int:
+        return int((await self.database.fetch(schema.POSITION, {}))[0][0])
+
+    async def head(self, stream: str) -> Head:
+        """See EventStore.head.
+
+        Raises:
+            LogDamaged: the stream's last event is not the one in the list of streams.
+        """
+        rows = await self.database.fetch(schema.HEAD, {"stream": stream})
+        return StoredHead(*rows[0]).proven() if rows else Head()
+
+    async def heads(self) -> Mapping[str, Head]:
+        return {stream: Head(*head) for stream, *head in await self.database.fetch(schema.HEADS, {})}
+
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
-        await self._database.restore(batches)
+        await self.database.restore(batches)
         self._growth.wake()
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        await self._database.take_over(plan, after=after)
+        await self.database.take_over(plan, after=after)
         self._growth.wake()
 
     async def base(self) -> Base:
-        position = (await self._database.fetch(schema.BASE_POSITION, {}))[0][0]
+        position = (await self.database.fetch(schema.BASE_POSITION, {}))[0][0]
         if position != self._base.position:
-            self._base = base_of(self.place, *(await self._database.fetch(schema.BASE, {}))[0])
+            self._base = base_of(self.place, *(await self.database.fetch(schema.BASE, {}))[0])
         return self._base
 
     async def forget(self, base: Base) -> None:
@@ -209,16 +208,16 @@ class SqlStore(DurableStore):
         if base.position > (await self.base()).position:
             body = _encode(base)
             row = {"position": base.position, "base": body, "hash": hash_of(body)}
-            await self._database.write([(schema.SAVE_BASE, row), (schema.DROP_BASES, {})])
+            await self.database.write([(schema.SAVE_BASE, row), (schema.DROP_BASES, {})])
         await self._sweep((await self.base()).position)
 
     async def _sweep(self, until: int) -> None:
         """Delete the events up to a position, also those that a killed process left."""
-        after = int((await self._database.fetch(schema.FIRST_POSITION, {}))[0][0]) - 1
+        after = int((await self.database.fetch(schema.FIRST_POSITION, {}))[0][0]) - 1
         # Each slice begins where the last one ended: a search for the first row would scan the deleted rows.
         while 0 <= after < until:
             slice_end = min(after + _SWEEP, until)
-            await self._database.write([(schema.DROP_EVENTS, {"after": after, "until": slice_end})])
+            await self.database.write([(schema.DROP_EVENTS, {"after": after, "until": slice_end})])
             after = slice_end
 
     async def _refuse_archived(self, after: int, stream: str | None = None) -> Base:
@@ -229,10 +228,10 @@ class SqlStore(DurableStore):
 
     async def refuse_cut(self) -> None:
         # Read before the end: other processes may append meanwhile.
-        marked, mark = self._database.reached()
-        reached = int((await self._database.fetch(schema.REACHED, {}))[0][0])
+        marked, mark = self.database.reached()
+        reached = int((await self.database.fetch(schema.REACHED, {}))[0][0])
         base = await self.base()
-        position = await readable_end(self._database.fetch, base=base.position, marked=max(reached, marked))
+        position = await readable_end(self.database.fetch, base=base.position, marked=max(reached, marked))
         if max(reached, marked) <= position:
             return
         if (await self.base()).position > base.position:
@@ -248,11 +247,11 @@ class SqlStore(DurableStore):
 
     async def damage(self) -> str | None:
         await self.refuse_cut()
-        return await self._database.damage()
+        return await self.database.damage()
 
     async def close(self) -> None:
         await self._commits.close()
-        await self._database.close()
+        await self.database.close()
 
 
 def _refuse_gap(after: int, positions: Sequence[int]) -> None:

@@ -1,15 +1,19 @@
-"""Ways to hand out GPUs that several policies share: first come first served, round robin, by gain.
+"""Ways to hand out GPUs (first come first served, round robin, by gain), and why each job gets what it gets.
 
-Rule: capacity is charged `gpus_per_replica` for each replica; no job gets what does not fit.
+Rules: capacity is charged `gpus_per_replica` for each replica; no job gets what does not fit; every number in a reason
+is one the decision was made with. `needs` and `free` count GPUs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from heapq import heapify, heappop, heapreplace
 
 from msgspec import Struct
 
 from voda.domain.gpus import Gpus, total
 from voda.domain.job import Job, JobSpec
+from voda.domain.plan import Allocation
+from voda.domain.state import ClusterState
 
 
 class Shares(Struct):
@@ -21,7 +25,7 @@ class Shares(Struct):
 
 
 def requested(spec: JobSpec) -> int:
-    """Return the requested replicas."""
+    """Return the replicas that the job requests."""
     return spec.requested
 
 
@@ -31,13 +35,7 @@ def least(spec: JobSpec) -> int:
 
 
 def give_first(jobs: Iterable[Job], gpus: Gpus, size: Callable[[JobSpec], int]) -> Shares:
-    """Give each job its size if that still fits, in order; a small job may pass a large one that does not fit.
-
-    Args:
-        jobs: in the order of their claims.
-        gpus: to hand out.
-        size: replicas due to a job.
-    """
+    """Give each job its size if that still fits, in order; a small job may pass a large one that does not fit."""
     replicas = {}
     for job in jobs:
         spec = job.spec
@@ -116,3 +114,70 @@ def _gain(spec: JobSpec, curve: Sequence[float], count: int) -> float:
     if count >= spec.max_replicas:
         return 0.0
     return curve[count + 1] - curve[count] if count else curve[spec.min_replicas] / spec.min_replicas
+
+
+def explained(
+    view: ClusterState,
+    jobs: Iterable[Job],
+    shares: Shares,
+    *,
+    why: Callable[[JobSpec], str],
+    size: Callable[[JobSpec], int] = least,
+) -> Allocation:
+    """Return the shares of all ready jobs with a reason for each.
+
+    Args:
+        view: the plan in force says what each job had.
+        jobs: all ready jobs.
+        shares: what they get, and what stays free.
+        why: words for a job whose size changes, put after it: `as requested`.
+        size: replicas that a waiting job would get, were they free.
+    """
+    had_nodes = view.plan.placement
+    replicas, free = shares.replicas, shares.free
+    reasons = {}
+    for job in jobs:
+        spec = job.spec
+        job_id = spec.job_id
+        gets, had = replicas[job_id], len(had_nodes.get(job_id, ()))
+        if not gets:
+            reasons[job_id] = (_preempted if had else _waits)(size(spec) * spec.gpus_per_replica, free)
+        elif gets == had:
+            reasons[job_id] = _keeps(gets)
+        else:
+            reasons[job_id] = _changes(had, gets, why(spec))
+    return Allocation(replicas=replicas, reasons=reasons)
+
+
+def sharing(view: ClusterState, shares: Shares, order: str) -> Callable[[JobSpec], str]:
+    """Return words for jobs that share the GPUs in an order: `first submitted first`."""
+    running = sum(map(bool, shares.replicas.values()))
+    text = f"{running} of {len(shares.replicas)} jobs share {view.capacity_gpus} GPUs, {order}"
+    return lambda _spec: text
+
+
+def as_requested(_spec: JobSpec) -> str:
+    """Return words for a job that gets what it requested."""
+    return "as requested"
+
+
+# Most jobs keep what they have or wait for the same, decision after decision.
+@lru_cache(maxsize=4096)
+def _keeps(replicas: int) -> str:
+    return f"keeps {replicas}"
+
+
+@lru_cache(maxsize=4096)
+def _waits(needs: Gpus, free: Gpus) -> str:
+    return f"waits: needs {needs}, {free} free"
+
+
+@lru_cache(maxsize=4096)
+def _preempted(needs: Gpus, free: Gpus) -> str:
+    return f"preempted: needs {needs}, {free} free"
+
+
+def _changes(had: int, gets: int, why: str) -> str:
+    if not had:
+        return f"starts on {gets}, {why}"
+    return f"{'grown' if gets > had else 'shrunk'} {had} -> {gets}: {why}"

@@ -7,9 +7,8 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 
-from voda.domain.estimate import linear_speedup
 from voda.domain.job import Job
-from voda.domain.state import ClusterState
+from voda.domain.state import ClusterState, linear_speedup
 
 _linear = lru_cache(maxsize=1024)(linear_speedup)
 

@@ -41,11 +41,7 @@ def parameter_schemas() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
 
 
 def check_parameters(changes: Parameters) -> Parameters:
-    """Return the changes in the types of the policies' parameters.
-
-    Raises:
-        InvalidField: a policy or parameter is unknown, or a value is out of its bounds.
-    """
+    """Return the changes in the types of the policies' parameters, or raise InvalidField."""
     return {
         policy: {name: _check(policy, name, value) for name, value in values.items()}
         for policy, values in changes.items()
@@ -63,11 +59,7 @@ def changed_parameters(wanted: Parameters, settings: Settings) -> Parameters:
 
 
 def parse_assignments(policy: str, assignments: Sequence[str]) -> Mapping[str, ParameterValue]:
-    """Return the values of assignments such as `demote_gpu_s=7200`, unchecked.
-
-    Raises:
-        InvalidInput: one is no assignment.
-    """
+    """Return the values of assignments such as `demote_gpu_s=7200`, unchecked; else raise InvalidInput."""
     values: dict[str, ParameterValue] = {}
     for text in assignments:
         name, separator, value = text.partition("=")

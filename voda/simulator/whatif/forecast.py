@@ -12,16 +12,15 @@ from msgspec import Struct
 
 from voda.clock import SystemClock
 from voda.controller.follower import catch_up, restore
-from voda.domain.estimate import Estimate
 from voda.domain.job import Job
-from voda.domain.state import ClusterState
+from voda.domain.state import ClusterState, Estimate
 from voda.events.envelope import Event
 from voda.events.types import JobCanceled, JobCompleted, WorkerStarted
 from voda.log.store import EventStore
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.projections.live import Live
-from voda.projections.restarts import UndisturbedSpan
+from voda.projections.measurements import UndisturbedSpan
 from voda.simulator.engine import Simulation
 from voda.simulator.profiles.base import Costs, Workload
 from voda.simulator.run import InitialState, SimulationOptions

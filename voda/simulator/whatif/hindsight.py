@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.domain.state import Settings
-from voda.projections.running_means import EpochMeans, RunningMean
+from voda.projections.measurements import EpochMeans, RunningMean
 from voda.projections.scaling import CategoryHistory, Scaling, estimate_scaling
 from voda.simulator.profiles.base import Costs
 from voda.simulator.whatif.epoch_times import (

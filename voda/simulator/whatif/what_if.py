@@ -21,7 +21,7 @@ from voda.log.store import EventStore
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.projections.history import History
-from voda.projections.live_cluster import LiveCluster
+from voda.projections.live import LiveCluster
 from voda.projections.timeline import Timeline
 from voda.simulator.engine import Simulation
 from voda.simulator.profiles.base import Arrival, Workload

@@ -6,31 +6,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from voda.cli.execution import run_async
-from voda.cli.log.open import EMPTY, LOG, open_log
+from voda.cli.log_files import EMPTY, LOG, open_log
+from voda.cli.options import command
 
 if TYPE_CHECKING:
     from voda.simulator.report.run_summary import RunOutcome
 
-_HELP = """
-Draw who had which GPU when, and what became of each job, as one HTML page.
 
-\b
-Examples:
-  voda timeline voda.db
-  voda timeline out/mine/elastic-fifo/log.jsonl --out picture.html
-"""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("timeline", help=_HELP)(timeline)
-
-
+@command("timeline")
 def timeline(
     log: Annotated[str, typer.Argument(help=LOG)],
     out: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("timeline.html"),
 ) -> None:
-    """Draw a log."""
+    """Draw who had which GPU when, and what became of each job, as one HTML page.
+
+    \b
+    Examples:
+      voda timeline voda.db
+      voda timeline out/mine/elastic-fifo/log.jsonl --out picture.html
+    """
     from voda.domain.errors import InvalidInput
     from voda.simulator.report.timeline_page import timeline_page
 
@@ -49,7 +43,7 @@ async def _read(log: str) -> "RunOutcome":
     from voda.controller.follower import catch_up
     from voda.log.factory import display_name
     from voda.projections.history import History
-    from voda.projections.live_cluster import LiveCluster
+    from voda.projections.live import LiveCluster
     from voda.projections.timeline import Timeline
     from voda.simulator.report.timeline_page import recorded_run
 

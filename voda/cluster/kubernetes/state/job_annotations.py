@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
+from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.resources import well_known
-from voda.cluster.kubernetes.resources.objects import JobObject, ObjectMeta
+from voda.cluster.kubernetes.objects import JobObject, ObjectMeta
 from voda.domain.errors import InvalidField
 from voda.domain.job import MOST_REPLICAS
 from voda.kinds.base import OPERATORS

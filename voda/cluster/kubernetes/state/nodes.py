@@ -9,8 +9,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from voda.cluster.kubernetes.resources.objects import NodeObject
-from voda.cluster.kubernetes.resources.quantity import milli
+from voda.cluster.kubernetes.objects import NodeObject
+from voda.cluster.kubernetes.quantities import milli
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import Gpus
 from voda.domain.node import Node

@@ -56,7 +56,7 @@ async def restore(log: SyncedLog, writer: JetStreamWriter, batches: Iterator[Gro
             raise
     await log.begin_anew()
     log.closed.extend(closed)
-    await writer.save()
+    await writer.marks.save()
 
 
 async def _refuse_appended(log: SyncedLog) -> None:

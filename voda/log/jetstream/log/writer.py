@@ -36,6 +36,64 @@ _UNKNOWN = "it is not known whether the events were recorded: append them again 
 _log = logging.getLogger(__name__)
 
 
+class MarksWriter:
+    """Writes the records beside a log while appends go on; what fails is written at the next call."""
+
+    def __init__(self, log: SyncedLog) -> None:
+        self._log = log
+        self._saving: asyncio.Task[None] | None = None
+        self._noting: asyncio.Task[None] | None = None
+        self._noted = 0
+        self._closing = asyncio.Event()
+
+    def begin(self) -> None:
+        """Begin to store all closed segments beside the log, and to write down its end."""
+        if self._noting is None or self._noting.done():
+            self._noting = asyncio.get_running_loop().create_task(self._note())
+        if self._log.closed and (self._saving is None or self._saving.done()):
+            self._saving = asyncio.get_running_loop().create_task(self._save_closed())
+
+    async def save(self) -> None:
+        """Store all closed segments beside the log."""
+        self.begin()
+        if self._saving is not None:
+            await asyncio.wait([self._saving])
+
+    async def close(self) -> None:
+        """Wait until the records are written."""
+        self._closing.set()
+        if tasks := [task for task in (self._saving, self._noting) if task is not None]:
+            await asyncio.wait(tasks)
+
+    async def _save_closed(self) -> None:
+        log = self._log
+        try:
+            while log.closed:
+                closed = log.closed[0]
+                await log.marks.blobs.put(BlobKey(IDS, "", closed.last), encoded(closed.ids))
+                await log.marks.blobs.put(BlobKey(PLACES, "", closed.last), encoded(closed.places))
+                # Only the newest segments have one.
+                if closed.checkpoint:
+                    await log.marks.blobs.put(BlobKey(CHECKPOINT, "", closed.last), closed.checkpoint)
+                log.closed.popleft()
+            for key in (await log.marks.blobs.keys(CHECKPOINT))[:-CHECKPOINTS_KEPT]:
+                await log.marks.blobs.drop(key)
+        except Exception as error:  # the log is complete without it, but slower to open
+            _log.warning("segment not stored place=%s reason=%s", log.place, error)
+
+    async def _note(self) -> None:
+        """Write down the log's end, from time to time for as long as it grows."""
+        try:
+            while self._noted < self._log.state.position:
+                self._noted = await self._log.marks.note_end(self._log.state)
+                # At close at once: no later call would write the last end.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_NOTE_S):
+                        await self._closing.wait()
+        except Exception as error:  # the log is complete without it, but a cut may go unnoticed
+            _log.warning("end of the log not written place=%s reason=%s", self._log.place, error)
+
+
 class JetStreamWriter(Committer):
     """Writes to a log. Implements `Committer`.
 
@@ -48,10 +106,7 @@ class JetStreamWriter(Committer):
         self._log = log
         self._reader = reader
         self._turn = asyncio.Lock()
-        self._saving: asyncio.Task[None] | None = None
-        self._noting: asyncio.Task[None] | None = None
-        self._noted = 0
-        self._closing = asyncio.Event()
+        self.marks = MarksWriter(log)
 
     async def commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
         async with self._turn:
@@ -75,7 +130,7 @@ class JetStreamWriter(Committer):
                 refuse_other_end(self._log.place, state.position, after)
                 if not plan.rows or await self._write(plan, state, deadline):
                     break
-        self._save()
+        self.marks.begin()
 
     async def write_import(self, plan: GroupPlan, *, after: int, prev: bytes, origin: bytes) -> OutgoingGroup:
         """Write a group of an import, which counts once the import is complete.
@@ -95,18 +150,6 @@ class JetStreamWriter(Committer):
             )
         return group
 
-    async def save(self) -> None:
-        """Store all closed segments beside the log, and write down its end."""
-        self._save()
-        if self._saving is not None:
-            await asyncio.wait([self._saving])
-
-    async def close(self) -> None:
-        """Wait until the records beside the log are written."""
-        self._closing.set()
-        if tasks := [task for task in (self._saving, self._noting) if task is not None]:
-            await asyncio.wait(tasks)
-
     async def _commit_alone(self, append: Append) -> Sequence[Outcome]:
         try:
             return await self._commit([append])
@@ -125,7 +168,7 @@ class JetStreamWriter(Committer):
             if not plan.rows and is_fresh:
                 return plan.outcomes
             if plan.rows and await self._write(plan, state, deadline):
-                self._save()
+                self.marks.begin()
                 return plan.outcomes
             if plan.rows and self._now() > deadline:
                 raise StoreUnavailable(
@@ -235,41 +278,6 @@ class JetStreamWriter(Committer):
     def _refuse_import(self) -> None:
         if self._log.is_importing:
             raise unavailable(self._log.place)
-
-    def _save(self) -> None:
-        """Write the records beside the log while appends go on; if that fails, the next call does it."""
-        if self._noting is None or self._noting.done():
-            self._noting = asyncio.get_running_loop().create_task(self._note())
-        if self._log.closed and (self._saving is None or self._saving.done()):
-            self._saving = asyncio.get_running_loop().create_task(self._save_closed())
-
-    async def _save_closed(self) -> None:
-        log = self._log
-        try:
-            while log.closed:
-                closed = log.closed[0]
-                await log.marks.blobs.put(BlobKey(IDS, "", closed.last), encoded(closed.ids))
-                await log.marks.blobs.put(BlobKey(PLACES, "", closed.last), encoded(closed.places))
-                # Only the newest segments have one.
-                if closed.checkpoint:
-                    await log.marks.blobs.put(BlobKey(CHECKPOINT, "", closed.last), closed.checkpoint)
-                log.closed.popleft()
-            for key in (await log.marks.blobs.keys(CHECKPOINT))[:-CHECKPOINTS_KEPT]:
-                await log.marks.blobs.drop(key)
-        except Exception as error:  # the log is complete without it, but slower to open
-            _log.warning("segment not stored place=%s reason=%s", log.place, error)
-
-    async def _note(self) -> None:
-        """Write down the log's end, from time to time for as long as it grows."""
-        try:
-            while self._noted < self._log.state.position:
-                self._noted = await self._log.marks.note_end(self._log.state)
-                # At close at once: no later call would write the last end.
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_NOTE_S):
-                        await self._closing.wait()
-        except Exception as error:  # the log is complete without it, but a cut may go unnoticed
-            _log.warning("end of the log not written place=%s reason=%s", self._log.place, error)
 
     def _deadline(self) -> float:
         return self._now() + self._log.connection.timeout_s

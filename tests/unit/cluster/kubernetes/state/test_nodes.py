@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kube.trimmed import a_node_object
-from voda.cluster.kubernetes.state.node_stock import NodeStock
+from voda.cluster.kubernetes.state.inventory import NodeStock
 from voda.cluster.kubernetes.state.nodes import MOST_GPUS, PoolRule, as_node, pool_name, pool_of, why_closed
 from voda.domain.gpus import Gpus
 from voda.domain.node import Node
