@@ -190,7 +190,7 @@ class NodeStock:
         """Nodes of which plans may see something else than before."""
         self._is_worker_in = is_worker_in
         self._labels: defaultdict[str, set[str]] = defaultdict(set)
-        """pool -> the values of the pool label that its nodes have had."""
+        """pool -> the values of the pool label that its nodes have had; kept, so that a warning comes once."""
         self._pods: defaultdict[str, dict[str, Pod]] = defaultdict(dict)
         self._cached: dict[str, Node | None] = {}
         self._foreign: dict[str, frozenset[str]] = {}
