@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
 from voda.application.backend import Backend
-from voda.application.pools import pool_state
+from voda.application.lookup import pool_state
 from voda.domain.errors import InvalidField, InvalidInput, PreconditionFailed, StoreUnavailable, VersionConflict
 from voda.domain.state import ParameterValue, Settings
 from voda.events.types import AnyFact, PolicyChanged, RatelimitChanged

@@ -27,7 +27,7 @@ from voda.application.registration.adoption import TemplateValues
 from voda.application.registration.registrar import Registrar
 from voda.application.status.status_reporter import StatusReporter
 from voda.application.submit_job import JobSubmitter
-from voda.auth.tokens import Authenticator
+from voda.auth import Authenticator
 from voda.clock import SystemClock
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.client.api import Api
@@ -57,8 +57,7 @@ from voda.manifests.parse import ParsedManifest
 from voda.policies.toolkit.parameters import check_parameters
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
-from voda.telemetry.gauges import leadership_gauges
-from voda.telemetry.kubernetes import kubernetes_gauges
+from voda.telemetry.gauges import kubernetes_gauges, leadership_gauges
 from voda.telemetry.prometheus import PrometheusTelemetry
 
 _log = logging.getLogger(__name__)

@@ -12,8 +12,7 @@ from voda.cluster.local.folder import JobFolder, LocalJobRecord
 from voda.cluster.local.rendezvous import agent_environment, launcher_environment, mounted
 from voda.cluster.local.replica import ReplicaCommand
 from voda.cluster.local.run_spec import LAUNCHER, RunSpec
-from voda.manifests.programs import Program, expand_program
-from voda.manifests.variables import POD_NAME
+from voda.manifests.programs import POD_NAME, Program, expand_program
 
 
 def command_of(

@@ -13,9 +13,9 @@ from voda.cli.options import command
 
 if TYPE_CHECKING:
     from voda.simulator.compare import ComparedRun
-    from voda.simulator.profiles.base import Workload
-    from voda.simulator.report.run_summary import RunOutcome
-    from voda.simulator.run import ProgressCallback, SimulationOptions
+    from voda.simulator.engine import ProgressCallback, SimulationOptions
+    from voda.simulator.report.comparison_table import RunOutcome
+    from voda.simulator.workload import Workload
 
 
 @command("simulate")
@@ -96,8 +96,8 @@ def _options(
     *, seed: int, ratelimit: float, node_mtbf: float, node_repair: float, worker_mtbf: float
 ) -> "SimulationOptions":
     from voda.domain.state import Settings
+    from voda.simulator.engine import SimulationOptions
     from voda.simulator.failures import FailureRates
-    from voda.simulator.run import SimulationOptions
 
     never = float("inf")
     rates = FailureRates(node_mtbf_s=node_mtbf or never, node_repair_s=node_repair, worker_mtbf_s=worker_mtbf or never)
@@ -126,8 +126,8 @@ def _show(runs: "Sequence[RunOutcome]", *, seed: int, out: Path | None, as_json:
     import msgspec
     from rich.console import Console
 
-    from voda.simulator.report.comparison_page import write_report
     from voda.simulator.report.comparison_table import comparison_table
+    from voda.simulator.report.pages import write_report
 
     page = write_report(out, runs, command=shlex.join(["voda", *sys.argv[1:]]), seed=seed) if out else None
     if as_json:

@@ -45,7 +45,7 @@ def delete(
 
 
 async def _delete(client: "Client", name: str, reason: str) -> str:
-    from voda.api.schemas.jobs import JobView
+    from voda.api.schemas import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.retry import retry_while_away
     from voda.cli.render.job_text import has_ended, state
@@ -59,7 +59,7 @@ async def _delete(client: "Client", name: str, reason: str) -> str:
 
 
 async def _ended(client: "Client", job_ids: list[str]) -> None:
-    from voda.api.schemas.jobs import JobView
+    from voda.api.schemas import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.render.job_text import has_ended, state
     from voda.cli.watch.refresh import wake_on_change

@@ -7,7 +7,7 @@ import typer
 from voda.cli.options import Output, OutputOption, ServerOptions, command, live_jobs, provided
 
 if TYPE_CHECKING:
-    from voda.api.schemas.jobs import JobView
+    from voda.api.schemas import JobView
     from voda.cli.http.client import Client
 
 _FIELDS = (
@@ -51,7 +51,7 @@ def scale(  # noqa: PLR0913 - a command's options are its parameters
 
 
 async def _scale(client: "Client", name: str, change: dict[str, object], output: Output) -> None:
-    from voda.api.schemas.jobs import JobView
+    from voda.api.schemas import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.retry import patch_resource
     from voda.cli.render.terminal import plain, print_answer

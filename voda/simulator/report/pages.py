@@ -1,4 +1,4 @@
-"""The page that compares runs: one HTML file without script or outside resources, for light and dark screens.
+"""The pages that compare runs and show a recorded log: HTML without script or outside resources, light and dark.
 
 Rule: names of jobs, policies and workloads may be hostile; they pass through `text` or `element`.
 """
@@ -17,18 +17,21 @@ from msgspec import Struct
 
 from voda import __version__
 from voda.domain.errors import InvalidInput
-from voda.projections.history import FinishedJob
-from voda.simulator.metrics import RunResult
-from voda.simulator.report.colours import LINES_DARK, LINES_LIGHT, rules, variables
-from voda.simulator.report.comparison_table import ALL, TIMES, RunColumn, best
-from voda.simulator.report.distribution import jct_picture
-from voda.simulator.report.pictures import RunPictures
-from voda.simulator.report.run_summary import RunOutcome, about, labels, warnings
-from voda.simulator.report.svg import element, text
+from voda.projections.history import FinishedJob, History
+from voda.projections.timeline import Timeline
+from voda.simulator.metrics import Execution, RunResult, measure
+from voda.simulator.report.comparison_table import ALL, TIMES, RunColumn, RunOutcome, about, best, labels, warnings
+from voda.simulator.report.pictures import RunPictures, jct_picture
+from voda.simulator.report.svg import LINES_DARK, LINES_LIGHT, element, rules, text, variables
 from voda.text import counted, percent, span
 
 # No script and no request, even if a name were not escaped.
 _SECURITY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+_LONGEST = 3
+_MOST_NAME = 60
+
+_MOST_ROWS = 500
 
 
 class Provenance(Struct, frozen=True, kw_only=True):
@@ -187,10 +190,6 @@ def _summary(run: RunOutcome) -> str:
     )
 
 
-_LONGEST = 3
-_MOST_NAME = 60
-
-
 def commands_for(run: RunOutcome, log: str | None) -> Iterable[str]:
     """Yield the commands that explain a run; nothing where its log was not kept. `log` is relative to the page."""
     if log is None:
@@ -231,3 +230,65 @@ def write_report(directory: Path, runs: Sequence[RunOutcome], *, command: str, s
     except OSError as error:
         raise InvalidInput(f"--out {directory}: the report cannot be written there ({error.strerror})") from error
     return target
+
+
+def recorded_run(history: History, timeline: Timeline, *, policy: str, placer: str, source: str) -> RunOutcome:
+    """Return the outcome of a recorded log.
+
+    It has no fairness, which compares with the time on an own slice of the cluster: nobody has measured that.
+    """
+    execution = Execution(workload=source.rpartition("/")[2], policy=policy, placer=placer, decisions_s=(), wall_s=0.0)
+    running_s = {job.job_id: job.running_s for job in history.finished}
+    result = measure(history, timeline, execution, lambda job_id, _gpus: running_s[job_id])
+    return RunOutcome(
+        result=result,
+        history=history,
+        timeline=timeline,
+        source=source,
+        unfinished=tuple(history.live),
+    )
+
+
+def timeline_page(run: RunOutcome) -> str:
+    """Return one HTML page without script or outside resources."""
+    pictures = RunPictures([run])
+    title = f"{run.result.workload}: which job held which GPU"
+    body = (
+        element("h1", text(title)),
+        element("p", f"{about([run])}; {_log_summary(run)}", class_="soft"),
+        element("figure", pictures.draw(run, run.result.policy)),
+        *_ended_jobs(run),
+        element("p", f"See also: {_further_commands(run)}", class_="soft"),
+    )
+    return page(title, body)
+
+
+def _log_summary(run: RunOutcome) -> str:
+    live = f"; {counted(len(run.unfinished), 'job')} still live" if run.unfinished else ""
+    return (
+        f"decided by {text(run.result.policy)}; jobs held {percent(run.result.utilisation)} of the GPU time until"
+        f" the last one ended{live}."
+    )
+
+
+def _ended_jobs(run: RunOutcome) -> Iterable[str]:
+    """Yield a table of the jobs that ended, the latest first."""
+    jobs = sorted(run.history.finished, key=lambda job: job.finished_at, reverse=True)
+    heads = ("job", "outcome", "waited", "ran", "in total", "GPU time", "resizes", "restarts")
+    head = element("thead", element("tr", *(element("th", name, scope="col") for name in heads)))
+    rows = (element("tr", *_job_cells(job)) for job in jobs[:_MOST_ROWS])
+    left = f" The latest {_MOST_ROWS} of {counted(len(jobs), 'job')}." if len(jobs) > _MOST_ROWS else ""
+    caption = element("caption", f"Jobs that ended.{left}")
+    yield element("div", element("table", caption, head, element("tbody", *rows)), class_="scroll", tabindex="0")
+
+
+def _job_cells(job: FinishedJob) -> Iterable[str]:
+    yield element("th", text(job.job_id), scope="row")
+    figures = (span(job.queueing_s), span(job.running_s), span(job.jct_s), span(job.gpu_s))
+    for words in (job.outcome, *figures, str(job.resizes), str(job.restarts)):
+        yield element("td", text(words))
+
+
+def _further_commands(run: RunOutcome) -> str:
+    commands = (f"voda events {run.source}", f"voda replay {run.source} --verify")
+    return ", ".join(element("code", text(command)) for command in commands)

@@ -14,8 +14,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from voda.simulator.profiles.base import Costs
-from voda.simulator.profiles.step_times import GPUS_PER_NODE, StepTimes, load_interpolated, load_step_times, read_rows
+from voda.simulator.workload import Costs
+from voda.simulator.workloads.pollux_step_times import (
+    GPUS_PER_NODE,
+    StepTimes,
+    load_interpolated,
+    load_step_times,
+    read_rows,
+)
 
 EPOCHS: Mapping[str, int] = {
     "bert": 2,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voda.simulator.profiles.speedup import SpeedupProfile, speedup_law
+from voda.simulator.workload import SpeedupProfile, speedup_law
 
 
 def test_epoch_when_replicas_span_nodes_takes_longer_by_the_penalty() -> None:

@@ -1,19 +1,20 @@
-"""How many replicas a job may have, and the other settings in its annotations and environment.
+"""How many replicas a job may have and how many GPUs each, and the other settings in annotations and environment.
 
 Rule: annotations win over the environment, the environment over elasticPolicy, and that over `replicas`; every value
-remembers the path it came from. The environment counts processes, everything else counts replicas.
+remembers the path it came from. The environment counts processes, everything else counts replicas. A replica is one
+worker, and its GPUs are the limit of the worker's container; without a limit, each of its processes needs one.
 """
 
 import re
+from collections.abc import Mapping
 
 from msgspec import Struct
 
 from voda.domain.errors import InvalidField
 from voda.domain.job import MOST_REPLICAS
-from voda.kinds.base import JobManifest
-from voda.kinds.validation import refuse_outside
-from voda.manifests.resources import processes_per_replica
-from voda.manifests.variables import env_pairs, expand_env
+from voda.kinds.base import JobManifest, refuse_outside
+from voda.kinds.pod_template import MOST_GPUS, Quantity
+from voda.manifests.programs import env_pairs, expand_env
 
 _WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,18}")
 # Setting -> its annotation and its variables, the newer name first.
@@ -27,6 +28,9 @@ _SOURCES: dict[str, tuple[str, tuple[str, ...]]] = {
     "category": ("", ("JOB_NAME",)),
 }
 VARIABLES = frozenset(name for _, names in _SOURCES.values() for name in names)
+
+# Shares of a GPU (elasticgpu.io/gpu-core: 100 is one card; aliyun.com/gpu-mem is GiB) are no count of GPUs.
+_SHARES = ("core", "mem", "percent")
 
 
 class FieldText(Struct, frozen=True):
@@ -166,3 +170,60 @@ def _environment(job: JobManifest) -> dict[str, FieldText]:
         return {}
     env = expand_env(env_pairs(container, job.metadata.namespace or "default"), {})
     return {name: FieldText(env[name], f"{path}[{place}].value", True) for name, place in places.items() if name in env}
+
+
+def is_gpu_count(resource: str) -> bool:
+    """Return whether a resource counts GPUs, such as nvidia.com/gpu or amd.com/gpu."""
+    return "gpu" in resource and not is_gpu_share(resource)
+
+
+def is_gpu_share(resource: str) -> bool:
+    """Return whether a resource is part of a GPU, such as elasticgpu.io/gpu-core."""
+    return "gpu" in resource and any(share in resource for share in _SHARES)
+
+
+def gpus_per_replica(job: JobManifest) -> int:
+    """Return the GPUs of one worker, 1 or more: its container's limit, else one for each of its processes.
+
+    Raises:
+        InvalidField: the limit is no whole number, or more than 1,024.
+    """
+    limit = _gpu_limit(job)
+    return _bounded(job.processes or 1, job.processes_field) if limit is None else max(limit, 1)
+
+
+def processes_per_replica(job: JobManifest) -> int:
+    """Return the processes of one worker; where the manifest leaves it open, one for each of its GPUs."""
+    return job.processes or gpus_per_replica(job)
+
+
+def _gpu_limit(job: JobManifest) -> int | None:
+    """Return the GPUs in the limits (else requests) of a worker; None if they name none."""
+    role = job.resized_role
+    index, container = job.main_container(role)
+    path = f"{job.path(role)}.template.spec.containers[{index}].resources"
+    resources = container.resources
+    if resources is None:
+        return None
+    limits = _gpu_count(resources.limits or {}, f"{path}.limits")
+    return limits if limits is not None else _gpu_count(resources.requests or {}, f"{path}.requests")
+
+
+def _gpu_count(resources: Mapping[str, Quantity], path: str) -> int | None:
+    counts = [_whole_gpus(value, f"{path}[{name}]") for name, value in resources.items() if is_gpu_count(name)]
+    return _bounded(sum(counts), path) if counts else None
+
+
+def _whole_gpus(value: Quantity, path: str) -> int:
+    if isinstance(value, int):
+        return _bounded(value, path)
+    text = str(value).strip()
+    if text.isascii() and text.isdecimal() and len(text) < 10:
+        return _bounded(int(text), path)
+    raise InvalidField(path, f"{path}: expected a whole number of GPUs, got {text[:60]!r}")
+
+
+def _bounded(gpus: int, path: str) -> int:
+    if not 0 <= gpus <= MOST_GPUS:
+        raise InvalidField(path, f"{path}: expected 0 to {MOST_GPUS} GPUs for one replica, got {gpus}")
+    return gpus

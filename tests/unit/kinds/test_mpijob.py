@@ -7,7 +7,7 @@ import pytest
 from tests.manifests import a_torch_job, an_mpi_job
 from voda.domain.errors import InvalidField
 from voda.kinds.base import ConvertedManifest
-from voda.kinds.mpijob_versions import V1, V2
+from voda.kinds.mpijob import V1, V2
 from voda.kinds.registry import KINDS
 from voda.manifests.parse import parse
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.public_data import folder_or_skip
 from voda.simulator.data import POLLUX
-from voda.simulator.profiles.pollux import (
+from voda.simulator.workloads.pollux_applications import (
     EPOCHS,
     Application,
     BatchLimits,
@@ -17,7 +17,7 @@ from voda.simulator.profiles.pollux import (
     load_application,
     split,
 )
-from voda.simulator.profiles.step_times import StepTimes, balanced, load_step_times
+from voda.simulator.workloads.pollux_step_times import StepTimes, balanced, load_step_times
 
 LIMITS = {
     "bert": BatchLimits(initial=12, largest=384, local_smallest=4, local_largest=12),

@@ -1,4 +1,4 @@
-"""Tells callers by their tokens, and creates, lists and revokes the tokens of users.
+"""Tells callers by their tokens, what their role may do, and creates, lists and revokes the tokens of users.
 
 Rule: of a user's token only the hash is stored; a job's token is computed and never stored. The admin's token alone is
 written down, in a file that only its owner can read, so that the command line on this machine finds it.
@@ -17,10 +17,41 @@ from typing import Literal, Self, get_args
 import msgspec
 from msgspec import Struct
 
-from voda.auth import secret_files
-from voda.auth.callers import Caller
+from voda import secret_files
 from voda.clock import Clock
-from voda.domain.errors import AlreadyExists, InvalidInput, NotFound, Unauthorized
+from voda.domain.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound, Unauthorized
+from voda.domain.job import JobSpec
+
+CallerRole = Literal["admin", "user", "viewer", "job"]
+
+
+class Caller(Struct, frozen=True, kw_only=True):
+    """Whom the server takes the caller for."""
+
+    user: str
+    role: CallerRole
+    job_id: str = ""
+
+
+def is_owner(spec: JobSpec, caller: Caller) -> bool:
+    """Return whether the caller may do and see what only a job's owner and admins may."""
+    return caller.role == "admin" or (caller.role == "user" and spec.user == caller.user)
+
+
+def require_owner(spec: JobSpec, caller: Caller, *, what: str) -> None:
+    """Refuse callers that are neither the job's owner nor an admin.
+
+    Args:
+        spec: of the job.
+        caller: of the request.
+        what: they ask for, such as "delete it".
+
+    Raises:
+        NotAllowed: the job is somebody else's.
+    """
+    if not is_owner(spec, caller):
+        raise NotAllowed(f"job {spec.job_id} belongs to {spec.user or 'nobody'}: only they and admins may {what}")
+
 
 _log = logging.getLogger(__name__)
 
