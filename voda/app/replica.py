@@ -17,7 +17,7 @@ from voda.app.runtime import cancel_and_wait
 from voda.app.service import MachineService, serving_from
 from voda.controller.leader_epochs import LeaderEpochs
 from voda.domain.errors import StoreNotWritable, TransientError
-from voda.log.lease.factory import lease_of
+from voda.log.factory import lease_of
 from voda.telemetry.gauges import leadership_gauges
 
 _log = logging.getLogger(__name__)

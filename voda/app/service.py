@@ -31,10 +31,9 @@ from voda.domain.job import Job, JobSpec
 from voda.events.envelope import Event
 from voda.kinds.base import FieldWarning
 from voda.log.archive.archive_backed_store import ArchiveBackedStore
-from voda.log.durable_store import DurableStore
 from voda.log.factory import display_name, open_store
 from voda.log.instrumented_store import InstrumentedStore
-from voda.log.store import EventStore
+from voda.log.store import DurableStore, EventStore
 from voda.manifests.local_warnings import local_warnings, refuse_unrunnable
 from voda.manifests.parse import ParsedManifest
 from voda.reconcilers.progress import ProgressCollector

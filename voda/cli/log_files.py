@@ -14,8 +14,7 @@ import typer
 from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable, VodaError
 
 if TYPE_CHECKING:
-    from voda.log.durable_store import DurableStore
-    from voda.log.store import EventStore
+    from voda.log.store import DurableStore, EventStore
     from voda.timetravel.moment import LogPlace
 
 LOG = "An SQLite file, an exported .jsonl file, or a postgresql:// or nats:// URL."

@@ -14,10 +14,9 @@ from voda.controller.follower import catch_up, restore, take_snapshots
 from voda.domain.errors import LogArchived
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobSubmitted, NodeJoined, PlanAdopted
-from voda.log.durable_store import Base
 from voda.log.factory import open_store
 from voda.log.memory import MemoryStore
-from voda.log.store import EventStore, Snapshot
+from voda.log.store import Base, EventStore, Snapshot
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.projections.live import Live

@@ -47,11 +47,9 @@ from voda.events.event_text import describe, subject_of
 from voda.events.types import JobFact, JobProgressed
 from voda.kinds.base import FieldWarning
 from voda.log.archive.archive_backed_store import ArchiveBackedStore
-from voda.log.durable_store import DurableStore
-from voda.log.factory import display_name
+from voda.log.factory import display_name, lease_of
 from voda.log.instrumented_store import InstrumentedStore
-from voda.log.lease.factory import lease_of
-from voda.log.store import EventStore
+from voda.log.store import DurableStore, EventStore
 from voda.manifests.kubernetes_warnings import kubernetes_warnings, refuse_elsewhere
 from voda.manifests.parse import ParsedManifest
 from voda.policies.toolkit.parameters import check_parameters

@@ -17,13 +17,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from voda.domain.errors import InvalidInput, NotALog
 from voda.log.append_plan import Append, GroupPlan, Outcome
-from voda.log.durable_store import refuse_other_end
-from voda.log.postgres.engine import engine, refuse_loose, takes_any_sync
-from voda.log.postgres.errors import translate_errors
-from voda.log.postgres.notify import CHANNEL, PostgresNotifier
-from voda.log.postgres.writer import LOCK, PostgresWriter
 from voda.log.sql import schema
+from voda.log.sql.postgres_engine import (
+    CHANNEL,
+    PostgresNotifier,
+    engine,
+    refuse_loose,
+    takes_any_sync,
+    translate_errors,
+)
+from voda.log.sql.postgres_writer import LOCK, PostgresWriter
 from voda.log.sql.store import Database, Params
+from voda.log.store import refuse_other_end
 
 _NOTIFY = f"SELECT pg_notify('{CHANNEL}', '')"
 _UPSERT_HEAD = (

@@ -20,14 +20,12 @@ import aiosqlite
 from voda.domain.errors import InvalidInput, StoreNotWritable, VodaError
 from voda.events.envelope import Head
 from voda.log.append_plan import Append, GroupPlan, Outcome, plan_group
-from voda.log.durable_store import refuse_other_end
-from voda.log.sql import schema
+from voda.log.sql import schema, sqlite_file
 from voda.log.sql.rows import StoredHead
+from voda.log.sql.sqlite_file import is_busy, translate_error, translate_errors
+from voda.log.sql.sqlite_journal import HighWaterMark, SqliteNotifier, mark_path, read_mark
 from voda.log.sql.store import Database, Params
-from voda.log.sqlite import file
-from voda.log.sqlite.errors import is_busy, translate_error, translate_errors
-from voda.log.sqlite.high_water_mark import HighWaterMark, mark_path, read_mark
-from voda.log.sqlite.notify import SqliteNotifier
+from voda.log.store import refuse_other_end
 
 INLINE_BELOW_S = 0.002
 """A commit runs on the event loop while recent ones took less: to wake a thread takes a third of that."""
@@ -64,7 +62,7 @@ class SqliteDatabase(Database):
         self._writer = writer
         self._reader = reader
         self._writes = ThreadPoolExecutor(1, "voda-log-write")
-        self._notifier = SqliteNotifier(file.journal(path))
+        self._notifier = SqliteNotifier(sqlite_file.journal(path))
         # Not known yet: the first commits are made in the thread.
         self._recent_commit_s = 2 * INLINE_BELOW_S
 
@@ -73,7 +71,7 @@ class SqliteDatabase(Database):
         """Open a log.
 
         Args:
-            path: of a file that voda.log.sqlite.file.check accepts.
+            path: of a file that voda.log.sql.sqlite_file.check accepts.
             timeout_s: longest wait for another process's lock.
             read_only: create and change nothing.
 
@@ -157,16 +155,16 @@ class _RowReader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._frozen_at: file.Stamp | None = None
+        self._frozen_at: sqlite_file.Stamp | None = None
         self._connection: aiosqlite.Connection
         self._turn = asyncio.Lock()
 
     async def open(self) -> None:
         """Connect; cancelled in between, the connection of before stays, with what is known of it."""
-        stamps: list[file.Stamp | None] = []
+        stamps: list[sqlite_file.Stamp | None] = []
 
         def connect() -> sqlite3.Connection:
-            opened, stamp = file.open_reader(self._path)
+            opened, stamp = sqlite_file.open_reader(self._path)
             stamps.append(stamp)
             return opened
 
@@ -199,7 +197,7 @@ class _RowReader:
         await self._connection.close()
 
     def _is_outdated(self) -> bool:
-        return self._frozen_at is not None and self._frozen_at != file.stamp(self._path)
+        return self._frozen_at is not None and self._frozen_at != sqlite_file.stamp(self._path)
 
 
 class _Transaction:
@@ -222,7 +220,7 @@ class _Writer:
 
     def __init__(self, path: Path, timeout_s: float) -> None:
         self._path = path
-        self._connection = file.open_writer(path)
+        self._connection = sqlite_file.open_writer(path)
         self._mark = HighWaterMark(path)
         self._timeout_ms = round(timeout_s * 1000)
         # The connection has one transaction at a time, whichever thread began it.
@@ -279,7 +277,7 @@ class _Writer:
         """Close the connection."""
         with self._in_use:
             self._connection.close()
-            self._mark.close(journal=file.journal(self._path))
+            self._mark.close(journal=sqlite_file.journal(self._path))
 
     def _commit(self, group: Sequence[Append]) -> list[Outcome]:
         # Nearly always every fact is new, so facts are looked up only after a conflict.

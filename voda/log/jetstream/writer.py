@@ -13,15 +13,14 @@ from nats.js.errors import APIError
 
 from voda.domain.errors import InvalidInput, StoreUnavailable
 from voda.log.append_plan import Append, GroupPlan, Outcome, plan_group
-from voda.log.durable_store import refuse_other_end
 from voda.log.group_commit import Committer
-from voda.log.jetstream.log.marks import CHECKPOINT, IDS, PLACES
-from voda.log.jetstream.log.messages import OutgoingGroup, encode_group
-from voda.log.jetstream.log.reader import EventReader
-from voda.log.jetstream.log.state import LogState, encoded
-from voda.log.jetstream.log.synced_log import CHECKPOINTS_KEPT, SyncedLog, unavailable
-from voda.log.jetstream.transport.blobs import BlobKey
-from voda.log.jetstream.transport.errors import is_conflict, translate_error
+from voda.log.jetstream.marks import CHECKPOINT, IDS, PLACES, BlobKey
+from voda.log.jetstream.messages import OutgoingGroup, encode_group
+from voda.log.jetstream.reader import EventReader
+from voda.log.jetstream.state import LogState, encoded
+from voda.log.jetstream.synced_log import CHECKPOINTS_KEPT, SyncedLog, unavailable
+from voda.log.jetstream.transport.client import is_conflict, translate_error
+from voda.log.store import refuse_other_end
 
 _UNFINISHED_GROUP_S = 2.0
 """For so long a writer waits for another writer to finish a group."""

@@ -15,14 +15,14 @@ from msgspec.structs import replace
 from voda.domain.errors import LogDamaged, LogTooNew, StoreUnavailable
 from voda.events.envelope import Head
 from voda.log.append_plan import EventRow
-from voda.log.durable_store import Base
-from voda.log.jetstream.log import settings
-from voda.log.jetstream.log.index import GroupBoundary
-from voda.log.jetstream.log.marks import CHECKPOINT, LogMarks
-from voda.log.jetstream.log.messages import Group, GroupAssembler, OutgoingGroup
-from voda.log.jetstream.log.state import ClosedSegment, LogState
+from voda.log.jetstream import settings
+from voda.log.jetstream.index import GroupBoundary
+from voda.log.jetstream.marks import CHECKPOINT, LogMarks
+from voda.log.jetstream.messages import Group, GroupAssembler, OutgoingGroup
+from voda.log.jetstream.state import ClosedSegment, LogState
 from voda.log.jetstream.transport.connection import NatsConnection
 from voda.log.jetstream.transport.stream import MessageStream
+from voda.log.store import Base
 
 CHECKPOINTS_KEPT = 2
 _PAGE_MESSAGES = 512

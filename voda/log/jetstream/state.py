@@ -12,8 +12,8 @@ from voda.domain.errors import LogDamaged, LogTooNew
 from voda.events.codec import body_of, head_after
 from voda.events.envelope import Head, Sealed
 from voda.log.append_plan import EventRow
-from voda.log.jetstream.log.index import SEGMENT_EVENTS, GroupBoundary, OpenSegment, SegmentIds, SegmentLayout
-from voda.log.jetstream.log.messages import NO_GROUP, Group
+from voda.log.jetstream.index import SEGMENT_EVENTS, GroupBoundary, OpenSegment, SegmentIds, SegmentLayout
+from voda.log.jetstream.messages import NO_GROUP, Group
 
 FORMAT = 1
 _EMPTY = Head()

@@ -19,9 +19,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from voda.events.envelope import Head
 from voda.log.append_plan import Append, GroupPlan, Outcome, plan_group
-from voda.log.postgres.engine import give_up
-from voda.log.postgres.notify import CHANNEL
 from voda.log.sql import schema
+from voda.log.sql.postgres_engine import CHANNEL, give_up
 from voda.log.sql.rows import StoredHead
 
 _GONE: Final = (InterfaceError, InternalClientError, PostgresConnectionError, OperatorInterventionError, OSError)

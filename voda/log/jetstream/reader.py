@@ -12,8 +12,7 @@ import msgspec
 from voda.domain.errors import LogDamaged
 from voda.events.codec import body_of
 from voda.events.envelope import Sealed
-from voda.log.durable_store import archived_error
-from voda.log.jetstream.log.index import (
+from voda.log.jetstream.index import (
     GroupBoundary,
     IdIndex,
     OpenSegment,
@@ -22,10 +21,10 @@ from voda.log.jetstream.log.index import (
     boundary_before,
     positions_of,
 )
-from voda.log.jetstream.log.marks import IDS, PLACES
-from voda.log.jetstream.log.messages import Group
-from voda.log.jetstream.log.synced_log import SyncedLog
-from voda.log.jetstream.transport.blobs import BlobKey
+from voda.log.jetstream.marks import IDS, PLACES, BlobKey
+from voda.log.jetstream.messages import Group
+from voda.log.jetstream.synced_log import SyncedLog
+from voda.log.store import archived_error
 
 _MOST_MESSAGES = 1000
 _FEWEST_BYTES, _MOST_BYTES = 256 * 1024, 8 * 1024 * 1024

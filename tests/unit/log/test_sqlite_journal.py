@@ -4,7 +4,7 @@ import asyncio
 import os
 from pathlib import Path
 
-from voda.log.sqlite.notify import LOOK_S, SqliteNotifier
+from voda.log.sql.sqlite_journal import LOOK_S, SqliteNotifier
 
 WAIT_S = 60
 

@@ -1,18 +1,22 @@
-"""Makes connections to PostgreSQL, and ends them; refuses servers whose settings may lose acknowledged events.
+"""Makes connections to PostgreSQL, to read and write or to LISTEN, ends them, and translates the server's errors.
 
 Rule: a commit is acknowledged once it is on the server's disk. What a session can set for that, voda sets; a server
 that answers earlier is refused, unless the URL allows it, in one sentence that names the setting.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
+from asyncpg import InterfaceError, InternalClientError, PostgresError
 from sqlalchemy import event, text
 from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from voda.domain.errors import InvalidInput
+from voda.domain.errors import InvalidInput, LogDamaged, NotALog, StoreNotWritable, StoreUnavailable, VodaError
 
 _OPTIONS: Final = {"sslmode": "ssl", "host": "host", "port": "port"}
 """Option of a URL, in PostgreSQL's words -> the driver's word for it."""
@@ -132,3 +136,82 @@ def _options(url: URL) -> Mapping[str, str | tuple[str, ...]]:
     if (sync := url.query.get(_SYNC, "always")) not in _SYNCS:
         raise InvalidInput(f"{place}: expected sync=always or sync=any, got {sync!r}")
     return {_OPTIONS[option]: value for option, value in url.query.items() if option != _SYNC}
+
+
+CHANNEL = "voda_log"
+
+
+class PostgresNotifier:
+    """A LISTEN that is made when first needed, and made again when its connection is lost."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+        self._connection: AsyncConnection | None = None
+        self._driver: Any = None
+        self._is_connecting = False
+
+    async def listen(self, on_growth: Callable[[], None]) -> None:
+        """Call `on_growth` at every notification from now on; connects if there is no connection."""
+        # Several tails may ask at once; one of them connects.
+        if self._is_connecting or (self._connection and not self._driver.is_closed()):
+            return
+        self._is_connecting = True
+        try:
+            await self.close()
+            self._connection = await self._engine.connect()
+            self._driver = (await self._connection.get_raw_connection()).driver_connection
+            await self._driver.add_listener(CHANNEL, lambda *_: on_growth())
+            _log.debug("listening channel=%s", CHANNEL)
+        except BaseException:
+            await self.close()
+            raise
+        finally:
+            self._is_connecting = False
+
+    async def close(self) -> None:
+        """End the connection."""
+        connection, driver = self._connection, self._driver
+        self._connection = self._driver = None
+        if connection is not None:
+            # Not returned to the pool, where it would go on listening.
+            await give_up(connection, driver)
+
+
+# The driver raises InternalClientError if it has not noticed yet that the server ended the connection.
+_FORESEEN = (DBAPIError, PostgresError, InterfaceError, InternalClientError, PoolTimeout, OSError, TimeoutError)
+
+
+@asynccontextmanager
+async def translate_errors(place: str) -> AsyncIterator[None]:
+    """Raise errors of the database and of the connection as errors of voda that name the log."""
+    try:
+        yield
+    except _FORESEEN as error:
+        raise translate_error(error, place) from error
+    except UnicodeDecodeError as error:
+        # A server without data checksums returns whatever its pages contain.
+        raise LogDamaged(
+            f"{place} is damaged (it returns undecodable text): run 'voda log verify {place}', restore it from a copy"
+        ) from error
+
+
+def translate_error(error: Exception, place: str) -> VodaError:
+    """Return voda's error for a database error, by its SQLSTATE (PostgreSQL documentation, appendix A)."""
+    cause = getattr(error, "orig", None) or error
+    state = str(getattr(cause, "sqlstate", None) or "")
+    said = str(cause).splitlines()[0].rpartition(">: ")[2] if str(cause) else type(cause).__name__
+    match state[:2], state:
+        case "28", _:
+            return InvalidInput(f"{place} refuses the user or password: {said}")
+        case _, "3D000":
+            return InvalidInput(f"{place}: {said}; create it with 'createdb'")
+        case _, "42P01" | "42703":
+            return NotALog(f"{place} holds no complete voda log ({said}): run 'voda log migrate {place}' first")
+        case _, "53100":
+            return StoreNotWritable(f"{place} cannot grow: the disk is full ({said}); free some space")
+        case _, "25006" | "42501":
+            return StoreNotWritable(f"{place} may not be written: {said}")
+        case ("XX", "XX001" | "XX002") | ("23", _):
+            return LogDamaged(f"{place} is damaged ({said}): run 'voda log verify {place}', restore it from a copy")
+        case _:
+            return StoreUnavailable(f"{place} does not answer: {said}; try again")

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from nats.js.errors import APIError
 
 from voda.domain.errors import InvalidInput, LogTooNew, NotALog
-from voda.log.jetstream.log.messages import FORMAT
+from voda.log.jetstream.messages import FORMAT
+from voda.log.jetstream.transport.client import STREAM_NOT_FOUND, translate_error
 from voda.log.jetstream.transport.connection import NatsConnection
-from voda.log.jetstream.transport.errors import STREAM_NOT_FOUND, translate_error
 from voda.log.jetstream.transport.url import NatsLocation
 
 OLDEST_SERVER = (2, 11)
