@@ -20,11 +20,10 @@ from tests.kube.client import Client
 from tests.kube.control_plane import ADMIN, ControlPlane
 from tests.kube.objects import GPU, a_pod
 from voda.clock import SystemClock
+from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.binding.binder import Binder
 from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.resources import well_known
-from voda.cluster.kubernetes.resources.objects import NodeObject, Pod
-from voda.cluster.kubernetes.state import paths
+from voda.cluster.kubernetes.objects import NodeObject, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.metrics import NO_TELEMETRY
@@ -152,15 +151,15 @@ def _worker(job_id: str, index: int) -> kube.Object:
 async def _inventory(api: Api) -> Inventory:
     rule = PoolRule(label="vodascheduler/accelerator", resource=GPU, default_pool="", tolerated_taints=())
     inventory = Inventory(rule, lambda job_id: None)
-    for node in (await api.list(paths.NODES, NodeObject)).items:
+    for node in (await api.list("/api/v1/nodes", NodeObject)).items:
         inventory.put_node(node.metadata.name, node)
-    for pod in (await api.list(paths.PODS, Pod)).items:
+    for pod in (await api.list("/api/v1/pods", Pod)).items:
         inventory.put_pod(pod.metadata.key, pod)
     return inventory
 
 
 async def _refuse_unbound(api: Api) -> None:
-    unbound = [pod for pod in (await api.list(paths.PODS, Pod)).items if not pod.spec.node_name]
+    unbound = [pod for pod in (await api.list("/api/v1/pods", Pod)).items if not pod.spec.node_name]
     if unbound:
         raise RuntimeError(f"{len(unbound)} pods are not bound, e.g. {unbound[0].metadata.key}")
 

@@ -14,7 +14,7 @@ from benchmarks.table import Row
 from tests.kube import client as kube
 from tests.kube.client import Client, Object
 from tests.kube.objects import a_pod
-from voda.cluster.kubernetes.resources import well_known
+from voda.cluster.kubernetes import well_known
 
 TITLE = "memory of voda serve, 1,000 nodes, 10,000 pods"
 _NODES = 1_000

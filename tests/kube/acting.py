@@ -19,7 +19,7 @@ from voda.cluster.kubernetes.convergence.actuator import Actuator
 from voda.cluster.kubernetes.convergence.hostfile_refresh import HostfileRefresher
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
-from voda.cluster.kubernetes.resources.objects import JobObject, NodeObject, Pod
+from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.cluster.port import Notice

@@ -15,11 +15,10 @@ from tests.kube.world import World
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.kinds.base import Site
+from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.pools import KubernetesPools
-from voda.cluster.kubernetes.resources.objects import JobObject
 from voda.cluster.kubernetes.setup import KubernetesSetup
 from voda.cluster.kubernetes.state.nodes import PoolRule
-from voda.cluster.kubernetes.state.paths import collection
 from voda.cluster.port import Cluster, Notice
 from voda.domain.job import Job
 from voda.events.envelope import Event
@@ -100,7 +99,7 @@ class KubernetesBench:
             spec = a_spec(job_id, max_replicas=4, **fields)
             kind = self.mirror.kinds["MPIJob"]
             body = kind.new_object(spec, Site(), {})
-            made = await self.mirror.api.create(collection(kind, self.world.namespace), body, JobObject)
+            made = await self.mirror.api.create(kind.collection(self.world.namespace), body, JobObject)
             self._happens(JobSubmitted(spec=spec))
             self._happens(JobRegistered(job_id=job_id, uid=made.metadata.uid, kind="MPIJob"))
         await self.world.until(lambda: len(list(self.mirror.jobs())) == 2 and "n1" in self.pools.inventory.stock.nodes)

@@ -18,8 +18,7 @@ from aiohttp import ClientResponse
 from tests.kube.client import Client, Object, Refused, Resource
 from tests.kube.memory_server import MemoryServer, refusal_body
 from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.client.errors import Unreachable
-from voda.cluster.kubernetes.client.responses import error_of, parse_status
+from voda.cluster.kubernetes.client.errors import Unreachable, error_of, parse_status
 from voda.cluster.kubernetes.client.transport import Request, Transport
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.rng import rng_at

@@ -13,7 +13,7 @@ from typing import Final
 from tests.kube.client import JOBS, NODES, PODS, Client, Key, Object, Refused, Resource, controller_of, key_of, now_text
 from tests.kube.memory_server import MemoryServer
 from tests.kube.objects import GPU
-from voda.cluster.kubernetes.resources.well_known import SCHEDULER
+from voda.cluster.kubernetes.well_known import SCHEDULER
 
 _LOOK_S: Final = 0.05
 _IDLE_S: Final = 0.25

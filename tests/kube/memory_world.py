@@ -25,7 +25,7 @@ from tests.virtual_time import now_s
 from voda.app.kubernetes.options import KubernetesOptions, ReplicaContext
 from voda.app.kubernetes.service import KubernetesService
 from voda.clock import SystemClock
-from voda.cluster.kubernetes.resources.well_known import JOB_ID, SCHEDULER
+from voda.cluster.kubernetes.well_known import JOB_ID, SCHEDULER
 from voda.domain.rng import rng_at
 from voda.log.memory import MemoryStore
 from voda.telemetry.prometheus import PrometheusTelemetry

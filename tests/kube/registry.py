@@ -19,20 +19,18 @@ from tests.waiting import until_it_is
 from voda.application.backend import Backend
 from voda.application.registration.adoption import TemplateValues
 from voda.application.registration.registrar import Registrar
+from voda.application.status.kube_events import Announcement
 from voda.application.status.status_reporter import StatusReporter
 from voda.application.submit_job import JobSubmitter
-from voda.auth.callers import Caller
+from voda.auth import Caller
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.reflector import Reflector
 from voda.cluster.kubernetes.kinds.base import JobKind, Site
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
-from voda.cluster.kubernetes.mirror import OnJobChange
-from voda.cluster.kubernetes.reporting.kube_events import Announcement
-from voda.cluster.kubernetes.resources.objects import JobObject, Pod
-from voda.cluster.kubernetes.state.job_objects import KubeJob
-from voda.cluster.kubernetes.state.paths import collection
+from voda.cluster.kubernetes.objects import JobObject, Pod
+from voda.cluster.kubernetes.state.job_objects import KubeJob, OnJobChange
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.events.envelope import ANY_VERSION, Event, Fact
@@ -89,7 +87,7 @@ class MirroredJobs:
         self._seeing: list[OnJobChange] = []
         self.mirrors = {
             name: Reflector(
-                api, collection(kind, namespace), JobObject, changed=partial(self._see, kind), clock=SystemClock()
+                api, kind.collection(namespace), JobObject, changed=partial(self._see, kind), clock=SystemClock()
             )
             for name, kind in self.kinds.items()
         }

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from voda.cluster.kubernetes.resources.objects import NodeObject, Pod
+from voda.cluster.kubernetes.objects import NodeObject, Pod
 
 
 def a_pod(name: str = "digits-worker-0", **fields: Any) -> Pod:

@@ -15,8 +15,7 @@ from packaging.requirements import Requirement
 
 from tests.service import a_backend
 from voda.api.routes.service import ServiceRoutes
-from voda.app.kubernetes.options import KubernetesOptions
-from voda.app.kubernetes.settings_file import read_options
+from voda.app.kubernetes.options import KubernetesOptions, read_options
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -18,15 +18,15 @@ from tests.e2e.kubernetes.wishes import Wish
 from tests.kube import client as api
 from tests.kube.client import Object
 from tests.kube.world import DEADLINE_S, World
+from voda.application.status.status_annotations import state_of
 from voda.application.submit_job import adoption_id
-from voda.cluster.kubernetes.reporting.status_annotations import state_of
-from voda.cluster.kubernetes.resources import well_known
+from voda.cluster.kubernetes import well_known
 from voda.domain.errors import StoreUnavailable
 from voda.domain.job import Phase
 from voda.events.envelope import Event
 from voda.events.types import JobCanceled, JobCompleted, JobFailed, JobSubmitted
 from voda.log.factory import open_log
-from voda.log.postgres.database import PostgresDatabase
+from voda.log.sql.postgres import PostgresDatabase
 from voda.projections.job_record import JobRecord
 from voda.projections.job_registry import JobRegistry
 from voda.projections.live import LiveCluster

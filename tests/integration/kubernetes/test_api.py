@@ -11,7 +11,7 @@ from tests.kube.control_plane import OUTSIDER, ControlPlane
 from tests.telemetry import RecordingTelemetry
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.errors import Absent, Conflict, NotServed, Rejected, Unreachable
-from voda.cluster.kubernetes.resources.objects import NamedObject, NodeObject, Pod
+from voda.cluster.kubernetes.objects import NamedObject, NodeObject, Pod
 from voda.domain.errors import ClusterUnavailable
 from voda.metrics import KUBERNETES_REQUEST_DURATION, KUBERNETES_REQUESTS
 

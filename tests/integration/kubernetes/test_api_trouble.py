@@ -12,7 +12,7 @@ from tests.kube.misbehaving import TOKEN, Misbehaving, Speaking, line, listed, r
 from tests.telemetry import RecordingTelemetry
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.errors import Conflict, Gone, NotServed, Rejected, Throttled, Unreachable
-from voda.cluster.kubernetes.resources.objects import JobObject, NamedObject
+from voda.cluster.kubernetes.objects import JobObject, NamedObject
 from voda.domain.errors import ClusterUnavailable
 from voda.metrics import KUBERNETES_REQUESTS
 

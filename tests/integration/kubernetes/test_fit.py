@@ -18,8 +18,8 @@ from tests.kube.client import Object
 from tests.kube.objects import ready
 from tests.kube.world import World
 from voda.cluster.kubernetes.binding.fit import unfit
-from voda.cluster.kubernetes.resources.objects import NodeObject, Pod
-from voda.cluster.kubernetes.resources.pod_requests import NodeLoad
+from voda.cluster.kubernetes.objects import NodeObject, Pod
+from voda.cluster.kubernetes.quantities import NodeLoad
 from voda.domain.rng import rng_at
 
 PAIRS = 160

@@ -15,7 +15,7 @@ from voda.cluster.kubernetes.kinds.base import JobKind, Patch, Site, apply_patch
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.kinds.served_kinds import GROUP, served, version_paths
-from voda.cluster.kubernetes.resources.objects import JobObject
+from voda.cluster.kubernetes.objects import JobObject
 from voda.domain.job import JobSpec
 from voda.manifests.parse import parse
 

@@ -12,8 +12,9 @@ from tests.kube.world import World
 from tests.manifests import a_torch_job, an_mpi_job
 from voda.cluster.kubernetes.kinds.base import JobKind, Patch, Site
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
+from voda.cluster.kubernetes.kinds.operator_pods import index, is_launcher
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
-from voda.cluster.kubernetes.resources.objects import JobObject, Pod
+from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.domain.job import JobSpec
 from voda.events.types import JobCompleted, JobFailed
 from voda.manifests.parse import parse
@@ -48,7 +49,7 @@ class Running:
 
         async def all_run() -> bool:
             _, pods = await self.read()
-            workers = [pod for pod in pods if self.kind.index("digits", pod) is not None]
+            workers = [pod for pod in pods if index("digits", pod) is not None]
             for pod in workers:
                 if not pod.spec.node_name:
                     await self.world.bind(pod.metadata.name, "n1")
@@ -118,7 +119,7 @@ async def _live_through(job: Running) -> None:
         await job.patch(job.kind.resize_patch(object_now, size))
         await job.bound(size)
         _, pods = await job.read()
-        indices = {job.kind.index("digits", pod) for pod in pods if not job.kind.is_launcher(pod)}
+        indices = {index("digits", pod) for pod in pods if not is_launcher(pod)}
         assert indices == set(range(size))
     await job.patch(job.kind.suspend_patch())
     await job.world.until_gone("digits")

@@ -11,8 +11,8 @@ from tests.kube.control_plane import ControlPlane
 from tests.kube.kubelet_logs import KubeletLogs
 from tests.waiting import until
 from voda.cluster.kubernetes.client.api import Api
+from voda.cluster.kubernetes.objects import NodeObject, Pod
 from voda.cluster.kubernetes.pod_logs import KubernetesOutputs
-from voda.cluster.kubernetes.resources.objects import NodeObject, Pod
 from voda.domain.errors import InvalidInput
 
 PODS = "/api/v1/namespaces/default/pods"

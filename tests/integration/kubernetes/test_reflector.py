@@ -13,7 +13,7 @@ from tests.waiting import until, until_it_is
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.reflector import Reflector
-from voda.cluster.kubernetes.resources.objects import NamedObject
+from voda.cluster.kubernetes.objects import NamedObject
 from voda.metrics import LAST_MIRROR_DRIFT
 
 MAPS = "/api/v1/namespaces/default/configmaps"

@@ -10,7 +10,7 @@ from tests.telemetry import RecordingTelemetry
 from tests.waiting import until
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.client.reflector import Reflector
-from voda.cluster.kubernetes.resources.objects import JobObject, NamedObject
+from voda.cluster.kubernetes.objects import JobObject, NamedObject
 from voda.metrics import LAST_MIRROR_DRIFT
 
 PATH = "/apis/kubeflow.org/v1/things"

@@ -8,7 +8,7 @@ from tests.kube import client
 from tests.kube.objects import an_mpijob
 from tests.kube.registry import Registry, a_registry
 from tests.kube.world import World
-from voda.cluster.kubernetes.resources.objects import JobObject
+from voda.cluster.kubernetes.objects import JobObject
 from voda.events.types import (
     JobCompleted,
     JobFailed,

@@ -84,7 +84,7 @@ voda.cluster.kubernetes.kinds.__path__.append(f"{folder}/kubernetes")
 import msgspec
 from voda.cluster.kubernetes.kinds.base import Site
 from voda.cluster.kubernetes.kinds.served_kinds import served
-from voda.cluster.kubernetes.resources.objects import JobObject
+from voda.cluster.kubernetes.objects import JobObject
 from voda.domain.errors import InvalidField
 from voda.manifests.kubernetes_warnings import kubernetes_warnings
 from voda.manifests.local_warnings import refuse_unrunnable

@@ -6,10 +6,10 @@ Rule: each answer is computed when it is needed, in O(jobs or objects looked at)
 from collections.abc import Callable, Iterable, Mapping
 
 from voda.application.read_model import ReadModel
+from voda.application.status.status_annotations import REFUSED
 from voda.application.submit_job import adoption_id
-from voda.cluster.kubernetes.reporting.status_annotations import REFUSED
-from voda.cluster.kubernetes.resources import well_known
-from voda.cluster.kubernetes.resources.objects import JobObject
+from voda.cluster.kubernetes import well_known
+from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.state.job_annotations import foreign_manager, has_finished, is_managed
 from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.domain.job import Job

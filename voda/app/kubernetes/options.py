@@ -1,17 +1,42 @@
-"""The settings file of `voda serve --cluster kubernetes`, which a ConfigMap may hold, and what its parts are used for.
+"""The settings file of `voda serve --cluster kubernetes`, which a ConfigMap may hold: its parts, and how it is read.
 
-Rule: a field that is left out has the default here; docs/settings.md describes every field.
+Rules: a field that is left out has the default here; docs/settings.md describes every field. An impossible setting is
+refused in one sentence with the path of the first field that is wrong, before anything is opened or asked; what only
+the cluster knows, such as whether a pool has nodes, is not checked.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Final, Literal
 
+import msgspec
 from msgspec import Struct, field
 
 from voda.app.election import LOG_TIMEOUTS, ElectionTimeouts
 from voda.cluster.kubernetes.kinds.base import Site
 from voda.cluster.kubernetes.state.nodes import PoolRule
+from voda.domain.errors import InvalidInput
+from voda.domain.state import ParameterValue
+from voda.manifests import names
+from voda.manifests.yaml_text import read
+from voda.placement import PLACERS
+from voda.policies import POLICIES
+from voda.policies.toolkit.parameters import check_parameters
+
+_MOST_BYTES: Final = 1_000_000
+_LONGEST_S: Final = 86_400.0
+_LONGEST_LEASE_S: Final = 3_600.0
+_MOST_JOBS: Final = 1_000_000_000
+_AT: Final = re.compile(r" - at `(?:key in )?\$\.?(?P<path>[^`]*)`$")
+_NAME: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN: Final = re.compile(rf"(?=.{{1,253}}$){_NAME}(?:\.{_NAME})*")
+_NAMESPACE: Final = re.compile(rf"(?=.{{1,63}}$){_NAME}")
+_KEY: Final = re.compile(
+    rf"(?:(?=[^/]{{1,253}}/){_NAME}(?:\.{_NAME})*/)?[A-Za-z0-9](?:[-_.A-Za-z0-9]{{0,61}}[A-Za-z0-9])?"
+)
+_RESOURCE: Final = _KEY
+"""A resource has the form of a label's key."""
 
 
 class _SettingsPart(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -99,6 +124,8 @@ class PoolSettings(_SettingsPart, frozen=True):
     policy: str | None = None
     placer: str | None = None
     ratelimit_seconds: float | None = None
+    parameters: Mapping[str, Mapping[str, ParameterValue]] = {}
+    """policy -> parameter -> value."""
 
 
 class KubernetesOptions(_SettingsPart, frozen=True):
@@ -127,3 +154,123 @@ class ReplicaContext(Struct, frozen=True, kw_only=True):
     """None: the pod's service account."""
     context: str = ""
     has_tokens: bool = True
+
+
+def read_options(path: Path) -> KubernetesOptions:
+    """Return what a settings file says.
+
+    Raises:
+        InvalidInput: it cannot be read, or has an impossible setting.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise InvalidInput(f"the settings file {path} cannot be read: {error.strerror or error}") from error
+    if len(text) > _MOST_BYTES:
+        raise InvalidInput(f"the settings file {path} has more than {_MOST_BYTES} bytes: is it the right one?")
+    try:
+        return checked(_converted(text.decode()))
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"the settings file {path} is no text: expected UTF-8") from error
+    except InvalidInput as error:
+        raise InvalidInput(f"settings file {path}: {error}") from error
+
+
+def checked(options: KubernetesOptions) -> KubernetesOptions:
+    """Return the options unchanged, or raise InvalidInput naming the first impossible one."""
+    _check_leader(options)
+    _check_cluster(options)
+    if not 0 <= options.listen.port <= 65_535:
+        raise InvalidInput(f"listen.port is {options.listen.port}, expected 0 (any) to 65535")
+    if not options.home:
+        raise InvalidInput("home is empty, expected a folder")
+    if options.api.url and not options.api.url.startswith(("http://", "https://")):
+        raise InvalidInput(f"api.url is {options.api.url[:200]!r}, expected http://... or https://...")
+    if not 1 <= options.jobs_per_user <= _MOST_JOBS:
+        raise InvalidInput(f"jobsPerUser is {options.jobs_per_user}, expected 1 or more")
+    for name, pool in options.pools.items():
+        _check_pool(name, pool)
+    return options
+
+
+def _check_leader(options: KubernetesOptions) -> None:
+    leader = options.leader
+    try:
+        longest_s = leader.timings().duration_s
+    except ValueError as error:
+        got = str(error).partition(", got ")[2]
+        raise InvalidInput(f"leader: expected 0 < retrySeconds < renewSeconds < leaseSeconds, got {got}") from error
+    if longest_s > _LONGEST_LEASE_S:
+        raise InvalidInput(f"leader.leaseSeconds is {longest_s:g}, expected at most {_LONGEST_LEASE_S:g}")
+    _match("leader.name", leader.name, _SUBDOMAIN, "the name of a Lease")
+    if leader.namespace:
+        _match("leader.namespace", leader.namespace, _NAMESPACE, "the name of a namespace")
+
+
+def _check_cluster(options: KubernetesOptions) -> None:
+    cluster = options.cluster
+    _match("cluster.poolLabel", cluster.pool_label, _KEY, "a label's key, such as nvidia.com/gpu.product")
+    _match("cluster.gpuResource", cluster.gpu_resource, _RESOURCE, "a resource, such as nvidia.com/gpu")
+    if cluster.default_pool:
+        names.pool(cluster.default_pool, "cluster.defaultPool")
+    for number, key in enumerate(cluster.tolerated_taints):
+        _match(f"cluster.toleratedTaints[{number}]", key, _KEY, "a taint's key, such as nvidia.com/gpu")
+    for number, namespace in enumerate(cluster.namespaces):
+        _match(f"cluster.namespaces[{number}]", namespace, _NAMESPACE, "the name of a namespace")
+    if not 1 <= cluster.relist_seconds <= _LONGEST_S:
+        raise InvalidInput(f"cluster.relistSeconds is {cluster.relist_seconds:g}, expected 1 to {_LONGEST_S:g}")
+
+
+def _check_pool(name: str, pool: PoolSettings) -> None:
+    names.pool(name, "pools")
+    if pool.ratelimit_seconds is not None and not 0 <= pool.ratelimit_seconds <= _LONGEST_S:
+        raise InvalidInput(f"pools.{name}.ratelimitSeconds is {pool.ratelimit_seconds:g}, expected 0 to {_LONGEST_S:g}")
+    for what, chosen, find in (("policy", pool.policy, POLICIES.choose), ("placer", pool.placer, PLACERS.choose)):
+        if chosen is not None:
+            try:
+                find(chosen)
+            except InvalidInput as error:
+                raise InvalidInput(f"pools.{name}.{what}: {error}") from error
+    try:
+        check_parameters(pool.parameters)
+    except InvalidInput as error:
+        raise InvalidInput(f"pools.{name}: {error}") from error
+
+
+def _match(path: str, text: str, pattern: re.Pattern[str], expected: str) -> None:
+    if not pattern.fullmatch(text):
+        raise InvalidInput(f"{path} is {text[:200]!r}, expected {expected}")
+
+
+def _converted(text: str) -> KubernetesOptions:
+    lines = (line.strip() for line in text.splitlines())
+    if all(not line or line.startswith("#") for line in lines):
+        return KubernetesOptions()
+    fields = read(text)
+    if not isinstance(fields, dict):
+        got = "a list" if isinstance(fields, list) else f"{fields!r:.100}"
+        raise InvalidInput(f"expected fields such as `pools:`, got {got}")
+    _refuse_unknown(fields, KubernetesOptions, "")
+    try:
+        return msgspec.convert(fields, KubernetesOptions)
+    except msgspec.ValidationError as error:
+        at = _AT.search(str(error))
+        message = str(error)[: at.start()] if at else str(error)
+        path = at["path"].replace("[...]", ".*") if at else "it"
+        raise InvalidInput(f"{path}: {message[0].lower()}{message[1:]}".replace("`", "")) from error
+
+
+def _refuse_unknown(given: Mapping[str, Any], record: type[Struct], path: str) -> None:
+    fields = {field.encode_name: field.type for field in msgspec.structs.fields(record)}
+    for name, value in given.items():
+        at = f"{path}{name}"
+        if name not in fields:
+            raise InvalidInput(f"{at[:200]} is unknown here, expected one of {', '.join(fields)}")
+        part = fields[name]
+        if isinstance(value, dict) and isinstance(part, type) and issubclass(part, Struct):
+            _refuse_unknown(value, part, f"{at}.")
+        elif record is KubernetesOptions and name == "pools" and isinstance(value, dict):
+            for pool, settings in value.items():
+                if isinstance(settings, dict):
+                    _refuse_unknown(settings, PoolSettings, f"pools.{pool}.")

@@ -14,29 +14,27 @@ from pathlib import Path
 from typing import Final
 
 from voda import config
-from voda.app.initial_settings import FirstSettings, RequestedSettings, record_settings
-from voda.app.kubernetes.event_logging import log_event
 from voda.app.kubernetes.log_liveness import LogLiveness
 from voda.app.kubernetes.log_queries import LoggedJobs, unadopted
 from voda.app.kubernetes.options import KubernetesOptions, PoolSettings, ReplicaContext
 from voda.app.kubernetes.pools import Pools
 from voda.app.leadership import Leadership
-from voda.app.pool_loop_factory import CONCURRENCY, pool_loop
-from voda.app.snapshots import Snapshots
+from voda.app.pool_setup import CONCURRENCY, FirstSettings, RequestedSettings, pool_loop, record_settings
+from voda.app.runtime import Snapshots
 from voda.application.backend import Backend, CallerLimits
 from voda.application.read_model import ReadModel
 from voda.application.registration.adoption import TemplateValues
 from voda.application.registration.registrar import Registrar
 from voda.application.status.status_reporter import StatusReporter
 from voda.application.submit_job import JobSubmitter
-from voda.auth.tokens import Authenticator
+from voda.auth import Authenticator
 from voda.clock import SystemClock
+from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.lease import LeaseClient
+from voda.cluster.kubernetes.objects import NamedObject
 from voda.cluster.kubernetes.pod_logs import KubernetesOutputs
 from voda.cluster.kubernetes.pools import KubernetesPools
-from voda.cluster.kubernetes.resources import well_known
-from voda.cluster.kubernetes.resources.objects import NamedObject
 from voda.cluster.kubernetes.setup import KubernetesSetup
 from voda.concurrency import log_unexpected
 from voda.controller.leader_epochs import LeaderEpochs
@@ -45,20 +43,19 @@ from voda.domain.errors import ClusterUnavailable, StoreNotWritable, StoreUnavai
 from voda.domain.job import JobSpec
 from voda.domain.lease import LeaseStore
 from voda.events.envelope import Event
-from voda.events.types import JobFact
+from voda.events.event_text import describe, subject_of
+from voda.events.types import JobFact, JobProgressed
 from voda.kinds.base import FieldWarning
 from voda.log.archive.archive_backed_store import ArchiveBackedStore
-from voda.log.durable_store import DurableStore
-from voda.log.factory import display_name
+from voda.log.factory import display_name, lease_of
 from voda.log.instrumented_store import InstrumentedStore
-from voda.log.lease.factory import lease_of
-from voda.log.store import EventStore
+from voda.log.store import DurableStore, EventStore
 from voda.manifests.kubernetes_warnings import kubernetes_warnings, refuse_elsewhere
 from voda.manifests.parse import ParsedManifest
+from voda.policies.toolkit.parameters import check_parameters
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
-from voda.telemetry.gauges import leadership_gauges
-from voda.telemetry.kubernetes import kubernetes_gauges
+from voda.telemetry.gauges import kubernetes_gauges, leadership_gauges
 from voda.telemetry.prometheus import PrometheusTelemetry
 
 _log = logging.getLogger(__name__)
@@ -264,7 +261,21 @@ class KubernetesService:
     async def _settle(self, pool: str) -> None:
         """Record the settings that the settings file asks for and the log does not have."""
         asked = self.options.pools.get(pool, PoolSettings())
-        wish = RequestedSettings(policy=asked.policy, placer=asked.placer, ratelimit_s=asked.ratelimit_seconds)
+        wish = RequestedSettings(
+            policy=asked.policy,
+            placer=asked.placer,
+            ratelimit_s=asked.ratelimit_seconds,
+            parameters=check_parameters(asked.parameters),
+        )
         live = self.view.live.cluster
         position = await record_settings(self.store, self.clock, live, pool, wish, FirstSettings(), actor="serve")
         await self.view.wait_for(position)
+
+
+def log_event(event: Event) -> None:
+    """Write an event to the leader's own log, in the words of `voda events`; progress reports of jobs are DEBUG."""
+    level = logging.DEBUG if isinstance(event.data, JobProgressed) else logging.INFO
+    if _log.isEnabledFor(level):
+        # In one line, whatever text of users is in it.
+        what = " ".join(describe(event).split())
+        _log.log(level, "%s position=%d about=%s: %s", event.type, event.position, subject_of(event), what)

@@ -13,17 +13,16 @@ from typing import Any, Final
 from msgspec import Struct
 
 from voda.application.backend import Backend
-from voda.application.registration.ports import JobObjects
+from voda.application.status.kube_events import Announcement, Reason, subject_of
+from voda.application.status.status_annotations import differing, refused_annotations
 from voda.application.submit_job import JobSubmitter
-from voda.auth.callers import Caller
+from voda.auth import Caller
+from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.client.errors import Conflict
 from voda.cluster.kubernetes.kinds.base import JobKind, Site
-from voda.cluster.kubernetes.reporting.kube_events import Announcement, Reason, subject_of
-from voda.cluster.kubernetes.reporting.status_annotations import differing, refused_annotations
-from voda.cluster.kubernetes.resources import well_known
-from voda.cluster.kubernetes.resources.objects import JobObject, ObjectMeta
+from voda.cluster.kubernetes.objects import JobObject, ObjectMeta
 from voda.cluster.kubernetes.state.job_annotations import foreign_manager, manifest_of, user_of
-from voda.cluster.kubernetes.state.paths import job_path
+from voda.cluster.kubernetes.state.job_objects import JobObjects
 from voda.domain.errors import AlreadyExists, InvalidInput, TooManyJobs
 from voda.domain.job import JobSpec
 from voda.kinds.base import FieldWarning
@@ -190,7 +189,7 @@ class Adoption:
 
     async def _found(self, kind: JobKind, meta: ObjectMeta) -> Mapping[str, Any] | None:
         """Return the whole object; None where it is gone, or is going."""
-        found: Mapping[str, Any] | None = await self.objects.api.get(_path(kind, meta), dict)
+        found: Mapping[str, Any] | None = await self.objects.api.get(kind.path(meta.namespace, meta.name), dict)
         if found is None or found["metadata"].get("uid") != meta.uid or found["metadata"].get("deletionTimestamp"):
             return None
         return found
@@ -212,7 +211,7 @@ class Adoption:
         metadata = {**body.get("metadata", {}), **known}
         if annotations:
             metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
-        path = _path(kind, meta)
+        path = kind.path(meta.namespace, meta.name)
         now: Mapping[str, Any] | None = await self.objects.api.patch(path, {**body, "metadata": metadata}, dict)
         if now is None:
             raise Conflict(f"{path} is gone")
@@ -240,10 +239,6 @@ class Adoption:
 def is_at_rest(record: JobRecord) -> bool:
     """Say whether a job is live, has no workers and shall have none."""
     return record.is_live and not record.is_canceling and not record.planned and not record.job.workers
-
-
-def _path(kind: JobKind, meta: ObjectMeta) -> str:
-    return job_path(kind, meta.namespace, meta.name)
 
 
 def _is_noted(found: Mapping[str, Any], job_id: str) -> bool:

@@ -9,14 +9,13 @@ from typing import Final
 
 from voda.application.backend import Backend
 from voda.application.registration.adoption import TemplateValues, too_old
-from voda.application.registration.ports import JobObjects
 from voda.application.submit_job import adoption_id, registration_id
+from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.client.errors import Conflict, Rejected
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.resources import well_known
-from voda.cluster.kubernetes.resources.objects import JobObject
+from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.state.job_annotations import has_finished
-from voda.cluster.kubernetes.state.paths import collection, job_path
+from voda.cluster.kubernetes.state.job_objects import JobObjects
 from voda.domain.errors import ActionRefused, ClusterUnavailable, InvalidInput
 from voda.domain.job import Job, JobSpec
 from voda.events.envelope import ANY_VERSION, Fact
@@ -55,7 +54,7 @@ class Creation:
         except (ActionRefused, InvalidInput) as error:
             await self._fail(job_id, str(error))
             return
-        path = collection(kind, job.spec.namespace)
+        path = kind.collection(job.spec.namespace)
         try:
             made = await self.objects.api.create(path, body, JobObject)
         except Conflict:
@@ -67,9 +66,7 @@ class Creation:
             await self._fail(job_id, f"namespace {namespace!r} does not exist: create it, and submit the job again")
         else:
             if not made.spec.run_policy.suspend:
-                await self.objects.api.delete(
-                    job_path(kind, job.spec.namespace, made.metadata.name), uid=made.metadata.uid
-                )
+                await self.objects.api.delete(kind.path(job.spec.namespace, made.metadata.name), uid=made.metadata.uid)
                 await self._fail(job_id, too_old(kind))
                 return
             await self.register(job.spec, made.metadata.uid)
@@ -100,7 +97,7 @@ class Creation:
     async def _handle_namesake(self, kind: JobKind, job: Job) -> None:
         """Look at the object that has the job's name, and register it, wait for it to go, delete it or fail the job."""
         spec = job.spec
-        path = job_path(kind, spec.namespace, spec.name or spec.job_id)
+        path = kind.path(spec.namespace, spec.name or spec.job_id)
         found = await self.objects.api.get(path, JobObject)
         if found is None:
             raise NameTaken(f"{path} was there a moment ago")

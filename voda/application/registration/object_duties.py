@@ -2,31 +2,88 @@
 
 Adopt it, register it, make it ready, hold it back, restore its templates, or take over changed annotations.
 
-Rule: at most one duty of an object is returned at a time, the first that is not delayed: what fails again and again
-must not hide what comes after it.
+Rules: at most one duty of an object is returned at a time, the first that is not delayed: what fails again and again
+must not hide what comes after it. Of annotations only what changed on the object since the last time is recorded, so
+that a change through the API in between stays.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
+import msgspec
+
+from voda.application import change_job
 from voda.application.backend import Backend
-from voda.application.registration.adoption import Adoption, is_at_rest
+from voda.application.change_job import JobChange
+from voda.application.registration.adoption import Adoption, Announce, ObjectRefused, is_at_rest
 from voda.application.registration.creation import Creation
-from voda.application.registration.spec_annotations import SpecAnnotations
+from voda.application.status.kube_events import Announcement, subject_of
 from voda.application.submit_job import adoption_id
+from voda.auth import Caller
 from voda.backoff import Backoff
+from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.resources import well_known
-from voda.cluster.kubernetes.resources.objects import JobObject
-from voda.cluster.kubernetes.state.job_annotations import fingerprint, has_finished, is_managed, spec_text
+from voda.cluster.kubernetes.objects import JobObject
+from voda.cluster.kubernetes.state.job_annotations import (
+    RECORDED_SPEC,
+    changed_fields,
+    fingerprint,
+    has_finished,
+    is_managed,
+    recorded_text,
+    spec_text,
+)
+from voda.cluster.kubernetes.state.job_objects import JobObjects, KubeJob
+from voda.domain.errors import InvalidInput
 from voda.projections.job_record import JobRecord
 
 Work = Callable[[], Awaitable[object]]
 Duty = tuple[str, Work]
 """The key under which failures delay it, and what to do."""
 _TOUCHED: Final = " touched"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpecAnnotations:
+    """Compares objects with what the log recorded of them."""
+
+    objects: JobObjects
+    backend: Backend
+    announce: Announce
+
+    def differ(self, job: JobObject, record: JobRecord) -> bool:
+        """Say whether the object's annotations differ from what the log recorded last."""
+        return spec_text(job.metadata.annotations) != self._recorded(job, record)
+
+    async def take(self, kind: JobKind, job: JobObject, record: JobRecord) -> None:
+        """Record the changed annotations of an object, and note on it that they are recorded.
+
+        Raises:
+            ObjectRefused: they are invalid; an Event on the object says so.
+            VodaError: try again.
+        """
+        meta = job.metadata
+        try:
+            given = changed_fields(meta.annotations, self._recorded(job, record))
+            # Checked against the job as it is now, so that impossible bounds are announced and not recorded.
+            change = msgspec.convert(given, JobChange)
+            if given:
+                await change_job.change(self.backend, record, change, Caller(user=record.spec.user, role="user"))
+        except (InvalidInput, msgspec.ValidationError) as error:
+            subject, now = subject_of(kind, meta), self.backend.clock.now()
+            sentence = f"the changed annotations are not taken over: {error}"
+            self.announce(Announcement(subject=subject, reason="Invalid", message=sentence, at=now, key=sentence))
+            raise ObjectRefused(sentence) from error
+        noted: dict[str, Any] = {RECORDED_SPEC: spec_text(meta.annotations)}
+        body = {"metadata": {"uid": meta.uid, "annotations": noted}}
+        await self.objects.api.patch(KubeJob(kind, job).path, body, JobObject)
+
+    def _recorded(self, job: JobObject, record: JobRecord) -> str:
+        live = self.backend.view.live.cluster
+        live_job = live.jobs(record.spec.pool).get(record.spec.job_id)
+        return recorded_text(job, live_job.spec.manifest if live_job is not None else None)
 
 
 @dataclass(frozen=True, kw_only=True)

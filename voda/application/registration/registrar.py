@@ -17,16 +17,14 @@ from typing import Final
 from voda.application.backend import Backend
 from voda.application.registration.adoption import Adoption, Announce, ObjectRefused, TemplateValues
 from voda.application.registration.creation import ACTOR, Creation, NameTaken
-from voda.application.registration.object_duties import Duty, ObjectDuties, Work
-from voda.application.registration.ports import JobObjects
-from voda.application.registration.spec_annotations import SpecAnnotations
+from voda.application.registration.object_duties import Duty, ObjectDuties, SpecAnnotations, Work
 from voda.application.submit_job import JobSubmitter
 from voda.backoff import Backoff
+from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.client.errors import Conflict
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.resources import well_known
-from voda.cluster.kubernetes.resources.objects import JobObject
-from voda.cluster.kubernetes.state.job_objects import KubeJob
+from voda.cluster.kubernetes.objects import JobObject
+from voda.cluster.kubernetes.state.job_objects import JobObjects, KubeJob
 from voda.concurrency import log_unexpected
 from voda.domain.errors import (
     ActionRefused,

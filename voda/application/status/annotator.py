@@ -12,17 +12,16 @@ from contextlib import suppress
 from typing import Any, Final
 
 from voda.application.read_model import ReadModel
-from voda.application.registration.ports import JobObjects
-from voda.application.status.rate_limiter import RateLimiter
+from voda.application.status.rate_limiter import RateLimiter, TroubleLog
+from voda.application.status.status_annotations import differing, wanted_annotations
 from voda.application.submit_job import adoption_id
 from voda.backoff import Backoff
 from voda.clock import Clock
+from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.client.errors import Conflict
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.reporting.status_annotations import differing, wanted_annotations
-from voda.cluster.kubernetes.resources import well_known
-from voda.cluster.kubernetes.resources.objects import JobObject
-from voda.cluster.kubernetes.state.job_objects import KubeJob
+from voda.cluster.kubernetes.objects import JobObject
+from voda.cluster.kubernetes.state.job_objects import JobObjects, KubeJob
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.projections.job_record import JobRecord
@@ -53,7 +52,7 @@ class Annotator:
         """uid -> instant its estimate was changed."""
         self._backoff = Backoff(first_s=10.0, longest_s=600.0)
         self._wake = asyncio.Event()
-        self._trouble = ""
+        self._trouble = TroubleLog(_log, "annotations are not written")
 
     def see_object(self, kind: JobKind, before: JobObject | None, now: JobObject | None) -> None:
         """Note an object that came, changed or went."""
@@ -121,16 +120,16 @@ class Annotator:
             # Another object has the name by now.
             self._forget(uid)
         except ClusterUnavailable as error:
-            self._note(str(error))
+            self._trouble.failed(error)
             # After all others: what keeps this one from being patched may not concern them.
             self._stale.setdefault(uid)
             self._stale.move_to_end(uid, last=False)
-            await asyncio.sleep(max(_RETRY_S, getattr(error, "retry_after_s", 0.0)))
+            await asyncio.sleep(max(_RETRY_S, error.retry_after_s))
         except ActionRefused as error:
-            self._note(str(error))
+            self._trouble.failed(error)
             self._backoff.failed(uid, self._clock.now())
         else:
-            self._trouble = ""
+            self._trouble.succeeded()
             self._backoff.reset(uid)
 
     async def _patch(self, kind: JobKind, job: JobObject, changes: Mapping[str, str | None]) -> None:
@@ -164,12 +163,6 @@ class Annotator:
         job_id = meta.annotations.get(well_known.JOB_ID) or job_registry.submission(adoption_id(meta.uid)) or ""
         record = job_registry.job(job_id)
         return record if record is not None and record.job.uid == meta.uid else None
-
-    def _note(self, trouble: str) -> None:
-        """Log what is wrong, once until it is right again."""
-        if not self._trouble:
-            _log.warning("annotations are not written reason=%s", trouble)
-        self._trouble = trouble
 
     def _forget(self, uid: str) -> None:
         self._objects.pop(uid, None)

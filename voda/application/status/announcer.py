@@ -9,11 +9,11 @@ import logging
 from collections import OrderedDict
 from typing import Any, Final, Literal, NamedTuple
 
-from voda.application.status.rate_limiter import RateLimiter
+from voda.application.status.kube_events import Announcement, Reason, event_object, events_path
+from voda.application.status.rate_limiter import RateLimiter, TroubleLog
 from voda.clock import Clock
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.errors import Conflict
-from voda.cluster.kubernetes.reporting.kube_events import Announcement, Reason, event_object, events_path
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.metrics import ANNOUNCEMENTS, NO_TELEMETRY, Telemetry
@@ -74,7 +74,7 @@ class Announcer:
         self._budgets: dict[str, _Budget] = {}
         """uid -> what is left of its budget."""
         self._wake = asyncio.Event()
-        self._trouble = ""
+        self._trouble = TroubleLog(_log, "events are not sent")
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -113,8 +113,8 @@ class Announcer:
         except ClusterUnavailable as error:
             # Behind all others: what keeps this one from being sent may not concern them.
             self._queue[key] = announcement
-            self._note(str(error))
-            await asyncio.sleep(max(self._retry_s, getattr(error, "retry_after_s", 0.0)))
+            self._trouble.failed(error)
+            await asyncio.sleep(max(self._retry_s, error.retry_after_s))
 
     def _announced(self, outcome: Outcome) -> None:
         self._telemetry.count(ANNOUNCEMENTS, outcome)
@@ -129,17 +129,11 @@ class Announcer:
             pass
         except ActionRefused as error:
             # A namespace that is going takes no Events; nothing that depends on them is lost.
-            self._note(str(error))
+            self._trouble.failed(error)
             self._announced("refused")
             return
         self._announced("sent")
-        self._trouble = ""
-
-    def _note(self, trouble: str) -> None:
-        """Log what is wrong, once until it is right again."""
-        if not self._trouble:
-            _log.warning("events are not sent reason=%s", trouble)
-        self._trouble = trouble
+        self._trouble.succeeded()
 
     def _is_within_budget(self, announcement: Announcement) -> bool:
         """Say whether an object had not too many of late, and count this one."""

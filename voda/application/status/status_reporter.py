@@ -9,15 +9,15 @@ import logging
 from typing import Final
 
 from voda.application.read_model import ReadModel
-from voda.application.registration.ports import JobObjects
 from voda.application.status.annotator import Annotator
 from voda.application.status.announcer import RECENT_S, Announcer
+from voda.application.status.event_messages import EventMessages, JobMessage
+from voda.application.status.kube_events import Announcement, Subject, subject_of
 from voda.clock import Clock
+from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.reporting.event_messages import EventMessages, JobMessage
-from voda.cluster.kubernetes.reporting.kube_events import Announcement, Subject, subject_of
-from voda.cluster.kubernetes.resources import well_known
-from voda.cluster.kubernetes.resources.objects import JobObject
+from voda.cluster.kubernetes.objects import JobObject
+from voda.cluster.kubernetes.state.job_objects import JobObjects
 from voda.domain.errors import ActionRefused, VodaError
 from voda.events.envelope import Event
 from voda.events.types import PlanAdopted

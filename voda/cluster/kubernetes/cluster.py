@@ -11,9 +11,8 @@ from typing import TypeVar
 from voda.cluster.kubernetes.convergence.actuator import Actuator
 from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, DesiredStop
 from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.state.job_pods import exit_cause, index
 from voda.cluster.kubernetes.state.observations import Observations
-from voda.cluster.kubernetes.state.pod_owners import index
-from voda.cluster.kubernetes.state.worker_pods import exit_cause
 from voda.cluster.port import Notice, Observed
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
 from voda.events.types import ExitCause

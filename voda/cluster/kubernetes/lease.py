@@ -15,7 +15,7 @@ from msgspec import Struct
 from voda.clock import Clock
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.errors import Conflict
-from voda.cluster.kubernetes.resources.objects import ObjectMeta
+from voda.cluster.kubernetes.objects import ObjectMeta
 from voda.domain.lease import Lease
 
 RELEASED_S: Final = 1

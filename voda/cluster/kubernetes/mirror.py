@@ -1,6 +1,7 @@
 """Mirrors the cluster: asks which kinds of jobs it serves, and lists and watches nodes, pods and job objects.
 
-Every replica does this, so that a new leader knows at once what there is.
+Every replica does this, so that a new leader knows at once what there is. A watch may be a moment behind, and never
+shows what came and went while it was down: `MissingObjects` fetches single objects that jobs should have.
 
 Rule: a server that has just started knows no custom resources for a moment, and jobs must not be taken for deleted
 then: the mirror counts as synced only once every kind that jobs need is served, or has been missing for long.
@@ -11,32 +12,33 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+from voda.clock import Clock
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.reflector import Reflector
 from voda.cluster.kubernetes.kinds import served_kinds
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.resources.objects import JobObject, NodeObject, Pod
+from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod
 from voda.cluster.kubernetes.setup import KubernetesSetup
-from voda.cluster.kubernetes.state import paths
 from voda.cluster.kubernetes.state.inventory import Inventory
-from voda.cluster.kubernetes.state.job_objects import KubeJob
+from voda.cluster.kubernetes.state.job_objects import KubeJob, OnJobChange
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable
-from voda.domain.job import JobSpec
+from voda.domain.job import Job, JobSpec
 
 _log = logging.getLogger(__name__)
 
+_NODES: Final = "/api/v1/nodes"
+_PODS: Final = "/api/v1/pods"
 _TICK_S: Final = 1.0
 _DISCOVER_S: Final = 60.0
 """An operator may be installed after voda was."""
 _ABSENT_AFTER_S: Final = 30.0
 """After this long without a kind that jobs need, the mirror believes that the server does not serve it."""
-
-OnJobChange = Callable[[JobKind, JobObject | None, JobObject | None], None]
-"""(kind, object before, object now) -> nothing; None = was or is not there."""
+_FETCH_AGAIN_S: Final = 5.0
 
 
 class ClusterMirror:
@@ -67,9 +69,9 @@ class ClusterMirror:
         self._changed = changed
         self._subscribers: list[OnJobChange] = [put_object]
         self._reflectors: list[Reflector[Any]] = [
-            self._reflector(paths.NODES, NodeObject, partial(self._see, inventory.put_node)),
+            self._reflector(_NODES, NodeObject, partial(self._see, inventory.put_node)),
             # All of them, and not only those of the namespaces of jobs: they hold what the nodes have.
-            self._reflector(paths.PODS, Pod, partial(self._see, inventory.put_pod)),
+            self._reflector(_PODS, Pod, partial(self._see, inventory.put_pod)),
         ]
         self._followed: set[tuple[str, str]] = set()
         """Kind and namespace of the job objects that are mirrored."""
@@ -157,7 +159,7 @@ class ClusterMirror:
                 if (name, namespace) not in self._followed:
                     self._followed.add((name, namespace))
                     see = partial(self._see_job, known)
-                    found.append(self._reflector(paths.collection(known, namespace), JobObject, see))
+                    found.append(self._reflector(known.collection(namespace), JobObject, see))
         self._reflectors += found
         if not self._has_begun.is_set() and self._is_complete():
             if reason := served_kinds.trouble(self.kinds):
@@ -209,3 +211,46 @@ async def _served(api: Api) -> Mapping[str, JobKind]:
     for path in served_kinds.version_paths(group):
         resources[path] = await api.get(path, dict)
     return served_kinds.served(resources)
+
+
+@dataclass(kw_only=True)
+class MissingObjects:
+    """Fetches single objects from the API server."""
+
+    inventory: Inventory
+    """Takes them in."""
+    api: Api
+    clock: Clock
+    kinds: Mapping[str, JobKind]
+    """Served by now, by name."""
+    jobs: Callable[[], Iterable[Job]]
+    """All live ones."""
+    _fetched_at: dict[str, float] = field(default_factory=dict, init=False)
+    """uid of an object that no watch has shown -> when it was fetched last."""
+
+    def watched(self, uid: str) -> None:
+        """Note that a watch shows the object, and will show when it goes."""
+        self._fetched_at.pop(uid, None)
+
+    async def fetch(self, pool: str) -> None:
+        """Fetch the objects of a pool's jobs that no watch has shown.
+
+        Raises:
+            ClusterUnavailable: the server does not answer.
+        """
+        known, fetched = self.inventory.objects, self._fetched_at
+        for job in [job for job in self.jobs() if job.uid and (job.uid not in known or job.uid in fetched)]:
+            kind = self.kinds.get(job.spec.kind)
+            is_due = self.clock.now() - fetched.get(job.uid, -math.inf) >= _FETCH_AGAIN_S
+            if job.spec.pool == pool and kind is not None and not job.is_canceling and is_due:
+                await self._fetch(kind, job)
+
+    async def _fetch(self, kind: JobKind, job: Job) -> None:
+        path = kind.path(job.spec.namespace, job.spec.name or job.spec.job_id)
+        found = await self.api.get(path, JobObject)
+        is_there = found is not None and found.metadata.uid == job.uid
+        if is_there and (job.uid not in self.inventory.objects or job.uid in self._fetched_at):
+            self._fetched_at[job.uid] = self.clock.now()
+            self.inventory.put_object(job.uid, kind, found)
+        elif not is_there and self._fetched_at.pop(job.uid, None) is not None:
+            self.inventory.put_object(job.uid, kind, None)

@@ -13,8 +13,7 @@ from typing import Final
 
 from voda.backoff import delay_s
 from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.resources.objects import Pod
-from voda.cluster.kubernetes.state.paths import pod_path
+from voda.cluster.kubernetes.objects import Pod
 from voda.domain.errors import InvalidInput, VodaError
 from voda.tail import Tail
 
@@ -162,7 +161,7 @@ class KubernetesOutputs:
     def _log(self, pod: Pod, query: Mapping[str, str], *, silence_s: float | None) -> AsyncGenerator[bytes, None]:
         # Sidecars that somebody injects come after the job's own container.
         container = {"container": pod.spec.containers[0].name} if pod.spec.containers else {}
-        return self._api.text(f"{pod_path(pod)}/log", {**container, **query}, silence_s=silence_s)
+        return self._api.text(f"{pod.path}/log", {**container, **query}, silence_s=silence_s)
 
 
 def _pause_s(looks: int) -> float:

@@ -9,12 +9,11 @@ from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.cluster import KubernetesCluster
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.leader_loop import LeaderLoop
-from voda.cluster.kubernetes.mirror import ClusterMirror
-from voda.cluster.kubernetes.resources.objects import JobObject
+from voda.cluster.kubernetes.mirror import ClusterMirror, MissingObjects
+from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.setup import KubernetesSetup
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_objects import KubeJob
-from voda.cluster.kubernetes.state.missing_objects import MissingObjects
 from voda.cluster.port import Notice
 
 

@@ -7,9 +7,9 @@ import msgspec
 from tests.builders import Log, a_spec
 from tests.kube.objects import an_mpijob
 from voda.app.kubernetes.log_queries import unadopted
+from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV2
-from voda.cluster.kubernetes.resources import well_known
-from voda.cluster.kubernetes.resources.objects import JobObject
+from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.events.types import JobRegistered, JobSubmitted
 from voda.projections.job_registry import JobRegistry

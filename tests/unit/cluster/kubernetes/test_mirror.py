@@ -1,18 +1,27 @@
-"""What is believed of a server that has just started and knows no custom resources yet, on virtual time."""
+"""What is believed of a server that has just started (on virtual time), and of objects that only an answer shows."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
+
+import msgspec
 
 from tests.builders import a_job
 from tests.kube.client import MPIJOBS
 from tests.kube.cluster_bench import KnownJobs
-from tests.kube.memory_api import MemoryApi
+from tests.kube.memory_api import MemoryApi, MemoryClient
 from tests.kube.memory_server import MemoryServer
 from tests.kube.memory_world import CountingClock, wall_s
+from tests.kube.objects import an_mpijob
 from tests.virtual_time import now_s, virtually
-from voda.cluster.kubernetes.mirror import ClusterMirror
+from voda.clock import VirtualClock
+from voda.cluster.kubernetes.kinds.mpijob import MPIJobV2
+from voda.cluster.kubernetes.mirror import ClusterMirror, MissingObjects
+from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.cluster.kubernetes.pools import KubernetesPools
 from voda.cluster.kubernetes.setup import KubernetesSetup
+from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.job import Job
 
@@ -60,3 +69,105 @@ def test_cluster_whose_jobs_are_all_of_kinds_that_are_served_is_known_at_once() 
         assert await synced_after(served) < 1.0
 
     virtually(story())
+
+
+KIND = MPIJobV2()
+
+
+class Stage:
+    """A server with the object of a live job, which no watch has shown."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock(1_000.0)
+        self.server = MemoryServer(self.clock.now, [MPIJOBS])
+        self.client = MemoryClient(self.server)
+        self.live: dict[str, Job] = {}
+        self.inventory = Inventory(PoolRule(), self.live.get)
+        self.missing = MissingObjects(
+            inventory=self.inventory,
+            api=MemoryApi(self.server),
+            clock=self.clock,
+            kinds={"MPIJob": KIND},
+            jobs=lambda: self.live.values(),
+        )
+
+    async def begin(self) -> JobObject:
+        """Make the job and its object."""
+        made = await self.client.create(MPIJOBS, an_mpijob("a", "ns", annotations={"voda.dev/job-id": "a"}))
+        found = msgspec.convert(made, JobObject)
+        self.live["a"] = a_job("a", name="a", namespace="ns", pool="v100", uid=found.metadata.uid)
+        return found
+
+    async def is_there_after_fetch(self, *, later_s: float = 60.0) -> bool:
+        """Fetch, and say whether the object is believed to be there."""
+        self.clock.move_to(self.clock.now() + later_s)
+        await self.missing.fetch("v100")
+        return self.inventory.object_of("a") is not None
+
+
+async def test_object_that_no_watch_has_shown_is_asked_for() -> None:
+    stage = Stage()
+    await stage.begin()
+    assert await stage.is_there_after_fetch()
+
+
+async def test_object_that_went_while_no_watch_was_up_is_known_to_be_gone() -> None:
+    stage = Stage()
+    await stage.begin()
+    assert await stage.is_there_after_fetch()
+    await stage.client.delete(MPIJOBS, "a", "ns")
+    stage.inventory.dirty_jobs.clear()
+    assert not await stage.is_there_after_fetch()
+    assert stage.inventory.dirty_jobs == {"a"}
+
+
+async def test_object_that_a_watch_shows_is_left_to_the_watch() -> None:
+    stage = Stage()
+    found = await stage.begin()
+    assert await stage.is_there_after_fetch()
+    stage.missing.watched(found.metadata.uid)
+    await stage.client.delete(MPIJOBS, "a", "ns")
+    assert await stage.is_there_after_fetch()
+
+
+async def test_object_that_was_made_anew_under_its_name_is_not_the_jobs() -> None:
+    stage = Stage()
+    await stage.begin()
+    assert await stage.is_there_after_fetch()
+    await stage.client.delete(MPIJOBS, "a", "ns")
+    await stage.client.create(MPIJOBS, an_mpijob("a", "ns"))
+    assert not await stage.is_there_after_fetch()
+
+
+def test_answer_about_what_went_meanwhile_does_not_bring_it_back() -> None:
+    inventory = Inventory(PoolRule(), lambda job_id: None)
+    job, pod = an_object("1"), a_pod("1")
+    hear: tuple[Callable[[], None], ...] = (
+        lambda: inventory.update_object("u1", KIND, an_object("2")),
+        lambda: inventory.update_pod("ns/a-worker-0", a_pod("2")),
+    )
+    inventory.put_object("u1", KIND, job)
+    inventory.put_pod("ns/a-worker-0", pod)
+    for each in hear:
+        each()
+    assert inventory.objects["u1"].object.metadata.resource_version == "2"
+    assert inventory.pods_by_key.get("ns/a-worker-0") == a_pod("2")
+    inventory.put_object("u1", KIND, None)
+    inventory.put_pod("ns/a-worker-0", None)
+    for each in hear:
+        each()
+    assert inventory.objects == {}
+    assert inventory.pods_by_key.get("ns/a-worker-0") is None
+
+
+def an_object(version: str) -> JobObject:
+    return msgspec.convert({"metadata": _metadata("a", "u1", version)}, JobObject)
+
+
+def a_pod(version: str) -> Pod:
+    spec = {"nodeName": "n1", "containers": [{"name": "worker"}]}
+    return msgspec.convert({"metadata": _metadata("a-worker-0", "p1", version), "spec": spec}, Pod)
+
+
+def _metadata(name: str, uid: str, version: str) -> dict[str, Any]:
+    return {"name": name, "namespace": "ns", "uid": uid, "resourceVersion": version}

@@ -13,9 +13,8 @@ from voda.clock import Clock, stopwatch
 from voda.cluster.kubernetes.binding.fit import fits_together
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.errors import Absent, Conflict
-from voda.cluster.kubernetes.resources.objects import Pod
+from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
-from voda.cluster.kubernetes.state.paths import pod_path
 from voda.concurrency import gather_all
 from voda.events.types import WorkerRefused
 from voda.metrics import BIND_DURATION, PODS_BOUND, WORKER_REFUSALS, Telemetry
@@ -126,7 +125,7 @@ class Binder:
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         try:
-            await self._api.create(f"{pod_path(pod)}/binding", body, dict)
+            await self._api.create(f"{pod.path}/binding", body, dict)
         except (Conflict, Absent):
             # It is bound already, or gone, or another pod has its name: the watch shows which.
             return

@@ -12,9 +12,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from voda.cluster.kubernetes.binding.node_filters import UNSCHEDULABLE, intolerable, unattracted, unselected
-from voda.cluster.kubernetes.resources.objects import NodeObject, Pod
-from voda.cluster.kubernetes.resources.pod_requests import NodeLoad, pod_requests
-from voda.cluster.kubernetes.resources.quantity import format_amount
+from voda.cluster.kubernetes.objects import NodeObject, Pod
+from voda.cluster.kubernetes.quantities import NodeLoad, format_amount, pod_requests
 from voda.domain.errors import InvalidInput
 
 _LONGEST = 300

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from voda.cluster.kubernetes.resources.objects import NodeObject, Pod, Taint, Toleration
+from voda.cluster.kubernetes.objects import NodeObject, Pod, Taint, Toleration
 
 UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 """What a cordoned node counts as tainted with."""

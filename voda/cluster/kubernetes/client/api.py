@@ -15,10 +15,9 @@ from msgspec import Struct
 
 from voda.cluster.kubernetes.client.credentials import load_configuration
 from voda.cluster.kubernetes.client.decoding import Unreadable, WatchLine, key, read, read_page, version
-from voda.cluster.kubernetes.client.errors import Absent, NotServed
-from voda.cluster.kubernetes.client.responses import error_of, one_line, parse_status
+from voda.cluster.kubernetes.client.errors import Absent, NotServed, error_of, one_line, parse_status
 from voda.cluster.kubernetes.client.transport import Request, TooLarge, Transport
-from voda.cluster.kubernetes.resources.well_known import FIELD_MANAGER
+from voda.cluster.kubernetes.well_known import FIELD_MANAGER
 from voda.domain.errors import ClusterUnavailable
 from voda.metrics import NO_TELEMETRY, Telemetry
 

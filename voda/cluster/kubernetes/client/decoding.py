@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 from msgspec import Raw, Struct
 
-from voda.cluster.kubernetes.client.responses import one_line
-from voda.cluster.kubernetes.resources.objects import ListMetadata, NamedObject
+from voda.cluster.kubernetes.client.errors import one_line
+from voda.cluster.kubernetes.objects import ListMetadata, NamedObject
 
 T = TypeVar("T")
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

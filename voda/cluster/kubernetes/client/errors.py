@@ -1,4 +1,4 @@
-"""The answers of an API server that are no success, as voda's errors.
+"""Turns an answer of the API server that is no success into one of voda's errors, in one sentence. Pure.
 
 ClusterUnavailable            try again
 ├── Unreachable               no connection: the server has not even seen the request
@@ -9,9 +9,22 @@ ClusterUnavailable            try again
 ActionRefused
 └── Rejected                  400, 403, 422 and the like: the same request fails again
     └── Absent                404 for an object
+
+Rule: the sentence names the verb, the path and the server's message, on one line and never longer than a screen; no
+header of the request is ever in it, for one of them is the token.
 """
 
-from voda.domain.errors import ActionRefused, ChangedMeanwhile, ClusterUnavailable
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from voda.domain.errors import ActionRefused, ChangedMeanwhile, ClusterUnavailable, VodaError
+
+_MOST_CHARACTERS: Final = 400
+_RETRY_AFTER_S: Final = 1.0
+"""Where the server says when not to retry, but not when to."""
+_LONGEST_RETRY_AFTER_S: Final = 3600.0
 
 
 class Unreachable(ClusterUnavailable):
@@ -57,3 +70,80 @@ class Rejected(ActionRefused):
 
 class Absent(Rejected):
     """The object of the request, or the one it belongs to, is not there."""
+
+
+class _Details(Struct, frozen=True, rename="camel"):
+    name: str = ""
+    retry_after_seconds: int = 0
+
+
+class StatusBody(Struct, frozen=True):
+    """The body of an answer that is no object: a Status, as far as it is one."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: _Details | None = None
+
+    @property
+    def is_about_an_object(self) -> bool:
+        """Whether a 404 says that the object is not there, rather than that its whole kind is not served (yet)."""
+        return self.details is not None and bool(self.details.name)
+
+
+def parse_status(code: int, body: bytes) -> StatusBody:
+    """Return the Status in a body; of a page that some proxy wrote, its text."""
+    try:
+        read = msgspec.json.decode(body, type=StatusBody)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        read = StatusBody(message=body[: 4 * _MOST_CHARACTERS].decode("utf-8", "replace"))
+    return msgspec.structs.replace(read, code=code or read.code)
+
+
+def error_of(request: str, body: StatusBody, retry_after: str = "") -> VodaError:
+    """Return the error that an answer means.
+
+    Args:
+        request: verb and path.
+        body: of the answer.
+        retry_after: the header of that name; empty where there is none.
+    """
+    sentence = f"cannot {request}: the API server answers {body.code}{_described(body)}"
+    match body.code:
+        case 404:
+            return Absent(sentence, 404) if body.is_about_an_object else NotServed(sentence)
+        case 409:
+            return Conflict(sentence)
+        case 410:
+            return Gone(sentence)
+        case 429:
+            return Throttled(sentence, retry_after_s(body, retry_after))
+        case 503 if retry_after:
+            return Throttled(sentence, retry_after_s(body, retry_after))
+        # A token may have run out a moment before its successor is read: the next try may well succeed.
+        case 401 | 408:
+            return ClusterUnavailable(sentence)
+        case code if 300 <= code < 500:
+            return Rejected(sentence, code)
+    return ClusterUnavailable(sentence)
+
+
+def retry_after_s(body: StatusBody, retry_after: str) -> float:
+    """Return after how many seconds the server allows a retry."""
+    named = retry_after.strip()
+    if named.isascii() and named.isdigit():
+        return min(float(named[:9]), _LONGEST_RETRY_AFTER_S)
+    if body.details is not None and body.details.retry_after_seconds > 0:
+        return min(float(body.details.retry_after_seconds), _LONGEST_RETRY_AFTER_S)
+    return _RETRY_AFTER_S
+
+
+def one_line(text: str) -> str:
+    """Return any text as a short part of a sentence."""
+    line = "".join(each if each.isprintable() else " " for each in " ".join(text.split()))
+    return line if len(line) <= _MOST_CHARACTERS else f"{line[:_MOST_CHARACTERS]}..."
+
+
+def _described(body: StatusBody) -> str:
+    reason, message = one_line(body.reason), one_line(body.message).rstrip(".")
+    return (f" {reason}" if reason else "") + (f": {message}" if message else "")

@@ -17,7 +17,7 @@ from voda.backoff import delay_s
 from voda.clock import Clock
 from voda.cluster.kubernetes.client.api import Api, ObjectList, WatchEvent
 from voda.cluster.kubernetes.client.errors import Gone, NotServed, Throttled, Unreachable
-from voda.cluster.kubernetes.resources.objects import NamedObject, ObjectName
+from voda.cluster.kubernetes.objects import NamedObject, ObjectName
 from voda.domain.errors import ClusterUnavailable, VodaError
 from voda.domain.rng import rng_at
 from voda.metrics import LAST_MIRROR_DRIFT, MIRROR_DRIFT, NO_TELEMETRY, Telemetry

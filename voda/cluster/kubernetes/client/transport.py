@@ -33,8 +33,7 @@ from msgspec import Struct
 from yarl import URL
 
 from voda.clock import stopwatch
-from voda.cluster.kubernetes.client.errors import Rejected, Throttled, Unreachable
-from voda.cluster.kubernetes.client.responses import error_of, one_line, parse_status
+from voda.cluster.kubernetes.client.errors import Rejected, Throttled, Unreachable, error_of, one_line, parse_status
 from voda.domain.errors import ClusterUnavailable, InvalidInput
 from voda.metrics import KUBERNETES_REQUEST_DURATION, KUBERNETES_REQUESTS, NO_TELEMETRY, Telemetry
 

@@ -31,12 +31,10 @@ from voda.cluster.kubernetes.convergence.steps import (
     Unregister,
     steps,
 )
-from voda.cluster.kubernetes.resources.objects import JobObject, Pod
+from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
-from voda.cluster.kubernetes.state.job_objects import KubeJob
-from voda.cluster.kubernetes.state.job_outcome import counted_failures
-from voda.cluster.kubernetes.state.paths import pod_path
-from voda.cluster.kubernetes.state.pod_owners import index
+from voda.cluster.kubernetes.state.job_objects import KubeJob, counted_failures
+from voda.cluster.kubernetes.state.job_pods import index
 from voda.cluster.port import Notice
 from voda.concurrency import gather_all
 from voda.domain.errors import VodaError
@@ -237,7 +235,7 @@ class Actuator:
         await gather_all(self._delete_pod(pod, grace_s) for pod in pods)
 
     async def _delete_pod(self, pod: Pod, grace_s: int | None) -> None:
-        if not await self._api.delete(pod_path(pod), uid=pod.metadata.uid, grace_s=grace_s):
+        if not await self._api.delete(pod.path, uid=pod.metadata.uid, grace_s=grace_s):
             self._inventory.put_pod(pod.metadata.key, None)
 
     async def _count_failures(self, pods: Sequence[Pod], at: Situation, kube_job: KubeJob) -> None:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from voda.clock import Clock
+from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.resources import well_known
-from voda.cluster.kubernetes.resources.objects import Pod
+from voda.cluster.kubernetes.kinds.operator_pods import is_launcher
+from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
-from voda.cluster.kubernetes.state.paths import pod_path
 from voda.concurrency import log_unexpected
 from voda.domain.errors import VodaError
 from voda.metrics import LAUNCHER_POKES, Telemetry
@@ -61,7 +61,7 @@ class HostfileRefresher:
     async def _refresh(self, job_id: str, launcher: Pod) -> None:
         noted = {well_known.REFRESH: self.clock.new_id()[:8]}
         try:
-            await self.api.patch(pod_path(launcher), {"metadata": {"annotations": noted}}, dict)
+            await self.api.patch(launcher.path, {"metadata": {"annotations": noted}}, dict)
         except VodaError as error:
             # Its hosts arrive all the same, only later.
             _log.warning("launcher not refreshed job_id=%s reason=%s", job_id, error)
@@ -73,4 +73,4 @@ class HostfileRefresher:
         if job is None or kube_job is None or not job.spec.is_elastic:
             return []
         pods = self.inventory.pods(kube_job).values()
-        return [pod for pod in pods if kube_job.kind.is_launcher(pod) and pod.status.phase == "Running"]
+        return [pod for pod in pods if is_launcher(pod) and pod.status.phase == "Running"]

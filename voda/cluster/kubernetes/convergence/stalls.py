@@ -18,10 +18,10 @@ from voda.cluster.kubernetes.binding.binder import Binder
 from voda.cluster.kubernetes.convergence.actuator import Actuator, PublishJob
 from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, DesiredStop, Situation
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.resources.objects import ContainerStatus, Pod
+from voda.cluster.kubernetes.kinds.operator_pods import is_launcher
+from voda.cluster.kubernetes.objects import ContainerStatus, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
-from voda.cluster.kubernetes.state.job_objects import KubeJob
-from voda.cluster.kubernetes.state.job_outcome import outcome_of
+from voda.cluster.kubernetes.state.job_objects import KubeJob, outcome_of
 from voda.events.types import JobStalled
 
 SOON_S: Final = 60.0
@@ -82,7 +82,7 @@ def _starting(nodes: Sequence[str], at: Situation, kube_job: KubeJob, unbound_re
     if unbound_reason and not all(pod.spec.node_name for pod in workers.values()):
         yield Stall(unbound_reason)
     for pod in at.pods.values():
-        if kube_job.kind.is_launcher(pod):
+        if is_launcher(pod):
             yield from _of_launcher(pod)
 
 

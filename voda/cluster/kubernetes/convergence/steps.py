@@ -9,12 +9,11 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import Patch
-from voda.cluster.kubernetes.resources import well_known
-from voda.cluster.kubernetes.resources.objects import Pod
-from voda.cluster.kubernetes.state.job_objects import KubeJob
-from voda.cluster.kubernetes.state.job_outcome import outcome_of
-from voda.cluster.kubernetes.state.pod_owners import index, worker_of
+from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.state.job_objects import KubeJob, outcome_of
+from voda.cluster.kubernetes.state.job_pods import index, worker_of
 from voda.domain.job import JobSpec
 
 FORCE_AFTER_S: Final = 30.0

@@ -6,14 +6,14 @@ own, are made ready by the same steps.
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 from msgspec import Struct
 
-from voda.cluster.kubernetes.kinds import pod_names
-from voda.cluster.kubernetes.kinds.failures import is_limit, lost, reason
+from voda.cluster.kubernetes import well_known
+from voda.cluster.kubernetes.kinds.operator_pods import is_limit, lost, reason
 from voda.cluster.kubernetes.kinds.template import new_metadata, placed_by_voda, plain, with_environment
-from voda.cluster.kubernetes.resources import well_known
-from voda.cluster.kubernetes.resources.objects import JobCondition, JobObject, Pod
+from voda.cluster.kubernetes.objects import JobCondition, JobObject, Pod
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.events.types import JobCompleted, JobFailed
@@ -52,6 +52,15 @@ class JobKind:
     def plural(self) -> str:
         """As the API server's paths have it."""
         return self.kind.plural
+
+    def collection(self, namespace: str = "") -> str:
+        """Return the path of all objects of the kind, in one namespace or in all; a name leads nowhere else."""
+        within = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+        return f"/apis/{self.api_version}{within}/{self.plural}"
+
+    def path(self, namespace: str, name: str) -> str:
+        """Return the path of an object."""
+        return f"{self.collection(namespace)}/{quote(name, safe='')}"
 
     def new_object(self, spec: JobSpec, site: Site, environment: Mapping[str, str]) -> dict[str, Any]:
         """Return the object to create for a job that was submitted to the API: suspended, of the requested size.
@@ -139,17 +148,6 @@ class JobKind:
         roles = job.spec.roles(self.kind.replica_specs)
         counts = [roles[role].replicas for role in self.kind.placed_roles if role in roles]
         return sum(1 if count is None else count for count in counts)
-
-    def index(self, job_name: str, pod: Pod) -> int | None:
-        """Return the replica index of a pod of the job; None for a launcher and for what is no replica.
-
-        By the pod's name: with runLauncherAsWorker the index label is off by one.
-        """
-        return pod_names.index(job_name, pod)
-
-    def is_launcher(self, pod: Pod) -> bool:
-        """Return whether a pod of a job is its launcher."""
-        return pod_names.is_launcher(pod)
 
     def end(self, job: JobObject, pods: Sequence[Pod], job_id: str) -> JobCompleted | JobFailed | None:
         """Return how the job ended, by its conditions; None while it goes on.

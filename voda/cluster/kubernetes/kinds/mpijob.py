@@ -12,12 +12,11 @@ from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.kinds.failures import is_limit, lost
-from voda.cluster.kubernetes.resources.objects import JobCondition, JobObject, Pod, ReplicaStatus
+from voda.cluster.kubernetes.kinds.operator_pods import is_launcher, is_limit, lost
+from voda.cluster.kubernetes.objects import JobCondition, JobObject, Pod, ReplicaStatus
 from voda.domain.job import JobSpec
 from voda.kinds.base import JobManifest
-from voda.kinds.mpijob import MPIJob
-from voda.kinds.mpijob_versions import V1, V2
+from voda.kinds.mpijob import V1, V2, MPIJob
 
 _LOST: Final = frozenset({"Evicted", "NodeLost", "Terminated", "Shutdown", "NodeShutdown", "Preempting"})
 """Reasons of Failed, the kind's name left out: evicted workers, and the own reason of a launcher pod that was lost."""
@@ -36,7 +35,7 @@ class _AnyMPIJob(JobKind):
 
     def failed_pods(self, pods: Sequence[Pod]) -> Sequence[Pod]:
         """Return the launchers: only their end is the job's."""
-        return [pod for pod in pods if self.is_launcher(pod)]
+        return [pod for pod in pods if is_launcher(pod)]
 
 
 class MPIJobV2(_AnyMPIJob):
@@ -66,7 +65,7 @@ class MPIJobV1(_AnyMPIJob):
         """Return whether a lost pod alone made the operator give the job up."""
         if is_limit(self.name, failed) or failed.reason == _INVALID:
             return False
-        launchers = [pod for pod in pods if self.is_launcher(pod) and pod.status.phase == "Failed"]
+        launchers = [pod for pod in pods if is_launcher(pod) and pod.status.phase == "Failed"]
         if launchers:
             return any(lost(pod) for pod in launchers)
         if failed.reason.removeprefix(self.name) in _LOST:

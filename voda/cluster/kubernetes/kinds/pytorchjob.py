@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Final
 
 from voda.cluster.kubernetes.kinds.base import JobKind, Patch
-from voda.cluster.kubernetes.resources.objects import JobObject
+from voda.cluster.kubernetes.objects import JobObject
 from voda.domain.job import JobSpec
 from voda.kinds.base import JobManifest
 from voda.kinds.pytorchjob import PyTorchJob, elastic_bounds

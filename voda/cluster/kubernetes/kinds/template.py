@@ -7,7 +7,7 @@ twice changes once; the templates passed in are never changed.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from voda.cluster.kubernetes.resources import well_known
+from voda.cluster.kubernetes import well_known
 from voda.domain.job import JobSpec
 from voda.manifests.ignored_fields import ANNOTATIONS
 

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import msgspec
 
+from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.resources import well_known
-from voda.cluster.kubernetes.resources.objects import JobObject, ObjectMeta
+from voda.cluster.kubernetes.objects import JobObject, ObjectMeta
 from voda.domain.errors import InvalidField
 from voda.domain.job import MOST_REPLICAS
 from voda.kinds.base import OPERATORS
-from voda.manifests.replica_bounds import FieldText, whole_number
+from voda.manifests.replicas import FieldText, whole_number
 
 USER: Final = "voda.dev/user"
 """Annotation or label: for whom the job runs; without it, the name of its namespace."""

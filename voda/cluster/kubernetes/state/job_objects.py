@@ -1,17 +1,21 @@
-"""The job objects of the cluster: by uid, by the job id that they carry, and by their own name.
+"""The job objects of the cluster by uid, by the job id that they carry and by their own name, and how their jobs ended.
 
-Rule: no I/O; a younger version of an object replaces an older one, never the other way round.
+Rules: no I/O; a younger version of an object replaces an older one, never the other way round; a job ended as its
+operator says, or because its workers failed more often than it allows.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
+from voda.cluster.kubernetes import well_known
+from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.resources import well_known
-from voda.cluster.kubernetes.resources.objects import JobObject, ObjectMeta, Pod
-from voda.cluster.kubernetes.state.paths import job_path
-from voda.cluster.kubernetes.state.pod_owners import owner_key
+from voda.cluster.kubernetes.kinds.operator_pods import exhausted, lost
+from voda.cluster.kubernetes.objects import JobObject, ObjectMeta, Pod
+from voda.cluster.kubernetes.state.job_pods import owner_key
+from voda.domain.job import JobSpec
+from voda.events.types import JobCompleted, JobFailed
 
 
 class KubeJob(NamedTuple):
@@ -23,7 +27,34 @@ class KubeJob(NamedTuple):
     @property
     def path(self) -> str:
         """Path on the API server."""
-        return job_path(self.kind, self.object.metadata.namespace, self.object.metadata.name)
+        return self.kind.path(self.object.metadata.namespace, self.object.metadata.name)
+
+
+OnJobChange = Callable[[JobKind, JobObject | None, JobObject | None], None]
+"""(kind, object before, object now) -> nothing; None = was or is not there."""
+
+
+class JobObjects(Protocol):
+    """The job objects of a cluster as they are mirrored (see ClusterMirror); nothing here waits."""
+
+    @property
+    def api(self) -> Api:
+        """Where they are changed."""
+
+    def jobs(self) -> Iterable[KubeJob]:
+        """Return all that are there, of all kinds served."""
+
+    def subscribe(self, on_change: OnJobChange) -> None: ...
+
+    def kind_of(self, spec: JobSpec) -> JobKind:
+        """Return the kind that runs such a job.
+
+        Raises:
+            ActionRefused: the cluster serves none.
+        """
+
+    def pods_of(self, job_id: str) -> Sequence[Pod]:
+        """Return the pods of a job's object, as far as they are there."""
 
 
 class ObjectIndex:
@@ -90,3 +121,40 @@ def _put(index: defaultdict[str, set[str]], key: str, uid: str, *, is_there: boo
     index[key].discard(uid)
     if not index[key]:
         del index[key]
+
+
+def outcome_of(kube_job: KubeJob, pods: Sequence[Pod], job_id: str) -> JobCompleted | JobFailed | None:
+    """Return how a job ended; None while it goes on."""
+    if (end := kube_job.kind.end(kube_job.object, pods, job_id)) is not None:
+        return end
+    reason = exhausted(kube_job.object, worker_failures(kube_job))
+    return JobFailed(job_id=job_id, reason=reason) if reason else None
+
+
+def worker_failures(kube_job: KubeJob) -> int:
+    """Return how many workers of the object failed by themselves so far, as noted on it."""
+    text = kube_job.object.metadata.annotations.get(well_known.WORKER_FAILURES, "0")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+
+
+def counted_failures(kube_job: KubeJob, over: Iterable[Pod], there: Iterable[Pod]) -> Mapping[str, str]:
+    """Return the annotations that count workers which failed by themselves, before their pods go.
+
+    A pod may exist for a while after it was counted: its deletion takes time, and voda may crash in between. So its
+    uid is noted with the number for as long as the pod exists, and it is not counted twice.
+
+    Args:
+        kube_job: the job's object.
+        over: pods of workers that are about to go.
+        there: all of its workers' pods.
+
+    Returns:
+        Empty where there is nothing to add.
+    """
+    before = set(kube_job.object.metadata.annotations.get(well_known.COUNTED_FAILURES, "").split())
+    counted = before & {pod.metadata.uid for pod in there}
+    failed = {pod.metadata.uid for pod in over if not lost(pod)} - counted
+    if not failed:
+        return {}
+    total = worker_failures(kube_job) + len(failed)
+    return {well_known.WORKER_FAILURES: str(total), well_known.COUNTED_FAILURES: " ".join(sorted(counted | failed))}

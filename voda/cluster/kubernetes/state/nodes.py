@@ -9,8 +9,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from voda.cluster.kubernetes.resources.objects import NodeObject
-from voda.cluster.kubernetes.resources.quantity import milli
+from voda.cluster.kubernetes.objects import NodeObject
+from voda.cluster.kubernetes.quantities import milli
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import Gpus
 from voda.domain.node import Node
@@ -53,7 +53,7 @@ def pool_of(node: NodeObject, rule: PoolRule) -> str | None:
 def pool_name(value: str) -> str | None:
     """Return the pool that a label's value names: dots become dashes, for streams are named after pools.
 
-    `1.5` and `1-5` are one pool.
+    `1.5` and `1-5` are one pool; NodeStock warns of it.
 
     Returns:
         None where the value is no label's: the API server allows none such.

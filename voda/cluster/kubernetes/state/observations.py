@@ -7,12 +7,11 @@ within a moment are one fact, and what came and went between two looks is none.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from voda.cluster.kubernetes.resources import well_known
-from voda.cluster.kubernetes.resources.objects import Pod
+from voda.cluster.kubernetes import well_known
+from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
-from voda.cluster.kubernetes.state.job_objects import KubeJob
-from voda.cluster.kubernetes.state.job_outcome import outcome_of
-from voda.cluster.kubernetes.state.worker_pods import Exit, exit_cause, is_refusal, worker_facts
+from voda.cluster.kubernetes.state.job_objects import KubeJob, outcome_of
+from voda.cluster.kubernetes.state.job_pods import Exit, exit_cause, is_refusal, worker_facts
 from voda.cluster.port import Notice
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node

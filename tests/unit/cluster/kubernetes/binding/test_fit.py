@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from tests.kube.trimmed import a_node_object, a_pod
 from voda.cluster.kubernetes.binding.fit import Refusal, fits_together, unfit
-from voda.cluster.kubernetes.resources.objects import NodeObject
-from voda.cluster.kubernetes.resources.pod_requests import NodeLoad
+from voda.cluster.kubernetes.objects import NodeObject
+from voda.cluster.kubernetes.quantities import NodeLoad
 
 ZONE_EXISTS = {"key": "zone", "operator": "Exists"}
 RACK_EXISTS = {"key": "rack", "operator": "Exists"}

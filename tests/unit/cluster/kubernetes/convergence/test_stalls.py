@@ -10,7 +10,7 @@ from tests.builders import a_spec
 from voda.cluster.kubernetes.convergence.stalls import Stall, stall_of
 from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, Situation
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV2
-from voda.cluster.kubernetes.resources.objects import JobObject, Pod
+from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.cluster.kubernetes.state.job_objects import KubeJob
 
 NOW = 1_000_000.0

@@ -25,7 +25,7 @@ from voda.cluster.kubernetes.convergence.steps import (
 )
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
-from voda.cluster.kubernetes.resources.objects import JobObject, Pod
+from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.cluster.kubernetes.state.job_objects import KubeJob
 
 NOW = 1_000_000.0

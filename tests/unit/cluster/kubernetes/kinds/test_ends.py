@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.kinds.failures import exhausted, lost
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
+from voda.cluster.kubernetes.kinds.operator_pods import exhausted, lost
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
-from voda.cluster.kubernetes.resources.objects import (
+from voda.cluster.kubernetes.objects import (
     ContainerState,
     ContainerStatus,
     JobCondition,

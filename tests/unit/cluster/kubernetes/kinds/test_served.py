@@ -6,7 +6,7 @@ import pytest
 
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.served_kinds import served, trouble, version_paths
-from voda.cluster.kubernetes.resources.objects import JobObject, JobObjectSpec, KubeRunPolicy, ObjectMeta
+from voda.cluster.kubernetes.objects import JobObject, JobObjectSpec, KubeRunPolicy, ObjectMeta
 from voda.cluster.kubernetes.state.job_annotations import is_foreign
 
 V1, V2 = "/apis/kubeflow.org/v1", "/apis/kubeflow.org/v2beta1"

@@ -8,9 +8,9 @@ import pytest
 
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
-from voda.cluster.kubernetes.kinds.pod_names import index
+from voda.cluster.kubernetes.kinds.operator_pods import index, is_launcher
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
-from voda.cluster.kubernetes.resources.objects import (
+from voda.cluster.kubernetes.objects import (
     JobObject,
     JobObjectSpec,
     KubeElasticPolicy,
@@ -139,12 +139,12 @@ def test_replicas_are_counted_as_the_operator_defaults_them() -> None:
     ],
 )
 def test_index_of_a_pod_is_told_by_its_name(name: str, expected: int | None) -> None:
-    assert MPIJobV2().index("digits", a_pod(name)) == expected
+    assert index("digits", a_pod(name)) == expected
 
 
 def test_index_label_that_is_off_by_one_is_not_read() -> None:
     pod = a_pod("digits-worker-3", labels={"training.kubeflow.org/replica-index": "4"})
-    assert MPIJobV2().index("digits", pod) == 3
+    assert index("digits", pod) == 3
 
 
 def test_workers_beside_a_master_come_after_it_even_when_their_job_is_gone() -> None:
@@ -162,4 +162,4 @@ def test_workers_beside_a_master_come_after_it_even_when_their_job_is_gone() -> 
     ],
 )
 def test_launcher_is_told_by_the_labels_of_either_operator(labels: dict[str, str], expected: bool) -> None:
-    assert MPIJobV1().is_launcher(a_pod("digits-x", labels=labels)) is expected
+    assert is_launcher(a_pod("digits-x", labels=labels)) is expected

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.builders import a_job
 from tests.kube.trimmed import a_node_object
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV2
-from voda.cluster.kubernetes.resources.objects import JobObject, NodeObject, Pod
+from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.job import Job
@@ -68,7 +68,7 @@ def shown(inventory: Inventory) -> Any:
 
 
 def kept(inventory: Inventory) -> Any:
-    """Return all that an inventory keeps, but for what is to be told of it."""
+    """Return all that an inventory keeps, but for what is to be told of it, or was warned of."""
     left_out = (
         "pods_by_key",
         "dirty_jobs",
@@ -78,6 +78,7 @@ def kept(inventory: Inventory) -> Any:
         "_past",
         "_job",
         "_is_worker_in",
+        "_labels",
         "_index",
         "_owners",
     )

@@ -7,7 +7,7 @@ import pytest
 
 from tests.kube.objects import an_mpijob
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV2
-from voda.cluster.kubernetes.resources.objects import JobObject
+from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.state.job_annotations import (
     RECORDED_SPEC,
     changed_fields,

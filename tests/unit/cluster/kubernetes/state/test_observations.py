@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.builders import a_job
 from tests.kube.trimmed import a_node_object
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
-from voda.cluster.kubernetes.resources.objects import JobObject, Pod
+from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.cluster.kubernetes.state.nodes import PoolRule

@@ -1,0 +1,226 @@
+"""Which pods belong to which job, which of its workers hold GPUs and where, and why others hold none any more.
+
+Rules: pure; labels and annotations of a pod prove nothing alone, because anybody can write or copy them: a worker of a
+job is in the job's namespace, belongs to an object of the job's name, and is named as its replicas are. A worker holds
+its GPUs from its binding until its pod has ended or is gone, also while it is being deleted; a worker that was deleted
+did not fail, whatever its exit code says.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from voda.cluster.kubernetes import well_known
+from voda.cluster.kubernetes.kinds import operator_pods
+from voda.cluster.kubernetes.objects import NodeObject, Pod
+from voda.cluster.kubernetes.state.nodes import is_ready
+from voda.domain.job import Job
+from voda.events.types import ExitCause, JobCompleted, JobFailed, WorkerExited, WorkerStarted
+
+Exit = tuple[ExitCause, int | None]
+"""Cause and exit code; None where there was no code, or it means nothing."""
+
+_NODE_LOST: Final = frozenset({"NodeLost", "DeletionByPodGC"})
+"""Reasons of a pod, or of its condition DisruptionTarget, that mean its machine is gone."""
+_BY_TAINT: Final = "DeletionByTaintManager"
+"""A reason of that condition: the node was tainted, by an administrator or because it does not answer."""
+_OWN_FAULT: Final = frozenset({"", "DeadlineExceeded"})
+"""Reasons of a pod that failed by itself. Any other is its kubelet's: Evicted, Shutdown, OutOfcpu, NodeAffinity, ..."""
+_REFUSED: Final = frozenset({"NodeAffinity", "NodePorts", "TopologyAffinityError", "UnexpectedAdmissionError"})
+_REFUSED_PREFIXES: Final = ("OutOf",)
+_TERMINATED: Final = frozenset({137, 143})
+"""128 + SIGKILL or SIGTERM."""
+_NONE: Final[Mapping[str, Pod]] = {}
+
+
+class PodOwners:
+    """Pods by job object, and worker pods by job.
+
+    Args:
+        job: returns a job of the log, live or ended; None where the log has none of that id.
+    """
+
+    def __init__(self, job: Callable[[str], Job | None]) -> None:
+        self._job = job
+        self._workers: defaultdict[str, dict[str, dict[str, Pod]]] = defaultdict(dict)
+        """job id -> namespace/name of an object -> its pods that carry the job's id, by key."""
+        self._pods: defaultdict[str, dict[str, Pod]] = defaultdict(dict)
+        """namespace/name of an object -> its pods, launchers too, by key."""
+
+    def add(self, key: str, pod: Pod) -> None:
+        """Store a pod."""
+        owner = owner_key(pod)
+        if owner:
+            self._pods[owner][key] = pod
+        if job_id := worker_of(pod):
+            self._workers[job_id].setdefault(owner, {})[key] = pod
+
+    def drop(self, key: str, pod: Pod) -> None:
+        """Forget a pod as it was added."""
+        job_id, owner = worker_of(pod), owner_key(pod)
+        _remove(self._pods, owner, key)
+        _remove(self._workers.get(job_id, {}), owner, key)
+        if not self._workers.get(job_id, True):
+            del self._workers[job_id]
+
+    def pods(self, owner: str) -> Mapping[str, Pod]:
+        """Return the pods of an object, by key.
+
+        Args:
+            owner: namespace/name of the object.
+        """
+        return self._pods.get(owner, _NONE)
+
+    def workers(self, job_id: str) -> Mapping[str, Pod]:
+        """Return the workers of a job, by key; of a job that the log does not have, all that carry its id."""
+        owners = self._workers.get(job_id)
+        if not owners:
+            return _NONE
+        if (job := self._job(job_id)) is not None:
+            return owners.get(object_key(job), _NONE)
+        return {key: pod for pods in owners.values() for key, pod in pods.items()}
+
+    def job_of(self, pod: Pod) -> str:
+        """Return the id of the job that a pod is a worker of; empty where it is none."""
+        job_id = worker_of(pod)
+        if not job_id or (job := self._job(job_id)) is None:
+            return job_id
+        return job_id if owner_key(pod) == object_key(job) else ""
+
+    def job_ids(self) -> Iterator[str]:
+        """Yield the jobs that have workers."""
+        return (job_id for job_id in list(self._workers) if self.workers(job_id))
+
+
+def worker_of(pod: Pod) -> str:
+    """Return the id of the job that a pod carries as a worker; empty where voda does not place it."""
+    if pod.spec.scheduler_name != well_known.SCHEDULER or index(pod) is None:
+        return ""
+    return pod.metadata.annotations.get(well_known.JOB_ID, "")
+
+
+def index(pod: Pod) -> int | None:
+    """Return the replica index of a pod, by its name; None where it is no replica of the object it belongs to."""
+    return operator_pods.index(pod.metadata.labels.get(well_known.OPERATOR_JOB_NAME, ""), pod)
+
+
+def owner_key(pod: Pod) -> str:
+    """Return namespace/name of the object that a pod's label names; empty without the label."""
+    owner = pod.metadata.labels.get(well_known.OPERATOR_JOB_NAME)
+    return f"{pod.metadata.namespace}/{owner}" if owner else ""
+
+
+def object_key(job: Job) -> str:
+    """Return namespace/name of a job's object."""
+    return f"{job.spec.namespace}/{job.spec.name or job.spec.job_id}"
+
+
+def _remove(pods: dict[str, dict[str, Pod]], owner: str, key: str) -> None:
+    if pods.get(owner, {}).pop(key, None) is not None and not pods[owner]:
+        del pods[owner]
+
+
+def is_refusal(reason: str) -> bool:
+    """Say whether that reason of a pod's failure means that its kubelet refused it: OutOfcpu, NodePorts, ..."""
+    return reason.startswith(_REFUSED_PREFIXES) or reason in _REFUSED
+
+
+def is_held(pod: Pod) -> bool:
+    """Say whether a worker pod holds what it requests: bound, and not over."""
+    return bool(pod.spec.node_name) and not pod.is_over
+
+
+def gpu_nodes(pods: Iterable[Pod]) -> dict[int, str]:
+    """Return index -> node of the workers of one job that hold GPUs, in the order of the indices."""
+    found = {number: pod.spec.node_name for pod in pods if is_held(pod) and (number := index(pod)) is not None}
+    return dict(sorted(found.items()))
+
+
+def exit_cause(
+    before: Pod,
+    now: Pod | None,
+    *,
+    node: NodeObject | None,
+    wanted: str | None,
+    ended: JobCompleted | JobFailed | None = None,
+) -> Exit:
+    """Return why a worker holds nothing any more.
+
+    Args:
+        before: as it was when it held GPUs.
+        now: the same pod, over; None: it is gone, or a successor has its name.
+        node: where it was; None: the node is gone too.
+        wanted: name of the node where the plan has a worker of that index; None: nowhere.
+        ended: how the job ended, if it has.
+    """
+    pod = now if now is not None and now.metadata.uid == before.metadata.uid else before
+    if by_others := _by_others(pod, node):
+        return by_others, None
+    if pod.is_over and not pod.is_leaving:
+        return ("finished", 0) if pod.status.phase == "Succeeded" else ("failed", _exit_code(pod))
+    if ended is not None:
+        return ("finished" if isinstance(ended, JobCompleted) else "failed"), None
+    return _taken(pod, node, wanted)
+
+
+def worker_facts(
+    job_id: str, before: Mapping[int, str], now: Mapping[int, str], exits: Mapping[int, Exit]
+) -> list[WorkerExited | WorkerStarted]:
+    """Return the facts that lead from the holders before to those now: exits first, one for each cause and code.
+
+    Args:
+        job_id: of the job.
+        before: index -> node, at the last look.
+        now: index -> node.
+        exits: why workers left their nodes; those it lacks migrated if they are elsewhere now, and were stopped if
+            not.
+    """
+    by_exit: dict[Exit, list[int]] = {}
+    for index in sorted(before):
+        if now.get(index) != before[index]:
+            default: Exit = ("migrated" if index in now else "stopped", None)
+            by_exit.setdefault(exits.get(index, default), []).append(index)
+    facts: list[WorkerExited | WorkerStarted] = [
+        WorkerExited(job_id=job_id, workers=tuple(indices), cause=why, exit_code=code)
+        for (why, code), indices in by_exit.items()
+    ]
+    come = {index: now[index] for index in sorted(now) if before.get(index) != now[index]}
+    return [*facts, WorkerStarted(job_id=job_id, workers=come)] if come else facts
+
+
+def _by_others(pod: Pod, node: NodeObject | None) -> ExitCause | None:
+    """Return the cause if the pod says that neither its program nor its deletion ended it."""
+    disruptions = {
+        each.reason for each in pod.status.conditions if each.type == "DisruptionTarget" and each.status == "True"
+    }
+    if _NODE_LOST & {*disruptions, pod.status.reason}:
+        return "node_lost"
+    if _BY_TAINT in disruptions and not _is_there(node):
+        return "node_lost"
+    return "evicted" if disruptions or pod.status.reason not in _OWN_FAULT else None
+
+
+def _taken(pod: Pod, node: NodeObject | None, wanted: str | None) -> Exit:
+    """Return why a worker went that was deleted, or whose pod went without a status."""
+    if not _is_there(node):
+        # No kubelet confirmed its end.
+        return "node_lost", None
+    if wanted is None:
+        return "stopped", None
+    if wanted != pod.spec.node_name:
+        return "migrated", None
+    code = _exit_code(pod)
+    if pod.status.phase == "Failed" and code is not None and code not in _TERMINATED:
+        # Its operator removed the pod before anybody looked.
+        return "failed", code
+    return "evicted", None
+
+
+def _is_there(node: NodeObject | None) -> bool:
+    return node is not None and is_ready(node)
+
+
+def _exit_code(pod: Pod) -> int | None:
+    """Return the first exit code of a container that failed; None where none has ended badly."""
+    ends = (status.state.terminated for status in pod.status.container_statuses)
+    return next((end.exit_code for end in ends if end is not None and end.exit_code), None)
