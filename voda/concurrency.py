@@ -15,11 +15,9 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def log_unexpected(doing: str, about: str) -> Iterator[None]:
-    """Go on after the block, whatever error it raised, and log that error.
+    """Go on after the block, whatever error it raised, and log the error.
 
-    Args:
-        doing: what the block does, one or two words.
-        about: the one object or job it does it for.
+    The log line has what the block does, in one or two words, and the one object or job that it is about.
     """
     try:
         yield
@@ -28,11 +26,7 @@ def log_unexpected(doing: str, about: str) -> Iterator[None]:
 
 
 async def gather_all(works: Iterable[Awaitable[object]]) -> None:
-    """Wait for all of it, whatever becomes of one part.
-
-    Raises:
-        Exception: the first that any of it raised, once all of it is over.
-    """
+    """Wait for all of it, whatever becomes of one part; then raise the first error of any."""
     for outcome in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome

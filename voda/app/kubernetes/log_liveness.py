@@ -18,12 +18,7 @@ _ANSWERS: Final = frozenset({"ok", "conflict", "fenced"})
 
 
 class LogLiveness:
-    """Watches reads and appends of a log.
-
-    Args:
-        store: the log.
-        tolerance_s: for how long it may be out of reach.
-    """
+    """Watches reads and appends of a log, which may be out of reach for `tolerance_s`."""
 
     def __init__(self, store: EventStore, *, tolerance_s: float) -> None:
         self._store = store
@@ -35,7 +30,6 @@ class LogLiveness:
 
     @property
     def _unwritten_s(self) -> float:
-        """For how long appends failed."""
         return self._last_failed_at - self._unwritten_since
 
     def appended(self, outcome: str) -> None:

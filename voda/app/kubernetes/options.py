@@ -68,7 +68,6 @@ class ClusterSettings(_SettingsPart, frozen=True):
     relist_seconds: float = 600.0
 
     def pool_rule(self) -> PoolRule:
-        """Return which nodes form which pools."""
         return PoolRule(
             label=self.pool_label,
             resource=self.gpu_resource,
@@ -77,7 +76,6 @@ class ClusterSettings(_SettingsPart, frozen=True):
         )
 
     def site(self) -> Site:
-        """Return what of the cluster manifests have to fit."""
         return Site(gpu_resource=self.gpu_resource, tolerated_taints=self.tolerated_taints)
 
 

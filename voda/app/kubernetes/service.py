@@ -183,7 +183,6 @@ class KubernetesService:
                 group.create_task(ProgressCollector(folder, watcher=watcher, jobs=self.jobs.by_id).run())
 
     def see(self, event: Event) -> None:
-        """Take note of an event that was appended by anybody."""
         self.pools.see(event)
         if self.leadership.is_leading:
             log_event(event)

@@ -53,8 +53,6 @@ def too_old(kind: JobKind) -> str:
 
 
 class TemplateValues(Struct, frozen=True, kw_only=True):
-    """What voda puts into the templates of every object."""
-
     site: Site
     environment: Callable[[JobSpec], Mapping[str, str]]
     """Variables by which the processes of a job know voda."""
@@ -62,8 +60,6 @@ class TemplateValues(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Adoption:
-    """Adopts job objects, one by one."""
-
     objects: JobObjects
     backend: Backend
     submits: JobSubmitter
@@ -133,14 +129,8 @@ class Adoption:
     async def refit(self, kind: JobKind, job: JobObject, job_id: str, *, was_seen: bool) -> None:
         """Restore what somebody removed from an object's templates, while the job runs on: new pods need it.
 
-        Applying a manifest again replaces its containers as a whole.
-
-        Args:
-            kind: of the job.
-            job: its object.
-            job_id: of the job.
-            was_seen: whether the change was seen. If not, the object keeps its bounds: the agents that run may have
-                been started with them, and new bounds are set only before a start.
+        Applying a manifest again replaces its containers as a whole. If the change was not seen, the object keeps its
+        bounds: the agents that run may have been started with them, and new bounds are set only before a start.
         """
         found, spec = await self._found(kind, job.metadata), self._spec(job_id)
         if found is None or spec is None:

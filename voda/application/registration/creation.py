@@ -31,8 +31,6 @@ class NameTaken(ClusterUnavailable):
 
 @dataclass(frozen=True, kw_only=True)
 class Creation:
-    """Creates and registers job objects, one by one."""
-
     objects: JobObjects
     backend: Backend
     values: TemplateValues
@@ -77,7 +75,7 @@ class Creation:
         await self._record(fact, registration_id(uid))
 
     def missing(self, job_id: str) -> Job | None:
-        """Return the job if it is live and has no object; None otherwise."""
+        """Return the job if it is live and has no object."""
         live = self.backend.view.live.cluster
         pool = live.pool_of(job_id)
         job = live.jobs(pool).get(job_id) if pool is not None else None

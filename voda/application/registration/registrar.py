@@ -55,16 +55,7 @@ _UNEXPECTED_S: Final = 60.0
 
 
 class Registrar:
-    """Matches jobs and objects.
-
-    Args:
-        objects: the cluster's job objects.
-        backend: log and view.
-        submits: takes in jobs; the API's own, so that both count a user's jobs together.
-        values: what templates get of voda.
-        announce: takes announcements about objects.
-        adopted: called with "adopted" or "refused" for each object.
-    """
+    """Matches jobs and objects; `submits` is the API's own, so that both count a user's jobs together."""
 
     def __init__(  # noqa: PLR0913 - its ports
         self,
@@ -104,7 +95,6 @@ class Registrar:
         objects.subscribe(self.see_object)
 
     def see_object(self, kind: JobKind, before: JobObject | None, now: JobObject | None) -> None:
-        """Note an object that came, changed or went."""
         if not self._is_following:
             return
         if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
@@ -127,7 +117,6 @@ class Registrar:
             self._wake.set()
 
     def see(self, event: Event) -> None:
-        """Note an event that was appended by anybody."""
         match event.data:
             case JobSubmitted(spec=spec):
                 job_id = spec.job_id
@@ -185,7 +174,6 @@ class Registrar:
         return min(next_at, self._retry_at)
 
     def _sweep(self) -> None:
-        """Look at everything again."""
         now, live = self._backend.clock.now(), self._backend.view.live.cluster
         self._objects = {each.object.metadata.uid: each for each in self._mirror.jobs()}
         if not self._is_following:

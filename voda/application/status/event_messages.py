@@ -52,11 +52,7 @@ class JobMessage(Struct, frozen=True):
 
 
 class EventMessages:
-    """Follows the log, and words what happened to the jobs.
-
-    Args:
-        record: returns what is known of a job, with the event at hand folded already.
-    """
+    """Follows the log, and words what happened to the jobs, whose records have the event at hand folded already."""
 
     def __init__(self, record: Callable[[str], JobRecord | None]) -> None:
         self._record = record

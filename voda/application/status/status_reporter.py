@@ -67,11 +67,9 @@ class StatusReporter:
         objects.subscribe(self.see_object)
 
     def announce(self, announcement: Announcement) -> None:
-        """Queue an announcement about an object."""
         self._announcer.put(announcement)
 
     def see(self, event: Event) -> None:
-        """Note an event that was appended by anybody."""
         if self._messages is None:
             self._messages = self._begin()
         if isinstance(event.data, PlanAdopted):
@@ -85,13 +83,11 @@ class StatusReporter:
                 self._planned_at.pop(job_id, None)
 
     def see_object(self, kind: JobKind, before: JobObject | None, now: JobObject | None) -> None:
-        """Note an object that came, changed or went."""
         self._annotator.see_object(kind, before, now)
         if before is not None and now is not None and before.metadata.uid == now.metadata.uid:
             self._see_size(kind, before, now)
 
     async def run(self) -> None:
-        """Report until cancelled."""
         if self._messages is None:
             self._messages = self._begin()
         async with asyncio.TaskGroup() as group:
@@ -134,7 +130,6 @@ class StatusReporter:
                 )
 
     def _subject(self, message: JobMessage) -> Subject | None:
-        """Return the job's object; None where it has none."""
         record = self._view.job_registry.job(message.job_id)
         if record is None or not record.job.uid:
             return None

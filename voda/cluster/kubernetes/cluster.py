@@ -40,7 +40,6 @@ class KubernetesCluster:
     """Of the one who watches."""
 
     async def observe(self) -> Observed:
-        """See Cluster.observe."""
         inventory, pool = self.inventory, self.pool
         await self.fetch_missing(pool)
         working = inventory.jobs_with_workers()
@@ -57,16 +56,13 @@ class KubernetesCluster:
         )
 
     def _is_live(self, job_id: str) -> bool:
-        """Say whether a job of this pool goes on, for the log and for its operator."""
         job = self.inventory.job(job_id)
         return job is not None and job.spec.pool == self.pool and job_id not in self.observations.ends
 
     async def apply(self, action: Action) -> None:
-        """See Cluster.apply."""
         await self.actuator.set_desired(action.job_id, self._desired(action))
 
     async def watch(self) -> AsyncIterator[Notice]:
-        """See Cluster.watch."""
         queue = self._queue = asyncio.Queue()
         try:
             while True:

@@ -24,7 +24,7 @@ _GROUP_VERSION: Final = "coordination.k8s.io/v1"
 
 
 class LeaseSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The fields of the spec that voda reads."""
+    """The fields of the spec that voda reads or writes."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -34,21 +34,12 @@ class LeaseSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
 
 
 class LeaseObject(Struct, frozen=True, kw_only=True):
-    """A Lease as the server has it."""
-
     metadata: ObjectMeta
     spec: LeaseSpec | None = None
 
 
 class LeaseClient:
-    """One Lease; see LeaseStore.
-
-    Args:
-        api: the server.
-        namespace: of the Lease.
-        name: of the Lease.
-        clock: dates the renewals, for people to read.
-    """
+    """One Lease; see LeaseStore. The clock dates the renewals, for people to read."""
 
     def __init__(self, api: Api, namespace: str, name: str, *, clock: Clock) -> None:
         self.key = f"{namespace}/{name}"
@@ -61,7 +52,6 @@ class LeaseClient:
         self._query: Mapping[str, str] = {"fieldSelector": f"metadata.name={name}"}
 
     async def read(self) -> Lease | None:
-        """Return the Lease as it is now; None where there is none."""
         found = await self._api.get(self._path, LeaseObject)
         return None if found is None else _lease(found)
 
@@ -90,10 +80,7 @@ class LeaseClient:
         return _lease(await self._api.create(self._collection, body, LeaseObject))
 
     async def renew(self, mine: Lease) -> Lease:
-        """Renew the Lease.
-
-        Args:
-            mine: as the last call returned it.
+        """Renew the Lease as the last call returned it.
 
         Raises:
             Conflict: it is not as the holder left it.

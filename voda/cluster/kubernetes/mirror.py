@@ -42,15 +42,7 @@ _FETCH_AGAIN_S: Final = 5.0
 
 
 class ClusterMirror:
-    """Feeds an inventory.
-
-    Args:
-        api: the server.
-        inventory: takes in nodes and pods.
-        setup: see KubernetesSetup.
-        put_object: takes in job objects.
-        changed: called after every change.
-    """
+    """Feeds an inventory; `put_object` takes in job objects, and `changed` is called after every change."""
 
     def __init__(
         self,
@@ -83,7 +75,6 @@ class ClusterMirror:
         """Whether the server did not say last time what it serves."""
 
     async def run(self) -> None:
-        """Mirror the cluster until cancelled."""
         async with asyncio.TaskGroup() as group:
             for reflector in self._reflectors:
                 group.create_task(reflector.run())
@@ -93,7 +84,6 @@ class ClusterMirror:
                 await asyncio.sleep(_DISCOVER_S if self._has_begun.is_set() else _TICK_S)
 
     async def synced(self) -> None:
-        """Return once everything has been listed."""
         await self._has_begun.wait()
         for reflector in self._reflectors:
             await reflector.synced()
@@ -117,11 +107,9 @@ class ClusterMirror:
         return counts
 
     def subscribe(self, on_change: OnJobChange) -> None:
-        """Call `on_change` at every change of a job object."""
         self._subscribers.append(on_change)
 
     def jobs(self) -> Iterable[KubeJob]:
-        """Return all job objects."""
         return list(self._inventory.objects.values())
 
     def kind_of(self, spec: JobSpec) -> JobKind:
@@ -215,8 +203,6 @@ async def _served(api: Api) -> Mapping[str, JobKind]:
 
 @dataclass(kw_only=True)
 class MissingObjects:
-    """Fetches single objects from the API server."""
-
     inventory: Inventory
     """Takes them in."""
     api: Api

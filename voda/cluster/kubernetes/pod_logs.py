@@ -48,7 +48,6 @@ class KubernetesOutputs:
         return self._names(job_id)
 
     async def read(self, job_id: str, replica: str, *, tail_bytes: int | None, follow: bool) -> AsyncIterator[bytes]:
-        """See Outputs.read."""
         known = self._names(job_id)
         if replica not in known:
             names = ", ".join(known[:_NAMED]) + (", ..." if len(known) > _NAMED else "")

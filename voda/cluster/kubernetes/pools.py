@@ -18,12 +18,7 @@ from voda.cluster.port import Notice
 
 
 class KubernetesPools:
-    """All pools of a cluster; used on one event loop.
-
-    Args:
-        api: its API server.
-        setup: see KubernetesSetup.
-    """
+    """All pools of a cluster; used on one event loop."""
 
     def __init__(self, api: Api, setup: KubernetesSetup) -> None:
         self.inventory = Inventory(setup.rule, setup.log.live_job, setup.log.ended_job)

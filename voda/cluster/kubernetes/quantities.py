@@ -38,8 +38,7 @@ _FARTHEST: Final = 100
 def milli(quantity: str | int | float) -> int:
     """Return a quantity in thousandths, rounded away from zero.
 
-    Args:
-        quantity: as written in an object: 500m, 1.5Gi, 1e3; a number is legal too.
+    It is as written in an object: 500m, 1.5Gi, 1e3; a number is legal too.
 
     Raises:
         InvalidInput: it is no quantity.

@@ -44,20 +44,15 @@ class ObjectList(Struct, Generic[T], frozen=True):
 
 
 class WatchEvent(Struct, Generic[T], frozen=True):
-    """One event of a watch."""
-
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
     object: T
     resource_version: str
 
 
 class Api:
-    """One API server. Made inside a running loop.
+    """One API server; made inside a running loop.
 
-    Args:
-        configuration: its address and credentials (see credentials.py).
-        timeout_s: for one answer, all tries included; a watch may be silent for as much longer than agreed.
-        telemetry: counts and times every request.
+    The time limit is for one answer, all tries included; a watch may be silent for as much longer than agreed.
 
     Raises:
         InvalidInput: a certificate cannot be read.
@@ -82,7 +77,6 @@ class Api:
         return cls(await load_configuration(kubeconfig, context), timeout_s=timeout_s, telemetry=telemetry)
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._transport.close()
 
     async def get(self, path: str, kind: type[T]) -> T | None:
@@ -143,12 +137,7 @@ class Api:
     ) -> AsyncGenerator[WatchEvent[T], None]:
         """Yield what changes in a collection after a resource version; ends when the server ends it.
 
-        Args:
-            path: of the collection.
-            kind: what to decode its objects to.
-            after: a resource version.
-            query: labelSelector, fieldSelector; timeoutSeconds = when the server ends it.
-            opened: called once the server has agreed.
+        The query's timeoutSeconds says when that is; `opened` is called once the server has agreed.
 
         Raises:
             Gone: that version is not kept any more.
@@ -216,10 +205,7 @@ class Api:
     ) -> AsyncGenerator[bytes, None]:
         """Yield the pieces of an answer that is no JSON, such as a pod's log.
 
-        Args:
-            path: e.g. /api/v1/namespaces/NAMESPACE/pods/NAME/log.
-            query: see the API's reference.
-            silence_s: the longest pause between two pieces; None = any, as long as the connection is alive.
+        The longest pause between two pieces is `silence_s`; None = any, as long as the connection is alive.
 
         Raises:
             ClusterUnavailable: it broke off.

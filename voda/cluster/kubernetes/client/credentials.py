@@ -32,13 +32,8 @@ _UNREADABLE: Final = (ConfigException, yaml.YAMLError, OSError, ValueError, Type
 async def load_configuration(
     kubeconfig: Path | None, context: str = "", *, clock: Clock | None = None, account: Path = _ACCOUNT
 ) -> Configuration:
-    """Return the configuration for an API server.
-
-    Args:
-        kubeconfig: its path, or several joined as in KUBECONFIG; None = as the service account of this pod.
-        context: a context of the kubeconfig; empty = its current one.
-        clock: of the credentials' age.
-        account: the folder of the service account: its token and ca.crt.
+    """Return the configuration for an API server: by a kubeconfig, or several joined as in KUBECONFIG; None = by this
+    pod's service account.
 
     Raises:
         InvalidInput: it cannot be used; the message says why.

@@ -23,24 +23,18 @@ class Unreadable(Exception):
 
 
 class ListPage(Struct, Generic[T], frozen=True):
-    """A list, or a part of one."""
-
     metadata: ListMetadata = ListMetadata()
     items: tuple[T, ...] | None = None
     """Go writes an empty list as null."""
 
 
 class WatchLine(Struct, frozen=True):
-    """A line of a watch."""
-
     type: str
     object: Raw
 
 
 def read(text: bytes | Raw, kind: type[T]) -> T:
-    """Return an object.
-
-    Nulls are as good as fields left out, which is how operators written in Go mean them.
+    """Return an object; nulls are as good as fields left out, which is how operators written in Go mean them.
 
     Raises:
         Unreadable: it is none of that kind.

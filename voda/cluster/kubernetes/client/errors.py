@@ -32,12 +32,7 @@ class Unreachable(ClusterUnavailable):
 
 
 class Throttled(ClusterUnavailable):
-    """The server asks to be called later.
-
-    Args:
-        message: the sentence for the user.
-        retry_after_s: how much later.
-    """
+    """The server asks to be called `retry_after_s` later."""
 
     def __init__(self, message: str, retry_after_s: float) -> None:
         super().__init__(message, retry_after_s)
@@ -56,12 +51,7 @@ class NotServed(ClusterUnavailable):
 
 
 class Rejected(ActionRefused):
-    """The server refuses the request as it stands.
-
-    Args:
-        message: the sentence for the user.
-        code: HTTP status.
-    """
+    """The server refuses the request as it stands, with that HTTP status."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -101,13 +91,7 @@ def parse_status(code: int, body: bytes) -> StatusBody:
 
 
 def error_of(request: str, body: StatusBody, retry_after: str = "") -> VodaError:
-    """Return the error that an answer means.
-
-    Args:
-        request: verb and path.
-        body: of the answer.
-        retry_after: the header of that name; empty where there is none.
-    """
+    """Return the error that an answer to a request (verb and path) means; `retry_after` is the header of that name."""
     sentence = f"cannot {request}: the API server answers {body.code}{_described(body)}"
     match body.code:
         case 404:

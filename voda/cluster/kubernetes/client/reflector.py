@@ -34,11 +34,8 @@ _STUBBORN: Final = 3
 
 
 class MirroredObject(Protocol):
-    """What can be mirrored."""
-
     @property
-    def metadata(self) -> ObjectName:
-        """Its name, uid and resource version."""
+    def metadata(self) -> ObjectName: ...
 
 
 T = TypeVar("T", bound=MirroredObject)
@@ -52,14 +49,13 @@ class Reflector(Generic[T]):
     Args:
         api: the server.
         path: of the collection, e.g. /api/v1/pods.
-        kind: what to decode its objects to; must have `.metadata`.
-        changed: called with every difference, from the first list on; where a new object has an old one's name,
-            twice: it is gone, it is there.
+        kind: what to decode its objects to.
+        changed: called with every difference, from the first list on; where a new object has an old one's name, twice:
+            it is gone, it is there.
         clock: of ages.
         relist_s: seconds between lists.
         telemetry: takes how many objects each periodic relist had to heal, 0 too.
         absent_after_s: after the server has denied for so long that there is such a collection, it counts as empty.
-            A server that starts knows no custom resources for a moment, and they must not be taken for deleted.
         lag_s: how far the watch may be behind a list before what it did not bring counts as missed.
     """
 
@@ -107,7 +103,6 @@ class Reflector(Generic[T]):
         self._has_touched = asyncio.Event()
 
     async def run(self) -> None:
-        """Follow until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_for_ever())
             tasks.create_task(self._relist_for_ever())
@@ -123,7 +118,6 @@ class Reflector(Generic[T]):
         return self._synced.is_set()
 
     async def synced(self) -> None:
-        """Return once the first list is in."""
         await self._synced.wait()
 
     async def relist(self) -> None:

@@ -49,8 +49,6 @@ _FAILURES: Final = (ClientError, OSError, TimeoutError, ConfigException)
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """One request."""
-
     verb: str
     """As RBAC and metrics call it: get, list, watch, create, patch, update, delete."""
     method: str
@@ -71,12 +69,9 @@ class TooLarge(ClusterUnavailable):
 
 
 class Transport:
-    """Connections to one API server. Made inside a running loop.
+    """Connections to one API server; made inside a running loop.
 
-    Args:
-        configuration: address and credentials (see credentials.py).
-        timeout_s: for one answer, all tries and pauses included.
-        telemetry: counts and times every request.
+    The time limit is for one answer, all tries and pauses included.
 
     Raises:
         InvalidInput: a certificate or key cannot be read.
@@ -98,7 +93,6 @@ class Transport:
         self._proxy = configuration.proxy or _proxy(configuration.host or "")
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._session.close()
         # A farewell of TLS would outlive the loop.
         if (connector := self._rest.pool_manager.connector) is not None:

@@ -85,7 +85,6 @@ class Actuator:
             await self._converge(job_id)
 
     def stand_down(self) -> None:
-        """Forget all desired states."""
         self.desired.clear()
         self._given_up.clear()
         self._backoff.clear()
@@ -124,7 +123,6 @@ class Actuator:
         return {index: node for index, node in enumerate(nodes) if node}
 
     def situation(self, job_id: str) -> Situation:
-        """Return what there is of a job."""
         inventory = self._inventory
         job, kube_job, workers = inventory.job(job_id), inventory.object_of(job_id), inventory.workers(job_id)
         indices = {key: number for key, pod in workers.items() if (number := index(pod)) is not None}

@@ -48,7 +48,6 @@ class HostfileRefresher:
             self._due[job_id] = self.clock.now() + DELAY_S
 
     async def run(self) -> None:
-        """Refresh until cancelled."""
         while True:
             now = self.clock.now()
             for job_id in [job_id for job_id, at in self._due.items() if at <= now]:

@@ -63,8 +63,6 @@ class Situation(Struct, frozen=True, kw_only=True):
 
 
 class PatchObject(Struct, frozen=True):
-    """Change the job object."""
-
     patch: Patch
 
 

@@ -45,12 +45,10 @@ class JobKind:
 
     @property
     def name(self) -> str:
-        """MPIJob or another kind."""
         return self.kind.name
 
     @property
     def plural(self) -> str:
-        """As the API server's paths have it."""
         return self.kind.plural
 
     def collection(self, namespace: str = "") -> str:
@@ -65,9 +63,8 @@ class JobKind:
     def new_object(self, spec: JobSpec, site: Site, environment: Mapping[str, str]) -> dict[str, Any]:
         """Return the object to create for a job that was submitted to the API: suspended, of the requested size.
 
-        Templates of roles whose pods are replicas get schedulerName, label, annotation and tolerations; every
-        container of every role gets `environment` (a variable the manifest sets itself wins). What the user wrote
-        stays otherwise; a manifest of another version of the kind is converted.
+        What the user wrote stays, except where it would keep voda from placing the pods; a manifest of another version
+        of the kind is converted.
 
         Raises:
             ActionRefused: the job has no manifest, or one of another kind.
@@ -95,14 +92,8 @@ class JobKind:
         """Return the patch that makes an object of a user's own ready to be run: suspended, and as `new_object`.
 
         The size stays as it is: less of it in the same patch would leave pods behind (see the suspend trap), and a
-        start sets it anyway. Made again on what it led to, the patch changes nothing. It names the resourceVersion
-        it was made for, so the answer may be Conflict: read the object and make it again.
-
-        Args:
-            manifest: the object as the API server has it.
-            spec: as it was submitted to the log.
-            site: see Site.
-            environment: see `new_object`.
+        start sets it anyway. Made again on what it led to, the patch changes nothing. It names the resourceVersion it
+        was made for, so the answer may be Conflict: read the object and make it again.
         """
         ready = plain(manifest)
         self._make_ready(ready, spec, site, environment)
@@ -136,10 +127,7 @@ class JobKind:
     def resume_patch(self, job: JobObject, spec: JobSpec, replicas: int) -> Patch:
         """Return the patch that starts a suspended job, whose pods are gone, with that many replicas.
 
-        Args:
-            job: the object.
-            spec: of the job as the log has it now: its bounds may have changed since the object was made.
-            replicas: to start with.
+        The spec is as the log has it now: its bounds may have changed since the object was made.
         """
         return Patch(body={"spec": {"runPolicy": {"suspend": False}, **self._sized(job, replicas)}})
 
@@ -153,11 +141,6 @@ class JobKind:
         """Return how the job ended, by its conditions; None while it goes on.
 
         An end that only a lost worker caused (evicted, its node gone, failed by itself) is none: see `is_broken`.
-
-        Args:
-            job: the object.
-            pods: of the job, launcher included, as far as they are there.
-            job_id: for the fact.
         """
         if job.status.condition("Succeeded") is not None:
             return JobCompleted(job_id=job_id)
@@ -206,7 +189,6 @@ class JobKind:
         """Change what this kind needs besides; most need nothing."""
 
     def _sized(self, job: JobObject, replicas: int) -> dict[str, Any]:
-        """Return the part of spec that sets the number of pods."""
         counts = self._counts(job.spec.roles(self.kind.replica_specs), replicas)
         roles = {role: {"replicas": count} for role, count in counts.items()}
         return {self.kind.replica_specs: roles} if roles else {}

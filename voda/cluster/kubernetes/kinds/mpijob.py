@@ -31,7 +31,6 @@ class _AnyMPIJob(JobKind):
     kind: ClassVar[type[JobManifest]] = MPIJob
 
     def can_resize(self, job: JobObject, replicas: int) -> bool:
-        """Return whether a running job can have that many replicas without a new start; see JobKind."""
         return "Worker" in job.spec.roles(self.kind.replica_specs)
 
     def failed_pods(self, pods: Sequence[Pod]) -> Sequence[Pod]:

@@ -70,9 +70,8 @@ def exhausted(job: JobObject, failures: int) -> str:
 
 
 def last_failure(pods: Iterable[Pod]) -> str:
-    """Return how the latest of the pods that failed ended: `digits-launcher-x7f ended with exit code 3 (Error)`.
-
-    Empty where none of them failed.
+    """Return how the latest pod that failed ended: `digits-launcher-x7f ended with exit code 3 (Error)`; empty: none
+    failed.
     """
     failed = sorted(
         (pod for pod in pods if pod.status.phase == "Failed" or _terminated(pod) is not None),
@@ -82,13 +81,7 @@ def last_failure(pods: Iterable[Pod]) -> str:
 
 
 def reason(kind: str, condition: JobCondition, pods: Sequence[Pod]) -> str:
-    """Return one sentence about a job that its operator calls failed.
-
-    Args:
-        kind: of the job object.
-        condition: Failed.
-        pods: whose ends may explain it, such as the launcher's.
-    """
+    """Return why an operator calls a job failed, one sentence: how its pods ended, and what the condition says."""
     how, why = last_failure(pods), _why(kind, condition)
     if how and why:
         return f"{how}; {why}"

@@ -86,12 +86,7 @@ def user_of(meta: ObjectMeta) -> str:
 
 
 def manifest_of(found: Mapping[str, Any], kind: JobKind) -> dict[str, Any]:
-    """Return the manifest as its user wrote it, as far as possible: without what servers and voda added.
-
-    Args:
-        found: the object as the API server has it.
-        kind: of the object.
-    """
+    """Return the manifest as its user wrote it, as far as possible: without what servers and voda added."""
     meta = found.get("metadata") or {}
     labels = {name: value for name, value in (meta.get("labels") or {}).items() if name != well_known.MANAGED}
     ours = _WRITTEN | {_LAST_APPLIED, USER}
@@ -119,11 +114,7 @@ def spec_text(annotations: Mapping[str, str]) -> str:
 
 
 def changed_fields(annotations: Mapping[str, str], recorded: str) -> Mapping[str, int]:
-    """Return the settings that differ from those recorded before: name of a field of `Change` -> figure.
-
-    Args:
-        annotations: of the object.
-        recorded: `spec_text` of then.
+    """Return the settings that differ from `spec_text` of before: name of a field of `Change` -> figure.
 
     Raises:
         InvalidField: a setting is no number, or out of bounds.

@@ -34,11 +34,7 @@ _NONE: Final[Mapping[str, Pod]] = {}
 
 
 class PodOwners:
-    """Pods by job object, and worker pods by job.
-
-    Args:
-        job: returns a job of the log, live or ended; None where the log has none of that id.
-    """
+    """Pods by job object, and worker pods by job; `job` returns a job of the log, live or ended."""
 
     def __init__(self, job: Callable[[str], Job | None]) -> None:
         self._job = job
@@ -48,7 +44,6 @@ class PodOwners:
         """namespace/name of an object -> its pods, launchers too, by key."""
 
     def add(self, key: str, pod: Pod) -> None:
-        """Store a pod."""
         owner = owner_key(pod)
         if owner:
             self._pods[owner][key] = pod
@@ -64,11 +59,7 @@ class PodOwners:
             del self._workers[job_id]
 
     def pods(self, owner: str) -> Mapping[str, Pod]:
-        """Return the pods of an object, by key.
-
-        Args:
-            owner: namespace/name of the object.
-        """
+        """Return the pods of an object (namespace/name), by key."""
         return self._pods.get(owner, _NONE)
 
     def workers(self, job_id: str) -> Mapping[str, Pod]:
@@ -168,12 +159,7 @@ def worker_facts(
 ) -> list[WorkerExited | WorkerStarted]:
     """Return the facts that lead from the holders before to those now: exits first, one for each cause and code.
 
-    Args:
-        job_id: of the job.
-        before: index -> node, at the last look.
-        now: index -> node.
-        exits: why workers left their nodes; those it lacks migrated if they are elsewhere now, and were stopped if
-            not.
+    Workers that left their nodes for no known reason migrated if they are elsewhere now, and were stopped if not.
     """
     by_exit: dict[Exit, list[int]] = {}
     for index in sorted(before):

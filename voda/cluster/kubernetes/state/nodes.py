@@ -51,12 +51,9 @@ def pool_of(node: NodeObject, rule: PoolRule) -> str | None:
 
 @lru_cache(maxsize=1024)
 def pool_name(value: str) -> str | None:
-    """Return the pool that a label's value names: dots become dashes, for streams are named after pools.
+    """Return the pool that a label's value names; None where the value is no label's.
 
-    `1.5` and `1-5` are one pool.
-
-    Returns:
-        None where the value is no label's: the API server allows none such.
+    Dots become dashes, for streams are named after pools: `1.5` and `1-5` are one pool.
     """
     try:
         return names.pool_of_label(value, "pool")
@@ -67,10 +64,7 @@ def pool_name(value: str) -> str | None:
 def as_node(node: NodeObject, rule: PoolRule, *, foreign_milli: int = 0) -> Node | None:
     """Return a node as plans see it; None: voda does not use it.
 
-    Args:
-        node: as the API server has it.
-        rule: which nodes form which pools.
-        foreign_milli: thousandths of the resource that others' pods take, e.g. 250 for a quarter of a CPU.
+    Others' pods take `foreign_milli` thousandths of the resource, e.g. 250 for a quarter of a CPU.
     """
     if (pool := pool_of(node, rule)) is None:
         return None

@@ -88,9 +88,7 @@ class Observations:
     def job_facts(self, job_id: str, desired: Mapping[int, str]) -> Sequence[PoolFact]:
         """Return what changed about a job; of one that is not live, that its last workers went.
 
-        Args:
-            job_id: of the job.
-            desired: worker index -> node, as the last action asked for.
+        The last action asked for workers on the `desired` nodes.
         """
         before, now = self._workers.pop(job_id, {}), self._inventory.holders(job_id)
         if now:
