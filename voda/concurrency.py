@@ -5,11 +5,13 @@ Rule: an error that was foreseen is handled where it is understood; only the oth
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 from voda.domain.errors import VodaError
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
@@ -30,6 +32,19 @@ async def gather_all(works: Iterable[Awaitable[object]]) -> None:
     for outcome in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome
+
+
+async def for_each(items: Sequence[T], work: Callable[[T], Awaitable[object]], *, at_once: int) -> None:
+    """Do the work for each item in order, so many at a time."""
+    queue = iter(items)
+
+    async def take() -> None:
+        for item in queue:
+            await work(item)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(at_once, len(items))):
+            group.create_task(take())
 
 
 def single_error(failures: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -41,6 +41,7 @@ class JAXJob(JobManifest, frozen=True, rename="camel", kw_only=True):
 ADAPTER = """
 from typing import ClassVar
 
+from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.kinds.base import JobManifest
 from voda.kinds.jaxjob import JAXJob
@@ -94,7 +95,7 @@ from voda.placement.rendezvous_anchor import ANCHORED
 parsed = parse(manifest)
 resources = {"resources": [{"name": "jaxjobs", "kind": "JAXJob"}]}
 kind = served({"/apis/kubeflow.org/v1": resources})["JAXJob"]
-made = kind.new_object(parsed.spec, Site(), {})
+made = kind.new_object(parsed.spec, GPU_TAINTS, {})
 job = msgspec.convert(made, JobObject)
 failed = {"conditions": [{"type": "Failed", "status": "True", "reason": "JAXJobFailed"}]}
 end = kind.end(msgspec.convert({**made, "status": failed}, JobObject), (), "digits")

@@ -25,9 +25,7 @@ class LoggedJobs:
         self._latest = latest
 
     def live_job(self, job_id: str) -> Job | None:
-        live = self._latest(self._view.live).cluster
-        pool = live.pool_of(job_id)
-        return live.jobs(pool).get(job_id) if pool is not None else None
+        return self._latest(self._view.live).cluster.job(job_id)
 
     def ended_job(self, job_id: str) -> Job | None:
         record = self._view.job_registry.job(job_id)

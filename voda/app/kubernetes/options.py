@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct, field
 
 from voda.app.election import LOG_TIMEOUTS, ElectionTimeouts
-from voda.cluster.kubernetes.kinds.base import Site
+from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.errors import InvalidInput
 from voda.manifests import names
@@ -33,8 +33,6 @@ _NAMESPACE: Final = re.compile(rf"(?=.{{1,63}}$){_NAME}")
 _KEY: Final = re.compile(
     rf"(?:(?=[^/]{{1,253}}/){_NAME}(?:\.{_NAME})*/)?[A-Za-z0-9](?:[-_.A-Za-z0-9]{{0,61}}[A-Za-z0-9])?"
 )
-_RESOURCE: Final = _KEY
-"""A resource has the form of a label's key."""
 
 
 class _SettingsPart(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -62,7 +60,7 @@ class ClusterSettings(_SettingsPart, frozen=True):
     default_pool: str = "default"
     """Of nodes with GPUs and without the label; empty: voda leaves them alone."""
     gpu_resource: str = "nvidia.com/gpu"
-    tolerated_taints: tuple[str, ...] = ("nvidia.com/gpu", "amd.com/gpu")
+    tolerated_taints: tuple[str, ...] = GPU_TAINTS
     namespaces: tuple[str, ...] = ()
     """Where voda looks for jobs; empty: everywhere."""
     relist_seconds: float = 600.0
@@ -74,9 +72,6 @@ class ClusterSettings(_SettingsPart, frozen=True):
             default_pool=self.default_pool,
             tolerated_taints=self.tolerated_taints,
         )
-
-    def site(self) -> Site:
-        return Site(gpu_resource=self.gpu_resource, tolerated_taints=self.tolerated_taints)
 
 
 class LeaderSettings(_SettingsPart, frozen=True):
@@ -205,7 +200,7 @@ def _check_leader(options: KubernetesOptions) -> None:
 def _check_cluster(options: KubernetesOptions) -> None:
     cluster = options.cluster
     _match("cluster.poolLabel", cluster.pool_label, _KEY, "a label's key, such as nvidia.com/gpu.product")
-    _match("cluster.gpuResource", cluster.gpu_resource, _RESOURCE, "a resource, such as nvidia.com/gpu")
+    _match("cluster.gpuResource", cluster.gpu_resource, _KEY, "a resource, such as nvidia.com/gpu")
     if cluster.default_pool:
         names.pool(cluster.default_pool, "cluster.defaultPool")
     for number, key in enumerate(cluster.tolerated_taints):

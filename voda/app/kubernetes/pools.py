@@ -46,9 +46,6 @@ class Pools(Sequence[str]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._names())
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._names()
-
     def see(self, event: Event) -> None:
         for loop in self.loops.values():
             loop.see(event)

@@ -113,7 +113,7 @@ class KubernetesService:
             objects=self.mirror,
             backend=self.backend,
             submits=JobSubmitter(self.backend),
-            values=TemplateValues(site=options.cluster.site(), environment=self.environment),
+            values=TemplateValues(tolerated_taints=options.cluster.tolerated_taints, environment=self.environment),
             announce=self.reporter.announce,
             telemetry=telemetry,
         )

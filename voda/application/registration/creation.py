@@ -48,7 +48,7 @@ class Creation:
             return
         try:
             kind = self.objects.kind_of(job.spec)
-            body = kind.new_object(job.spec, self.values.site, self.values.environment(job.spec))
+            body = kind.new_object(job.spec, self.values.tolerated_taints, self.values.environment(job.spec))
         except (ActionRefused, InvalidInput) as error:
             await self._fail(job_id, str(error))
             return
@@ -76,9 +76,7 @@ class Creation:
 
     def missing(self, job_id: str) -> Job | None:
         """Return the job if it is live and has no object."""
-        live = self.backend.view.live.cluster
-        pool = live.pool_of(job_id)
-        job = live.jobs(pool).get(job_id) if pool is not None else None
+        job = self.backend.view.live.cluster.job(job_id)
         return job if job is not None and not job.uid and not job.is_canceling else None
 
     def is_awaited(self, kind: JobKind, found: JobObject, job: Job) -> bool:

@@ -81,8 +81,7 @@ class SpecAnnotations:
         await self.objects.api.patch(KubeJob(kind, job).path, body, JobObject)
 
     def _recorded(self, job: JobObject, record: JobRecord) -> str:
-        live = self.backend.view.live.cluster
-        live_job = live.jobs(record.spec.pool).get(record.spec.job_id)
+        live_job = self.backend.view.live.cluster.job(record.spec.job_id)
         return recorded_text(job, live_job.spec.manifest if live_job is not None else None)
 
 

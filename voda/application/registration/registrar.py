@@ -25,7 +25,7 @@ from voda.cluster.kubernetes.client.errors import Conflict
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.state.job_objects import JobObjects, KubeJob
-from voda.concurrency import log_unexpected
+from voda.concurrency import for_each, log_unexpected
 from voda.domain.errors import (
     ActionRefused,
     Fenced,
@@ -162,15 +162,7 @@ class Registrar:
             self._sweep()
         self._retry_at = math.inf
         due, next_at = self._due(backend.clock.now())
-        queue = iter(due)
-
-        async def work() -> None:
-            for each in queue:
-                await each()
-
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(_AT_ONCE, len(due))):
-                group.create_task(work())
+        await for_each(due, lambda work: work(), at_once=_AT_ONCE)
         return min(next_at, self._retry_at)
 
     def _sweep(self) -> None:

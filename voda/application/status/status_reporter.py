@@ -26,6 +26,8 @@ from voda.metrics import NO_TELEMETRY, Telemetry
 
 _log = logging.getLogger(__name__)
 
+_PER_S: Final = 20.0
+"""Patches a second, and Events a second."""
 _MOST_READ: Final = 2_000
 """Events at the log's end that a process which has just started looks at."""
 
@@ -38,8 +40,7 @@ class StatusReporter:
         view: its job_registry has each event folded before `see` gets it.
         clock: of ages and rates.
         store: the log, to report what happened just before this process began; None: that is not reported.
-        per_s: patches a second, and Events a second.
-        settled_s: time after a plan within which an observed size may be one that voda set for the plan before.
+            settled_s: time after a plan within which an observed size may be one that voda set for the plan before.
         telemetry: counts what became of each announcement.
     """
 
@@ -50,7 +51,6 @@ class StatusReporter:
         view: ReadModel,
         clock: Clock,
         store: EventStore | None = None,
-        per_s: float = 20.0,
         settled_s: float = 5.0,
         telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
@@ -59,8 +59,8 @@ class StatusReporter:
         self._clock = clock
         self._store = store
         self._settled_s = settled_s
-        self._announcer = Announcer(objects.api, clock, per_s=per_s, telemetry=telemetry)
-        self._annotator = Annotator(objects, view, clock, per_s=per_s)
+        self._announcer = Announcer(objects.api, clock, per_s=_PER_S, telemetry=telemetry)
+        self._annotator = Annotator(objects, view, clock, per_s=_PER_S)
         self._messages: EventMessages | None = None
         self._planned_at: dict[str, float] = {}
         """Live job -> instant of the last plan that named it."""

@@ -23,12 +23,11 @@ RELEASED_S: Final = 1
 _GROUP_VERSION: Final = "coordination.k8s.io/v1"
 
 
-class LeaseSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class LeaseSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     """The fields of the spec that voda reads or writes."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
-    acquire_time: str | None = None
     renew_time: str | None = None
     lease_transitions: int | None = None
 

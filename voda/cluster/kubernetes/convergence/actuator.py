@@ -7,7 +7,6 @@
 Rule: one convergence of a job at a time; only a leader desires anything, and forgets it all when it stands down.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -36,7 +35,7 @@ from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_objects import KubeJob, counted_failures
 from voda.cluster.kubernetes.state.job_pods import index
 from voda.cluster.port import Notice
-from voda.concurrency import gather_all
+from voda.concurrency import for_each, gather_all
 from voda.domain.errors import VodaError
 from voda.events.types import ActionFailed, JobRegistered
 
@@ -93,15 +92,7 @@ class Actuator:
         """Converge jobs that are not delayed, many at a time; what fails is reported and tried again later."""
         now = self._clock.now()
         due = [job_id for job_id in job_ids if self._backoff.is_due(job_id, now)]
-        queue = iter(due)
-
-        async def work() -> None:
-            for job_id in queue:
-                await self._attempt(job_id)
-
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(_AT_ONCE, len(due))):
-                group.create_task(work())
+        await for_each(due, self._attempt, at_once=_AT_ONCE)
 
     def due(self) -> Sequence[str]:
         """Return the jobs whose delay after a failure is over."""

@@ -11,21 +11,13 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from voda.cluster.kubernetes import well_known
-from voda.cluster.kubernetes.kinds.operator_pods import is_limit, lost, reason
+from voda.cluster.kubernetes.kinds.operator_pods import limit, lost, reason
 from voda.cluster.kubernetes.kinds.template import new_metadata, placed_by_voda, plain, with_environment
-from voda.cluster.kubernetes.objects import JobCondition, JobObject, Pod
+from voda.cluster.kubernetes.objects import JobObject, KubeCondition, Pod
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.events.types import JobCompleted, JobFailed
 from voda.kinds.base import JobManifest
-
-
-class Site(Struct, frozen=True, kw_only=True):
-    """What of the cluster a manifest has to fit."""
-
-    gpu_resource: str = "nvidia.com/gpu"
-    tolerated_taints: tuple[str, ...] = ("nvidia.com/gpu", "amd.com/gpu")
-    """Keys of taints that mark GPU nodes; workers are made to tolerate them."""
 
 
 class Patch(Struct, frozen=True, kw_only=True):
@@ -60,7 +52,7 @@ class JobKind:
         """Return the path of an object."""
         return f"{self.collection(namespace)}/{quote(name, safe='')}"
 
-    def new_object(self, spec: JobSpec, site: Site, environment: Mapping[str, str]) -> dict[str, Any]:
+    def new_object(self, spec: JobSpec, taints: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
         """Return the object to create for a job that was submitted to the API: suspended, of the requested size.
 
         What the user wrote stays, except where it would keep voda from placing the pods; a manifest of another version
@@ -78,7 +70,7 @@ class JobKind:
             "metadata": new_metadata(converted["metadata"], spec),
             "spec": plain(converted["spec"]),
         }
-        self._make_ready(fresh, spec, site, environment)
+        self._make_ready(fresh, spec, taints, environment)
         # A controller named here would keep the operator from what voda asks it to run.
         fresh["spec"]["runPolicy"].pop("managedBy", None)
         roles = fresh["spec"][self.kind.replica_specs]
@@ -87,7 +79,7 @@ class JobKind:
         return fresh
 
     def adoption_patch(
-        self, manifest: Mapping[str, Any], spec: JobSpec, site: Site, environment: Mapping[str, str]
+        self, manifest: Mapping[str, Any], spec: JobSpec, taints: Sequence[str], environment: Mapping[str, str]
     ) -> Patch:
         """Return the patch that makes an object of a user's own ready to be run: suspended, and as `new_object`.
 
@@ -96,7 +88,7 @@ class JobKind:
         was made for, so the answer may be Conflict: read the object and make it again.
         """
         ready = plain(manifest)
-        self._make_ready(ready, spec, site, environment)
+        self._make_ready(ready, spec, taints, environment)
         body = difference(manifest, ready)
         if body:
             body.setdefault("metadata", {})["resourceVersion"] = manifest["metadata"].get("resourceVersion", "")
@@ -159,17 +151,19 @@ class JobKind:
         failed = job.status.condition("Failed")
         return failed is not None and self.is_for_loss(job, failed, pods)
 
-    def is_for_loss(self, job: JobObject, failed: JobCondition, pods: Sequence[Pod]) -> bool:
+    def is_for_loss(self, job: JobObject, failed: KubeCondition, pods: Sequence[Pod]) -> bool:
         """Return whether lost pods alone made the operator call the job failed."""
         ended = [pod for pod in pods if pod.status.phase == "Failed"]
-        return bool(ended) and all(lost(pod) for pod in ended) and not is_limit(self.name, failed)
+        return bool(ended) and all(lost(pod) for pod in ended) and not limit(self.name, failed)
 
     def failed_pods(self, pods: Sequence[Pod]) -> Sequence[Pod]:
         """Return the pods that explain a failure: those that failed by themselves, where any did."""
         failed = [pod for pod in pods if pod.status.phase == "Failed"]
         return [pod for pod in failed if not lost(pod)] or failed
 
-    def _make_ready(self, job: dict[str, Any], spec: JobSpec, site: Site, environment: Mapping[str, str]) -> None:
+    def _make_ready(
+        self, job: dict[str, Any], spec: JobSpec, taints: Sequence[str], environment: Mapping[str, str]
+    ) -> None:
         metadata, roles = job["metadata"], job["spec"][self.kind.replica_specs]
         metadata.setdefault("labels", {})[well_known.MANAGED] = "true"
         metadata.setdefault("annotations", {})[well_known.JOB_ID] = spec.job_id
@@ -180,7 +174,7 @@ class JobKind:
                 continue
             template = with_environment(roles[role]["template"], environment)
             if role in self.kind.placed_roles:
-                template = placed_by_voda(template, spec.job_id, site.tolerated_taints, first_index)
+                template = placed_by_voda(template, spec.job_id, taints, first_index)
                 first_index += 1
             roles[role]["template"] = template
         self._adapt(job, spec)

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.kinds.operator_pods import is_launcher, is_limit, lost
-from voda.cluster.kubernetes.objects import JobCondition, JobObject, Pod, ReplicaStatus
+from voda.cluster.kubernetes.kinds.operator_pods import is_launcher, limit, lost
+from voda.cluster.kubernetes.objects import JobObject, KubeCondition, Pod, ReplicaStatus
 from voda.domain.job import JobSpec
 from voda.kinds.base import JobManifest
 from voda.kinds.mpijob import MPIJob
@@ -47,7 +47,7 @@ class MPIJobV2(_AnyMPIJob):
         """Return the launcher's Job, which is made at once, suspended or not, and never changed."""
         return (f"/apis/batch/v1/namespaces/{quote(namespace, safe='')}/jobs/{quote(name, safe='')}-launcher",)
 
-    def is_for_loss(self, job: JobObject, failed: JobCondition, pods: Sequence[Pod]) -> bool:
+    def is_for_loss(self, job: JobObject, failed: KubeCondition, pods: Sequence[Pod]) -> bool:
         """Return whether the job goes on: only its launcher's failure has a completionTime."""
         return job.status.completion_time is None
 
@@ -61,9 +61,9 @@ class MPIJobV1(_AnyMPIJob):
 
     api_version: ClassVar[str] = V1
 
-    def is_for_loss(self, job: JobObject, failed: JobCondition, pods: Sequence[Pod]) -> bool:
+    def is_for_loss(self, job: JobObject, failed: KubeCondition, pods: Sequence[Pod]) -> bool:
         """Return whether a lost pod alone made the operator give the job up."""
-        if is_limit(self.name, failed) or failed.reason == _INVALID:
+        if limit(self.name, failed) or failed.reason == _INVALID:
             return False
         launchers = [pod for pod in pods if is_launcher(pod) and pod.status.phase == "Failed"]
         if launchers:

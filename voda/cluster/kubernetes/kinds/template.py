@@ -12,6 +12,8 @@ from voda.domain.job import JobSpec
 from voda.manifests.ignored_fields import ANNOTATIONS
 
 _OURS: Final = "voda.dev/"
+GPU_TAINTS: Final = ("nvidia.com/gpu", "amd.com/gpu")
+"""Keys of the taints that mark GPU nodes; workers are made to tolerate them."""
 _QUANTITIES: Final = ("limits", "requests")
 
 Template = Mapping[str, Any]

@@ -24,8 +24,6 @@ _NODE_LOST: Final = frozenset({"NodeLost", "DeletionByPodGC"})
 """Reasons of a pod, or of its condition DisruptionTarget, that mean its machine is gone."""
 _BY_TAINT: Final = "DeletionByTaintManager"
 """A reason of that condition: the node was tainted, by an administrator or because it does not answer."""
-_OWN_FAULT: Final = frozenset({"", "DeadlineExceeded"})
-"""Reasons of a pod that failed by itself. Any other is its kubelet's: Evicted, Shutdown, OutOfcpu, NodeAffinity, ..."""
 _REFUSED: Final = frozenset({"NodeAffinity", "NodePorts", "TopologyAffinityError", "UnexpectedAdmissionError"})
 _REFUSED_PREFIXES: Final = ("OutOf",)
 _TERMINATED: Final = frozenset({137, 143})
@@ -177,13 +175,13 @@ def worker_facts(
 def _by_others(pod: Pod, node: NodeObject | None) -> ExitCause | None:
     """Return the cause if the pod says that neither its program nor its deletion ended it."""
     disruptions = {
-        each.reason for each in pod.status.conditions if each.type == "DisruptionTarget" and each.status == "True"
+        each.reason for each in pod.status.conditions if each.type == operator_pods.DISRUPTED and each.status == "True"
     }
     if _NODE_LOST & {*disruptions, pod.status.reason}:
         return "node_lost"
     if _BY_TAINT in disruptions and not _is_there(node):
         return "node_lost"
-    return "evicted" if disruptions or pod.status.reason not in _OWN_FAULT else None
+    return "evicted" if disruptions or pod.status.reason not in operator_pods.OWN_FAULT else None
 
 
 def _taken(pod: Pod, node: NodeObject | None, wanted: str | None) -> Exit:

@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.objects import NodeObject
 from voda.cluster.kubernetes.quantities import milli
 from voda.domain.errors import InvalidInput
@@ -38,7 +39,7 @@ class PoolRule(Struct, frozen=True, kw_only=True):
     """What a replica takes; cpu makes a cluster without GPUs usable."""
     default_pool: str = ""
     """Of nodes that have the resource and not the label; empty: voda leaves them alone."""
-    tolerated_taints: tuple[str, ...] = ("nvidia.com/gpu", "amd.com/gpu")
+    tolerated_taints: tuple[str, ...] = GPU_TAINTS
     """Keys of taints that workers are made to tolerate."""
 
 
