@@ -41,7 +41,6 @@ class JAXJob(JobManifest, frozen=True, rename="camel", kw_only=True):
 ADAPTER = """
 from typing import ClassVar
 
-from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.kinds.base import JobManifest
 from voda.kinds.jaxjob import JAXJob
@@ -83,8 +82,8 @@ voda.kinds.__path__.append(f"{folder}/kinds")
 voda.cluster.kubernetes.kinds.__path__.append(f"{folder}/kubernetes")
 
 import msgspec
-from voda.cluster.kubernetes.kinds.base import Site
 from voda.cluster.kubernetes.kinds.served_kinds import served
+from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.objects import JobObject
 from voda.domain.errors import InvalidField
 from voda.manifests.kubernetes_warnings import kubernetes_warnings
