@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from tests.kube.client import NAMESPACES, Client, Object, Refused, Resource
 from tests.kube.control_plane import ControlPlane
+from tests.kube.merge_patch import apply_patch
 from tests.manifests import a_torch_job, an_mpi_job
-from voda.cluster.kubernetes.kinds.base import JobKind, Patch, apply_patch
+from voda.cluster.kubernetes.kinds.base import JobKind, Patch
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.kinds.served_kinds import GROUP, served, version_paths

@@ -28,10 +28,6 @@ class LogLiveness:
         self._last_failed_at = -math.inf
         """When the last append failed."""
 
-    @property
-    def _unwritten_s(self) -> float:
-        return self._last_failed_at - self._unwritten_since
-
     def appended(self, outcome: str) -> None:
         """Note what became of an append (see InstrumentedStore)."""
         if outcome in _ANSWERS:
@@ -54,7 +50,8 @@ class LogLiveness:
                 unread_since = math.inf
             except (StoreUnavailable, StoreNotWritable, TimeoutError):
                 unread_since = min(unread_since, _now())
-            for lasted_s, what in ((_now() - unread_since, "read"), (self._unwritten_s, "written")):
+            unwritten_s = self._last_failed_at - self._unwritten_since
+            for lasted_s, what in ((_now() - unread_since, "read"), (unwritten_s, "written")):
                 if lasted_s >= self._tolerance_s:
                     return f"the log could not be {what} for {self._tolerance_s:g} s"
             await asyncio.sleep(self._tolerance_s / 5)

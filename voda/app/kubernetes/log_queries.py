@@ -35,7 +35,6 @@ class LoggedJobs:
         return self.by_id().values()
 
     def by_id(self) -> Mapping[str, Job]:
-        """Return the jobs that have not ended, by id."""
         live = self._view.live.cluster
         return {job_id: job for pool in live.pools() for job_id, job in live.jobs(pool).items()}
 

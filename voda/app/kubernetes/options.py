@@ -88,17 +88,12 @@ class LeaderSettings(_SettingsPart, frozen=True):
     retry_seconds: float | None = None
 
     def timings(self) -> ElectionTimeouts:
-        """Return the spans of the election.
-
-        Raises:
-            ValueError: they would let two replicas lead.
-        """
+        """Return the spans of the election; ValueError: they would let two replicas lead."""
         usual = LOG_TIMEOUTS if self.election == "log" else ElectionTimeouts()
-        lease_s, renew_s, retry_s = self.lease_seconds, self.renew_seconds, self.retry_seconds
         return ElectionTimeouts(
-            duration_s=usual.duration_s if lease_s is None else lease_s,
-            renew_deadline_s=usual.renew_deadline_s if renew_s is None else renew_s,
-            retry_s=usual.retry_s if retry_s is None else retry_s,
+            duration_s=usual.duration_s if self.lease_seconds is None else self.lease_seconds,
+            renew_deadline_s=usual.renew_deadline_s if self.renew_seconds is None else self.renew_seconds,
+            retry_s=usual.retry_s if self.retry_seconds is None else self.retry_seconds,
         )
 
 
@@ -146,11 +141,7 @@ class ReplicaContext(Struct, frozen=True, kw_only=True):
 
 
 def read_options(path: Path) -> KubernetesOptions:
-    """Return what a settings file says.
-
-    Raises:
-        InvalidInput: it cannot be read, or has an impossible setting.
-    """
+    """Return what a settings file says, or raise InvalidInput: it cannot be read, or has an impossible setting."""
     try:
         with path.open("rb") as file:
             text = file.read(_MOST_BYTES + 1)

@@ -70,11 +70,7 @@ class Pools(Sequence[str]):
         await self._each(lambda pool: self._loop(pool).follow())
 
     async def lead(self, leader: str, epoch: int) -> None:
-        """Lead all pools until cancelled.
-
-        Raises:
-            ExceptionGroup: of Fenced where another replica took over.
-        """
+        """Lead all pools until cancelled, or until Fenced (in an ExceptionGroup) by another replica."""
 
         async def lead(pool: str) -> None:
             await self._settled(pool)

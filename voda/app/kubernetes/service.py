@@ -139,7 +139,6 @@ class KubernetesService:
             yield "no tokens: anybody who reaches the port may do anything"
 
     def environment(self, spec: JobSpec) -> Mapping[str, str]:
-        """Return the environment variables by which the processes of a job know voda."""
         return {
             well_known.JOB_ID_VARIABLE: spec.job_id,
             "VODA_JOB_NAME": spec.name or spec.job_id,

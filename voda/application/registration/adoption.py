@@ -172,7 +172,6 @@ class Adoption:
             await self.objects.api.delete(path)
 
     def _spec(self, job_id: str) -> JobSpec | None:
-        """Return the spec of a live job, manifest included."""
         job = self.backend.view.live.cluster.job(job_id)
         return job.spec if job is not None else None
 
@@ -192,11 +191,7 @@ class Adoption:
         *,
         annotations: Mapping[str, str | None] | None = None,
     ) -> Mapping[str, Any]:
-        """Patch an object that is still the one known, and return it.
-
-        Raises:
-            Conflict: it changed, or it is gone.
-        """
+        """Patch an object that is still the one known, and return it; Conflict: it changed, or it is gone."""
         metadata = {**body.get("metadata", {}), **known}
         if annotations:
             metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
@@ -207,7 +202,6 @@ class Adoption:
         return now
 
     async def _refuse(self, kind: JobKind, meta: ObjectMeta, sentence: str, reason: Reason) -> None:
-        """Say on the object why voda does not run it."""
         self._announce_on(kind, meta, reason, sentence)
         if changes := differing(refused_annotations(sentence), meta.annotations):
             self.telemetry.count(ADOPTIONS, "refused")

@@ -70,7 +70,6 @@ class Creation:
             await self.register(job.spec, made.metadata.uid)
 
     async def register(self, spec: JobSpec, uid: str) -> None:
-        """Record which object is the job's."""
         fact = JobRegistered(job_id=spec.job_id, uid=uid, kind=spec.kind)
         await self._record(fact, registration_id(uid))
 
@@ -133,7 +132,6 @@ class Creation:
         return not record.is_live and (record.job.uid == meta.uid or has_finished(found))
 
     async def _lacks_namespace(self, error: Rejected, spec: JobSpec) -> bool:
-        """Say whether the server refused because the job's namespace is not there."""
         return (
             error.code == _NOT_FOUND
             and await self.objects.api.get(f"/api/v1/namespaces/{spec.namespace}", dict) is None

@@ -142,7 +142,6 @@ class Registrar:
             self._is_following, self._sweep_at = False, 0.0
 
     async def _once(self) -> None:
-        """Do what is to be done, and wait until there may be something else."""
         self._wake.clear()
         wait_s = _RETRY_S
         try:

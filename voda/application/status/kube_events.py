@@ -50,8 +50,6 @@ _ODD: Final = re.compile(r"[^a-z0-9.-]+")
 
 
 class Subject(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The object that an Event is about."""
-
     api_version: str
     kind: str
     namespace: str
@@ -60,8 +58,6 @@ class Subject(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Announcement(Struct, frozen=True, kw_only=True):
-    """A message about an object."""
-
     subject: Subject
     reason: Reason
     message: str

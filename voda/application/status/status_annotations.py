@@ -29,7 +29,7 @@ def wanted_annotations(
     finish = settled_finish(shown.get(well_known.ESTIMATED_FINISH), finishes_at, now) if record.is_live else None
     return {
         well_known.STATE: state_of(record),
-        well_known.EXPLANATION: explanation_of(record) or None,
+        well_known.EXPLANATION: shortened(record.explanation, _MOST_LETTERS) or None,
         well_known.ESTIMATED_FINISH: finish,
     }
 
@@ -60,11 +60,6 @@ def state_of(record: JobRecord) -> str:
     if planned:
         return f"Starting 0/{planned}"
     return "Preempted" if record.is_preempted else "Waiting"
-
-
-def explanation_of(record: JobRecord) -> str:
-    """Return why a job has its size: the plan's sentence, and what failed last while the size is not reached."""
-    return shortened(record.explanation, _MOST_LETTERS)
 
 
 def settled_finish(shown: str | None, expected: float | None, now: float) -> str | None:

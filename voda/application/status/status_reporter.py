@@ -35,13 +35,9 @@ _MOST_READ: Final = 2_000
 class StatusReporter:
     """Follows the log, and reports.
 
-    Args:
-        objects: the cluster's job objects.
-        view: its job_registry has each event folded before `see` gets it.
-        clock: of ages and rates.
-        store: the log, to report what happened just before this process began; None: that is not reported.
-            settled_s: time after a plan within which an observed size may be one that voda set for the plan before.
-        telemetry: counts what became of each announcement.
+    The view's job_registry has each event folded before `see` gets it. What happened just before this process began is
+    read from the store; None: it is not reported. For `settled_s` after a plan an observed size may be one that voda
+    set for the plan before.
     """
 
     def __init__(  # noqa: PLR0913 - its ports

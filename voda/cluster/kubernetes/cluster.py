@@ -17,10 +17,6 @@ from voda.cluster.port import Notice, Observed
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
 from voda.events.types import ExitCause
 
-FetchMissing = Callable[[str], Awaitable[None]]
-"""pool -> nothing."""
-
-
 T = TypeVar("T")
 
 
@@ -34,7 +30,7 @@ class KubernetesCluster:
     observations: Observations
     """Know which jobs ended, and what sizes operators were asked for."""
     actuator: Actuator
-    fetch_missing: FetchMissing
+    fetch_missing: Callable[[str], Awaitable[None]]
     """Fetches the pool's objects that no watch has shown: a watch may be a moment behind."""
     _queue: "asyncio.Queue[Notice] | None" = field(default=None, init=False)
     """Of the one who watches."""

@@ -24,8 +24,6 @@ _GROUP_VERSION: Final = "coordination.k8s.io/v1"
 
 
 class LeaseSpec(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The fields of the spec that voda reads or writes."""
-
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
     renew_time: str | None = None
@@ -55,11 +53,7 @@ class LeaseClient:
         return None if found is None else _lease(found)
 
     async def take(self, seen: Lease | None, *, holder: str, transitions: int, duration_s: float) -> Lease:
-        """Take the Lease for the holder, if it still is what was seen; None = if there still is none.
-
-        Raises:
-            Conflict: it changed, or was made or deleted, meanwhile.
-        """
+        """Take the Lease for the holder, if it still is what was seen (None: there was none); Conflict: it is not."""
         now = self._now()
         spec = {
             "holderIdentity": holder,
@@ -79,19 +73,11 @@ class LeaseClient:
         return _lease(await self._api.create(self._collection, body, LeaseObject))
 
     async def renew(self, mine: Lease) -> Lease:
-        """Renew the Lease as the last call returned it.
-
-        Raises:
-            Conflict: it is not as the holder left it.
-        """
+        """Renew the Lease as the last call returned it; Conflict: it is not as the holder left it."""
         return await self._change(mine, {"renewTime": self._now()})
 
     async def release(self, mine: Lease) -> None:
-        """Let others take over at once.
-
-        Raises:
-            Conflict: it is not as the holder left it.
-        """
+        """Let others take over at once; Conflict: it is not as the holder left it."""
         spec = {"holderIdentity": "", "leaseDurationSeconds": RELEASED_S, "renewTime": self._now()}
         await self._change(mine, spec)
 

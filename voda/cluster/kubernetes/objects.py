@@ -236,7 +236,6 @@ class Pod(_Object, frozen=True):
 
     @property
     def path(self) -> str:
-        """On the API server."""
         namespace, name = quote(self.metadata.namespace, safe=""), quote(self.metadata.name, safe="")
         return f"/api/v1/namespaces/{namespace}/pods/{name}"
 

@@ -29,8 +29,6 @@ class JobLog(Protocol):
 
 
 class KubernetesSetup(Struct, frozen=True, kw_only=True):
-    """What KubernetesPools needs to know."""
-
     rule: PoolRule
     clock: Clock
     log: JobLog

@@ -62,7 +62,6 @@ class Binder:
         # The next plan sees by itself which nodes went and which GPUs others took.
 
     def keep_only(self, live: Collection[str]) -> None:
-        """Forget what jobs were declined that have ended."""
         self.unbound_reasons = {job_id: reason for job_id, reason in self.unbound_reasons.items() if job_id in live}
 
     def refuse(self, job_id: str, node: str, reason: str) -> None:

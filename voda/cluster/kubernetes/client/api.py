@@ -14,7 +14,7 @@ from kubernetes_asyncio.client import Configuration
 from msgspec import Struct
 
 from voda.cluster.kubernetes.client.credentials import load_configuration
-from voda.cluster.kubernetes.client.decoding import Unreadable, WatchLine, key, read, read_page, version
+from voda.cluster.kubernetes.client.decoding import Unreadable, WatchLine, read, read_name, read_page
 from voda.cluster.kubernetes.client.errors import Absent, NotServed, error_of, one_line, parse_status
 from voda.cluster.kubernetes.client.transport import Request, TooLarge, Transport
 from voda.cluster.kubernetes.well_known import FIELD_MANAGER
@@ -50,12 +50,9 @@ class WatchEvent(Struct, Generic[T], frozen=True):
 
 
 class Api:
-    """One API server; made inside a running loop.
+    """One API server; made inside a running loop; InvalidInput: a certificate cannot be read.
 
     The time limit is for one answer, all tries included; a watch may be silent for as much longer than agreed.
-
-    Raises:
-        InvalidInput: a certificate cannot be read.
     """
 
     def __init__(
@@ -69,10 +66,8 @@ class Api:
     async def open(
         cls, kubeconfig: Path | None, context: str = "", *, timeout_s: float = 15.0, telemetry: Telemetry = NO_TELEMETRY
     ) -> "Api":
-        """Return the server that a kubeconfig names, or, without one, the server of the cluster voda runs in.
-
-        Raises:
-            InvalidInput: see `load_configuration`.
+        """Return the server that a kubeconfig names, or the one of the cluster that voda runs in; see
+        `load_configuration`.
         """
         return cls(await load_configuration(kubeconfig, context), timeout_s=timeout_s, telemetry=telemetry)
 
@@ -161,11 +156,7 @@ class Api:
                     yield change
 
     async def create(self, path: str, body: Mapping[str, Any], kind: type[T]) -> T:
-        """Create an object in a collection (or post to a subresource such as pods/NAME/binding).
-
-        Raises:
-            Conflict: there is one of that name.
-        """
+        """Create an object in a collection, or post to a subresource as pods/NAME/binding; Conflict: it is there."""
         request = Request(verb="create", method="POST", path=path, query=_WRITTEN_BY, body=body)
         return await self._send(request, kind)
 
@@ -184,10 +175,8 @@ class Api:
     async def delete(self, path: str, *, uid: str = "", grace_s: int | None = None) -> bool:
         """Delete an object and, in the background, what it owns; False where there is none.
 
-        Args:
-            path: of the object.
-            uid: refuse (Conflict) unless it is this very one.
-            grace_s: of a pod; 0 = at once, even if its node does not answer; None = as the pod says.
+        With a uid the server refuses (Conflict) unless it is this very one. `grace_s` of a pod: 0 = at once, even if
+        its node does not answer; None = as the pod says.
         """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if uid:
@@ -225,7 +214,6 @@ class Api:
 
 
 async def _lines(pieces: AsyncIterator[bytes], request: Request) -> AsyncIterator[bytes]:
-    """Yield whole lines, however they were cut into pieces."""
     rest = bytearray()
     async for piece in pieces:
         *whole, last = piece.split(b"\n")
@@ -249,12 +237,12 @@ def _change(line: bytes, kind: type[T], request: Request) -> WatchEvent[T] | Non
         raise _garbled(request, wrong) from wrong
     if event.type == "ERROR":
         raise error_of(request.text, parse_status(0, bytes(event.object)))
-    if event.type not in _CHANGES or not (at := version(event.object)):
+    if event.type not in _CHANGES or not (at := read_name(event.object).resource_version):
         raise _garbled(request, f"an event of type {one_line(event.type)!r} without a known type or a resourceVersion")
     try:
         return WatchEvent(type=cast(Any, event.type), object=read(event.object, kind), resource_version=at)
     except Unreadable as wrong:
-        _log_unread(request.path, [f"{key(event.object)} ({wrong})"])
+        _log_unread(request.path, [f"{read_name(event.object).key} ({wrong})"])
         return None
 
 

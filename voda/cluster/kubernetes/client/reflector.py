@@ -109,7 +109,6 @@ class Reflector(Generic[T]):
 
     @property
     def collection(self) -> str:
-        """What is mirrored, in one word: the last of its path."""
         return self._path.rpartition("/")[2]
 
     @property
@@ -277,7 +276,6 @@ class Reflector(Generic[T]):
             self._put(key, each)
 
     def _put(self, key: str, now: T | None) -> None:
-        """Replace one object, and report it if that is a change."""
         for touched in self._touched:
             touched.add(key)
         self._has_touched.set()

@@ -60,7 +60,6 @@ class Request(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The request as part of a sentence."""
         return f"{self.verb} {self.path[:300]}"
 
 
@@ -69,12 +68,9 @@ class TooLarge(ClusterUnavailable):
 
 
 class Transport:
-    """Connections to one API server; made inside a running loop.
+    """Connections to one API server; made inside a running loop; InvalidInput: a certificate or key cannot be read.
 
     The time limit is for one answer, all tries and pauses included.
-
-    Raises:
-        InvalidInput: a certificate or key cannot be read.
     """
 
     def __init__(self, configuration: Configuration, *, timeout_s: float, telemetry: Telemetry = NO_TELEMETRY) -> None:

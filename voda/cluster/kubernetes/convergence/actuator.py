@@ -108,7 +108,6 @@ class Actuator:
         return [job_id for job_id, state in self.desired.items() if isinstance(state, DesiredRun) and not held(job_id)]
 
     def nodes(self, job_id: str) -> Mapping[int, str]:
-        """Return worker index -> node, as desired."""
         desired = self.desired.get(job_id)
         nodes = desired.nodes if isinstance(desired, DesiredRun) else ()
         return {index: node for index, node in enumerate(nodes) if node}
@@ -191,12 +190,11 @@ class Actuator:
                 assert at.kube_job is not None, "only an object that was seen is deleted"
                 meta = at.kube_job.object.metadata
                 await self._api.delete(at.kube_job.path, uid=meta.uid)
-            case Unregister() if at.now >= self._given_up.get(at.uid, 0.0) + _HEARD_S:
-                self._given_up[at.uid] = at.now
-                self._publish(at.job_id, JobRegistered(job_id=at.job_id, uid=""))
             case Unregister():
-                # The log is about to have it.
-                return
+                # Otherwise the log is about to have it.
+                if at.now >= self._given_up.get(at.uid, 0.0) + _HEARD_S:
+                    self._given_up[at.uid] = at.now
+                    self._publish(at.job_id, JobRegistered(job_id=at.job_id, uid=""))
             case DeletePods():
                 await self._delete_pods(step, at)
             case BindPods(nodes):
@@ -228,7 +226,6 @@ class Actuator:
             self._inventory.put_pod(pod.metadata.key, None)
 
     async def _count_failures(self, pods: Sequence[Pod], at: Situation, kube_job: KubeJob) -> None:
-        """Note on the object how many workers failed by themselves, before their pods go."""
         if noted := counted_failures(kube_job, pods, at.workers.values()):
             version = kube_job.object.metadata.resource_version
             await self._patch(at, {"metadata": {"annotations": noted, "resourceVersion": version}}, "")

@@ -38,7 +38,6 @@ class HostfileRefresher:
     _due: dict[str, float] = field(default_factory=dict, init=False)
 
     def see(self, job_id: str) -> None:
-        """Note that something about a job changed."""
         pods = self.inventory.workers(job_id).items()
         now = frozenset(key for key, pod in pods if pod.status.phase == "Running" and not pod.is_leaving)
         before = self._running.pop(job_id, None)

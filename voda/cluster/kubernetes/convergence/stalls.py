@@ -106,7 +106,6 @@ def _of_launcher(pod: Pod) -> Iterator[Stall]:
 
 
 def _of_pod(who: str, pod: Pod) -> Iterator[Stall]:
-    """Yield what keeps a pod from running."""
     if pod.is_over or pod.is_leaving:
         return
     if not pod.spec.node_name:

@@ -49,7 +49,6 @@ class JobKind:
         return f"/apis/{self.api_version}{within}/{self.plural}"
 
     def path(self, namespace: str, name: str) -> str:
-        """Return the path of an object."""
         return f"{self.collection(namespace)}/{quote(name, safe='')}"
 
     def new_object(self, spec: JobSpec, taints: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
@@ -109,7 +108,6 @@ class JobKind:
         return replicas == self.replicas(job)
 
     def resize_patch(self, job: JobObject, replicas: int) -> Patch:
-        """Return the patch that lets a running job have that many replicas."""
         return Patch(body={"spec": self._sized(job, replicas)})
 
     def suspend_patch(self) -> Patch:
@@ -207,17 +205,3 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str,
         elif value != old or type(value) is not type(old):
             patch[name] = value
     return patch
-
-
-def apply_patch(into: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object as the API server has it after a merge patch."""
-    found = dict(into)
-    for name, value in patch.items():
-        if value is None:
-            found.pop(name, None)
-        elif isinstance(value, Mapping):
-            old = found.get(name)
-            found[name] = apply_patch(old if isinstance(old, Mapping) else {}, value)
-        else:
-            found[name] = value
-    return found

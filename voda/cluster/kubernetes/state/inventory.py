@@ -110,7 +110,6 @@ class Inventory:
         return list(self._owners.job_ids())
 
     def jobs_with_objects(self) -> Iterable[str]:
-        """Return the job ids that objects carry."""
         return self._index.job_ids()
 
     def workers(self, job_id: str) -> Mapping[str, Pod]:
@@ -143,7 +142,6 @@ class Inventory:
         return next(filter(None, map(self.stock.pool_of, self.gpu_nodes(job_id).values())), None)
 
     def gpus_per_replica(self, job_id: str) -> Gpus:
-        """Return the GPUs of each worker of a job that has worker pods."""
         if (job := self.logged_job(job_id)) is not None:
             return job.spec.gpus_per_replica
         resource = self.stock.rule.resource

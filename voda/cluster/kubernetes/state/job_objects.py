@@ -19,8 +19,6 @@ from voda.events.types import JobCompleted, JobFailed
 
 
 class KubeJob(NamedTuple):
-    """A job object and its kind."""
-
     kind: JobKind
     object: JobObject
 
@@ -37,11 +35,9 @@ class JobObjects(Protocol):
     """The job objects of a cluster as they are mirrored (see ClusterMirror); nothing here waits."""
 
     @property
-    def api(self) -> Api:
-        """Where they are changed."""
+    def api(self) -> Api: ...
 
-    def jobs(self) -> Iterable[KubeJob]:
-        """Return all that are there, of all kinds served."""
+    def jobs(self) -> Iterable[KubeJob]: ...
 
     def subscribe(self, on_change: OnJobChange) -> None: ...
 
@@ -86,7 +82,6 @@ class ObjectIndex:
         return [job_id for job_id, uids in self._by_job.items() if uids]
 
     def owner(self, pod: Pod) -> KubeJob | None:
-        """Return the object that a pod belongs to."""
         for reference in pod.metadata.owner_references:
             if (owner := self.by_uid.get(reference.uid)) is not None:
                 return owner

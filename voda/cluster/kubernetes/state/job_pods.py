@@ -49,7 +49,6 @@ class PodOwners:
             self._workers[job_id].setdefault(owner, {})[key] = pod
 
     def drop(self, key: str, pod: Pod) -> None:
-        """Forget a pod as it was added."""
         job_id, owner = worker_of(pod), owner_key(pod)
         _remove(self._pods, owner, key)
         _remove(self._workers.get(job_id, {}), owner, key)
@@ -77,7 +76,6 @@ class PodOwners:
         return job_id if owner_key(pod) == object_key(job) else ""
 
     def job_ids(self) -> Iterator[str]:
-        """Yield the jobs that have workers."""
         return (job_id for job_id in list(self._workers) if self.workers(job_id))
 
 

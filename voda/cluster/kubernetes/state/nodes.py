@@ -101,7 +101,6 @@ def why_closed(node: NodeObject, rule: PoolRule) -> str:
 
 
 def _offered(node: NodeObject, rule: PoolRule) -> int:
-    """Return the thousandths of the resource that a node has for pods."""
     try:
         offered = milli(node.status.allocatable.get(rule.resource, "0"))
     except InvalidInput:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.kube.merge_patch import apply_patch
 from tests.manifests import a_torch_job, an_mpi_job
-from voda.cluster.kubernetes.kinds.base import JobKind, apply_patch, difference
+from voda.cluster.kubernetes.kinds.base import JobKind, difference
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
