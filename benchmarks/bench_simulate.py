@@ -61,8 +61,7 @@ def _simulated(workload: str) -> tuple[float, float]:
 def _main(workload: str) -> None:
     import asyncio
 
-    from voda.simulator.engine import simulate
-    from voda.simulator.run import SimulationOptions
+    from voda.simulator.engine import SimulationOptions, simulate
     from voda.simulator.workloads.catalogue import load_workload
 
     outcome = asyncio.run(simulate(load_workload(workload), SimulationOptions()))

@@ -25,8 +25,7 @@ from voda.controller.follower import catch_up
 from voda.domain.state import Settings
 from voda.projections.history import History
 from voda.simulator.data import POLLUX, find_folder
-from voda.simulator.engine import simulate
-from voda.simulator.run import SimulationOptions, SimulationRun
+from voda.simulator.engine import SimulationOptions, SimulationRun, simulate
 from voda.simulator.workloads.catalogue import load_workload
 
 WORKLOADS: Final = (1, 3, 4, 6, 8)

@@ -1,9 +1,10 @@
-"""Figures as people read them: short, with their unit.
+"""Figures, spans and instants as people read them: short, with their unit.
 
-Rule: pure; every room of voda writes figures with these functions.
+Rule: pure; every room of voda writes figures with these functions. `at` is now, and its time zone is the reader's.
 """
 
 import math
+from datetime import datetime
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -54,3 +55,52 @@ def count(value: float) -> str:
 def counted(things: int, noun: str) -> str:
     """Return a number of things with their noun: 1 job, 2 jobs."""
     return f"{things:,} {noun}" if things == 1 else f"{things:,} {noun}s"
+
+
+def short(seconds: float) -> str:
+    """Return a span in its largest unit: 42s, 9m, 3h, 5d; below ten of it with the next one: 9m30s, 3h20m, 2d4h."""
+    whole = max(0, round(seconds))
+    if whole < 2 * _MINUTE:
+        return f"{whole}s"
+    if whole < _HOUR:
+        return _two(whole, _MINUTE, 1, "ms")
+    return _two(whole, _HOUR, _MINUTE, "hm") if whole < _DAY else _two(whole, _DAY, _HOUR, "dh")
+
+
+def since(instant: datetime, at: datetime) -> str:
+    """Return how long ago it was; 0s where the server's clock is ahead of ours."""
+    return short((at - instant).total_seconds())
+
+
+def until(instant: datetime, at: datetime) -> str:
+    """Return in how long it will be; `now` where that is over."""
+    seconds = (instant - at).total_seconds()
+    return short(seconds) if seconds >= 1 else "now"
+
+
+def time_of_day(instant: datetime, at: datetime) -> str:
+    """Return 14:05 of today, `tomorrow 14:05`, `Fri 14:05` within a week, else 2026-01-31 14:05."""
+    local = instant.astimezone(at.tzinfo)
+    days = (local.date() - at.date()).days
+    clock = f"{local:%H:%M}"
+    if not days:
+        return clock
+    if days in (-1, 1):
+        return f"{'tomorrow' if days > 0 else 'yesterday'} {clock}"
+    return f"{local:%a} {clock}" if -7 < days < 7 else f"{local:%Y-%m-%d} {clock}"
+
+
+def full(instant: datetime, at: datetime) -> str:
+    """Return an instant to the second: 2026-01-31 14:05:09."""
+    return f"{instant.astimezone(at.tzinfo):%Y-%m-%d %H:%M:%S}"
+
+
+def clock(instant: datetime, at: datetime) -> str:
+    """Return the time of day to the second: 14:05:09."""
+    return f"{instant.astimezone(at.tzinfo):%H:%M:%S}"
+
+
+def _two(whole: int, unit_s: int, below_s: int, units: str) -> str:
+    count, rest = divmod(whole, unit_s)
+    rest //= below_s
+    return f"{count}{units[0]}{rest}{units[1]}" if rest and count < 10 else f"{count}{units[0]}"

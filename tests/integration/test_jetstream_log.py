@@ -32,15 +32,15 @@ from voda.events.envelope import ANY_VERSION, Event, Fact, Head
 from voda.log.archive.archive import Archive
 from voda.log.archive.copy import export_log, restore_archive
 from voda.log.archive.verify import verify_log
-from voda.log.durable_store import Base
 from voda.log.factory import display_name, open_log, open_store, sqlite_path
-from voda.log.jetstream.log import state as state_module
-from voda.log.jetstream.log.messages import encode_group
+from voda.log.jetstream import state as state_module
+from voda.log.jetstream.messages import encode_group
 from voda.log.jetstream.store import JetStreamStore
 from voda.log.jetstream.transport import stream as stream_module
 from voda.log.jetstream.transport.connection import NatsConnection
 from voda.log.jetstream.transport.url import parse_url
 from voda.log.memory import MemoryStore
+from voda.log.store import Base
 
 pytestmark = pytest.mark.nats
 WAIT_S = 240

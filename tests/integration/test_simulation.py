@@ -15,11 +15,9 @@ from voda.policies import POLICIES
 from voda.projections.history import History
 from voda.projections.live import Live
 from voda.simulator.compare import ComparedRun, compare
-from voda.simulator.engine import simulate
+from voda.simulator.engine import SimulationOptions, SimulationRun, simulate
 from voda.simulator.failures import FailureRates
-from voda.simulator.profiles.base import Arrival, Workload
-from voda.simulator.profiles.speedup import SpeedupProfile
-from voda.simulator.run import SimulationOptions, SimulationRun
+from voda.simulator.workload import Arrival, SpeedupProfile, Workload
 from voda.simulator.workloads.catalogue import load_workload
 from voda.simulator.workloads.request import WorkloadOptions, parse_nodes
 

@@ -20,8 +20,7 @@ from voda.log.store import EventStore
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.projections.live import Live
-from voda.simulator.engine import simulate
-from voda.simulator.run import SimulationOptions
+from voda.simulator.engine import SimulationOptions, simulate
 from voda.simulator.whatif.forecast import expected_start
 from voda.simulator.whatif.what_if import AlternativePolicy, compare_with
 from voda.simulator.workloads.catalogue import load_workload
@@ -64,6 +63,18 @@ def test_moment_when_written_as_people_do_is_understood(text: str, moment: objec
 @pytest.mark.parametrize("text", ["", "+", "yesterday", "-5", "1e3", "2026-13-01T00:00:00Z", "٤٢"])
 def test_moment_when_it_is_none_is_refused_with_examples(text: str) -> None:
     with pytest.raises(InvalidInput, match="is no moment: expected a position"):
+        parse_moment(text)
+
+
+@pytest.mark.parametrize("text", ["+99999999999999999999h", "-36501d", f"+{'9' * 400}s"])
+def test_span_when_it_is_too_long_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="is too long: expected a span of at most 36500d"):
+        parse_moment(text)
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59Z", "0001-06-01"])
+def test_time_when_it_is_at_the_edge_of_the_calendar_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="expected a year from 2 to 9998"):
         parse_moment(text)
 
 

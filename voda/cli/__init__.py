@@ -1,10 +1,10 @@
 """The command line: finds its commands by file, and turns every error raised on purpose into one line.
 
-A command is a module below voda.cli.commands that has `register(app)`. Such a module imports at its top only what
-`--help` needs; whatever is slow to import is imported inside the command.
+Each module below voda.cli.commands marks its commands with `options.command`. It imports at its top only what `--help`
+needs; whatever is slow to import is imported inside the command.
 
-Many commands share `options`, `completion`, `execution` and `manifests`. Below: `commands/`, `http/` (the client of the
-server), `render/` (text for a terminal), `watch/` and `top/` (what is shown live), `log/` (opens and carries logs).
+Many commands share `options`, `execution`, `manifests` and `log_files`; `log_copies` is a part of `voda log`. Below:
+`commands/`, `http/` (the client of the server), `render/` (text for a terminal), `watch/` (what is shown live).
 """
 
 import importlib
@@ -17,6 +17,7 @@ import typer
 
 from voda import __version__
 from voda.cli import commands
+from voda.cli.options import add_commands
 from voda.domain.errors import TransientError, VodaError
 
 EXIT_PERMANENT = 2
@@ -42,7 +43,7 @@ def build_app(*, completes: bool = True) -> typer.Typer:
     app.callback()(_common)
     modules = (one.name for one in pkgutil.walk_packages(commands.__path__, f"{commands.__name__}.") if not one.ispkg)
     for name in sorted(modules, key=lambda name: name.rpartition(".")[2]):
-        importlib.import_module(name).register(app)
+        add_commands(app, importlib.import_module(name))
     return app
 
 

@@ -1,18 +1,24 @@
-"""The options that all commands which ask the server share, and the output formats.
+"""What all commands share: how they are marked, the options of those that ask the server, and shell completion.
 
-Rule: such a command takes a `ServerOptions` as its first parameter; `asks_server` adds the options that fill it.
+Rules: a command's docstring is its help; a parameter that is a dataclass stands for a group of options, one per field.
+Completion never fails and never waits long: without an answer within a second there are no suggestions.
 """
 
 import enum
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated
+from types import ModuleType
+from typing import Annotated, Any, ClassVar, TypeVar, get_args
 
 import typer
 
-_PANEL = "Server"
+from voda.domain.errors import VodaError
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+_LIMIT_S = 1.0
 
 
 class Output(enum.StrEnum):
@@ -35,36 +41,23 @@ OutputOption = Annotated[
 class ServerOptions:
     """The server, as the user named it."""
 
+    PANEL: ClassVar = "Server"
+
     server: Annotated[
-        str,
-        typer.Option(
-            "--server",
-            metavar="URL",
-            help="By default VODA_SERVER, else the voda that runs here.",
-            rich_help_panel=_PANEL,
-        ),
+        str, typer.Option("--server", metavar="URL", help="By default VODA_SERVER, else the voda that runs here.")
     ] = ""
     token: Annotated[
         str,
         typer.Option(
-            "--token",
-            metavar="TOKEN",
-            help="By default VODA_TOKEN, else the admin token in the data folder.",
-            rich_help_panel=_PANEL,
+            "--token", metavar="TOKEN", help="By default VODA_TOKEN, else the admin token in the data folder."
         ),
     ] = ""
     home: Annotated[
         Path | None,
-        typer.Option(
-            "--home",
-            metavar="FOLDER",
-            help="Data folder of the voda that runs here; by default VODA_HOME.",
-            rich_help_panel=_PANEL,
-        ),
+        typer.Option("--home", metavar="FOLDER", help="Data folder of the voda that runs here; by default VODA_HOME."),
     ] = None
     ca: Annotated[
-        Path | None,
-        typer.Option("--ca", metavar="FILE", help="Trust this certificate of an https server.", rich_help_panel=_PANEL),
+        Path | None, typer.Option("--ca", metavar="FILE", help="Trust this certificate of an https server.")
     ] = None
 
 
@@ -73,16 +66,110 @@ def provided(**options: object) -> dict[str, object]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def asks_server(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with the options of `ServerOptions` in place of its first parameter."""
-    _, *own = inspect.signature(command).parameters.values()
-    shared = inspect.signature(ServerOptions).parameters.values()
+def command(name: str) -> Callable[[Command], Command]:
+    """Mark a function as the command of this name."""
+
+    def mark(function: Command) -> Command:
+        vars(function)["command_name"] = name
+        return function
+
+    return mark
+
+
+def add_commands(app: typer.Typer, module: ModuleType) -> None:
+    """Add the commands and groups of commands that a module defines."""
+    for one in vars(module).values():
+        if isinstance(one, typer.Typer):
+            app.add_typer(one)
+        elif (name := getattr(one, "command_name", "")) and one.__module__ == module.__name__:
+            app.command(name, help=inspect.getdoc(one))(_with_options(one))
+
+
+def _with_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with the fields of each group of options in the group's place."""
+    own = inspect.signature(function).parameters.values()
+    groups: dict[str, Any] = {one.name: one.annotation for one in own if is_dataclass(one.annotation)}
 
     def run(**values: object) -> None:
-        where = ServerOptions(**{field.name: values.pop(field.name) for field in fields(ServerOptions)})  # type: ignore[arg-type]
-        command(where, **values)
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        function(**values)
 
-    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*own, *shared)]
-    vars(run).update(__signature__=inspect.Signature(parameters), __name__=command.__name__, __doc__=command.__doc__)
+    expanded = [parameter for one in own for parameter in (_options(groups[one.name]) if one.name in groups else [one])]
+    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in expanded]
+    vars(run)["__signature__"] = inspect.Signature(parameters)
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+def _options(group: Any) -> list[inspect.Parameter]:
+    """Return the options of a group, in the panel of `--help` that the group names."""
+    options = list(inspect.signature(group).parameters.values())
+    for option in options:
+        get_args(option.annotation)[1].rich_help_panel = getattr(group, "PANEL", None)
+    return options
+
+
+def live_jobs(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the live jobs whose names begin with the text."""
+    return _names_from_server(ctx, "/jobs", "job_id", incomplete, phase="live")
+
+
+def all_jobs(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the jobs, ended ones included, whose names begin with the text."""
+    return _names_from_server(ctx, "/jobs", "job_id", incomplete, sort="-submitted_at")
+
+
+def things(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return what `voda get` can list: kinds, or after a kind the things of that kind."""
+    kind = next(iter(ctx.params.get("what") or ()), "")
+    if kind.startswith("node"):
+        return _names_from_server(ctx, "/nodes", "name", incomplete)
+    if kind.startswith("pool"):
+        return complete_pools(ctx, incomplete)
+    kinds = [] if kind else [word for word in ("jobs", "nodes", "pools") if word.startswith(incomplete)]
+    return [*kinds, *all_jobs(ctx, incomplete)]
+
+
+def complete_pools(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the pools whose names begin with the text."""
+    return _names_from_server(ctx, "/pools", "name", incomplete)
+
+
+def complete_policies(incomplete: str) -> list[str]:
+    """Return the policies whose names begin with the text."""
+    from voda.policies import POLICIES
+
+    return [name for name in POLICIES if name.startswith(incomplete)]
+
+
+def _names_from_server(ctx: typer.Context, path: str, field: str, incomplete: str, **params: str) -> list[str]:
+    import asyncio
+
+    try:
+        found = asyncio.run(_names(_where(ctx), path, field, params))
+    except (VodaError, TimeoutError, OSError, ValueError, KeyError, TypeError):
+        return []
+    return [name for name in found if name.startswith(incomplete)]
+
+
+def _where(ctx: typer.Context) -> ServerOptions:
+    home, ca = ctx.params.get("home"), ctx.params.get("ca")
+    return ServerOptions(
+        server=ctx.params.get("server") or "",
+        token=ctx.params.get("token") or "",
+        home=Path(home) if home else None,
+        ca=Path(ca) if ca else None,
+    )
+
+
+async def _names(where: ServerOptions, path: str, field: str, params: dict[str, str]) -> list[str]:
+    import asyncio
+
+    import msgspec
+
+    from voda.cli.http.client import open_client
+
+    async with asyncio.timeout(_LIMIT_S), open_client(where) as client:
+        body = await client.get(path, params)
+    return [str(item[field]) for item in msgspec.json.decode(body)["items"]]

@@ -198,13 +198,17 @@ class JobProgressed(JobFact, frozen=True, kw_only=True):
     """One or more epochs were finished since the last report."""
 
     TYPE = "job.progressed"
+    SCHEMA = 2
     MAKES_CLUSTER_STALE = False
     epochs_done: float
     """In all, since the job's beginning."""
     workers: int
     """Replicas at the end of the last epoch."""
     epoch_s: float | None = None
-    """Seconds of the last epoch, as the job timed it; None when a restart or resize fell into it."""
+    """Seconds of the last epoch, as the job timed it; None: it timed none."""
+    is_raw: bool = False
+    """Whether `epoch_s` stands also where the workers changed during that epoch, so that readers of the log leave it
+    out; False: the writer left it out."""
     step_s: float | None = None
     samples_per_s: float | None = None
     """Throughput of the last epoch, where the job measures it: comparable even if epochs differ in work."""

@@ -1,20 +1,24 @@
 """What a kind of job is to voda: a class; and a manifest of that kind, as far as voda reads it: an instance.
 
 Rule: whatever differs between kinds is asked of the class or of the instance; no other code compares names of kinds.
+Checks refuse only what would fail later; what is merely ignored gets a warning.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal
 
 from msgspec import Struct
 
 from voda.domain.errors import InvalidField
-from voda.domain.job import JobSpec
+from voda.domain.job import MOST_REPLICAS, JobSpec
 from voda.kinds.pod_template import ContainerTemplate, JobMetadata, RoleTemplate, RunPolicyFields
 
 OPERATORS: Final = ("kubeflow.org/mpi-operator", "kubeflow.org/training-operator")
 """Values of managedBy that leave a job to its own operator."""
+
+BIGGEST: Final = 2**31 - 1
+CLEAN_POD_POLICIES: Final = ("None", "Running", "All")
 
 
 class FieldWarning(Struct, frozen=True, kw_only=True):
@@ -178,3 +182,61 @@ def field_warnings(value: object, path: str, messages: Mapping[str, str]) -> Ite
         for name, item in value.items():
             if item and name in messages:
                 yield FieldWarning(field=f"{path}.{name}", message=messages[name])
+
+
+def refuse_unusable(job: JobManifest) -> None:
+    """Raise InvalidField on the first field with which no process could start."""
+    job.check()
+    for name, role in job.roles.items():
+        _check_role(job, name, role)
+    _check_run_policy(job.spec.run_policy)
+
+
+def refuse_outside(field: str, value: int | None, least: int, most: int) -> None:
+    """Raise InvalidField where a value is there and out of bounds."""
+    if value is not None and not least <= value <= most:
+        raise InvalidField(field, f"{field}: expected {least} to {most}, got {value}")
+
+
+def refuse_other(field: str, value: str | None, allowed: Sequence[str]) -> None:
+    """Raise InvalidField where a value is there and none of those allowed."""
+    if value is not None and value not in allowed:
+        raise InvalidField(field, f"{field}: expected one of {', '.join(allowed)}, got {value[:60]!r}")
+
+
+def refuse_several(path: str, role: RoleTemplate | None) -> None:
+    """Raise InvalidField where a role that has one pod asks for another number."""
+    if role is not None and role.replicas not in (None, 1):
+        field = f"{path}.replicas"
+        raise InvalidField(field, f"{field}: expected 1, got {role.replicas}")
+
+
+def _check_role(job: JobManifest, name: str, role: RoleTemplate) -> None:
+    path = job.path(name)
+    refuse_outside(f"{path}.replicas", role.replicas, 1, MOST_REPLICAS)
+    refuse_other(f"{path}.restartPolicy", role.restart_policy, job.restart_policies)
+    pod = role.template.spec
+    grace_s = pod.termination_grace_period_seconds
+    refuse_outside(f"{path}.template.spec.terminationGracePeriodSeconds", grace_s, 0, BIGGEST)
+    for index, container in enumerate(pod.containers):
+        if container.env:
+            _check_env(f"{path}.template.spec.containers[{index}].env", container)
+
+
+def _check_env(path: str, container: ContainerTemplate) -> None:
+    for index, variable in enumerate(container.env or ()):
+        if not variable.name or "=" in variable.name or "\0" in variable.name:
+            field = f"{path}[{index}].name"
+            raise InvalidField(field, f"{field}: expected a name without '=', got {variable.name[:60]!r}")
+        if variable.value and variable.value_from is not None:
+            field = f"{path}[{index}].valueFrom"
+            raise InvalidField(field, f"{field}: {variable.name[:60]} has a value too: keep one of them")
+
+
+def _check_run_policy(policy: RunPolicyFields | None) -> None:
+    if policy is None:
+        return
+    refuse_outside("spec.runPolicy.backoffLimit", policy.backoff_limit, 0, BIGGEST)
+    refuse_outside("spec.runPolicy.activeDeadlineSeconds", policy.active_deadline_seconds, 1, BIGGEST)
+    refuse_outside("spec.runPolicy.ttlSecondsAfterFinished", policy.ttl_seconds_after_finished, 0, BIGGEST)
+    refuse_other("spec.runPolicy.cleanPodPolicy", policy.clean_pod_policy, CLEAN_POD_POLICIES)

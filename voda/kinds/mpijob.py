@@ -1,7 +1,8 @@
 """MPIJob: a launcher that starts processes on its workers, which only wait for it.
 
 Versions: v2beta1 is mpi-operator's, and its launcher is a Kubernetes Job; v1 is training-operator's, and its launcher
-is a pod.
+is a pod. Both share a name in a cluster, so it serves one of them, and the other is converted: a field with an
+equivalent keeps its meaning, and a field without one is named in a warning, and never dropped silently.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,10 +11,29 @@ from typing import Any, ClassVar, Final, Literal
 from msgspec import Struct
 
 from voda.domain.job import JobSpec
-from voda.kinds.base import ConvertedManifest, FieldWarning, JobManifest, KindSpec, field_warnings
-from voda.kinds.mpijob_versions import V1, V2, in_other_version
-from voda.kinds.pod_template import MOST_GPUS, RoleTemplate
-from voda.kinds.validation import CLEAN_POD_POLICIES, refuse_other, refuse_outside, refuse_several
+from voda.kinds.base import (
+    CLEAN_POD_POLICIES,
+    ConvertedManifest,
+    FieldWarning,
+    JobManifest,
+    KindSpec,
+    field_warnings,
+    refuse_other,
+    refuse_outside,
+    refuse_several,
+)
+from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT, MOST_GPUS, RoleTemplate
+
+V1: Final = "kubeflow.org/v1"
+V2: Final = "kubeflow.org/v2beta1"
+_SPECS: Final = "spec.mpiReplicaSpecs"
+# Fields of v2beta1 that v1 does not know -> their defaults there, and the warning about any other value.
+_ONLY_V2: Final = {
+    "sshAuthMountPath": ("/root/.ssh", "not used: the v1 operator reaches workers by kubectl exec, not by ssh"),
+    "runLauncherAsWorker": (False, "has no equivalent in v1: the launcher only launches"),
+    "launcherCreationPolicy": ("AtStartup", "has no equivalent in v1: the launcher starts with the workers"),
+    "mpiImplementation": ("OpenMPI", "has no equivalent in v1: the list of hosts is written as Open MPI reads it"),
+}
 
 _NOT_LOCAL: Final = {
     "sshAuthMountPath": "not used: the processes of one machine need no ssh",
@@ -148,3 +168,69 @@ class MPIJob(JobManifest, frozen=True, rename="camel", kw_only=True):
                 " again"
             )
             yield FieldWarning(field=field, message=message)
+
+
+def in_other_version(manifest: Mapping[str, Any], api_version: str) -> ConvertedManifest:
+    """Return an accepted MPIJob of v1 as v2beta1, or one of v2beta1 as v1; the manifest itself stays as it is."""
+    found = {**manifest, "apiVersion": api_version, "spec": _copied(manifest["spec"])}
+    warnings = _to_v2(found["spec"]) if api_version == V2 else _to_v1(found["spec"])
+    return ConvertedManifest(found, tuple(warnings))
+
+
+def _copied(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a spec in which those parts that a conversion changes are copies."""
+    roles = {role: dict(each) for role, each in spec["mpiReplicaSpecs"].items() if isinstance(each, Mapping)}
+    return {**spec, "mpiReplicaSpecs": roles, "runPolicy": dict(spec.get("runPolicy") or {})}
+
+
+def _to_v2(spec: dict[str, Any]) -> Iterator[FieldWarning]:
+    policy, roles = spec["runPolicy"], spec["mpiReplicaSpecs"]
+    if clean := spec.pop("cleanPodPolicy", None):
+        policy.setdefault("cleanPodPolicy", clean)
+    if spec.pop("mainContainer", None):
+        message = "has no equivalent in v2beta1: the first container of a worker runs sshd"
+        yield FieldWarning(field="spec.mainContainer", message=message)
+    launcher = roles["Launcher"].get("restartPolicy") or "Never"
+    if launcher == "Never" and policy.get("backoffLimit") is None:
+        # In v1 a launcher that fails is the end; a v2beta1 launcher is a Job, which is tried again 6 times.
+        policy["backoffLimit"] = 0
+    roles["Launcher"]["restartPolicy"] = "Never" if launcher == "Never" else "OnFailure"
+    if launcher in ("Always", "ExitCode"):
+        message = f"{launcher} has no equivalent in v2beta1: OnFailure is used"
+        yield FieldWarning(field=f"{_SPECS}.Launcher.restartPolicy", message=message)
+    worker = roles["Worker"].get("restartPolicy") or "Never"
+    # What ExitCode makes of a worker, voda makes of any: a failed one is made anew.
+    roles["Worker"]["restartPolicy"] = "OnFailure" if worker in ("Always", "OnFailure") else "Never"
+    yield FieldWarning(
+        field="apiVersion", message=f"runs as {V2}: workers are reached by ssh, so images need sshd and ssh"
+    )
+    yield from _with_sshd(roles["Worker"])
+
+
+def _to_v1(spec: dict[str, Any]) -> Iterator[FieldWarning]:
+    policy, roles = spec["runPolicy"], spec["mpiReplicaSpecs"]
+    for name, (default, message) in _ONLY_V2.items():
+        if spec.pop(name, None) not in (None, default):
+            yield FieldWarning(field=f"spec.{name}", message=message)
+    if policy.get("backoffLimit") is None:
+        policy["backoffLimit"] = DEFAULT_BACKOFF_LIMIT
+    # A v2beta1 launcher is tried again whatever its restartPolicy, unless backoffLimit forbids it.
+    roles["Launcher"]["restartPolicy"] = "OnFailure" if policy["backoffLimit"] else "Never"
+    yield FieldWarning(
+        field="apiVersion", message=f"runs as {V1}: workers are reached by kubectl exec, and named by pod"
+    )
+
+
+def _with_sshd(worker: dict[str, Any]) -> Iterator[FieldWarning]:
+    """Let a worker that only sleeps, as workers of v1 do, run sshd."""
+    pod = dict(worker["template"]["spec"])
+    first = dict(pod["containers"][0])
+    words = [str(word) for name in ("command", "args") for word in first.get(name) or ()]
+    if not any("sleep" in word for word in words) or any("sshd" in word for word in words):
+        return
+    first.pop("command", None)
+    first.pop("args", None)
+    pod["containers"] = [first, *pod["containers"][1:]]
+    worker["template"] = {**worker["template"], "spec": pod}
+    field = f"{_SPECS}.Worker.template.spec.containers[0].command"
+    yield FieldWarning(field=field, message="left out: a worker that sleeps cannot be reached by ssh, so it runs sshd")

@@ -11,9 +11,18 @@ from msgspec.structs import replace
 
 from voda.domain.errors import InvalidField
 from voda.domain.job import JobSpec
-from voda.kinds.base import FieldWarning, JobManifest, KindSpec, OwnBounds, field_warnings
+from voda.kinds.base import (
+    BIGGEST,
+    FieldWarning,
+    JobManifest,
+    KindSpec,
+    OwnBounds,
+    field_warnings,
+    refuse_other,
+    refuse_outside,
+    refuse_several,
+)
 from voda.kinds.pod_template import MOST_GPUS, RoleTemplate
-from voda.kinds.validation import BIGGEST, refuse_other, refuse_outside, refuse_several
 
 _IGNORED: Final = {"metrics": "there is no autoscaler by metrics: voda's policy decides on the size"}
 _NOT_LOCAL: Final = {"standalone": "not read: the agents of all replicas meet at one port of this machine"}

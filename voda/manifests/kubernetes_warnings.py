@@ -17,7 +17,7 @@ from voda.kinds.pod_template import ContainerTemplate
 from voda.kinds.registry import KINDS
 from voda.manifests.conversion import type_error
 from voda.manifests.parse import ParsedManifest
-from voda.manifests.resources import is_gpu_count
+from voda.manifests.replicas import is_gpu_count
 
 _KUEUE: Final = "kueue.x-k8s.io/queue-name"
 _LEAST_TTL_S: Final = 300

@@ -12,13 +12,11 @@ from msgspec import Struct
 from voda.domain.errors import InvalidField
 from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec, category_of
-from voda.kinds.base import FieldWarning, JobManifest
-from voda.kinds.validation import refuse_unusable
+from voda.kinds.base import FieldWarning, JobManifest, refuse_unusable
 from voda.manifests import names
 from voda.manifests.conversion import typed_manifest
 from voda.manifests.ignored_fields import ignored_fields
-from voda.manifests.replica_bounds import JobSettings, replica_bounds, whole_number
-from voda.manifests.resources import gpus_per_replica
+from voda.manifests.replicas import JobSettings, gpus_per_replica, replica_bounds, whole_number
 
 _MOST_EPOCHS = 1_000_000_000
 _MOST_PRIORITY = 1_000_000_000

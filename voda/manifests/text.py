@@ -11,14 +11,16 @@ from typing import Any, NoReturn
 
 from voda.domain.errors import InvalidInput
 from voda.manifests import yaml_text
-from voda.manifests.size_limits import (
+from voda.manifests.yaml_text import (
     BIGGEST_INT,
-    MOST_BYTES,
     MOST_DEPTH,
     MOST_VALUES,
     SMALLEST_INT,
     refuse_odd_values,
 )
+
+MOST_BYTES = 1_048_576
+"""Of a manifest's text; Kubernetes takes no more either."""
 
 
 def read(body: bytes) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 Rule: phase, totals and starts of a live job come from the same functions as in the live cluster.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -12,7 +13,14 @@ from msgspec.structs import replace
 
 from voda.domain.job import Job, JobSpec, Phase
 from voda.events import types as facts
-from voda.projections.job_changes import END_PHASES, JobChange, WorkerChanges, changed_job, charge
+from voda.projections.job_changes import (
+    END_PHASES,
+    JobChange,
+    WorkerChanges,
+    changed_job,
+    charge,
+    undisturbed_epoch_s,
+)
 
 _MOST_REPORTS: Final = 1_000
 """Per job, the newest ones; some 75 bytes each, packed."""
@@ -145,12 +153,15 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         return True
 
     def _report(self, fact: facts.JobProgressed, now: float) -> None:
-        if fact.epoch_s is not None:
-            self.epoch_s = fact.epoch_s
+        changed_at = self.changes.changed_at if self.changes is not None else -math.inf
+        is_new = self.reported_at is None or changed_at > self.reported_at
+        epoch_s = undisturbed_epoch_s(fact, now, changed_at if is_new else -math.inf)
+        if epoch_s is not None:
+            self.epoch_s = epoch_s
         if fact.metrics:
             self.metrics = {**self.metrics, **fact.metrics}
         self.reported_at = now
-        reported = RecordedReport(fact.epochs_done, now, fact.workers, fact.epoch_s, fact.metrics)
+        reported = RecordedReport(fact.epochs_done, now, fact.workers, epoch_s, fact.metrics)
         self.packed.append(msgspec.msgpack.encode(reported))
         del self.packed[:-_MOST_REPORTS]
 

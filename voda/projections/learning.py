@@ -18,6 +18,7 @@ from voda.domain.state import Estimate, Settings
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections.base import Projection
+from voda.projections.job_changes import undisturbed_epoch_s
 from voda.projections.measurements import EpochDrift, EpochMeans, RunningMean, UndisturbedSpan
 from voda.projections.scaling import CategoryHistory, Scaling, estimate_scaling, is_material
 
@@ -232,7 +233,8 @@ def _exited(learning: Learning, fact: facts.WorkerExited, event: Event) -> None:
 def _progressed(learning: Learning, fact: facts.JobProgressed, event: Event) -> None:
     if (own := learning._jobs.get(fact.job_id)) is None:
         return
-    workers, epoch_s, span = fact.workers, fact.epoch_s, own.span
+    workers, span = fact.workers, own.span
+    epoch_s = undisturbed_epoch_s(fact, event.recorded_at, span.changed_at if span.changes else -math.inf)
     if epoch_s is not None and _LEAST_EPOCH_S <= epoch_s <= _MOST_EPOCH_S and 0 < workers <= _MOST_WORKERS:
         category, is_spanning = own.category, span.is_spanning
         samples_per_s = fact.samples_per_s

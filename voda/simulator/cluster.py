@@ -17,8 +17,8 @@ from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
 from voda.events import types as facts
-from voda.simulator.profiles.base import Profile
 from voda.simulator.training import EpochEnd, Training, exact_end
+from voda.simulator.workload import Profile
 
 
 class EpochEnds:

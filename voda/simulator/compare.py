@@ -19,12 +19,10 @@ from voda.policies import POLICIES
 from voda.policies.toolkit.parameters import check_parameters, parse_assignments
 from voda.projections.history import History
 from voda.projections.timeline import Timeline
-from voda.simulator.engine import simulate
-from voda.simulator.fairness import IdealTimes
-from voda.simulator.metrics import Execution, measure
-from voda.simulator.profiles.base import Workload
-from voda.simulator.report.run_summary import RunOutcome
-from voda.simulator.run import ProgressCallback, SimulationOptions, SimulationRun
+from voda.simulator.engine import ProgressCallback, SimulationOptions, SimulationRun, simulate
+from voda.simulator.metrics import Execution, IdealTimes, measure
+from voda.simulator.report.comparison_table import RunOutcome
+from voda.simulator.workload import Workload
 
 
 class ComparedRun(Struct, frozen=True, kw_only=True):

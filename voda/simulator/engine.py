@@ -1,22 +1,26 @@
-"""The event loop of a simulation: the real controller and reconcilers on a virtual clock.
+"""A simulation's input and output, and its event loop: the real controller and reconcilers on a virtual clock.
 
 Rule: it connects the ports and moves the clock to the next instant; it decides nothing.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from voda.clock import VirtualClock, stopwatch
 from voda.controller.controller import Controller
 from voda.domain.errors import InvalidInput
 from voda.domain.job import Job
-from voda.domain.state import ClusterState
+from voda.domain.state import ClusterState, Settings
 from voda.events import types as facts
-from voda.events.envelope import ANY_VERSION, Fact
+from voda.events.envelope import ANY_VERSION, Fact, Sealed
+from voda.events.types import AnyFact, Intent, NodeFact, NodeJoined, PolicyChanged, RatelimitChanged
 from voda.log.append_plan import plan_copy
 from voda.log.memory import MemoryStore
-from voda.log.store import Snapshot
+from voda.log.store import EventStore, Snapshot
 from voda.metrics import REPLAN_DURATION, Histogram, NoTelemetry
 from voda.placement import PLACERS, Placer
 from voda.policies import POLICIES, Policy
@@ -24,16 +28,72 @@ from voda.projections.live import Live
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
 from voda.simulator.cluster import SimulatedCluster
-from voda.simulator.failures import Failure, FailureSchedule
-from voda.simulator.profiles.base import Workload
-from voda.simulator.run import (
-    InitialState,
-    ProgressCallback,
-    SimulationOptions,
-    SimulationRun,
-    StopCondition,
-    empty_log,
-)
+from voda.simulator.failures import Failure, FailureRates, FailureSchedule
+from voda.simulator.training import EpochEnd, Training, exact_end
+from voda.simulator.workload import Workload
+
+ProgressCallback = Callable[[int, int], None]
+"""(jobs finished, jobs in all) -> nothing."""
+
+StopCondition = Callable[[int, Mapping[str, Job]], bool]
+"""(events so far, live jobs) -> whether to stop."""
+
+
+class SimulationOptions(Struct, frozen=True, kw_only=True):
+    """How a workload is run."""
+
+    settings: Settings = Settings()
+    seed: int = 0
+    failures: FailureRates = FailureRates()
+    tick_s: float = 0.0
+    """Decide at whole multiples of this many seconds only; 0 = at every event."""
+    end_of: EpochEnd = exact_end
+
+
+class ScheduledFact(Struct, frozen=True, kw_only=True):
+    """An action of people or a change of nodes, whatever the decisions; arrivals come from the workload."""
+
+    at: float
+    """Seconds since the epoch."""
+    fact: Intent | NodeFact
+
+
+class InitialState(Struct, frozen=True, kw_only=True):
+    """The beginning of a simulation; by default an empty log and idle nodes."""
+
+    facts: tuple[AnyFact, ...]
+    """Recorded before anything else."""
+    log: tuple[Sealed, ...] = ()
+    """The log so far, from position 1 on."""
+    state: bytes = b""
+    """Dump of a rebased `Live` from which the controller begins, instead of a log."""
+    trainings: tuple[Training, ...] = ()
+    """Jobs of the log, with their progress at the workload's beginning."""
+    scheduled: tuple[ScheduledFact, ...] = ()
+    """By time."""
+
+
+class SimulationRun(Struct, frozen=True, kw_only=True):
+    """The result of a simulation."""
+
+    workload: Workload
+    options: SimulationOptions
+    store: EventStore
+    decision_s: Sequence[float]
+    """Seconds of wall time that each decision took."""
+    wall_s: float
+    unfinished: tuple[str, ...]
+    """Jobs that could not run to their end on this cluster, or not before the stop."""
+
+
+def empty_log(pool: str, workload: Workload, options: SimulationOptions) -> InitialState:
+    """Return a beginning with an empty log: the pool's settings, then its nodes."""
+    settings = asdict(options.settings)
+    ratelimit_s = settings.pop("ratelimit_s")
+    facts: list[AnyFact] = [PolicyChanged(pool=pool, **settings)]
+    facts.append(RatelimitChanged(pool=pool, ratelimit_s=ratelimit_s))
+    facts += [NodeJoined(node=node) for node in workload.nodes]
+    return InitialState(facts=tuple(facts))
 
 
 class DecisionTimes(NoTelemetry):

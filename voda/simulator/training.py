@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from voda.domain.job import JobSpec
-from voda.simulator.profiles.base import MeasuresThroughput, Profile
+from voda.simulator.workload import MeasuresThroughput, Profile
 
 EpochEnd = Callable[[float, float], float]
 """(instant from which training goes on, seconds still needed) -> instant of the epoch's end."""

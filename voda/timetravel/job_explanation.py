@@ -22,15 +22,13 @@ from voda.policies import POLICIES
 from voda.projections.history import FinishedJob, History
 from voda.timetravel.explanation import JobDecision, JobExplanation, explain_ended, explain_live
 from voda.timetravel.moment import LogPlace
-from voda.timetravel.replay import events_between, live_at
+from voda.timetravel.replay import PAGE_FOLDED, events_between, live_at
 
 _FAMILY = "job."
 _CAUSE_WINDOW = 500
 """Events before a decision among which to find its cause."""
 _LAST = 5
 """Decisions named."""
-_PAGE = 200
-"""Events folded before others get a turn: a few milliseconds."""
 _NAMED = 3
 """Jobs named in the error for an unknown one."""
 
@@ -111,7 +109,7 @@ async def decisions_on(store: EventStore, submission: SubmittedJob, *, until: in
     decisions: deque[JobDecision] = deque(maxlen=_LAST)
     nodes: tuple[str, ...] = ()
     job_id, stream = submission.spec.job_id, f"decisions.{submission.spec.pool}"
-    async for event in events_between(store, after=submission.position, until=until, stream=stream, page=_PAGE):
+    async for event in events_between(store, after=submission.position, until=until, stream=stream, page=PAGE_FOLDED):
         fact = event.data
         if not isinstance(fact, PlanAdopted) or not _is_about(fact, job_id):
             continue
@@ -155,7 +153,7 @@ async def _end_of(store: EventStore, submission: SubmittedJob, position: int) ->
     """Return the record of an ended job, None while it is live; and why it failed or was canceled."""
     history, why = History(), ""
     stream = f"{_FAMILY}{submission.spec.job_id}"
-    async for event in events_between(store, until=position, stream=stream, page=_PAGE):
+    async for event in events_between(store, until=position, stream=stream, page=PAGE_FOLDED):
         history.apply(event)
         match event.data:
             case JobFailed(reason=reason) | JobCancelRequested(reason=reason):

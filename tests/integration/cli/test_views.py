@@ -9,7 +9,7 @@ import pytest
 from tests.integration.cli.conftest import LINES
 from tests.served import Server, served
 from voda.cli.http.client import open_client
-from voda.cli.http.sse import follow_stream
+from voda.cli.http.remote_log import follow_stream
 from voda.cli.options import ServerOptions
 from voda.domain.errors import InvalidInput, NotAllowed, NotFound, TransientError
 from voda.events.types import JobProgressed
@@ -128,7 +128,7 @@ def test_command_when_the_server_is_gone_says_so_and_may_be_tried_again(tmp_path
 
 
 def test_command_without_a_token_is_refused(tmp_path: Path) -> None:
-    from voda.auth.tokens import Authenticator
+    from voda.auth import Authenticator
     from voda.clock import SystemClock
 
     (tmp_path / "access").mkdir()

@@ -17,10 +17,12 @@ from voda.app.election import LOG_TIMEOUTS, ElectionTimeouts
 from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.errors import InvalidInput
+from voda.domain.state import ParameterValue
 from voda.manifests import names
 from voda.manifests.yaml_text import read
 from voda.placement import PLACERS
 from voda.policies import POLICIES
+from voda.policies.toolkit.parameters import check_parameters
 
 _MOST_BYTES: Final = 1_000_000
 _LONGEST_S: Final = 86_400.0
@@ -110,6 +112,8 @@ class PoolSettings(_SettingsPart, frozen=True):
     policy: str | None = None
     placer: str | None = None
     ratelimit_seconds: float | None = None
+    parameters: Mapping[str, Mapping[str, ParameterValue]] = {}
+    """policy -> parameter -> value."""
 
 
 class KubernetesOptions(_SettingsPart, frozen=True):
@@ -212,6 +216,10 @@ def _check_pool(name: str, pool: PoolSettings) -> None:
                 find(chosen)
             except InvalidInput as error:
                 raise InvalidInput(f"pools.{name}.{what}: {error}") from error
+    try:
+        check_parameters(pool.parameters)
+    except InvalidInput as error:
+        raise InvalidInput(f"pools.{name}: {error}") from error
 
 
 def _match(path: str, text: str, pattern: re.Pattern[str], expected: str) -> None:

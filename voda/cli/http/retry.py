@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from voda.cli.http.client import Client, HttpAnswer, ServerUnreachable
-from voda.cli.render.stdout import note
+from voda.cli.render.terminal import note
 from voda.domain.errors import StoreUnavailable, VersionConflict, VodaError
 
 T = TypeVar("T")

@@ -1,5 +1,5 @@
-"""Answers as text for a terminal of 80 columns; printed by `stdout`.
+"""Answers as text for a terminal of 80 columns; printed by `terminal`.
 
 A job is in `job_text` (words and sentences), `job_details` (all of it) and `explanation`; lists are in `tables`, one
-moment of a cluster in `cluster_snapshot`, a comparison in `what_if`. `times` formats instants and spans.
+moment of a cluster and a what-if in `replay`.
 """

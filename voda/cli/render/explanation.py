@@ -9,8 +9,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from voda.api.schemas.explanations import DecisionView, EndedJobView, ExplanationView, ShortageView
-from voda.cli.render.stdout import plain
+from voda.api.schemas import DecisionView, EndedJobView, ExplanationView, ShortageView
+from voda.cli.render.terminal import plain
 from voda.events.event_text import per_node
 from voda.text import counted, span
 from voda.timetravel.moment import rfc3339

@@ -12,18 +12,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from voda.api.schemas.explanations import ExplanationView
-from voda.api.schemas.jobs import JobView
-from voda.cli.http import job_logs
+from voda.api.schemas import ExplanationView, JobView
 from voda.cli.http.client import Client, decode, resource_path
 from voda.cli.http.remote_log import RemoteEvent, RemoteLog
 from voda.cli.render.explanation import decisions_table, outlook
 from voda.cli.render.job_text import forecast, has_ended, progress, ran_s, state_text, waited_s
-from voda.cli.render.stdout import plain
-from voda.cli.render.times import full, short, since
+from voda.cli.render.terminal import plain
 from voda.domain.errors import PermanentError
 from voda.events.event_text import TYPES, per_node
-from voda.text import counted
+from voda.text import counted, full, short, since
 
 _EVENTS = 8
 _QUIET = {"job.progressed", "plan.adopted", "job.queue_level_changed"}
@@ -58,9 +55,14 @@ async def _explanation(client: Client, job: JobView) -> ExplanationView | None:
         return None
 
 
+async def replicas_with_output(client: Client, job: str) -> Sequence[str]:
+    """Return the replicas that printed something, the most useful one first."""
+    return decode(await client.get(resource_path("jobs", job, "logs", "replicas")), list[str])
+
+
 async def _replicas(client: Client, job: JobView) -> Sequence[str] | None:
     try:
-        return await job_logs.replicas(client, job.job_id)
+        return await replicas_with_output(client, job.job_id)
     except PermanentError:
         return None
 

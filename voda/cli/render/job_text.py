@@ -7,9 +7,9 @@ from datetime import datetime
 
 from rich.text import Text
 
-from voda.api.schemas.jobs import JobView
-from voda.cli.render.times import short, since, time_of_day, until
+from voda.api.schemas import JobView
 from voda.domain.job import Phase
+from voda.text import short, since, time_of_day, until
 
 NONE = "-"
 ENDED = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.CANCELED})

@@ -12,12 +12,11 @@ import msgspec
 from msgspec import Raw, Struct
 from rich.text import Text
 
-from voda.api.schemas.jobs import JobView
-from voda.api.schemas.pools import NodeList, NodeView, PoolList, PoolView
+from voda.api.schemas import JobView, NodeList, NodeView, PoolList, PoolView
 from voda.cli.http.client import Client, decode, resource_path
 from voda.cli.render.job_text import ENDED, has_ended
 from voda.cli.render.tables import jobs_table, nodes_table, pools_table
-from voda.cli.render.times import now
+from voda.cli.render.terminal import now
 from voda.domain.errors import InvalidInput
 
 _PAGE = 100

@@ -15,10 +15,9 @@ from rich.console import Group
 from rich.live import Live
 
 from voda.cli.http.client import Client, Params, ServerUnreachable
-from voda.cli.http.remote_log import last_position
-from voda.cli.http.sse import SseMessage, follow_stream
+from voda.cli.http.remote_log import SseMessage, follow_stream, last_position
 from voda.cli.options import Output
-from voda.cli.render.stdout import console, note, print_bytes, print_names, print_yaml
+from voda.cli.render.terminal import console, note, print_bytes, print_names, print_yaml
 from voda.cli.watch.lists import Listing, ListSource
 from voda.domain.errors import StoreUnavailable
 

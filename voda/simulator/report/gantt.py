@@ -16,11 +16,9 @@ import numpy as np
 from msgspec import Struct
 
 from voda.projections.history import FinishedJob
-from voda.projections.timeline import Floats, Segment
-from voda.simulator.report.bins import edges, occupancy
-from voda.simulator.report.colours import OCCUPANCY, JobColours
-from voda.simulator.report.run_summary import RunOutcome
-from voda.simulator.report.svg import Box, element, px, rectangle_path, text
+from voda.projections.timeline import Floats, Segment, Steps, integral_until
+from voda.simulator.report.comparison_table import RunOutcome
+from voda.simulator.report.svg import OCCUPANCY, Box, JobColours, element, px, rectangle_path, text
 from voda.text import span
 
 _NODE_GAP = 5.0
@@ -30,6 +28,9 @@ _LABEL_LINE = 11.0
 _LABEL_STEP = 14.0
 _LABEL_EVERY = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _MOST_NAME = 60
+
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_LEVELS = 256
 
 
 class Bar(Struct, frozen=True):
@@ -213,10 +214,6 @@ def _attributes(box: Box) -> Mapping[str, str]:
     return {"x": px(box.x), "y": px(box.y), "width": px(box.width), "height": px(box.height)}
 
 
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_LEVELS = 256
-
-
 def data_uri(shares: Floats, colour: tuple[int, int, int]) -> str:
     """Return an image of shape (rows, columns) as a data URI; 0 is transparent, 1 is the full colour.
 
@@ -241,3 +238,44 @@ def data_uri(shares: Floats, colour: tuple[int, int, int]) -> str:
 
 def _chunk(kind: bytes, body: bytes) -> bytes:
     return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def edges(begin: float, end: float, count: int) -> Floats:
+    """Return the edges of `count` equal bins, shape (count + 1,)."""
+    return np.linspace(begin, max(end, begin + 1e-6), count + 1)
+
+
+def mean_per_bin(at_s: Floats, values: Floats, bins: Floats) -> Floats:
+    """Return the time-weighted mean of a step function in each bin.
+
+    Args:
+        at_s: shape (n,), as for `integral_until`, but may be empty.
+        values: shape (n,); before at_s[0] the function is 0.
+        bins: shape (m + 1,), edges.
+
+    Returns:
+        Shape (m,).
+    """
+    if not len(at_s):
+        return np.zeros(len(bins) - 1)
+    return np.diff(integral_until(at_s, values, bins)) / np.diff(bins)
+
+
+def occupancy(segments: Iterable[Segment], sizes: Mapping[str, int], bins: Floats) -> Floats:
+    """Return the share of each node's GPUs that was held in each bin, shape (nodes, bins), 0 to 1."""
+    changes: dict[str, list[tuple[float, int]]] = {node: [] for node in sizes}
+    for segment in segments:
+        changes.setdefault(segment.node, []).extend(((segment.from_s, segment.gpus), (segment.to_s, -segment.gpus)))
+    rows = [_held_share(sorted(node_changes), sizes.get(node, 0), bins) for node, node_changes in changes.items()]
+    return np.array(rows).reshape(len(changes), len(bins) - 1)
+
+
+def waiting_and_used(steps: Steps, bins: Floats) -> tuple[Floats, Floats]:
+    """Return the mean queue length and the mean GPUs in use per bin."""
+    return mean_per_bin(steps.at_s, steps.queued, bins), mean_per_bin(steps.at_s, steps.gpus_in_use, bins)
+
+
+def _held_share(changes: list[tuple[float, int]], gpus: int, bins: Floats) -> Floats:
+    columns = np.array(changes, dtype=np.float64).reshape(-1, 2)
+    held = mean_per_bin(columns[:, 0], np.cumsum(columns[:, 1]), bins)
+    return np.clip(held / max(gpus, 1), 0.0, 1.0)

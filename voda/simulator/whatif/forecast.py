@@ -21,10 +21,9 @@ from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.projections.live import Live
 from voda.projections.measurements import UndisturbedSpan
-from voda.simulator.engine import Simulation
-from voda.simulator.profiles.base import Costs, Workload
-from voda.simulator.run import InitialState, SimulationOptions
+from voda.simulator.engine import InitialState, Simulation, SimulationOptions
 from voda.simulator.training import Training, exact_end
+from voda.simulator.workload import Costs, Workload
 
 _PAGE: Final = 5_000
 _MOST_STEPS: Final = 16

@@ -15,17 +15,18 @@ from msgspec.structs import replace
 from voda.domain.state import Settings
 from voda.projections.measurements import EpochMeans, RunningMean
 from voda.projections.scaling import CategoryHistory, Scaling, estimate_scaling
-from voda.simulator.profiles.base import Costs
 from voda.simulator.whatif.epoch_times import (
     ChangeCosts,
     EpochTimes,
     Means,
+    MeasuredJob,
+    Size,
     fit_epoch_times,
     mean_epoch_times,
     timed_weights,
     weight_of,
 )
-from voda.simulator.whatif.measured_epochs import MeasuredJob, Size
+from voda.simulator.workload import Costs
 
 _UNKNOWN_WORK_S: Final = 3600.0
 """On one replica: of a job that never ran and whose category never ran."""

@@ -11,8 +11,8 @@ from voda.domain.job import JobSpec
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections.base import Projection
-from voda.simulator.profiles.base import Profile
 from voda.simulator.training import Training, exact_end
+from voda.simulator.workload import Profile
 
 _LOSSES: Final = frozenset({"failed", "evicted", "node_lost"})
 

@@ -23,14 +23,13 @@ from voda.policies import POLICIES
 from voda.projections.history import History
 from voda.projections.live import LiveCluster
 from voda.projections.timeline import Timeline
-from voda.simulator.engine import Simulation
-from voda.simulator.profiles.base import Arrival, Workload
-from voda.simulator.run import InitialState, ScheduledFact, SimulationOptions, SimulationRun
+from voda.simulator.engine import InitialState, ScheduledFact, Simulation, SimulationOptions, SimulationRun
 from voda.simulator.training import Training
 from voda.simulator.whatif.comparison import Cutoff, FoldedRun, WhatIfComparison, compare_runs
+from voda.simulator.whatif.epoch_times import EpochMeasurements
 from voda.simulator.whatif.hindsight import Hindsight
 from voda.simulator.whatif.job_replay import JobReplay
-from voda.simulator.whatif.measured_epochs import EpochMeasurements
+from voda.simulator.workload import Arrival, Workload
 
 _PAGE = 5_000
 

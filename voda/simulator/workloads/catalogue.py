@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from voda.domain.errors import InvalidInput
 from voda.domain.node import Node
-from voda.simulator.profiles.base import Workload
+from voda.simulator.workload import Workload
 from voda.simulator.workloads import philly, poisson, pollux, user_csv, voda_exp
 from voda.simulator.workloads.request import WorkloadOptions, WorkloadRequest
 

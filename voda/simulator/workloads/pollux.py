@@ -11,9 +11,9 @@ from msgspec import Struct
 from voda.domain.errors import InvalidInput
 from voda.domain.job import JobSpec
 from voda.simulator.data import POLLUX, find_folder, intact
-from voda.simulator.profiles.base import Arrival, Workload
-from voda.simulator.profiles.pollux import Application, PolluxProfile, load_application
-from voda.simulator.profiles.step_times import read_rows
+from voda.simulator.workload import Arrival, Workload
+from voda.simulator.workloads.pollux_applications import Application, PolluxProfile, load_application
+from voda.simulator.workloads.pollux_step_times import read_rows
 from voda.simulator.workloads.request import WorkloadRequest, parse_nodes, total_gpus
 
 

@@ -12,8 +12,7 @@ from voda.domain.errors import InvalidInput
 from voda.domain.gpus import Gpus
 from voda.domain.job import MOST_REPLICAS, JobSpec, validated
 from voda.domain.node import Node
-from voda.simulator.profiles.base import Arrival, Costs, Workload
-from voda.simulator.profiles.speedup import SpeedupProfile, speedup_law
+from voda.simulator.workload import Arrival, Costs, SpeedupProfile, Workload, speedup_law
 from voda.simulator.workloads.request import WorkloadOptions, WorkloadRequest, parse_nodes
 
 DEFAULT_NODES = "4x4"

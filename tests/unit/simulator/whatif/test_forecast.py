@@ -27,11 +27,9 @@ from voda.events.types import (
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.projections.live import Live
-from voda.simulator.engine import Simulation
-from voda.simulator.profiles.base import Arrival, Costs, Workload
-from voda.simulator.profiles.speedup import SpeedupProfile
-from voda.simulator.run import SimulationOptions
+from voda.simulator.engine import Simulation, SimulationOptions
 from voda.simulator.whatif.forecast import ExpectedTimes, ForecastBudget, forecast
+from voda.simulator.workload import Arrival, Costs, SpeedupProfile, Workload
 
 COST_S = 20.0
 MANY = ForecastBudget(events=1_000_000, wall_s=600.0)

@@ -6,12 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voda.domain.errors import InvalidInput
-from voda.simulator.profiles.base import Workload
-from voda.simulator.profiles.speedup import SpeedupProfile
+from voda.simulator.workload import SpeedupProfile, Workload
 from voda.simulator.workloads.catalogue import load_workload
+from voda.simulator.workloads.philly import EFFICIENCY, SPAN_PENALTY
 from voda.simulator.workloads.poisson import GPU_MIX, mean_gpu_s
 from voda.simulator.workloads.request import WorkloadOptions, parse_nodes
-from voda.simulator.workloads.synthetic import EFFICIENCY, SPAN_PENALTY
 
 BIG = parse_nodes("128x8")
 

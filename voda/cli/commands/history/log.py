@@ -6,39 +6,34 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from voda.cli import log_copies
 from voda.cli.execution import progress_bar, run_async
-from voda.cli.log import archive, copy
-from voda.cli.log.files import (
+from voda.cli.log_files import (
     ARCHIVE,
-    LOG,
+    WHOLE_LOG,
     ReportOutput,
     ReportOutputOption,
     exported_file,
+    print_json,
     refuse_to_replace,
     whole_log,
 )
+from voda.cli.options import add_commands
 from voda.domain.errors import InvalidInput, LogDamaged
 
 if TYPE_CHECKING:
-    from voda.log.archive.archive import Archive
     from voda.log.archive.verify import Progress, VerifyReport
 
 _HELP = "Copy, back up, restore, archive, export, verify and migrate event logs."
 _DAMAGED = 2
 
 app = typer.Typer(name="log", help=_HELP, no_args_is_help=True)
-copy.register(app)
-archive.register(app)
-
-
-def register(parent: typer.Typer) -> None:
-    """Add `voda log` to the command line."""
-    parent.add_typer(app)
+add_commands(app, log_copies)
 
 
 @app.command("export")
 def export_command(
-    log: Annotated[str, typer.Argument(help=LOG)],
+    log: Annotated[str, typer.Argument(help=WHOLE_LOG)],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A new file; by default standard output.")
     ] = None,
@@ -65,16 +60,15 @@ def import_command(
 
     Example: voda log import voda.jsonl copy.db
     """
-    from voda.cli.log.copy import restore_segments
     from voda.log.factory import display_name
 
-    restored = run_async(restore_segments(file, log, None, "import"))
+    restored = run_async(log_copies.restore_segments(file, log, None, "import"))
     print(f"{restored.events:,} events imported into {display_name(log)}", file=sys.stderr)
 
 
 @app.command("verify")
 def verify_command(
-    log: Annotated[str, typer.Argument(help=LOG)],
+    log: Annotated[str, typer.Argument(help=WHOLE_LOG)],
     archive: Annotated[
         Path | None, typer.Option("--archive", help="Prove the log's archive too, and that the log follows it.")
     ] = None,
@@ -88,9 +82,7 @@ def verify_command(
 
     verdict, log = run_async(_verify(log, archive)), display_name(log)
     if output is ReportOutput.JSON:
-        import msgspec
-
-        print(msgspec.json.encode({"log": log, "is_intact": verdict.is_intact, **verdict._asdict()}).decode())
+        print_json(verdict._asdict(), log=log, is_intact=verdict.is_intact)
     elif verdict.is_intact:
         print(f"{log}: {_proven_events(verdict)} and {verdict.snapshots:,} snapshots are what was written")
     else:
@@ -116,12 +108,12 @@ def migrate_command(
     Example: voda log migrate postgresql://voda@db.example/voda
     """
     from voda import config
-    from voda.log.factory import display_name
+    from voda.log.factory import display_name, migrate_log
 
     # A password in a variable is not seen by everybody who may list processes.
     if not (log := log or config.log()):
         raise InvalidInput("no log is named: give its URL, or set VODA_LOG")
-    run_async(_migrate(log))
+    run_async(migrate_log(log))
     print(f"{display_name(log)} is ready for this version", file=sys.stderr)
 
 
@@ -141,30 +133,25 @@ async def _export(log: str, file: BinaryIO, archive: Path | None) -> int:
 
 
 async def _verify(log: str, archive: Path | None) -> "VerifyReport":
+    from voda.log.archive.archive import verify_archive
     from voda.log.archive.segment import is_export
-    from voda.log.archive.verify import VerifyReport
+    from voda.log.archive.verify import HashChain, VerifyReport
     from voda.log.factory import open_archive, sqlite_path
 
     path = sqlite_path(log)
     with progress_bar("verify") as progress:
         try:
             if path and (path.is_dir() or is_export(path)):
-                return _verified(open_archive(path), progress)
+                return verify_archive(open_archive(path), HashChain(), progress=progress)
             return await _verify_store(log, archive, progress)
         except LogDamaged as error:
             return VerifyReport(max((error.position or 1) - 1, 0), 0, 0, error.position, str(error))
 
 
-def _verified(archive: "Archive", progress: "Progress") -> "VerifyReport":
-    from voda.log.archive.archive import verify_archive
-    from voda.log.archive.verify import HashChain
-
-    return verify_archive(archive, HashChain(), progress=progress)
-
-
 async def _verify_store(log: str, folder: Path | None, progress: "Progress") -> "VerifyReport":
     """Prove a log; and its archive before it, where that is named."""
-    from voda.log.archive.verify import verify_log
+    from voda.log.archive.archive import verify_archive
+    from voda.log.archive.verify import HashChain, verify_log
     from voda.log.factory import open_archive, open_store
 
     store = await open_store(log, read_only=True)
@@ -172,16 +159,10 @@ async def _verify_store(log: str, folder: Path | None, progress: "Progress") -> 
         if folder is None:
             return await verify_log(store, progress=progress)
         archive, base = open_archive(folder), await store.base()
-        report = _verified(archive, progress)
+        report = verify_archive(archive, HashChain(), progress=progress)
         if not report.is_intact:
             return report
         report = await verify_log(store, archive=archive.chain(base.position).heads, progress=progress)
         return report._replace(archived=0)
     finally:
         await store.close()
-
-
-async def _migrate(log: str) -> None:
-    from voda.log.factory import migrate_log
-
-    await migrate_log(log)

@@ -3,35 +3,27 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from voda.cli.log.open import LogOutput, LogOutputOption
+from voda.cli.log_files import LogOutput, LogOutputOption
+from voda.cli.options import command
 
 if TYPE_CHECKING:
     from voda.policies import Policy
 
-_HELP = """
-List the policies with their papers and parameters.
 
-A policy says how many replicas each job gets. One file in voda/policies/
-adds one.
-
-\b
-Examples:
-  voda policies
-  voda policies -o json
-"""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("policies", help=_HELP)(list_policies)
-
-
+@command("policies")
 def list_policies(
     output: LogOutputOption = LogOutput.TABLE,
 ) -> None:
-    """Print name, title and paper of every policy."""
+    """List the policies with their papers and parameters.
+
+    A policy says how many replicas each job gets. One file in voda/policies/
+    adds one.
+
+    \b
+    Examples:
+      voda policies
+      voda policies -o json
+    """
     from voda.policies import POLICIES
 
     if output is LogOutput.JSON:

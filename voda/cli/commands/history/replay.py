@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from voda.cli.execution import run_async
-from voda.cli.log.open import EMPTY, LOG, MOMENT, LogOutput, LogOutputOption, open_log, place_of
+from voda.cli.log_files import EMPTY, LOG, MOMENT, LogOutput, LogOutputOption, open_log, place_of
+from voda.cli.options import command
 
 if TYPE_CHECKING:
     from voda.log.store import EventStore
@@ -14,28 +15,9 @@ if TYPE_CHECKING:
     from voda.timetravel.verify import Verification
 
 _DIFFERS = 1
-_HELP = """
-Show the cluster at a moment, check every decision, or try another policy.
-
-\b
-Examples:
-  voda replay voda.db --until -10m
-  voda replay voda.db --until 2026-01-31T12:00:00Z -o json
-  voda replay voda.db --verify
-  voda replay out/mine/elastic-fifo/log.jsonl --what-if elastic-tiresias
-  voda replay voda.db --what-if afs-l --placer packed --from 1200
-
---verify exits with 1 at the first decision that does not follow from the
-log before it. --what-if simulates the recorded submissions, cancellations,
-changes and nodes again, at the job speeds measured in the whole log.
-"""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("replay", help=_HELP)(replay)
-
-
+@command("replay")
 def replay(  # noqa: PLR0913 - a command's options are its parameters
     log: Annotated[str, typer.Argument(help=LOG)],
     until: Annotated[str, typer.Option("--until", help=f"Show the cluster at {MOMENT}; by default the end.")] = "",
@@ -48,7 +30,20 @@ def replay(  # noqa: PLR0913 - a command's options are its parameters
     pool: Annotated[str, typer.Option("--pool", help="What-if: of this pool, where there are several.")] = "",
     output: LogOutputOption = LogOutput.TABLE,
 ) -> None:
-    """Show, verify or simulate."""
+    """Show the cluster at a moment, check every decision, or try another policy.
+
+    \b
+    Examples:
+      voda replay voda.db --until -10m
+      voda replay voda.db --until 2026-01-31T12:00:00Z -o json
+      voda replay voda.db --verify
+      voda replay out/mine/elastic-fifo/log.jsonl --what-if elastic-tiresias
+      voda replay voda.db --what-if afs-l --placer packed --from 1200
+
+    --verify exits with 1 at the first decision that does not follow from the
+    log before it. --what-if simulates the recorded submissions, cancellations,
+    changes and nodes again, at the job speeds measured in the whole log.
+    """
     from voda.domain.errors import InvalidInput
 
     if sum(map(bool, (until, verify, policy))) > 1:
@@ -67,7 +62,7 @@ async def _show_scenes(log: str, until: str, output: LogOutput) -> None:
     import msgspec
     from rich.console import Console
 
-    from voda.cli.render.cluster_snapshot import accuracy_table, snapshot_tables
+    from voda.cli.render.replay import accuracy_table, snapshot_tables
     from voda.timetravel.replay import live_at
     from voda.timetravel.snapshot_tables import cluster_snapshots
 
@@ -138,7 +133,7 @@ def _show_verdict(verdict: "WhatIfComparison", output: LogOutput) -> None:
     import msgspec
     from rich.console import Console
 
-    from voda.cli.render.what_if import comparison_tables
+    from voda.cli.render.replay import comparison_tables
 
     if output is LogOutput.JSON:
         print(msgspec.json.encode(verdict).decode())

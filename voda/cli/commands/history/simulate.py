@@ -9,41 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from voda.cli.execution import run_async
+from voda.cli.options import command
 
 if TYPE_CHECKING:
     from voda.simulator.compare import ComparedRun
-    from voda.simulator.profiles.base import Workload
-    from voda.simulator.report.run_summary import RunOutcome
-    from voda.simulator.run import ProgressCallback, SimulationOptions
-
-_HELP = """
-Run a workload on a simulated cluster, and compare policies.
-
-It is the scheduler itself that runs, on a virtual clock: event log, policy,
-placement, plan and reconciler are those of production; only the cluster is
-simulated.
-
-\b
-Examples:
-  voda simulate --workload voda-exp/run_1 --all --out out/voda-exp
-  voda simulate --workload pollux/workload-6 --policy afs-l --policy ffdl
-  voda simulate --workload philly --jobs 2000 --nodes 32x8 --json
-  voda simulate --policy tiresias --policy tiresias:demote_gpu_s=600
-  voda simulate --workload poisson --node-mtbf 20000 --seed 7
-  voda simulate --workload my-jobs.csv --nodes 4x8
-
-\b
-Workloads: voda-exp/run_1, pollux/workload-N, pollux-2x/workload-N, philly,
-poisson, or a path to a CSV file. docs/workloads.md tells its columns and how
-to get the public data, docs/metrics.md what the figures mean.
-"""
+    from voda.simulator.engine import ProgressCallback, SimulationOptions
+    from voda.simulator.report.comparison_table import RunOutcome
+    from voda.simulator.workload import Workload
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("simulate", help=_HELP)(simulate)
-
-
+@command("simulate")
 def simulate(  # noqa: PLR0913 - a command's options are its parameters
     workload: Annotated[str, typer.Option("--workload", "-w", help="Which jobs.")] = "voda-exp/run_1",
     policy: Annotated[
@@ -75,7 +50,26 @@ def simulate(  # noqa: PLR0913 - a command's options are its parameters
     node_repair: Annotated[float, typer.Option(min=1, help="Mean seconds until it is back.")] = 1800.0,
     worker_mtbf: Annotated[float, typer.Option(min=0, help="Mean seconds between failures of any worker.")] = 0.0,
 ) -> None:
-    """Run the workload once per policy and placer, then print, and with --out write, the comparison."""
+    """Run a workload on a simulated cluster, and compare policies.
+
+    It is the scheduler itself that runs, on a virtual clock: event log, policy,
+    placement, plan and reconciler are those of production; only the cluster is
+    simulated.
+
+    \b
+    Examples:
+      voda simulate --workload voda-exp/run_1 --all --out out/voda-exp
+      voda simulate --workload pollux/workload-6 --policy afs-l --policy ffdl
+      voda simulate --workload philly --jobs 2000 --nodes 32x8 --json
+      voda simulate --policy tiresias --policy tiresias:demote_gpu_s=600
+      voda simulate --workload poisson --node-mtbf 20000 --seed 7
+      voda simulate --workload my-jobs.csv --nodes 4x8
+
+    \b
+    Workloads: voda-exp/run_1, pollux/workload-N, pollux-2x/workload-N, philly,
+    poisson, or a path to a CSV file. docs/workloads.md tells its columns and how
+    to get the public data, docs/metrics.md what the figures mean.
+    """
     from voda.domain.errors import InvalidInput
     from voda.simulator.compare import contestants
     from voda.simulator.workloads.catalogue import load_workload
@@ -102,8 +96,8 @@ def _options(
     *, seed: int, ratelimit: float, node_mtbf: float, node_repair: float, worker_mtbf: float
 ) -> "SimulationOptions":
     from voda.domain.state import Settings
+    from voda.simulator.engine import SimulationOptions
     from voda.simulator.failures import FailureRates
-    from voda.simulator.run import SimulationOptions
 
     never = float("inf")
     rates = FailureRates(node_mtbf_s=node_mtbf or never, node_repair_s=node_repair, worker_mtbf_s=worker_mtbf or never)
@@ -132,8 +126,8 @@ def _show(runs: "Sequence[RunOutcome]", *, seed: int, out: Path | None, as_json:
     import msgspec
     from rich.console import Console
 
-    from voda.simulator.report.comparison_page import write_report
     from voda.simulator.report.comparison_table import comparison_table
+    from voda.simulator.report.pages import write_report
 
     page = write_report(out, runs, command=shlex.join(["voda", *sys.argv[1:]]), seed=seed) if out else None
     if as_json:

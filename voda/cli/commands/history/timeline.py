@@ -6,33 +6,27 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from voda.cli.execution import run_async
-from voda.cli.log.open import EMPTY, LOG, open_log
+from voda.cli.log_files import EMPTY, LOG, open_log
+from voda.cli.options import command
 
 if TYPE_CHECKING:
-    from voda.simulator.report.run_summary import RunOutcome
-
-_HELP = """
-Draw who had which GPU when, and what became of each job, as one HTML page.
-
-\b
-Examples:
-  voda timeline voda.db
-  voda timeline out/mine/elastic-fifo/log.jsonl --out picture.html
-"""
+    from voda.simulator.report.comparison_table import RunOutcome
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("timeline", help=_HELP)(timeline)
-
-
+@command("timeline")
 def timeline(
     log: Annotated[str, typer.Argument(help=LOG)],
     out: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("timeline.html"),
 ) -> None:
-    """Draw a log."""
+    """Draw who had which GPU when, and what became of each job, as one HTML page.
+
+    \b
+    Examples:
+      voda timeline voda.db
+      voda timeline out/mine/elastic-fifo/log.jsonl --out picture.html
+    """
     from voda.domain.errors import InvalidInput
-    from voda.simulator.report.timeline_page import timeline_page
+    from voda.simulator.report.pages import timeline_page
 
     run = run_async(_read(log))
     if not run.timeline.nodes:
@@ -51,7 +45,7 @@ async def _read(log: str) -> "RunOutcome":
     from voda.projections.history import History
     from voda.projections.live import LiveCluster
     from voda.projections.timeline import Timeline
-    from voda.simulator.report.timeline_page import recorded_run
+    from voda.simulator.report.pages import recorded_run
 
     history, timeline, live = History(), Timeline(), LiveCluster()
     async with open_log(log) as store:

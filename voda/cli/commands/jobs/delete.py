@@ -4,35 +4,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voda.cli.completion import live_jobs
-from voda.cli.options import ServerOptions, asks_server
+from voda.cli.options import ServerOptions, command, live_jobs
 
 if TYPE_CHECKING:
     from voda.cli.http.client import Client
 
 _EVERY_S = 1.0
-_HELP = """
-Cancel jobs: voda stops their workers and keeps what they wrote.
-
-\b
-Examples:
-  voda delete resnet-7
-  voda delete resnet-7 vgg16-2 --reason "wrong data" --wait
-"""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("delete", help=_HELP)(asks_server(delete))
-
-
+@command("delete")
 def delete(
     where: ServerOptions,
     jobs: Annotated[list[str], typer.Argument(help="The jobs.", autocompletion=live_jobs)],
     reason: Annotated[str, typer.Option("--reason", help="Why; the log keeps it.")] = "",
     wait: Annotated[bool, typer.Option("--wait", help="Wait until their workers are gone.")] = False,
 ) -> None:
-    """Cancel the jobs; if one cannot be canceled, the others still are."""
+    """Cancel jobs: voda stops their workers and keeps what they wrote.
+
+    \b
+    Examples:
+      voda delete resnet-7
+      voda delete resnet-7 vgg16-2 --reason "wrong data" --wait
+    """
     from voda.cli.http.client import call_server
     from voda.cli.http.retry import for_each
 
@@ -52,11 +45,11 @@ def delete(
 
 
 async def _delete(client: "Client", name: str, reason: str) -> str:
-    from voda.api.schemas.jobs import JobView
+    from voda.api.schemas import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.retry import retry_while_away
     from voda.cli.render.job_text import has_ended, state
-    from voda.cli.render.stdout import plain
+    from voda.cli.render.terminal import plain
 
     query = {"reason": reason} if reason else None
     answer = await retry_while_away(lambda: client.ask("DELETE", resource_path("jobs", name), params=query))
@@ -66,7 +59,7 @@ async def _delete(client: "Client", name: str, reason: str) -> str:
 
 
 async def _ended(client: "Client", job_ids: list[str]) -> None:
-    from voda.api.schemas.jobs import JobView
+    from voda.api.schemas import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.render.job_text import has_ended, state
     from voda.cli.watch.refresh import wake_on_change

@@ -4,45 +4,36 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voda.cli.completion import all_jobs
-from voda.cli.options import Output, OutputOption, ServerOptions, asks_server
+from voda.cli.options import Output, OutputOption, ServerOptions, all_jobs, command
 
 if TYPE_CHECKING:
     from voda.cli.http.client import Client
 
-_HELP = """
-Show everything about a job: its workers and why it has them, progress,
-forecast, recent decisions and events, and where its output is.
 
-\b
-Examples:
-  voda describe resnet-7
-  voda describe resnet-7 -o yaml
-"""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("describe", help=_HELP)(asks_server(describe))
-
-
+@command("describe")
 def describe(
     where: ServerOptions,
     job: Annotated[str, typer.Argument(help="The job.", autocompletion=all_jobs)],
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Describe one job."""
+    """Show everything about a job: its workers and why it has them, progress,
+    forecast, recent decisions and events, and where its output is.
+
+    \b
+    Examples:
+      voda describe resnet-7
+      voda describe resnet-7 -o yaml
+    """
     from voda.cli.http.client import call_server
 
     call_server(where, lambda client: _describe(client, job, output))
 
 
 async def _describe(client: "Client", name: str, output: Output) -> None:
-    from voda.api.schemas.jobs import JobView
+    from voda.api.schemas import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.render.job_details import description, load_context
-    from voda.cli.render.stdout import console, print_answer
-    from voda.cli.render.times import now
+    from voda.cli.render.terminal import console, now, print_answer
 
     body = await client.get(resource_path("jobs", name))
     job = decode(body, JobView)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voda.cli.completion import all_jobs
-from voda.cli.log.open import EMPTY, MOMENT, LogOutput, LogOutputOption, is_log, open_log, place_of
-from voda.cli.options import ServerOptions, asks_server
+from voda.cli.log_files import EMPTY, MOMENT, LogOutput, LogOutputOption, is_log, open_log, place_of
+from voda.cli.options import ServerOptions, all_jobs, command
 
 if TYPE_CHECKING:
     from voda.cli.http.client import Client
@@ -21,21 +20,6 @@ if TYPE_CHECKING:
 _LAST = 100
 """Events of a server's log shown by default."""
 _NOTHING = "No such event in this part of the log."
-_HELP = """
-List events, one per line: position, time, subject, what happened.
-
-Without a log, they come from the server: the last 100 by default.
-
-\b
-Examples:
-  voda events
-  voda events --watch
-  voda events resnet-7
-  voda events voda.db --job resnet-7 --relative
-  voda events voda.db --type plan.adopted --from -1h -o json
-  voda events voda.db --from 2026-01-31T12:00:00Z --to 2026-01-31T13:00:00Z
-  voda events out/mine/elastic-fifo/log.jsonl
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +35,7 @@ class _Selection:
     output: LogOutput
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("events", help=_HELP)(asks_server(events))
-
-
+@command("events")
 def events(  # noqa: PLR0913 - a command's options are its parameters
     where: ServerOptions,
     log: Annotated[
@@ -83,7 +63,20 @@ def events(  # noqa: PLR0913 - a command's options are its parameters
     ] = False,
     output: LogOutputOption = LogOutput.TABLE,
 ) -> None:
-    """Print the events."""
+    """List events, one per line: position, time, subject, what happened.
+
+    Without a log, they come from the server: the last 100 by default.
+
+    \b
+    Examples:
+      voda events
+      voda events --watch
+      voda events resnet-7
+      voda events voda.db --job resnet-7 --relative
+      voda events voda.db --type plan.adopted --from -1h -o json
+      voda events voda.db --from 2026-01-31T12:00:00Z --to 2026-01-31T13:00:00Z
+      voda events out/mine/elastic-fifo/log.jsonl
+    """
     from voda.domain.errors import InvalidInput
     from voda.domain.plugins import chosen
     from voda.events.event_text import TYPES
@@ -162,8 +155,8 @@ async def _recorded(store: "EventStore", part: _Selection) -> "AsyncIterator[Eve
 async def _print_asked(client: "Client", part: _Selection) -> None:
     from voda.cli.http.client import resource_path
     from voda.cli.http.remote_log import RemoteLog
-    from voda.cli.render.stdout import note, plain, print_bytes
-    from voda.cli.render.times import full, now
+    from voda.cli.render.terminal import note, now, plain, print_bytes
+    from voda.text import full
     from voda.timetravel.moment import recorded_at
 
     filters: dict[str, str | int | list[str]] = {"type": list(part.types)} if part.types else {}

@@ -4,37 +4,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voda.cli.completion import all_jobs
-from voda.cli.log.open import MOMENT, LogOutput, LogOutputOption, is_log, open_log, place_of
-from voda.cli.options import ServerOptions, asks_server
+from voda.cli.log_files import MOMENT, LogOutput, LogOutputOption, is_log, open_log, place_of
+from voda.cli.options import ServerOptions, all_jobs, command
 
 if TYPE_CHECKING:
     from voda.log.store import EventStore
     from voda.timetravel.explanation import JobExplanation
     from voda.timetravel.moment import LogPlace
 
-_HELP = """
-Explain why a job has its GPUs or waits; for an ended job, its history.
 
-voda computes the explanation: it asks the policy again with the state of that
-moment. For a waiting job it says what is missing, what would let it start,
-and when it is expected to start. With a job alone, voda asks the server; with
-a log and a job, it reads the log.
-
-\b
-Examples:
-  voda explain resnet-7
-  voda explain voda.db resnet-7
-  voda explain out/mine/elastic-fifo/log.jsonl vgg16-19 --at +30m
-  voda explain resnet-7 --at 2026-01-31T12:00:00Z -o json
-"""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("explain", help=_HELP)(asks_server(explain))
-
-
+@command("explain")
 def explain(
     where: ServerOptions,
     asked: Annotated[
@@ -44,7 +23,20 @@ def explain(
     at: Annotated[str, typer.Option("--at", help=f"At {MOMENT}; by default the end.")] = "",
     output: LogOutputOption = LogOutput.TABLE,
 ) -> None:
-    """Explain one job."""
+    """Explain why a job has its GPUs or waits; for an ended job, its history.
+
+    voda computes the explanation: it asks the policy again with the state of that
+    moment. For a waiting job it says what is missing, what would let it start,
+    and when it is expected to start. With a job alone, voda asks the server; with
+    a log and a job, it reads the log.
+
+    \b
+    Examples:
+      voda explain resnet-7
+      voda explain voda.db resnet-7
+      voda explain out/mine/elastic-fifo/log.jsonl vgg16-19 --at +30m
+      voda explain resnet-7 --at 2026-01-31T12:00:00Z -o json
+    """
     from voda.domain.errors import InvalidInput
 
     if len(asked) > 2:
@@ -58,11 +50,11 @@ def explain(
 
 
 def _show_asked(where: ServerOptions, job: str, *, at: str, output: LogOutput) -> None:
-    from voda.api.schemas.explanations import ExplanationView
+    from voda.api.schemas import ExplanationView
     from voda.cli.http.client import call_server, decode, resource_path
     from voda.cli.render.explanation import explanation_text
-    from voda.cli.render.stdout import console, print_bytes
-    from voda.cli.render.times import full, now
+    from voda.cli.render.terminal import console, now, print_bytes
+    from voda.text import full
 
     body = call_server(
         where, lambda client: client.get(resource_path("jobs", job, "explain"), {"at": at} if at else None)
@@ -81,7 +73,7 @@ def _show_recorded(log: str, job: str, *, at: str, output: LogOutput) -> None:
 
     from voda.api.presenters.explanations import explanation_of
     from voda.cli.render.explanation import explanation_text
-    from voda.cli.render.stdout import console
+    from voda.cli.render.terminal import console
 
     told = asyncio.run(_explain(log, job, at))
     if output is LogOutput.JSON:

@@ -5,37 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voda.cli.completion import pools as complete_pools
-from voda.cli.completion import things
-from voda.cli.options import Output, OutputOption, ServerOptions, asks_server
+from voda.cli.options import Output, OutputOption, ServerOptions, command, complete_pools, things
 
 if TYPE_CHECKING:
     from voda.cli.watch.lists import JobFilters, ListSource
 
-_HELP = """
-List jobs, nodes or pools.
-
-Lists live jobs; with --all, ended jobs too. REPLICAS is current/minimum/
-maximum; 2>3/1/4 means 2 now and 3 planned. QUEUE 1 starts next.
-
-\b
-Examples:
-  voda get
-  voda get -o wide --watch
-  voda get --all --sort -submitted_at --user ada
-  voda get resnet-7 -o yaml
-  voda get nodes
-  voda get pools -o json
-  voda delete $(voda get --phase Waiting -o name)
-"""
 _KINDS = {"job": "jobs", "jobs": "jobs", "node": "nodes", "nodes": "nodes", "pool": "pools", "pools": "pools"}
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("get", help=_HELP)(asks_server(get))
-
-
+@command("get")
 def get(  # noqa: PLR0913 - a command's options are its parameters
     where: ServerOptions,
     what: Annotated[
@@ -58,7 +36,21 @@ def get(  # noqa: PLR0913 - a command's options are its parameters
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing changes.")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List jobs, nodes or pools."""
+    """List jobs, nodes or pools.
+
+    Lists live jobs; with --all, ended jobs too. REPLICAS is current/minimum/
+    maximum; 2>3/1/4 means 2 now and 3 planned. QUEUE 1 starts next.
+
+    \b
+    Examples:
+      voda get
+      voda get -o wide --watch
+      voda get --all --sort -submitted_at --user ada
+      voda get resnet-7 -o yaml
+      voda get nodes
+      voda get pools -o json
+      voda delete $(voda get --phase Waiting -o name)
+    """
     from voda.cli.http.client import call_server
     from voda.cli.watch import refresh
     from voda.domain.errors import InvalidInput

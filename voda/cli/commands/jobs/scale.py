@@ -4,11 +4,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voda.cli.completion import live_jobs
-from voda.cli.options import Output, OutputOption, ServerOptions, asks_server, provided
+from voda.cli.options import Output, OutputOption, ServerOptions, command, live_jobs, provided
 
 if TYPE_CHECKING:
-    from voda.api.schemas.jobs import JobView
+    from voda.api.schemas import JobView
     from voda.cli.http.client import Client
 
 _FIELDS = (
@@ -17,22 +16,9 @@ _FIELDS = (
     ("replicas", "requested_replicas"),
     ("priority", "priority"),
 )
-_HELP = """
-Change the replicas, priority or epochs of a live job; the rest stays.
-
-\b
-Examples:
-  voda scale resnet-7 --max 8
-  voda scale resnet-7 --min 2 --max 2
-  voda scale resnet-7 --priority 10 --epochs 40
-"""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("scale", help=_HELP)(asks_server(scale))
-
-
+@command("scale")
 def scale(  # noqa: PLR0913 - a command's options are its parameters
     where: ServerOptions,
     job: Annotated[str, typer.Argument(help="The job.", autocompletion=live_jobs)],
@@ -45,7 +31,14 @@ def scale(  # noqa: PLR0913 - a command's options are its parameters
     epochs: Annotated[int | None, typer.Option("--epochs", help="Epochs to train; forecasts use it.")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Change the job."""
+    """Change the replicas, priority or epochs of a live job; the rest stays.
+
+    \b
+    Examples:
+      voda scale resnet-7 --max 8
+      voda scale resnet-7 --min 2 --max 2
+      voda scale resnet-7 --priority 10 --epochs 40
+    """
     from voda.cli.http.client import call_server
     from voda.domain.errors import InvalidInput
 
@@ -58,10 +51,10 @@ def scale(  # noqa: PLR0913 - a command's options are its parameters
 
 
 async def _scale(client: "Client", name: str, change: dict[str, object], output: Output) -> None:
-    from voda.api.schemas.jobs import JobView
+    from voda.api.schemas import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.retry import patch_resource
-    from voda.cli.render.stdout import plain, print_answer
+    from voda.cli.render.terminal import plain, print_answer
 
     before, after = await patch_resource(client, resource_path("jobs", name), change)
     old, new = decode(before.body, JobView), decode(after.body, JobView)

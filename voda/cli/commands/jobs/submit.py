@@ -4,34 +4,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voda.cli.completion import pools as complete_pools
-from voda.cli.options import Output, OutputOption, ServerOptions, asks_server, provided
+from voda.cli.options import Output, OutputOption, ServerOptions, command, complete_pools, provided
 
 if TYPE_CHECKING:
     from voda.cli.manifests import Document
 
-_HELP = """
-Submit MPIJobs and PyTorchJobs: YAML or JSON, also several in one file.
 
-If the answer is lost, voda asks again and still submits the job only once.
-It warns about manifest fields that the cluster does not honour. With -w, the
-exit status is 1 if a job fails or is canceled.
-
-\b
-Examples:
-  voda submit job.yaml
-  voda submit job.yaml --name resnet-8 --min 1 --max 8 --priority 5 -w
-  voda submit *.yaml --dry-run
-  voda submit job.yaml -n vision
-  helm template jobs | voda submit - -o name
-"""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("submit", help=_HELP)(asks_server(submit))
-
-
+@command("submit")
 def submit(  # noqa: PLR0913 - a command's options are its parameters
     where: ServerOptions,
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Manifests; - is standard input.")],
@@ -54,10 +33,23 @@ def submit(  # noqa: PLR0913 - a command's options are its parameters
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Follow the jobs until they end.")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Submit every document of every file."""
+    """Submit MPIJobs and PyTorchJobs: YAML or JSON, also several in one file.
+
+    If the answer is lost, voda asks again and still submits the job only once.
+    It warns about manifest fields that the cluster does not honour. With -w, the
+    exit status is 1 if a job fails or is canceled.
+
+    \b
+    Examples:
+      voda submit job.yaml
+      voda submit job.yaml --name resnet-8 --min 1 --max 8 --priority 5 -w
+      voda submit *.yaml --dry-run
+      voda submit job.yaml -n vision
+      helm template jobs | voda submit - -o name
+    """
     from voda.cli.http.client import call_server
     from voda.cli.manifests import documents, in_namespace, with_name_and_annotations
-    from voda.cli.watch.batch_submit import BatchSubmit
+    from voda.cli.watch.submitted_jobs import BatchSubmit
     from voda.clock import SystemClock
     from voda.domain.errors import InvalidInput
 

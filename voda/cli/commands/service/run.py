@@ -8,31 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from voda.cli.execution import run_async
+from voda.cli.options import command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from voda.launcher.run import LaunchSpec
 
-_HELP = """
-Run a program under mpirun or torchrun, and restart it when its hosts change.
-
-The script prints a host or host:slots per line, and is asked again and again.
-When the answer changes, every process of the program gets SIGTERM and --grace
-seconds to write its checkpoint; then the program starts at the new size, on
-all the slots there are if --max-np does not say otherwise. The words after --
-are the program.
-
-Exit code: 0 when the program ended with 0; its own when it failed
---max-failures times in a row; 143 when voda run was told to end.
-
-\b
-Examples:
-  voda run --min-np 1 --max-np 8 \\
-      --host-discovery-script /etc/mpi/discover_hosts.sh -- python train.py
-  voda run --max-np 4 --host-discovery-script ./hosts.sh \\
-      --launcher torchrun -- python train.py --epochs 30
-"""
 _SLOTS = "OMPI_MCA_orte_set_default_slots"
 _DEVICES = "VODA_DEVICES_FILE"
 
@@ -42,11 +24,7 @@ class _Starter(enum.StrEnum):
     TORCHRUN = "torchrun"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("run", help=_HELP)(run)
-
-
+@command("run")
 def run(  # noqa: PLR0913 - one parameter per option
     program: Annotated[list[str], typer.Argument(help="The program and its arguments, after --.")],
     script: Annotated[
@@ -76,10 +54,27 @@ def run(  # noqa: PLR0913 - one parameter per option
         _Starter, typer.Option(metavar="mpirun|torchrun", help="What starts the processes.")
     ] = _Starter.MPIRUN,
 ) -> None:
-    """Run one program."""
+    """Run a program under mpirun or torchrun, and restart it when its hosts change.
+
+    The script prints a host or host:slots per line, and is asked again and again.
+    When the answer changes, every process of the program gets SIGTERM and --grace
+    seconds to write its checkpoint; then the program starts at the new size, on
+    all the slots there are if --max-np does not say otherwise. The words after --
+    are the program.
+
+    Exit code: 0 when the program ended with 0; its own when it failed
+    --max-failures times in a row; 143 when voda run was told to end.
+
+    \b
+    Examples:
+      voda run --min-np 1 --max-np 8 \\
+          --host-discovery-script /etc/mpi/discover_hosts.sh -- python train.py
+      voda run --max-np 4 --host-discovery-script ./hosts.sh \\
+          --launcher torchrun -- python train.py --epochs 30
+    """
     from voda import config
     from voda.domain.errors import InvalidInput
-    from voda.launcher.discovery import Discovery
+    from voda.launcher.hosts import Discovery
     from voda.launcher.run import Launcher
     from voda.launcher.state_machine import Rules
 

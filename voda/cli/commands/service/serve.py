@@ -8,26 +8,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol
 
 import typer
 
+from voda.cli.options import command
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from contextlib import AbstractAsyncContextManager
 
     from voda.app.kubernetes.options import KubernetesOptions
 
-_HELP = """
-Schedule the MPIJobs and PyTorchJobs of a Kubernetes cluster, or of this
-machine, as one of several replicas.
-
-One replica leads; all of them serve the API. What is not given here is as the
-settings file says, or has its default. Jobs train on when it ends, even by
-kill -9; the next leader takes them over.
-
-\b
-Examples:
-  voda serve --config /etc/voda/voda.yaml
-  voda serve --kubeconfig ~/.kube/config --home ./voda --host 127.0.0.1
-  voda serve --cluster machine --log postgresql://voda@db/voda --port 8471
-"""
 _MACHINE = "This machine (--cluster machine)"
 _KUBERNETES = "Kubernetes (--cluster kubernetes)"
 
@@ -42,11 +30,7 @@ class Served(Protocol):
         ...
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("serve", help=_HELP)(serve)
-
-
+@command("serve")
 def serve(  # noqa: PLR0913 - a command's options are its parameters
     cluster: Annotated[
         str, typer.Option("--cluster", help="What is scheduled: kubernetes, or the processes of this machine.")
@@ -93,7 +77,19 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Tell what is decided and done.")] = False,
 ) -> None:
-    """Run one replica."""
+    """Schedule the MPIJobs and PyTorchJobs of a Kubernetes cluster, or of this
+    machine, as one of several replicas.
+
+    One replica leads; all of them serve the API. What is not given here is as the
+    settings file says, or has its default. Jobs train on when it ends, even by
+    kill -9; the next leader takes them over.
+
+    \b
+    Examples:
+      voda serve --config /etc/voda/voda.yaml
+      voda serve --kubeconfig ~/.kube/config --home ./voda --host 127.0.0.1
+      voda serve --cluster machine --log postgresql://voda@db/voda --port 8471
+    """
     from voda.cli.execution import configure_logging
     from voda.domain.errors import InvalidInput
 
@@ -148,7 +144,7 @@ def _settings(shared: Shared, config: Path | None) -> "KubernetesOptions":
 
     from voda import config as environment
     from voda.app.kubernetes.options import KubernetesOptions, checked, read_options
-    from voda.app.options import is_loopback
+    from voda.app.machine import is_loopback
     from voda.domain.errors import InvalidInput
 
     options = read_options(config) if config is not None else KubernetesOptions()
@@ -167,7 +163,7 @@ def _settings(shared: Shared, config: Path | None) -> "KubernetesOptions":
 
 def _on_this_machine(shared: Shared, slots: int | None, pool: str, api_url: str) -> None:
     from voda import config as environment
-    from voda.app.options import DEFAULT_PORT, MachineOptions
+    from voda.app.machine import DEFAULT_PORT, MachineOptions
     from voda.app.replica import replica
     from voda.cli.execution import with_voda_on_path
 

@@ -4,39 +4,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voda.cli.completion import policies as complete_policies
-from voda.cli.completion import pools as complete_pools
-from voda.cli.options import Output, OutputOption, ServerOptions, asks_server, provided
+from voda.cli.options import Output, OutputOption, ServerOptions, command, complete_policies, complete_pools, provided
 
 if TYPE_CHECKING:
-    from voda.api.schemas.pools import SettingsView
+    from voda.api.schemas import SettingsView
     from voda.cli.http.client import Client
 
-_HELP = """
-Show how a pool is decided, or change it; what is left out stays.
 
-\b
-Examples:
-  voda settings
-  voda settings --policy elastic-tiresias --ratelimit 10
-  voda settings a100 --placer packed -o json
-"""
-_POLICY_HELP = """
-Let another policy decide; `voda policies` lists them with their parameters.
-
-\b
-Example:
-  voda set-policy elastic-tiresias
-  voda set-policy elastic-tiresias --pool a100 --parameter compact_pending=5
-"""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to the application."""
-    app.command("settings", help=_HELP)(asks_server(settings))
-    app.command("set-policy", help=_POLICY_HELP)(asks_server(set_policy))
-
-
+@command("settings")
 def settings(  # noqa: PLR0913 - a command's options are its parameters
     where: ServerOptions,
     pool: Annotated[
@@ -61,7 +36,14 @@ def settings(  # noqa: PLR0913 - a command's options are its parameters
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show or change the settings of a pool."""
+    """Show how a pool is decided, or change it; what is left out stays.
+
+    \b
+    Examples:
+      voda settings
+      voda settings --policy elastic-tiresias --ratelimit 10
+      voda settings a100 --placer packed -o json
+    """
     changes = provided(
         policy=policy,
         placer=placer,
@@ -73,6 +55,7 @@ def settings(  # noqa: PLR0913 - a command's options are its parameters
     _run(where, pool or named, changes, output)
 
 
+@command("set-policy")
 def set_policy(
     where: ServerOptions,
     policy: Annotated[str, typer.Argument(help="Its name.", autocompletion=complete_policies)],
@@ -82,7 +65,13 @@ def set_policy(
     pool: Annotated[str, typer.Option("--pool", help="By default the only one.", autocompletion=complete_pools)] = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Change the policy of a pool, and its parameters."""
+    """Let another policy decide; `voda policies` lists them with their parameters.
+
+    \b
+    Example:
+      voda set-policy elastic-tiresias
+      voda set-policy elastic-tiresias --pool a100 --parameter compact_pending=5
+    """
     from voda.policies.toolkit.parameters import parse_assignments
 
     values = parse_assignments(policy, parameter or ())
@@ -102,10 +91,10 @@ async def _show(client: "Client", pool: str, change: dict[str, object], output: 
 
 
 async def _show_pool(client: "Client", pool: str, change: dict[str, object], output: Output) -> None:
-    from voda.api.schemas.pools import SettingsView
+    from voda.api.schemas import SettingsView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.retry import patch_resource
-    from voda.cli.render.stdout import print_answer
+    from voda.cli.render.terminal import print_answer
 
     where = resource_path("pools", pool, "settings")
     if not change:

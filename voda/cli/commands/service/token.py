@@ -8,41 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from voda.auth.tokens import Authenticator, Token
+    from voda.auth import Authenticator, Token
 
 _HELP = (
     "Let others use this machine's voda: tokens and roles in the data folder. A running voda applies changes at once."
 )
-_CREATE = """
-Create a token for a user and print it. This is the only time: voda keeps only its hash.
-
-\b
-Roles:
-  user    submits, changes and deletes own jobs; reads everything (the default)
-  viewer  reads everything except the output of jobs
-  admin   may do everything
-
-\b
-Examples:
-  voda token create ada
-  voda token create grafana --role viewer
-  VODA_TOKEN=$(voda token create ada) voda get --server https://gpu1:8470
-"""
-_LIST = """
-List the users with a token; the admin of this machine needs none and is not listed.
-
-\b
-Examples:
-  voda token list
-  voda token list -o json
-"""
-_REVOKE = """
-Revoke the token of a user, at once. The user's jobs keep running.
-
-\b
-Example:
-  voda token revoke ada
-"""
+app = typer.Typer(name="token", no_args_is_help=True, help=_HELP)
 Home = Annotated[Path | None, typer.Option("--home", metavar="FOLDER", help="Data folder; by default VODA_HOME.")]
 
 
@@ -62,31 +33,43 @@ class TokenOutput(enum.StrEnum):
     NAME = "name"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the application."""
-    tokens = typer.Typer(no_args_is_help=True, help=_HELP)
-    tokens.command("create", help=_CREATE)(create)
-    tokens.command("list", help=_LIST)(list_tokens)
-    tokens.command("revoke", help=_REVOKE)(revoke)
-    app.add_typer(tokens, name="token")
-
-
+@app.command("create")
 def create(
     name: Annotated[str, typer.Argument(help="The user.")],
     role: Annotated[RoleName, typer.Option("--role", help="What the user may do.")] = RoleName.USER,
     home: Home = None,
 ) -> None:
-    """Make a token and print it."""
+    """Create a token for a user and print it. This is the only time: voda keeps only its hash.
+
+    \b
+    Roles:
+      user    submits, changes and deletes own jobs; reads everything (the default)
+      viewer  reads everything except the output of jobs
+      admin   may do everything
+
+    \b
+    Examples:
+      voda token create ada
+      voda token create grafana --role viewer
+      VODA_TOKEN=$(voda token create ada) voda get --server https://gpu1:8470
+    """
     print(_access(home, makes=True).add(name, role.value))
 
 
+@app.command("list")
 def list_tokens(
     output: Annotated[
         TokenOutput, typer.Option("--output", "-o", help="For people, for programs, or the names alone.")
     ] = TokenOutput.TABLE,
     home: Home = None,
 ) -> None:
-    """Print who has a token."""
+    """List the users with a token; the admin of this machine needs none and is not listed.
+
+    \b
+    Examples:
+      voda token list
+      voda token list -o json
+    """
     import msgspec
 
     tokens = _access(home).list()
@@ -100,8 +83,14 @@ def list_tokens(
         _show(tokens)
 
 
+@app.command("revoke")
 def revoke(name: Annotated[str, typer.Argument(help="The user.")], home: Home = None) -> None:
-    """Revoke a user's token."""
+    """Revoke the token of a user, at once. The user's jobs keep running.
+
+    \b
+    Example:
+      voda token revoke ada
+    """
     _access(home).remove(name)
     print(f"token of {name} revoked")
 
@@ -125,7 +114,7 @@ def _access(home: Path | None, *, makes: bool = False) -> "Authenticator":
     """Return the access of the folder; only who makes a token makes the folder, too."""
     from voda import config
     from voda.app.home import Home as Folder
-    from voda.auth.tokens import Authenticator
+    from voda.auth import Authenticator
     from voda.clock import SystemClock
     from voda.domain.errors import NotFound
 

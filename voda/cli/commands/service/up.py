@@ -6,32 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from voda.cli.options import command
+
 if TYPE_CHECKING:
-    from voda.app.options import MachineOptions
+    from voda.app.machine import MachineOptions
     from voda.app.service import MachineService
 
-_HELP = """
-Turn this machine into an elastic training cluster.
-
-Finds the GPUs (or offers CPU slots), opens the log, and serves the API until
-you stop it. Jobs keep training when it stops, even by kill -9; the next
-`voda up` takes them over.
-
-\b
-Examples:
-  voda up
-  voda up --slots 4 --policy elastic-srjf
-  voda up --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
-"""
 _ACCESS = "Access"
 _DECISIONS = "Decisions"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("up", help=_HELP)(up)
-
-
+@command("up")
 def up(  # noqa: PLR0913 - a command's options are its parameters
     home: Annotated[Path | None, typer.Option("--home", help="Folder of log, jobs, tokens; default VODA_HOME.")] = None,
     log: Annotated[str, typer.Option("--log", help="The log: a path, or a postgresql:// or nats:// URL.")] = "",
@@ -68,11 +53,22 @@ def up(  # noqa: PLR0913 - a command's options are its parameters
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what voda decides and does.")] = False,
 ) -> None:
-    """Run the service."""
+    """Turn this machine into an elastic training cluster.
+
+    Finds the GPUs (or offers CPU slots), opens the log, and serves the API until
+    you stop it. Jobs keep training when it stops, even by kill -9; the next
+    `voda up` takes them over.
+
+    \b
+    Examples:
+      voda up
+      voda up --slots 4 --policy elastic-srjf
+      voda up --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
+    """
     import uvloop
 
     from voda import config
-    from voda.app.options import MachineOptions
+    from voda.app.machine import MachineOptions
     from voda.cli.execution import configure_logging, with_voda_on_path
     from voda.domain.errors import InvalidInput
 

@@ -16,8 +16,7 @@ from voda.cluster.kubernetes.kinds.operator_pods import is_launcher, limit, lost
 from voda.cluster.kubernetes.objects import JobObject, KubeCondition, Pod, ReplicaStatus
 from voda.domain.job import JobSpec
 from voda.kinds.base import JobManifest
-from voda.kinds.mpijob import MPIJob
-from voda.kinds.mpijob_versions import V1, V2
+from voda.kinds.mpijob import V1, V2, MPIJob
 
 _LOST: Final = frozenset({"Evicted", "NodeLost", "Terminated", "Shutdown", "NodeShutdown", "Preempting"})
 """Reasons of Failed, the kind's name left out: evicted workers, and the own reason of a launcher pod that was lost."""

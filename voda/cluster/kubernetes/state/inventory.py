@@ -177,6 +177,8 @@ class NodeStock:
         self.dirty: set[str] = set()
         """Nodes of which plans may see something else than before."""
         self._is_worker_in = is_worker_in
+        self._labels: defaultdict[str, set[str]] = defaultdict(set)
+        """pool -> the values of the pool label that its nodes have had; kept, so that a warning comes once."""
         self._pods: defaultdict[str, dict[str, Pod]] = defaultdict(dict)
         self._cached: dict[str, Node | None] = {}
         self._foreign: dict[str, frozenset[str]] = {}
@@ -188,6 +190,7 @@ class NodeStock:
             self._forget(name)
         else:
             self.nodes[name] = now
+            self._warn_of_merged_labels(now)
         self._touch(name)
 
     def pods_on(self, name: str) -> Mapping[str, Pod]:
@@ -257,6 +260,16 @@ class NodeStock:
             self._pods.pop(name, None)
             self._foreign.pop(name, None)
             self.loads.pop(name, None)
+
+    def _warn_of_merged_labels(self, node: NodeObject) -> None:
+        """Say once that nodes with another value of the pool label are in the same pool: `1.5` and `1-5`."""
+        value, pool = node.metadata.labels.get(self.rule.label), pool_of(node, self.rule)
+        if not value or pool is None or value in (labels := self._labels[pool]):
+            return
+        labels.add(value)
+        if len(labels) > 1:
+            names = ", ".join(sorted(labels))
+            _log.warning("pool=%s is one pool of nodes with %s: %s; dots become dashes", pool, self.rule.label, names)
 
     def _touch(self, name: str) -> None:
         self.dirty.add(name)

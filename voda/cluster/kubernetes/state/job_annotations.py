@@ -16,7 +16,7 @@ from voda.cluster.kubernetes.objects import JobObject, ObjectMeta
 from voda.domain.errors import InvalidField
 from voda.domain.job import MOST_REPLICAS
 from voda.kinds.base import OPERATORS
-from voda.manifests.replica_bounds import FieldText, whole_number
+from voda.manifests.replicas import FieldText, whole_number
 
 USER: Final = "voda.dev/user"
 """Annotation or label: for whom the job runs; without it, the name of its namespace."""

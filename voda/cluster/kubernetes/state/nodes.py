@@ -54,7 +54,7 @@ def pool_of(node: NodeObject, rule: PoolRule) -> str | None:
 def pool_name(value: str) -> str | None:
     """Return the pool that a label's value names; None where the value is no label's.
 
-    Dots become dashes, for streams are named after pools: `1.5` and `1-5` are one pool.
+    Dots become dashes, for streams are named after pools: `1.5` and `1-5` are one pool; NodeStock warns of it.
     """
     try:
         return names.pool_of_label(value, "pool")

@@ -1,0 +1,174 @@
+"""What the commands that read or carry a log share: the words of their arguments, opening a log, and writing a file."""
+
+import enum
+import gzip
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO, cast
+
+import typer
+
+from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable, VodaError
+
+if TYPE_CHECKING:
+    from voda.log.store import DurableStore, EventStore
+    from voda.timetravel.moment import LogPlace
+
+LOG = "An SQLite file, an exported .jsonl file, or a postgresql:// or nats:// URL."
+WHOLE_LOG = "An SQLite file, a folder of segments, an exported .jsonl file, or a postgresql:// or nats:// URL."
+ARCHIVE = "Folder of the log's archive; by default VODA_ARCHIVE, else where the log was archived to."
+MOMENT = (
+    "a position (42), a time (2026-01-31T12:00:00Z), or a span after the first or before the last event (+1h, -10m)"
+)
+EMPTY = "The log is empty: nothing has happened yet."
+
+
+class LogOutput(enum.StrEnum):
+    """How what a log says is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+class ReportOutput(enum.StrEnum):
+    """How the result of an operation on a log is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+LogOutputOption = Annotated[LogOutput, typer.Option("--output", "-o", help="For people or for programs.")]
+ReportOutputOption = Annotated[ReportOutput, typer.Option("--output", "-o", help="For people or for programs.")]
+
+
+def print_json(result: object, **context: object) -> None:
+    """Print a result as a line of JSON; its fields follow those of the context."""
+    import msgspec
+
+    print(msgspec.json.encode({**context, **msgspec.to_builtins(result)} if context else result).decode())
+
+
+def is_log(text: str) -> bool:
+    """Return whether the user means a log, and no job, by this."""
+    return "://" in text or text.endswith((".db", ".jsonl")) or Path(text).is_file()
+
+
+def _warn(error: LogDamaged) -> None:
+    # What is left may be just what somebody is looking for.
+    print(f"voda: warning: {error}", file=sys.stderr)
+
+
+@asynccontextmanager
+async def open_log(
+    log: str, archive: Path | None = None, *, on_loss: Callable[[LogDamaged], None] = _warn
+) -> "AsyncIterator[EventStore]":
+    """Open a log for reading; `on_loss` is called where its end was lost."""
+    from voda.log.factory import open_log, refuse_cut
+
+    store = await open_log(log, archive=archive)
+    try:
+        try:
+            await refuse_cut(store)
+        except LogDamaged as error:
+            on_loss(error)
+        yield store
+    finally:
+        await store.close()
+
+
+def whole_log(log: str, archive: Path | None, *, until: int | None = None) -> "AbstractAsyncContextManager[EventStore]":
+    """Open a log to be carried elsewhere, up to the position `until`; None = the end.
+
+    Raises:
+        LogDamaged: its end was lost; with `until`, only where that is lost too.
+    """
+    from voda.log.factory import display_name
+
+    def refuse(error: LogDamaged) -> None:
+        lost = error.position
+        if until is None or (lost is not None and until >= lost):
+            raise LogDamaged(f"{error}{_rescue(display_name(log), lost)}", lost) from error
+
+    return open_log(log, archive, on_loss=refuse)
+
+
+def _rescue(log: str, lost: int | None) -> str:
+    if lost is None or lost <= 1:
+        return ""
+    return f"; to save what is left: voda log backup {log} FOLDER --to-position {lost - 1} (docs/backup.md)"
+
+
+async def place_of(store: "EventStore", moment: str) -> "LogPlace":
+    """Return the place of a moment as the user wrote it; of the log's end where nothing was written."""
+    from voda.timetravel.moment import AtPosition, find, parse_moment
+
+    return await find(store, parse_moment(moment) if moment else AtPosition(await store.position()))
+
+
+@asynccontextmanager
+async def new_store(log: str) -> "AsyncIterator[DurableStore]":
+    """Open a log to be filled; if nothing comes of it, no new file is left behind."""
+    from voda.log.factory import open_store, sqlite_path
+
+    path = sqlite_path(log)
+    is_new = path is not None and not path.exists()
+    store = await open_store(log)
+    try:
+        yield store
+    except BaseException:
+        # Somebody else may have begun to write to it, now that it is there.
+        is_empty = await store.position() == 0
+        await store.close()
+        if path and is_new and is_empty:
+            path.unlink()
+        raise
+    await store.close()
+
+
+def refuse_to_replace(output: Path, log: str, force: bool) -> None:
+    """Raise InvalidInput unless a file that is there may be replaced, and is not the log itself."""
+    from voda.log.factory import sqlite_path
+
+    if not force:
+        raise InvalidInput(f"{output} is there already: choose another file, or replace it with --force")
+    if not output.is_file():
+        raise InvalidInput(
+            f"{output} is no regular file: choose another, or leave --output out to write to the terminal"
+        )
+    path = sqlite_path(log)
+    if path and path.exists() and output.samefile(path):
+        raise InvalidInput(f"{output} is the log itself, which its export must not replace: choose another file")
+
+
+@contextmanager
+def exported_file(output: Path | None) -> Iterator[BinaryIO]:
+    """Open the file under another name, and give it its own only when it is complete."""
+    from voda.files import sync
+    from voda.log.archive.segment import GZIP_LEVEL
+
+    if output is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    part = output.with_name(f"{output.name}.part")
+    try:
+        with part.open("wb") as file:
+            if output.suffix == ".gz":
+                # No time and no name in it: the same log makes the same file.
+                with gzip.GzipFile("", "wb", GZIP_LEVEL, file, mtime=0) as packed:
+                    yield cast(BinaryIO, packed)
+            else:
+                yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(output)
+        sync(output.parent)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise StoreNotWritable(f"{output} cannot be written: {error.strerror}") from error
+    except (VodaError, KeyboardInterrupt):
+        part.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,68 @@
+"""Prints answers on standard output: as the server sent them, as YAML, or as names; and notes on standard error.
+
+Rule: JSON is the server's bytes, unchanged.
+"""
+
+import sys
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+from rich.console import Console
+
+from voda.cli.options import Output
+from voda.clock import SystemClock
+
+
+def print_bytes(body: bytes) -> None:
+    """Print an answer unchanged, with a final newline."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(body if body.endswith(b"\n") else body + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def print_yaml(body: bytes) -> None:
+    """Print a JSON answer as YAML, fields in the same order."""
+    import msgspec
+    import yaml
+
+    print(yaml.safe_dump(msgspec.json.decode(body), sort_keys=False, allow_unicode=True), end="", flush=True)
+
+
+def print_names(names: Iterable[str]) -> None:
+    """Print one name per line."""
+    for name in names:
+        print(plain(name), flush=True)
+
+
+def print_answer(body: bytes, output: Output, *, name: str, text: Callable[[], str]) -> None:
+    """Print an answer about one thing in the requested format; `text` makes the version for people."""
+    if output is Output.JSON:
+        print_bytes(body)
+    elif output is Output.YAML:
+        print_yaml(body)
+    elif output is Output.NAME:
+        print_names([name])
+    else:
+        print(text(), flush=True)
+
+
+def note(sentence: str) -> None:
+    """Print a sentence on standard error, where it does not mix with the output."""
+    print(f"voda: {plain(sentence)}", file=sys.stderr, flush=True)
+
+
+def console() -> Console:
+    """Return a console for people: colours on a terminal only, no automatic highlighting."""
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def now() -> datetime:
+    """Return the time of day in the zone of this machine."""
+    return datetime.fromtimestamp(SystemClock().now()).astimezone()
+
+
+def plain(text: str) -> str:
+    """Return untrusted text made safe for a terminal: one line, no control characters."""
+    return "".join(
+        sign if sign.isprintable() else " " if sign.isspace() else "\N{REPLACEMENT CHARACTER}" for sign in text
+    )
