@@ -131,9 +131,7 @@ class Registrar:
     async def run(self) -> None:
         """Match jobs and objects until cancelled.
 
-        Raises:
-            Fenced: another leader took over.
-            LogDamaged, LogTooNew, NotALog: the log cannot be read.
+        Fenced: another leader took over; LogDamaged, LogTooNew, NotALog: the log cannot be read.
         """
         try:
             while True:

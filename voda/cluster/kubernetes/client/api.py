@@ -195,10 +195,7 @@ class Api:
         """Yield the pieces of an answer that is no JSON, such as a pod's log.
 
         The longest pause between two pieces is `silence_s`; None = any, as long as the connection is alive.
-
-        Raises:
-            ClusterUnavailable: it broke off.
-            ActionRefused: there is nothing to read.
+        ClusterUnavailable: it broke off; ActionRefused: there is nothing to read.
         """
         request = Request(verb="get", method="GET", path=path, query=query or {}, accept="*/*")
         async with self._transport.opened(request, silence_s=silence_s) as answer:

@@ -44,19 +44,12 @@ OnChange = Callable[[T | None, T | None], None]
 
 
 class Reflector(Generic[T]):
-    """Mirrors one collection.
+    """Mirrors one collection, such as /api/v1/pods.
 
-    Args:
-        api: the server.
-        path: of the collection, e.g. /api/v1/pods.
-        kind: what to decode its objects to.
-        changed: called with every difference, from the first list on; where a new object has an old one's name, twice:
-            it is gone, it is there.
-        clock: of ages.
-        relist_s: seconds between lists.
-        telemetry: takes how many objects each periodic relist had to heal, 0 too.
-        absent_after_s: after the server has denied for so long that there is such a collection, it counts as empty.
-        lag_s: how far the watch may be behind a list before what it did not bring counts as missed.
+    `changed` is called with every difference, from the first list on; where a new object has an old one's name, twice:
+    it is gone, it is there. Telemetry takes how many objects each periodic relist had to heal, 0 too. After the server
+    has denied for `absent_after_s` that there is such a collection, it counts as empty. The watch may be `lag_s` behind
+    a list before what it did not bring counts as missed.
     """
 
     def __init__(  # noqa: PLR0913 - its ports
@@ -113,7 +106,6 @@ class Reflector(Generic[T]):
 
     @property
     def is_synced(self) -> bool:
-        """Whether the first list is in."""
         return self._synced.is_set()
 
     async def synced(self) -> None:

@@ -122,12 +122,9 @@ class Transport:
     async def opened(
         self, request: Request, *, total_s: float | None = None, silence_s: float | None = None
     ) -> AsyncGenerator[ClientResponse, None]:
-        """Send a request once, and give its answer while the block lasts.
+        """Send a request once, and give its answer while the block lasts, for `total_s` at most; None = for ever.
 
-        Args:
-            request: what to send.
-            total_s: for the whole answer; None = it may go on for ever.
-            silence_s: between two pieces of the answer; None = until the kernel's probes fail.
+        Between two pieces of the answer there may be `silence_s`; None = until the kernel's probes fail.
 
         Raises:
             ClusterUnavailable, ActionRefused: see errors.py; also where the answer breaks off in the block.

@@ -73,9 +73,7 @@ class Actuator:
     async def set_desired(self, job_id: str, desired: Desired) -> None:
         """Set a job's desired state, and begin to converge towards it.
 
-        Raises:
-            ClusterUnavailable: try again.
-            ActionRefused: the server refuses it as it stands.
+        ClusterUnavailable: try again; ActionRefused: the server refuses it as it stands.
         """
         self.desired[job_id] = desired
         self._backoff.reset(job_id)

@@ -30,10 +30,7 @@ _NOWHERE: Final[Mapping[int, str]] = {}
 class Inventory:
     """The mirror that decisions about single jobs and nodes are made from.
 
-    Args:
-        rule: which nodes form which pools.
-        job: returns a live job of the log.
-        past: returns a job that has ended for the log; None: the log never had it, or forgot it.
+    `job` returns a live job of the log, `past` one that has ended; None: the log never had it, or forgot it.
     """
 
     def __init__(

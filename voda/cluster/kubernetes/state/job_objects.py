@@ -42,11 +42,7 @@ class JobObjects(Protocol):
     def subscribe(self, on_change: OnJobChange) -> None: ...
 
     def kind_of(self, spec: JobSpec) -> JobKind:
-        """Return the kind that runs such a job.
-
-        Raises:
-            ActionRefused: the cluster serves none.
-        """
+        """Return the kind that runs such a job; ActionRefused: the cluster serves none."""
 
     def pods_of(self, job_id: str) -> Sequence[Pod]:
         """Return the pods of a job's object, as far as they are there."""
