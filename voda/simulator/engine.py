@@ -194,7 +194,7 @@ class Simulation:
             self._step_at = await self._controller.step()
             if self._needs_reconciling():
                 await self._reconcile()
-                self._step_at = min(self._step_at, self._reconciler.resume_at() or math.inf)
+                self._step_at = min(self._step_at, self._reconciler.resume_at)
 
     def _needs_reconciling(self) -> bool:
         """Whether plan or workers changed since the last reconciliation; most epochs change neither."""
