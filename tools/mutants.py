@@ -1,7 +1,7 @@
 """Shows whether the tests find mistakes: changes one place of the pure core at a time and runs the tests.
 
-A seeded sample of all mutants is tried, each with the tests of `make test` that execute the changed line and need no
-server. A mutant that survives them is printed, unless HARMLESS says why nobody could see the change.
+A seeded sample of all mutants is tried, each with the tests that execute the changed line and need neither a server nor
+the clock. A mutant that survives them is printed, unless HARMLESS says why nobody could see the change.
 """
 
 import argparse

@@ -25,11 +25,10 @@ from types import CodeType, ModuleType
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-TESTS = ("tests/unit", "tests/contract", "tests/replay", "tests/dst", "tests/integration")
-SURE = ("tests/unit/", "tests/contract/", "tests/replay/")
-"""A busy machine does not break these tests; the others must fail twice."""
+TESTS = ("tests/unit", "tests/contract", "tests/replay")
+"""A busy machine does not break these; the other tests of `make test` find more at most."""
 ARGUMENTS = (
-    *("-x", "-q", "-m", "not slow and not postgres and not nats", "--ignore=tests/integration/kubernetes"),
+    *("-x", "-q", "-m", "not slow and not postgres and not nats"),
     *("-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"),
 )
 LIBRARIES = (
@@ -57,6 +56,7 @@ class Executed:
     tests: Mapping[str, Sequence[str]] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     """These fail without a mutant, so they find none."""
+    measured_at: float = 0.0
 
     def of_lines(self, path: str, lines: Collection[int]) -> set[str]:
         """Return the tests that execute one of the lines; of lines that the import executes, those of the module."""
@@ -98,7 +98,7 @@ class Lines:
     def __init__(self, folders: Sequence[Path]) -> None:
         import coverage
 
-        self.executed = Executed()
+        self.executed = Executed(measured_at=time.time())
         self._test = ""
         include = [f"{folder}/*" for folder in folders]
         self._coverage = coverage.Coverage(data_file=None, config_file=False, include=include)
@@ -227,22 +227,18 @@ def attempt(finder: Finder, line: int, executed: Executed) -> Outcome:
     chosen = executed.of_lines(finder.path, lines_of((ROOT / finder.path).read_text(encoding="utf-8"), line))
     room = f"tests/unit/{Path(finder.path).parts[1]}/"
     near = {test for test in chosen if test.startswith(room)}
-    for tests, folder in ((near, room), (chosen - near, "")):
-        remaining = set(tests)
-        while (outcome := _fork(finder, remaining, executed, folder)).test and not outcome.test.startswith(SURE):
-            if not _fork(finder, {outcome.test}, executed).survived:
-                break
-            remaining.remove(outcome.test)
+    for tests, folder in ((near, room), (chosen - near, "tests")):
+        outcome = _fork(finder, tests, executed, folder)
         if not outcome.survived:
             return outcome
     return Outcome(survived=True)
 
 
-def _fork(finder: Finder, tests: Collection[str], executed: Executed, folder: str = "") -> Outcome:
-    """Run tests in a fork, with them the new ones in a folder's files and in the files of these tests."""
-    known = {test.partition("::")[0] for test in executed.seconds}
-    new = {str(file.relative_to(ROOT)) for file in (ROOT / folder).rglob("test_*.py")} - known if folder else set()
-    files = sorted(file for file in {test.partition("::")[0] for test in tests} | new if (ROOT / file).exists())
+def _fork(finder: Finder, tests: Collection[str], executed: Executed, folder: str) -> Outcome:
+    """Run tests in a fork, with them those of a room that are newer than what was measured."""
+    there = {str(file.relative_to(ROOT)): file.stat().st_mtime for file in (ROOT / folder).rglob("test_*.py")}
+    new = {file for file, changed_at in there.items() if folder != "tests" and changed_at > executed.measured_at}
+    files = sorted(new | {test.partition("::")[0] for test in tests} & there.keys())
     if not files:
         return Outcome(survived=True)
     gc.freeze()  # Else each collection of the fork would walk through all that was loaded before it.

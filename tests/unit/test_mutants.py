@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.mutants import ROOT, draw, mutants
-from tools.trials import Executed, lines_of
+from tools.mutants import draw, mutants
+from tools.trials import ROOT, Executed, lines_of
 
 TEXT = """\
 LIMIT = 3
