@@ -49,7 +49,8 @@ def print_json(result: object, **context: object) -> None:
     """Print a result as a line of JSON; its fields follow those of the context."""
     import msgspec
 
-    print(msgspec.json.encode({**context, **msgspec.to_builtins(result)} if context else result).decode())
+    text = msgspec.json.encode({**context, **msgspec.to_builtins(result)} if context else result)
+    print(text.decode(), flush=True)
 
 
 def is_log(text: str) -> bool:
