@@ -46,13 +46,7 @@ def with_voda_on_path(environment: Mapping[str, str]) -> Mapping[str, str]:
 def run_until_signal(service: AbstractAsyncContextManager[S], hint: str, ending: Callable[[S], None]) -> bool:
     """Run a service until a signal, and return whether it ended in order.
 
-    Args:
-        service: entered here.
-        hint: what a signal does, said once it runs.
-        ending: called at the first signal.
-
-    Raises:
-        VodaError: the service failed.
+    `hint` tells what a signal does; `ending` is called at the first one. Raises the VodaError of a service that failed.
     """
     import uvloop
 

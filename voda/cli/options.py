@@ -23,8 +23,6 @@ _LIMIT_S = 1.0
 
 
 class Output(enum.StrEnum):
-    """Output format of an answer."""
-
     TABLE = "table"
     WIDE = "wide"
     JSON = "json"

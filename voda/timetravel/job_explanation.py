@@ -43,11 +43,7 @@ class SubmittedJob(NamedTuple):
 async def explain(
     store: EventStore, job_id: str, place: LogPlace, *, registries: Registries = DEFAULT
 ) -> JobExplanation:
-    """Explain a job at a moment.
-
-    Raises:
-        InvalidInput: the log knows no such job, or not yet at that moment.
-    """
+    """Explain a job at a moment; InvalidInput where the log did not know it then."""
     submission = await submission_of(store, job_id, place.position)
     ended, why = await _end_of(store, submission, place.position)
     if ended is None:
@@ -88,11 +84,7 @@ async def _submission_in(store: EventStore, state: ClusterState, job_id: str) ->
 
 
 async def submission_of(store: EventStore, job_id: str, position: int) -> SubmittedJob:
-    """Return what was submitted under this id.
-
-    Raises:
-        InvalidInput: nothing was, or only after `position`.
-    """
+    """Return what was submitted under this id; InvalidInput where nothing was, or only after `position`."""
     first = await store.read(0, 1, stream=f"{_FAMILY}{job_id}")
     if not first or not isinstance(fact := first[0].data, JobSubmitted):
         raise await unknown_job(store, job_id)

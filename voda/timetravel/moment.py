@@ -59,12 +59,8 @@ Moment = AtPosition | AtInstant | SinceFirst | BeforeLast
 def parse_moment(text: str) -> Moment:
     """Return the moment that a user wrote.
 
-    Args:
-        text: `42` (a position), `2026-01-31T12:00:00Z` (RFC 3339; UTC where no zone is given), `+1h30m` (after the
-            first event) or `-10m` (before the last one).
-
-    Raises:
-        InvalidInput: none of these.
+    It is a position (`42`), an RFC 3339 time (`2026-01-31T12:00:00Z`; UTC where no zone is given), or a span after the
+    first event (`+1h30m`) or before the last one (`-10m`); anything else is InvalidInput.
     """
     text = text.strip()
     if re.fullmatch(r"\d{1,18}", text, re.ASCII):
@@ -94,10 +90,8 @@ class LogPlace(Struct, frozen=True, kw_only=True):
 async def find(store: ReadableLog, moment: Moment, *, before: bool = False) -> LogPlace:
     """Return the place of a moment in the log; `before` leaves out the events of the moment itself.
 
-    A time is found by bisection, so the answer is as exact as the clocks of the writers agree.
-
-    Raises:
-        InvalidInput: the position is beyond the log's end.
+    A time is found by bisection, so the answer is as exact as the clocks of the writers agree. A position beyond the
+    log's end is InvalidInput.
     """
     end = await store.position()
     if isinstance(moment, AtPosition):

@@ -38,8 +38,6 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 
 class Verification(Struct, frozen=True, kw_only=True):
-    """What a verification found."""
-
     decisions: int
     """Decisions that were made again and came out the same."""
     difference: Difference | None = None
@@ -50,13 +48,8 @@ async def verify(
 ) -> Verification:
     """Make every recorded decision again and return the first that comes out differently.
 
-    Args:
-        store: the log.
-        registries: of the policies and placers that the log names.
-        progress: called with the position of each decision verified.
-
-    Raises:
-        InvalidInput: the log names a policy or placer that this voda does not have.
+    `progress` is called with the position of each decision verified. A policy or placer that this voda does not have is
+    InvalidInput.
     """
     live = Live()
     verified = 0

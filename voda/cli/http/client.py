@@ -48,8 +48,6 @@ class ServerUnreachable(ClusterUnavailable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpAnswer:
-    """An answer of the server."""
-
     status: int
     body: bytes
     etag: str = ""
@@ -65,12 +63,7 @@ class Client:
         self._session = session
 
     async def get(self, path: str, params: Params | None = None) -> bytes:
-        """Return the body of a resource.
-
-        Raises:
-            NoAnswer: the server does not answer.
-            VodaError: the server refuses.
-        """
+        """Return the body of a resource."""
         return (await self.ask("GET", path, params=params)).body
 
     async def ask(
@@ -107,14 +100,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         idle_s: float | None,
     ) -> AsyncIterator[bytes]:
-        """Yield an answer piece by piece.
-
-        Args:
-            path: of the resource.
-            params: of the query.
-            headers: in addition to the token.
-            idle_s: silence after which the connection counts as lost; None = never.
-        """
+        """Yield an answer piece by piece; after `idle_s` of silence the connection counts as lost, None = never."""
         limit = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=idle_s)
         sent = self._session.get(
             self._url(path, params),
@@ -140,7 +126,6 @@ class Client:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Turn what aiohttp raises into ServerUnreachable, and look up the address again."""
         try:
             with _translate_errors(self.target):
                 yield
@@ -178,11 +163,7 @@ def resource_path(*parts: str) -> str:
 
 
 def decode(body: bytes, kind: type[T]) -> T:
-    """Decode an answer.
-
-    Raises:
-        PermanentError: it has another form; perhaps the server has another version.
-    """
+    """Decode an answer; PermanentError where it has another form, perhaps that of another version."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.MsgspecError as error:
@@ -204,7 +185,6 @@ _NAMED: Final = "is it running, and is it reachable from here, for instance thro
 
 @contextmanager
 def _translate_errors(target: Target) -> Iterator[None]:
-    """Turn what aiohttp raises into ServerUnreachable."""
     where = f"{target.url} (from {target.source})"
     asked = "is `voda up` running?" if target.source.endswith("server.json") else _NAMED
     try:
@@ -250,12 +230,7 @@ _TOKEN = " (on the command line: --token, or VODA_TOKEN)"
 
 
 def error_of(status: int, body: bytes) -> VodaError:
-    """Return the error for an answer of this status.
-
-    Args:
-        status: 400 or more.
-        body: a problem as JSON; any other body is quoted in the message.
-    """
+    """Return the error for an answer of status 400 or more; a body that is no problem as JSON is quoted."""
     problem = _problem(body)
     if problem is None:
         said = " ".join(body[:200].decode("utf-8", "replace").split())

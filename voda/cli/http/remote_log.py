@@ -47,19 +47,13 @@ class RemoteEvent:
 
 
 class RemoteLog:
-    """Reads a log from a server.
-
-    Args:
-        client: of the server.
-        filters: applied by `between` and `tail`; query parameters of GET /events.
-    """
+    """Reads a log from a server; `filters`, query parameters of GET /events, apply to `between` and `tail`."""
 
     def __init__(self, client: Client, filters: Params) -> None:
         self._client = client
         self._filters = filters
 
     async def position(self) -> int:
-        """Return the position of the last event."""
         return await last_position(self._client)
 
     async def read(self, after: int, limit: int) -> Sequence[Event]:
@@ -128,8 +122,6 @@ def _remote_event(raw: bytes) -> RemoteEvent:
 
 @dataclass(frozen=True, slots=True)
 class SseMessage:
-    """One server-sent event."""
-
     id: str
     event: str
     data: bytes
@@ -168,14 +160,7 @@ class SseParser:
 async def follow_stream(
     client: Client, *, after: int, params: Params | None = None, lost: Callable[[str], None] = lambda _: None
 ) -> AsyncIterator[SseMessage]:
-    """Yield the events after a position, for ever; reconnect after a loss.
-
-    Args:
-        client: of the server.
-        after: position.
-        params: query parameters of GET /events.
-        lost: called with a sentence, once per lost connection.
-    """
+    """Yield the events after a position, for ever; after a loss, call `lost` with a sentence and reconnect."""
     last, pause_s = str(after), _FIRST_PAUSE_S
     is_lost = False
     while True:

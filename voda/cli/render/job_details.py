@@ -69,13 +69,7 @@ async def _replicas(client: Client, job: JobView) -> Sequence[str] | None:
 
 
 def description(job: JobView, context: JobContext, at: datetime) -> RenderableType:
-    """Return the job in full.
-
-    Args:
-        job: as it is now.
-        context: what else the description shows.
-        at: now, in the reader's time zone.
-    """
+    """Return the job in full; `at` is now, in the reader's time zone."""
     facts = Table.grid(padding=(0, 2, 0, 0))
     facts.add_column(no_wrap=True, style="bold")
     facts.add_column(overflow="fold")

@@ -25,8 +25,6 @@ JobFilters = Mapping[str, str | list[str]]
 
 
 class _RawPage(Struct):
-    """A page of jobs, not looked into."""
-
     items: list[Raw]
     total: int
     next: str | None = None

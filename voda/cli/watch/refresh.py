@@ -43,7 +43,6 @@ class ChangeWait:
         self._change.clear()
 
     def wake(self) -> None:
-        """End the wait."""
         self._change.set()
 
 
@@ -56,14 +55,9 @@ async def wake_on_change(
     seen: Callable[[SseMessage], None] = lambda _: None,
     lost: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[ChangeWait]:
-    """Yield an object that waits until something happens.
+    """Yield an object that waits until something happens, at most `every_s`.
 
-    Args:
-        client: of the server.
-        every_s: longest wait.
-        params: filters, as of GET /events.
-        seen: called with every event.
-        lost: called with a sentence when the live connection breaks; the timer goes on.
+    `seen` is called with every event, and `lost` with a sentence when the live connection breaks; the timer goes on.
     """
     position = await last_position(client)
     wait = ChangeWait(every_s)
@@ -122,8 +116,6 @@ async def watch(client: Client, source: ListSource, output: Output) -> None:
 
 
 class _View(Protocol):
-    """Shows a watched list."""
-
     def show(self, found: Listing) -> None: ...
 
     def notify(self, sentence: str) -> None: ...
@@ -145,14 +137,12 @@ class _RedrawnView:
         self._live.stop()
 
     def show(self, found: Listing) -> None:
-        """Draw the list."""
         lines = found.lines(self._is_wide, self._console.width)
         room = self._console.height - 1
         note = [found.note] if found.note and len(lines) < room else []
         self._live.update(Group(*lines[:room], *note), refresh=True)
 
     def notify(self, sentence: str) -> None:
-        """Print a sentence above the list."""
         self._live.console.print(f"voda: {sentence}")
 
 
@@ -171,7 +161,6 @@ class _AppendedView:
         return None
 
     def show(self, found: Listing) -> None:
-        """Print the items that are new or changed."""
         marks = dict(zip(found.names, found.marks, strict=True))
         changed = [index for index, name in enumerate(found.names) if self._marks.get(name) != marks[name]]
         self._marks.update(marks)
@@ -180,7 +169,6 @@ class _AppendedView:
             print_line(index)
 
     def notify(self, sentence: str) -> None:
-        """Print a sentence on standard error."""
         note(sentence)
 
     def _printer(self, found: Listing) -> Callable[[int], None]:

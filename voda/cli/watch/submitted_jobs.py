@@ -34,14 +34,7 @@ _SHARED = re.compile(r"^spec\.(?:mpi|pytorch)ReplicaSpecs\.|(?<=\.)template\.spe
 
 
 class BatchSubmit:
-    """Submits the documents of one command.
-
-    Args:
-        documents: in order.
-        key: idempotency key of the command; each document gets its own, derived from it.
-        is_dry_run: check only.
-        output: how each answer is printed.
-    """
+    """Submits the documents of one command; each gets its own idempotency key, derived from `key`."""
 
     def __init__(self, documents: Sequence[Document], *, key: str, is_dry_run: bool, output: Output) -> None:
         self._keyed = [(f"{key}-{number}" if number else key, one) for number, one in enumerate(documents)]
@@ -145,7 +138,6 @@ class FollowedJobs:
             self.live.update(Group(*lines), refresh=True)
 
     def notify(self, sentence: str) -> None:
-        """Print a sentence beside the jobs."""
         if self._console.is_terminal:
             self._print(f"voda: {sentence}")
         else:
