@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import aiohttp
@@ -77,19 +77,8 @@ class Client:
     ) -> HttpAnswer:
         """Return the answer to one request; redirects are not followed, so the token stays with this server."""
         limit = aiohttp.ClientTimeout(total=_ANSWER_S, sock_connect=_CONNECT_S)
-        sent = self._session.request(
-            method,
-            self._url(path, params),
-            data=body,
-            headers=self._headers(headers),
-            timeout=limit,
-            ssl=self.target.tls or True,
-            allow_redirects=False,
-        )
-        with self._translate_errors():
-            async with sent as response:
-                content = await response.read()
-        _raise_for_status(response.status, content)
+        async with self._response(method, path, params, headers, timeout=limit, data=body) as response:
+            content = await response.read()
         return HttpAnswer(status=response.status, body=content, etag=response.headers.get("ETag", ""))
 
     async def stream(
@@ -102,33 +91,24 @@ class Client:
     ) -> AsyncIterator[bytes]:
         """Yield an answer piece by piece; after `idle_s` of silence the connection counts as lost, None = never."""
         limit = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=idle_s)
-        sent = self._session.get(
-            self._url(path, params),
-            headers=self._headers(headers),
-            timeout=limit,
-            ssl=self.target.tls or True,
-            allow_redirects=False,
-        )
-        with self._translate_errors():
-            async with sent as response:
-                if response.status >= 300:
-                    _raise_for_status(response.status, await response.read())
-                async for piece in response.content.iter_any():
-                    yield piece
+        async with self._response("GET", path, params, headers, timeout=limit) as response:
+            async for piece in response.content.iter_any():
+                yield piece
 
-    def _url(self, path: str, params: Params | None) -> URL:
+    @asynccontextmanager
+    async def _response(
+        self, method: str, path: str, params: Params | None, headers: Mapping[str, str] | None, **options: Any
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         # Quoted parts stay quoted: a name with a slash must not become another path.
-        return URL(f"{self.target.url}/api/v1{path}", encoded=True).update_query(params or {})
-
-    def _headers(self, headers: Mapping[str, str] | None) -> Mapping[str, str]:
-        shown = {"Authorization": f"Bearer {self.target.token}"} if self.target.token else {}
-        return {**shown, **(headers or {})}
-
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
+        url = URL(f"{self.target.url}/api/v1{path}", encoded=True).update_query(params or {})
+        token = {"Authorization": f"Bearer {self.target.token}"} if self.target.token else {}
+        options |= {"headers": {**token, **(headers or {})}, "ssl": self.target.tls or True, "allow_redirects": False}
         try:
             with _translate_errors(self.target):
-                yield
+                async with self._session.request(method, url, **options) as response:
+                    if response.status >= 300:
+                        _raise_for_status(response.status, await response.read())
+                    yield response
         except ServerUnreachable:
             # A restarted voda may listen on another port.
             with suppress(VodaError):
@@ -176,11 +156,11 @@ def decode(body: bytes, kind: type[T]) -> T:
 def _raise_for_status(status: int, body: bytes) -> None:
     if status >= 400:
         raise error_of(status, body)
-    if 300 <= status < 400 and status != 304:
+    if status != 304:
         raise PermanentError(f"the server answered {status}, a redirect: give the final address of the server")
 
 
-_NAMED: Final = "is it running, and is it reachable from here, for instance through kubectl port-forward?"
+_NAMED = "is it running, and is it reachable from here, for instance through kubectl port-forward?"
 
 
 @contextmanager
@@ -231,18 +211,12 @@ _TOKEN = " (on the command line: --token, or VODA_TOKEN)"
 
 def error_of(status: int, body: bytes) -> VodaError:
     """Return the error for an answer of status 400 or more; a body that is no problem as JSON is quoted."""
-    problem = _problem(body)
-    if problem is None:
+    try:
+        problem = msgspec.json.decode(body, type=Problem)
+    except msgspec.MsgspecError:
         said = " ".join(body[:200].decode("utf-8", "replace").split())
         return _ERRORS.get(status, PermanentError)(f"the server answered {status}{f': {said}' if said else ''}")
     if problem.field and status in (400, 422):
         return InvalidField(problem.field, problem.detail)
     told = problem.detail or problem.title
     return _ERRORS.get(status, PermanentError)(f"{told}{_TOKEN if status == 401 else ''}")
-
-
-def _problem(body: bytes) -> Problem | None:
-    try:
-        return msgspec.json.decode(body, type=Problem)
-    except msgspec.MsgspecError:
-        return None

@@ -6,10 +6,9 @@ list; elsewhere each change is one line, so that it can be piped.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Protocol, Self, assert_never
+from typing import assert_never
 
 from rich.console import Group
 from rich.live import Live
@@ -80,7 +79,7 @@ _EVERY_S = 5.0
 
 async def show(client: Client, source: ListSource, output: Output) -> None:
     """Print the list."""
-    found = await source.look(client)
+    found = await source(client)
     match output:
         case Output.JSON:
             print_bytes(found.body)
@@ -101,11 +100,12 @@ async def show(client: Client, source: ListSource, output: Output) -> None:
 async def watch(client: Client, source: ListSource, output: Output) -> None:
     """Show the list until nothing in it can change any more, or for ever."""
     is_table = output in (Output.TABLE, Output.WIDE)
-    with _RedrawnView(output) if is_table and console().is_terminal else _AppendedView(output) as shown:
+    shown = _RedrawnView(output) if is_table and console().is_terminal else _AppendedView(output)
+    with shown.live:
         async with wake_on_change(client, every_s=_EVERY_S, lost=shown.notify) as wait:
             while True:
                 try:
-                    found = await source.look(client)
+                    found = await source(client)
                 except (ServerUnreachable, StoreUnavailable) as error:
                     shown.notify(str(error))
                 else:
@@ -115,50 +115,33 @@ async def watch(client: Client, source: ListSource, output: Output) -> None:
                 await wait()
 
 
-class _View(Protocol):
-    def show(self, found: Listing) -> None: ...
-
-    def notify(self, sentence: str) -> None: ...
-
-
 class _RedrawnView:
     """Redraws a table in place on a terminal."""
 
     def __init__(self, output: Output) -> None:
         self._is_wide = output is Output.WIDE
         self._console = console()
-        self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
-        self._live.stop()
+        self.live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
 
     def show(self, found: Listing) -> None:
         lines = found.lines(self._is_wide, self._console.width)
         room = self._console.height - 1
         note = [found.note] if found.note and len(lines) < room else []
-        self._live.update(Group(*lines[:room], *note), refresh=True)
+        self.live.update(Group(*lines[:room], *note), refresh=True)
 
     def notify(self, sentence: str) -> None:
-        self._live.console.print(f"voda: {sentence}")
+        self._console.print(f"voda: {sentence}")
 
 
 class _AppendedView:
-    """Prints one line for each item that changed."""
+    """Prints one line for each item that is new or changed."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
         self._marks: dict[str, object] = {}
         self._has_heads = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
-        return None
+        self.live = nullcontext()
+        self.notify = note
 
     def show(self, found: Listing) -> None:
         marks = dict(zip(found.names, found.marks, strict=True))
@@ -167,9 +150,6 @@ class _AppendedView:
         print_line = self._printer(found)
         for index in changed:
             print_line(index)
-
-    def notify(self, sentence: str) -> None:
-        note(sentence)
 
     def _printer(self, found: Listing) -> Callable[[int], None]:
         if self._output is Output.JSON:

@@ -1,6 +1,7 @@
 """`voda get`: jobs, nodes and pools as lists."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -82,10 +83,10 @@ def _given(**options: str) -> "JobFilters":
 
 
 def _source(kind: str, names: Sequence[str], filters: "JobFilters", limit: int, live_first: bool) -> "ListSource":
-    from voda.cli.watch.lists import JobSource, NodeSource, PoolSource
+    from voda.cli.watch.lists import JobSource, list_nodes, list_pools
 
     if kind == "nodes":
-        return NodeSource(names, str(filters.get("pool", "")))
+        return partial(list_nodes, names=names, pool=str(filters.get("pool", "")))
     if kind == "pools":
-        return PoolSource(names)
+        return partial(list_pools, names=names)
     return JobSource(names, filters, limit=limit, live_first=live_first)
