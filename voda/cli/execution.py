@@ -15,13 +15,10 @@ from typing import Any, Protocol, TypeVar
 
 
 class RunningService(Protocol):
-    """A service that was started."""
-
     url: str
 
     def description(self) -> Iterable[str]:
         """Return what a user wants to know at the start, line by line."""
-        ...
 
 
 S = TypeVar("S", bound=RunningService)

@@ -4,14 +4,13 @@ Rules: a command's docstring is its help; a parameter that is a dataclass stands
 Completion never fails and never waits long: without an answer within a second there are no suggestions.
 """
 
-import enum
 import inspect
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, ClassVar, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 import typer
 
@@ -22,14 +21,7 @@ Command = TypeVar("Command", bound=Callable[..., None])
 _LIMIT_S = 1.0
 
 
-class Output(enum.StrEnum):
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
-    NAME = "name"
-
-
+Output = Literal["table", "wide", "json", "yaml", "name"]
 OutputOption = Annotated[
     Output,
     typer.Option("--output", "-o", help="For people (table, wide), for programs (json, yaml), or the names alone."),
@@ -41,8 +33,6 @@ VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Log what v
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """The server, as the user named it."""
-
     PANEL: ClassVar = "Server"
 
     server: Annotated[

@@ -22,11 +22,9 @@ class ReadableLog(Protocol):
 
     async def read(self, after: int, limit: int) -> Sequence[Event]:
         """Return up to `limit` events with position > `after`, in order."""
-        ...
 
     async def position(self) -> int:
         """Return the position of the last event; 0 in an empty log."""
-        ...
 
 
 class AtPosition(Struct, frozen=True):

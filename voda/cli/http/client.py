@@ -20,20 +20,8 @@ from voda.api.schemas.service import Problem
 from voda.cli.http.target import Target, target
 from voda.cli.options import ServerOptions
 from voda.concurrency import single_error
-from voda.domain.errors import (
-    AlreadyExists,
-    ClusterUnavailable,
-    InvalidField,
-    InvalidInput,
-    NotAllowed,
-    NotFound,
-    PermanentError,
-    StoreNotWritable,
-    StoreUnavailable,
-    TransientError,
-    VersionConflict,
-    VodaError,
-)
+from voda.domain import errors
+from voda.domain.errors import ClusterUnavailable, InvalidField, PermanentError, VodaError
 
 T = TypeVar("T")
 Params = Mapping[str, str | int | list[str]]
@@ -187,25 +175,23 @@ def _translate_errors(target: Target) -> Iterator[None]:
 
 
 _ERRORS: dict[int, type[VodaError]] = {
-    400: InvalidInput,
-    401: NotAllowed,
-    403: NotAllowed,
-    404: NotFound,
-    408: TransientError,
-    409: AlreadyExists,
-    412: VersionConflict,
-    413: InvalidInput,
-    415: InvalidInput,
-    422: InvalidInput,
+    400: errors.InvalidInput,
+    401: errors.NotAllowed,
+    403: errors.NotAllowed,
+    404: errors.NotFound,
+    408: errors.TransientError,
+    409: errors.AlreadyExists,
+    412: errors.VersionConflict,
+    413: errors.InvalidInput,
+    415: errors.InvalidInput,
+    422: errors.InvalidInput,
     # A retry succeeds once other jobs have ended.
-    429: TransientError,
-    502: TransientError,
-    503: StoreUnavailable,
-    504: TransientError,
-    507: StoreNotWritable,
+    429: errors.TransientError,
+    502: errors.TransientError,
+    503: errors.StoreUnavailable,
+    504: errors.TransientError,
+    507: errors.StoreNotWritable,
 }
-
-
 _TOKEN = " (on the command line: --token, or VODA_TOKEN)"
 
 

@@ -4,6 +4,7 @@ Rule: pure; figures are never cut; without a terminal nothing is cut or left out
 terminal.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -36,7 +37,7 @@ class Column:
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str | Text]], *, width: int | None) -> list[Text]:
     """Return the lines, heads first, at most `width` cells wide; None = no limit."""
     cells = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
-    while (widths := widths_of(columns, cells, width)) and not _fits(widths, width):
+    while _whole(widths := widths_of(columns, cells, width)) > (math.inf if width is None else width):
         least = min((column for column in columns if column.drop), key=lambda column: column.drop, default=None)
         if least is None:
             break
@@ -64,10 +65,6 @@ def widths_of(columns: Sequence[Column], rows: Sequence[Sequence[Text]], width: 
 
 def _whole(widths: Sequence[int]) -> int:
     return sum(widths) + _GAP * (len(widths) - 1)
-
-
-def _fits(widths: Sequence[int], width: int | None) -> bool:
-    return width is None or _whole(widths) <= width
 
 
 def _line(columns: Sequence[Column], row: Sequence[Text], widths: Sequence[int]) -> Text:

@@ -8,15 +8,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import assert_never
 
 from rich.console import Group
 from rich.live import Live
 
 from voda.cli.http.client import Client, Params, ServerUnreachable
-from voda.cli.http.remote_log import SseMessage, follow_stream, last_position
+from voda.cli.http.remote_log import RemoteLog, SseMessage, follow_stream
 from voda.cli.options import Output
-from voda.cli.render.terminal import console, note, print_bytes, print_names, print_yaml
+from voda.cli.render.terminal import console, note, print_answer, print_bytes, print_names
 from voda.cli.watch.lists import Listing, ListSource
 from voda.domain.errors import StoreUnavailable
 
@@ -58,7 +57,7 @@ async def wake_on_change(
 
     `seen` is called with every event, and `lost` with a sentence when the live connection breaks; the timer goes on.
     """
-    position = await last_position(client)
+    position = await RemoteLog(client, {}).position()
     wait = ChangeWait(every_s)
 
     async def follow() -> None:
@@ -79,27 +78,20 @@ _EVERY_S = 5.0
 
 async def show(client: Client, source: ListSource, output: Output) -> None:
     """Print the list."""
-    found = await source(client)
-    match output:
-        case Output.JSON:
-            print_bytes(found.body)
-        case Output.YAML:
-            print_yaml(found.body)
-        case Output.NAME:
-            print_names(found.names)
-        case Output.TABLE | Output.WIDE:
-            screen = console()
-            for line in found.lines(output is Output.WIDE, screen.width if screen.is_terminal else None):
-                screen.print(line, soft_wrap=True)
-        case _:
-            assert_never(output)
-    if found.note and (output in (Output.TABLE, Output.WIDE) or found.names):
+    found, screen = await source(client), console()
+    is_table = output in ("table", "wide")
+    if is_table:
+        for line in found.lines(output == "wide", screen.width if screen.is_terminal else None):
+            screen.print(line, soft_wrap=True)
+    else:
+        print_answer(found.body, output, found.names)
+    if found.note and (is_table or found.names):
         note(found.note)
 
 
 async def watch(client: Client, source: ListSource, output: Output) -> None:
     """Show the list until nothing in it can change any more, or for ever."""
-    is_table = output in (Output.TABLE, Output.WIDE)
+    is_table = output in ("table", "wide")
     shown = _RedrawnView(output) if is_table and console().is_terminal else _AppendedView(output)
     with shown.live:
         async with wake_on_change(client, every_s=_EVERY_S, lost=shown.notify) as wait:
@@ -119,7 +111,7 @@ class _RedrawnView:
     """Redraws a table in place on a terminal."""
 
     def __init__(self, output: Output) -> None:
-        self._is_wide = output is Output.WIDE
+        self._is_wide = output == "wide"
         self._console = console()
         self.live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
 
@@ -152,11 +144,11 @@ class _AppendedView:
             print_line(index)
 
     def _printer(self, found: Listing) -> Callable[[int], None]:
-        if self._output is Output.JSON:
+        if self._output == "json":
             return lambda index: print_bytes(found.raw[index])
-        if self._output is Output.NAME:
+        if self._output == "name":
             return lambda index: print_names(found.names[index : index + 1])
-        heads, *lines = [line.plain for line in found.lines(self._output is Output.WIDE, None)]
+        heads, *lines = [line.plain for line in found.lines(self._output == "wide", None)]
         if not self._has_heads:
             print(heads, flush=True)
             self._has_heads = True

@@ -66,7 +66,7 @@ class BatchSubmit:
         done = decode(answer.body, SubmissionView)
         self._job_ids.append(done.job.job_id)
         was_known = answer.status == _SEEN_BEFORE and not done.is_dry_run
-        print_answer(answer.body, self._output, name=done.job.job_id, text=lambda: _text(done, was_known=was_known))
+        print_answer(answer.body, self._output, [done.job.job_id], lambda: _text(done, was_known=was_known))
         for sentence in _warnings(done.warnings):
             note(f"{done.job.job_id}: {sentence}")
 
@@ -119,8 +119,6 @@ async def _follow_until_ended(client: Client, job_ids: Sequence[str], shown: "Fo
 
 
 class FollowedJobs:
-    """Prints followed jobs."""
-
     def __init__(self) -> None:
         self._console = console()
         self.live = Live(console=self._console, auto_refresh=False, transient=True)

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from voda.cli.log_files import LogOutput, LogOutputOption
+from voda.cli.log_files import LogOutputOption
 from voda.cli.options import command
 
 
 @command("policies")
-def list_policies(output: LogOutputOption = LogOutput.TABLE) -> None:
+def list_policies(output: LogOutputOption = "table") -> None:
     """List the policies with their papers and parameters.
 
     A policy says how many replicas each job gets. One file in voda/policies/
@@ -29,7 +29,7 @@ def list_policies(output: LogOutputOption = LogOutput.TABLE) -> None:
         {"name": name, "title": policy.title, "paper": policy.paper, "parameters": schemas.get(name, {})}
         for name, policy in POLICIES.items()
     ]
-    if output is LogOutput.JSON:
+    if output == "json":
         print(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
     else:
         _show(rows)

@@ -17,8 +17,6 @@ _DIFFERS = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """Another policy, and what it is to decide."""
-
     policy: Annotated[str, typer.Option("--what-if", metavar="POLICY", help="Let this policy decide instead.")] = ""
     placer: Annotated[str, typer.Option("--placer", help="What-if: this placer; by default as recorded.")] = ""
     begin: Annotated[
@@ -34,7 +32,7 @@ def replay(
     until: Annotated[str, typer.Option("--until", help=f"Show the cluster at {MOMENT}; by default the end.")] = "",
     verify: Annotated[bool, typer.Option("--verify", help="Make every recorded decision again.")] = False,
     what_if: WhatIf,
-    output: LogOutputOption = LogOutput.TABLE,
+    output: LogOutputOption = "table",
 ) -> None:
     """Show the cluster at a moment, check every decision, or try another policy.
 
@@ -73,7 +71,7 @@ async def _show_snapshots(log: str, until: str, output: LogOutput) -> None:
         place = await place_of(store, until)
         live = await live_at(store, place.position)
     found, accuracy = cluster_snapshots(live, place.at), live.learning.accuracy()
-    if output is LogOutput.JSON:
+    if output == "json":
         estimates = {category: one._asdict() for category, one in accuracy.items()}
         print_json({"position": place.position, "pools": found, "estimates": estimates})
         return
@@ -94,7 +92,7 @@ async def _verify(log: str, output: LogOutput) -> None:
         with progress_bar("verify") as progress:
             found = await verify(store, progress=lambda position: progress(position, total))
     differs, decisions = found.difference, counted(found.decisions, "decision")
-    if output is LogOutput.JSON:
+    if output == "json":
         print_json(found)
     elif differs is None:
         print(f"{decisions} made again: all equal the recorded ones")
@@ -121,7 +119,7 @@ async def _compare(log: str, what_if: WhatIf, output: LogOutput) -> None:
     async with open_log(log) as store:
         cut = (await place_of(store, what_if.begin)).position if what_if.begin else 0
         compared = await compare_with(store, cut, choice, pool=what_if.pool or None)
-    if output is LogOutput.JSON:
+    if output == "json":
         print_json(compared)
     else:
         Console(highlight=False).print(comparison_tables(compared))

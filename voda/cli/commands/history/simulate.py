@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadArguments:
-    """The part of a workload to take, or how to draw it."""
-
     data: Annotated[
         Path | None, typer.Option(help="Folder of the public data sets; by default VODA_DATA, ./data, ../shared/data.")
     ] = None
@@ -39,8 +37,6 @@ class WorkloadArguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterArguments:
-    """How the simulated cluster behaves."""
-
     ratelimit: Annotated[float, typer.Option(min=0, help="Seconds between two plans; 0 = at once.")] = 30.0
     node_mtbf: Annotated[float, typer.Option(min=0, help="Mean seconds between failures of a node; 0 = never.")] = 0.0
     node_repair: Annotated[float, typer.Option(min=1, help="Mean seconds until it is back.")] = 1800.0

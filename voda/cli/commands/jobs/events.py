@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from voda.cli.execution import run_async
-from voda.cli.log_files import EMPTY, MOMENT, LogOutput, LogOutputOption, is_log, open_log, place_of, print_json
+from voda.cli.log_files import EMPTY, MOMENT, LogOutputOption, is_log, open_log, place_of, print_json
 from voda.cli.options import ServerOptions, all_jobs, command
+from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
     from voda.cli.http.client import Client
@@ -25,8 +26,6 @@ _NOTHING = "No such event in this part of the log."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventSelection:
-    """The part of the log to print, as the user wrote it."""
-
     job: Annotated[
         str, typer.Option("--job", "-j", help="Only events about this job, plans included.", autocompletion=all_jobs)
     ] = ""
@@ -41,7 +40,7 @@ class EventSelection:
     relative: Annotated[
         bool, typer.Option("--relative", "-r", help="Print times relative to the log's first event.")
     ] = False
-    output: LogOutputOption = LogOutput.TABLE
+    output: LogOutputOption = "table"
 
 
 @command("events")
@@ -72,7 +71,6 @@ def events(
       voda events out/mine/elastic-fifo/log.jsonl
     """
     from voda.cli.http.client import call_server
-    from voda.domain.errors import InvalidInput
     from voda.domain.plugins import chosen
     from voda.events.event_text import TYPES
 
@@ -108,7 +106,7 @@ async def _print_recorded(log: str, part: EventSelection) -> None:
             if (part.types and event.type not in part.types) or (part.job and part.job not in jobs_of(event.data)):
                 continue
             count += 1
-            if part.output is LogOutput.JSON:
+            if part.output == "json":
                 print_json({**asdict(event), "recorded_at": rfc3339(event.recorded_at), "what": describe(event)})
             else:
                 at = event.recorded_at
@@ -119,7 +117,6 @@ async def _print_recorded(log: str, part: EventSelection) -> None:
 
 
 async def _recorded(store: "EventStore", part: EventSelection) -> "AsyncIterator[Event]":
-    from voda.domain.errors import InvalidInput
     from voda.log.memory import MemoryStore
     from voda.timetravel.moment import find, parse_moment
     from voda.timetravel.replay import events_between
@@ -150,7 +147,7 @@ async def _print_asked(client: "Client", part: EventSelection) -> None:
     begins_at = await recorded_at(log, 1) if part.relative else None
     async for seen in _asked(log, part, is_filtered=bool(filters)):
         count += 1
-        if part.output is LogOutput.JSON:
+        if part.output == "json":
             print_bytes(seen.raw)
         else:
             at = seen.event.recorded_at

@@ -7,6 +7,7 @@ import typer
 from voda.cli.execution import run_async
 from voda.cli.log_files import MOMENT, LogOutput, LogOutputOption, is_log, open_log, place_of, print_json
 from voda.cli.options import ServerOptions, all_jobs, command
+from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
     from voda.timetravel.explanation import JobExplanation
@@ -20,7 +21,7 @@ def explain(
         typer.Argument(metavar="[LOG] JOB", help="The job's id, after the log to be read.", autocompletion=all_jobs),
     ],
     at: Annotated[str, typer.Option("--at", help=f"At {MOMENT}; by default the end.")] = "",
-    output: LogOutputOption = LogOutput.TABLE,
+    output: LogOutputOption = "table",
 ) -> None:
     """Explain why a job has its GPUs or waits; for an ended job, its history.
 
@@ -36,8 +37,6 @@ def explain(
       voda explain out/mine/elastic-fifo/log.jsonl vgg16-19 --at +30m
       voda explain resnet-7 --at 2026-01-31T12:00:00Z -o json
     """
-    from voda.domain.errors import InvalidInput
-
     if len(asked) > 2:
         raise InvalidInput(f"one job is explained at a time: expected JOB or LOG JOB, got {' '.join(asked)[:200]!r}")
     if len(asked) == 1 and is_log(asked[0]):
@@ -58,7 +57,7 @@ def _show_asked(where: ServerOptions, job: str, *, at: str, output: LogOutput) -
     body = call_server(
         where, lambda client: client.get(resource_path("jobs", job, "explain"), {"at": at} if at else None)
     )
-    if output is LogOutput.JSON:
+    if output == "json":
         print_bytes(body)
     else:
         present = now()
@@ -71,7 +70,7 @@ def _show_recorded(log: str, job: str, *, at: str, output: LogOutput) -> None:
     from voda.cli.render.terminal import console
 
     told = run_async(_explain(log, job, at))
-    if output is LogOutput.JSON:
+    if output == "json":
         print_json(told)
     else:
         console().print(explanation_text(explanation_of(told, expected_start_at=told.expected_start_at)))

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesArguments:
-    """The cluster, where it is one of Kubernetes."""
-
     PANEL: ClassVar = "Kubernetes (--cluster kubernetes)"
 
     config: Annotated[Path | None, typer.Option("--config", help="Settings file, YAML: docs/settings.md.")] = None
@@ -34,8 +32,6 @@ class KubernetesArguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineClusterArguments:
-    """The cluster, where it is this machine."""
-
     PANEL: ClassVar = "This machine (--cluster machine)"
 
     slots: SlotsOption = None

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineArguments:
-    """This machine, and the log of its jobs."""
-
     home: Annotated[Path | None, typer.Option("--home", help="Folder of log, jobs, tokens; default VODA_HOME.")] = None
     log: Annotated[str, typer.Option("--log", help="The log: a path, or a postgresql:// or nats:// URL.")] = ""
     slots: SlotsOption = None
@@ -43,8 +41,6 @@ class DecisionArguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessArguments:
-    """Where voda listens, and who may do what."""
-
     PANEL: ClassVar = "Access"
 
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1"
